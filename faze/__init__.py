@@ -1,0 +1,1 @@
+"""faze: few-shot adaptive gaze estimation and its mixed-precision ablation, as one workflow."""

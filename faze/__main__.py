@@ -1,0 +1,29 @@
+"""`faze COMMAND ...`: every stage of the workflow, and the commands for people beside it."""
+
+import importlib
+import sys
+
+from faze.sections import STAGES
+from faze.validation import nearest
+
+PEOPLE = {
+    "import-checkpoint": "import_checkpoint",
+}
+
+
+def main() -> int:
+    """Hand the arguments to the module of the command; its errors of use become one sentence."""
+    commands = {stage: stage for stage in STAGES} | PEOPLE
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        print(f"faze COMMAND --help\n\nstages: {', '.join(STAGES)}\nfor people: {', '.join(PEOPLE)}")
+        return 0 if len(sys.argv) > 1 else 2
+    command = sys.argv.pop(1)
+    if command not in commands:
+        print(f"faze: no command {command!r}{nearest(command, list(commands))}", file=sys.stderr)
+        return 2
+    sys.argv[0] = f"faze {command}"
+    return importlib.import_module(f"faze.stages.{commands[command]}").main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

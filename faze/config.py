@@ -1,0 +1,228 @@
+"""The way of a parameter from config.yaml to the stage that uses it.
+
+config.yaml -> read() -> validate() -> climb() the ladder -> resolve() one stage's file -> load() in that stage.
+Defaults stand in config/config.yaml alone. The same validator serves the Snakefile and the stages. Standard library and
+yaml only: the Snakefile imports this at every start.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from faze.sections import SECTIONS, STAGES, Engine
+from faze.validation import ConfigError, Fault, build, check_mapping, fields_of, nearest, report, yaml_number
+
+
+def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay one mapping over another: mappings merge key by key, everything else is replaced."""
+    merged = dict(base)
+    for key, value in override.items():
+        both = isinstance(merged.get(key), Mapping) and isinstance(value, Mapping)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def read(*paths: Path | str) -> dict[str, Any]:
+    """Read YAML files, each laid over the one before.
+
+    Raises:
+        ConfigError: a file is missing, is not YAML (with the line), or is not a mapping.
+    """
+    merged: dict[str, Any] = {}
+    for path in paths:
+        try:
+            mapping = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError(f"{path}: no such config file") from None
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            where = f":{mark.line + 1}" if mark else ""
+            raise ConfigError(f"{path}{where}: not YAML: {getattr(error, 'problem', error)}") from None
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise ConfigError(f"{path}: holds no keys and values")
+        merged = merge(merged, mapping or {})
+    return merged
+
+
+def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> dict[str, Any]:
+    """Check a whole configuration and hand it back.
+
+    Args:
+        mapping: the merged configuration.
+        paths: the files it came from, to name file and line of each fault.
+
+    Raises:
+        ConfigError: with every fault at once, one line each.
+    """
+    kinds: dict[str, Any] = {"name": str, "tiers": dict, **SECTIONS}
+    faults = list(check_mapping("", mapping, kinds))
+    faults += _check_ladder(mapping.get("tiers"), mapping.get("run"))
+    if not faults:
+        faults += _check_combinations(mapping)
+    if faults:
+        raise ConfigError(report(faults, paths))
+    return dict(mapping)
+
+
+def _check_ladder(tiers: Any, run: Any) -> Iterator[Fault]:
+    """The first rung states every switch, the others some; only defined rungs are run."""
+    if not isinstance(tiers, Mapping) or not tiers:
+        return
+    for position, (tier, change) in enumerate(tiers.items()):
+        yield from check_mapping(f"tiers.{tier}", change, fields_of(Engine), complete=position == 0)
+    wanted = run.get("tiers") if isinstance(run, Mapping) else None
+    for tier in wanted if isinstance(wanted, list | tuple) else ():
+        if tier not in tiers:
+            yield Fault("run.tiers", f"{tier!r} is not defined under tiers{nearest(tier, list(tiers))}")
+
+
+def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
+    """What no single value shows: combinations that would fail later, or silently mean something else."""
+    if not c["name"].replace("_", "").replace("-", "").isalnum():
+        yield Fault("name", f"{c['name']!r} must be letters, digits, - and _: it names a folder")
+    for tier in c["run"]["tiers"]:
+        yield from _check_batch(tier, climb(c["tiers"], tier), c)
+    model, height, width = c["model"], c["preprocess"]["height_px"], c["preprocess"]["width_px"]
+    if model["image_height_px"] * width != model["image_width_px"] * height:
+        yield Fault("model.image_width_px", f"must keep the {width} x {height} strip's aspect")
+    if height % model["image_height_px"] or model["image_height_px"] % 32:
+        yield Fault("model.image_height_px", f"must be a multiple of 32 that divides {height}")
+    yield from _check_people(c["synthetic"], c["fewshot"])
+    if c["preprocess"]["gazecapture"] and not c["preprocess"]["gazecapture_supplementary"]:
+        yield Fault(
+            "preprocess.gazecapture_supplementary",
+            "raw GazeCapture has no head pose: give the FAZE supplementary HDF5 with it",
+        )
+
+
+def _check_people(synthetic: Mapping[str, Any], fewshot: Mapping[str, Any]) -> Iterator[Fault]:
+    """Synthetic people have enough frames for calibration beside the query, and for a meta-training task."""
+    frames, shots = synthetic["frames_per_person"], max(fewshot["shots"])
+    for query in ("query_entries", "meta_query"):
+        if frames < shots + fewshot[query]:
+            yield Fault(
+                "synthetic.frames_per_person",
+                f"{frames} is fewer than the largest of fewshot.shots, {shots}, plus fewshot.{query}, {fewshot[query]}",
+            )
+    if synthetic["gazecapture_train_people"] < fewshot["tasks"]:
+        yield Fault("fewshot.tasks", f"{fewshot['tasks']} is more than synthetic.gazecapture_train_people")
+
+
+def _check_batch(tier: str, engine: Engine, c: Mapping[str, Any]) -> Iterator[Fault]:
+    batch, chunk = c["train"]["global_batch"], c["loss"]["chunk_pairs"]
+    processes = max(engine.processes, 1) if engine.parallel == "ddp" else 1
+    if batch % (processes * chunk):
+        yield Fault(
+            "train.global_batch",
+            f"{batch} is not a multiple of {processes} processes x loss.chunk_pairs {chunk} (tier {tier})",
+        )
+
+
+def climb(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> Engine:
+    """Add up the rungs from the first to this one: the switches of a tier."""
+    switches: dict[str, Any] = {}
+    for rung, change in tiers.items():
+        switches.update(change)
+        if rung == tier:
+            return build(Engine, switches)
+    raise ConfigError(f"tier {tier!r} is not defined under tiers: {', '.join(tiers)}")
+
+
+def resolve(config: Mapping[str, Any], stage: str, tier: str | None = None, seed: int | None = None) -> dict[str, Any]:
+    """All that one stage may know, as flat dotted keys: its input, its provenance and its MLflow params.
+
+    The word tier ends here: `engine` holds the switches that the ladder adds up to.
+    """
+    flat: dict[str, Any] = {"stage": stage, "name": config["name"]}
+    if tier is not None:
+        flat |= {"tier": tier, "seed": seed}
+    for section in STAGES[stage]:
+        if section == "engine":
+            assert tier is not None, f"stage {stage} needs a tier"
+            flat |= flatten({"engine": dataclasses.asdict(climb(config["tiers"], tier))})
+        elif section == "engines":
+            rungs = {t: dataclasses.asdict(climb(config["tiers"], t)) for t in config["run"]["tiers"]}
+            flat |= flatten({"engines": rungs})
+        else:
+            flat |= flatten({section: config[section]})
+    return flat
+
+
+def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{'a': {'b': 1}} -> {'a.b': 1}; lists are values."""
+    flat: dict[str, Any] = {}
+    for key, value in mapping.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """{'a.b': 1} -> {'a': {'b': 1}}."""
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        *parents, last = key.split(".")
+        node = nested
+        for name in parents:
+            node = node.setdefault(name, {})
+        node[last] = value
+    return nested
+
+
+def to_lines(flat: Mapping[str, Any]) -> list[str]:
+    """One `key: value` line per entry, each YAML by itself: what a resolved file holds."""
+    return [f"{key}: {yaml_number(v) if isinstance(v, float) else json.dumps(v)}" for key, v in flat.items()]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A stage's own configuration: who it is for, and its declared sections as frozen dataclasses."""
+
+    stage: str
+    name: str
+    tier: str | None
+    seed: int | None
+    sections: Mapping[str, Any]
+    flat: Mapping[str, Any]
+
+    def __getattr__(self, section: str) -> Any:
+        try:
+            return self.sections[section]
+        except KeyError:
+            raise AttributeError(f"stage {self.stage} does not declare the section {section!r}") from None
+
+    @property
+    def hash(self) -> str:
+        """Identity of these values: 12 hex digits, independent of their order."""
+        return hashlib.sha256("\n".join(sorted(to_lines(self.flat))).encode()).hexdigest()[:12]
+
+
+def load(path: Path | str, stage: str) -> Resolved:
+    """Read and check one stage's resolved file.
+
+    Raises:
+        ConfigError: the file is for another stage, or a key is missing, unknown or wrong.
+    """
+    nested = unflatten(read(path))
+    found = nested.get("stage")
+    if found != stage:
+        raise ConfigError(f"{path}: is for stage {found!r}, not {stage!r}")
+    kinds: dict[str, Any] = {"stage": str, "name": str, "tier": str | None, "seed": int | None}
+    nested = {"tier": None, "seed": None} | nested
+    sections = {"engine": Engine} | SECTIONS
+    plain = {s: sections[s] for s in STAGES[stage] if s != "engines"}
+    rungs = nested.pop("engines", {})
+    faults = list(check_mapping("", nested, kinds | plain))
+    for rung, switches in rungs.items():
+        faults += check_mapping(f"engines.{rung}", switches, fields_of(Engine))
+    if faults:
+        raise ConfigError(report(faults, [path]))
+    built = {s: build(kind, nested[s]) for s, kind in plain.items()}
+    if "engines" in STAGES[stage]:
+        built["engines"] = {rung: build(Engine, switches) for rung, switches in rungs.items()}
+    return Resolved(stage, nested["name"], nested["tier"], nested["seed"], built, flatten(unflatten(read(path))))

@@ -1,0 +1,1 @@
+"""Readers: raw files of a data set -> Frame records."""

@@ -1,0 +1,1 @@
+"""Rendered people: raw camera frames in the data sets own layouts."""

@@ -1,0 +1,63 @@
+"""Where the outputs of one ablation lie: the paths under results/<name>/ that the workflow's rules declare.
+
+For stages that gather from many runs (evaluate, report, track). Standard library only.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+DATASETS = ("mpiigaze", "gazecapture")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """results/<name>/."""
+
+    root: Path
+
+    def store(self, dataset: str) -> Path:
+        """Normalised strips."""
+        return self.root / "data" / f"{dataset}.h5"
+
+    def rejects(self, dataset: str) -> Path:
+        """Frames that preprocess left out, with reasons (csv)."""
+        return self.root / "data" / f"{dataset}_rejects.csv"
+
+    def run(self, tier: str, seed: int) -> Path:
+        """Folder of one run."""
+        return self.root / tier / f"seed{seed}"
+
+    def checkpoint(self, tier: str, seed: int) -> Path:
+        """Trained weights and all of the training's state."""
+        return self.run(tier, seed) / "checkpoint.pt"
+
+    def run_log(self, tier: str, seed: int) -> Path:
+        """The training's run log."""
+        return self.run(tier, seed) / "run.jsonl"
+
+    def codes(self, tier: str, seed: int, dataset: str) -> Path:
+        """Codes of every strip."""
+        return self.run(tier, seed) / "codes" / f"{dataset}.h5"
+
+    def errors(self, tier: str, seed: int, learner: str) -> Path:
+        """Adapted errors, one row per person, k and repeat."""
+        return self.run(tier, seed) / "fewshot" / f"{learner}_errors.parquet"
+
+    def walks(self, tier: str, seed: int) -> Path:
+        """Folder of videos, contact sheet inside."""
+        return self.run(tier, seed) / "walks"
+
+    @property
+    def benchmark(self) -> Path:
+        """Speed and memory of every tier."""
+        return self.root / "benchmark" / "benchmark.json"
+
+    @property
+    def evaluation(self) -> Path:
+        """Folder of tables."""
+        return self.root / "evaluation"
+
+    @property
+    def report(self) -> Path:
+        """Folder of the page."""
+        return self.root / "report"

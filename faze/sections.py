@@ -1,0 +1,227 @@
+"""The parameters of faze, section by section: their types and bounds.
+
+What each means, its unit and its only default stand in config/config.yaml. `faze.config` reads, checks and hands them on.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from faze.validation import Range
+
+Count = Annotated[int, Range(0)]
+Positive = Annotated[int, Range(1)]
+NonNegative = Annotated[float, Range(0)]
+Share = Annotated[float, Range(0, 1)]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Which rungs and seeds are trained."""
+
+    tiers: list[str]
+    seeds: list[Count]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The switches of one tier; meanings and units in config.yaml."""
+
+    device: Literal["auto", "cpu", "cuda"]
+    precision: Literal["fp32", "fp16"]
+    tf32: bool
+    force: bool
+    parallel: Literal["single", "dp", "ddp"]
+    processes: Count
+    optimizer: Literal["sgd", "fused_sgd"]
+    foreach: bool
+    set_to_none: bool
+    cudnn_benchmark: bool
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Rendered people."""
+
+    seed: Count
+    mpiigaze_people: Positive
+    gazecapture_train_people: Positive
+    gazecapture_val_people: Positive
+    gazecapture_test_people: Positive
+    frames_per_person: Positive
+    jpeg_quality: Annotated[int, Range(1, 100)]
+    kappa_spread_deg: NonNegative
+    bias_deg: NonNegative
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """Raw frames -> normalised eye strips."""
+
+    mpiifacegaze: str | None
+    mpiifacegaze_supplementary: str | None
+    gazecapture: str | None
+    gazecapture_supplementary: str | None
+    focal_length_px: NonNegative
+    distance_mm: NonNegative
+    width_px: Positive
+    height_px: Positive
+    compatibility: Literal["none", "two_step"]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which stored entries train."""
+
+    min_entries: Annotated[int, Range(2)]
+    workers: Count
+
+
+@dataclass(frozen=True)
+class Model:
+    """DT-ED."""
+
+    growth: Positive
+    image_height_px: Positive
+    image_width_px: Positive
+    z_app: Positive
+    z_gaze: Positive
+    z_head: Positive
+    decoder_channels: Positive
+    normalize_axis: Annotated[int, Range(0, 3)]
+    backprop_gaze: bool
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Weights of the loss terms, and the pairs over which they compare samples."""
+
+    reconstruction_l1: NonNegative
+    embedding_consistency: NonNegative
+    gaze_angle: NonNegative
+    triplet_angular: NonNegative
+    triplet_euclidean: NonNegative
+    all_equal: NonNegative
+    gaze_mse: NonNegative
+    triplet_margin: float
+    ramp_pairs: Count
+    chunk_pairs: Positive
+
+
+@dataclass(frozen=True)
+class Train:
+    """Schedule, counted in pairs."""
+
+    pairs: Positive
+    global_batch: Positive
+    base_lr: NonNegative
+    head_lr: NonNegative
+    warmup_pairs: Count
+    momentum: Share
+    weight_decay: NonNegative
+    log_every_pairs: Positive
+    validate_every_pairs: Positive
+    checkpoint_every_pairs: Positive
+
+
+@dataclass(frozen=True)
+class Encode:
+    """Codes of every stored strip."""
+
+    batch: Positive
+
+
+@dataclass(frozen=True)
+class Fewshot:
+    """Meta-training and adaptation."""
+
+    learners: list[Literal["maml", "offset"]]
+    shots: list[Positive]
+    seed: Count
+    hidden: Positive
+    query_entries: Positive
+    meta_query: Positive
+    tasks: Positive
+    outer_steps: Positive
+    outer_lr: NonNegative
+    inner_lr: NonNegative
+    inner_steps: Positive
+    repeats: Positive
+    adapt_steps: Positive
+    adapt_lr: NonNegative
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Latent walks."""
+
+    people: Positive
+    range_deg: Annotated[float, Range(0, 90)]
+    frames: Annotated[int, Range(2)]
+    fps: Positive
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Timed steps."""
+
+    warmup_steps: Positive
+    block_steps: Positive
+    blocks: Annotated[int, Range(2)]
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Intervals and the equivalence test."""
+
+    confidence: Annotated[float, Range(0.5, 0.9999)]
+    resamples: Annotated[int, Range(100)]
+    margin_deg: NonNegative
+    seed: Count
+
+
+@dataclass(frozen=True)
+class Report:
+    """The page."""
+
+    title: str
+
+
+@dataclass(frozen=True)
+class Tracking:
+    """MLflow."""
+
+    experiment: str
+    uri: str | None
+
+
+SECTIONS: dict[str, type] = {
+    "run": Run,
+    "synthetic": Synthetic,
+    "preprocess": Preprocess,
+    "data": Data,
+    "model": Model,
+    "loss": Loss,
+    "train": Train,
+    "encode": Encode,
+    "fewshot": Fewshot,
+    "walk": Walk,
+    "benchmark": Benchmark,
+    "evaluate": Evaluate,
+    "report": Report,
+    "tracking": Tracking,
+}
+
+# The sections that each stage declares: a change in any other section cannot re-run it.
+STAGES: dict[str, tuple[str, ...]] = {
+    "synthesise": ("synthetic",),
+    "preprocess": ("preprocess",),
+    "train": ("data", "model", "loss", "engine", "train"),
+    "encode": ("data", "model", "encode"),
+    "meta_train": ("fewshot",),
+    "adapt": ("fewshot",),
+    "walk": ("walk",),
+    "benchmark": ("data", "model", "loss", "train", "benchmark", "engines"),
+    "evaluate": ("run", "evaluate"),
+    "report": ("run", "report"),
+    "track": ("run", "tracking"),
+}

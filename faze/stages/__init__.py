@@ -1,0 +1,20 @@
+"""One thin module per rule: parse, call, write. `python -m faze.stages.<stage>` and `faze <stage>` are the same."""
+
+import functools
+import sys
+from collections.abc import Callable
+
+
+def one_sentence(main: Callable[[], None]) -> Callable[[], int]:
+    """Turn what a person can mend (ValueError, missing or unreadable file, full disk) into one sentence and exit code 1."""
+
+    @functools.wraps(main)
+    def run() -> int:
+        try:
+            main()
+        except (ValueError, OSError) as error:
+            print(f"{sys.argv[0].rsplit('/', 1)[-1]}: {error}", file=sys.stderr)
+            return 1
+        return 0
+
+    return run

@@ -1,0 +1,107 @@
+"""The run log: one JSON object per line, flushed at once. The truth about a run; MLflow only mirrors it.
+
+Events, each with `time` (unix seconds) and `event`:
+    start     stage, name, tier, seed, config (flat dict), config_hash, fingerprint, machine (dict)
+    switch    switch, wanted, acted, reason ("" = active)
+    metrics   pairs (or step), values {name: number}
+    resume    pairs
+    note      text
+    end       seconds
+
+Standard library only.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+
+class RunLog:
+    """Appends events to a JSON-lines file; a killed run's log keeps every whole line."""
+
+    def __init__(self, path: Path | str) -> None:
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _end_torn_line(path)
+        self._file = path.open("a", encoding="utf-8")
+        self._began = time.time()
+
+    def event(self, event: str, **values: Any) -> None:
+        """Write one event; numbers that JSON lacks (nan, inf) become null."""
+        line = {"time": time.time(), "event": event, **_finite(values)}
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+        self._file.flush()
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Write metrics at a step (pairs seen, in training)."""
+        self.event("metrics", step=step, values=dict(values))
+
+    def __enter__(self) -> "RunLog":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.event("end", seconds=time.time() - self._began)
+        self._file.close()
+
+
+def read_events(path: Path | str) -> list[dict[str, Any]]:
+    """All whole events of a run log, in order; a last line torn by a kill is left out."""
+    events = []
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        try:
+            events.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return events
+
+
+def _end_torn_line(path: Path) -> None:
+    if path.exists() and (text := path.read_bytes()) and not text.endswith(b"\n"):
+        with path.open("ab") as file:
+            file.write(b"\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, Mapping):
+        return {k: _finite(v) for k, v in value.items()}
+    return value
+
+
+class Progress:
+    """Rate and time left of long work: redrawn on a terminal, one plain line every half minute in a log."""
+
+    def __init__(self, what: str, total: int, unit: str, done: int = 0, stream: TextIO | None = None) -> None:
+        self._what, self._total, self._unit = what, total, unit
+        self._first, self._began = done, time.monotonic()
+        self._stream = sys.stderr if stream is None else stream
+        self._live = self._stream.isatty()
+        self._shown = self._began if not self._live else 0.0
+
+    def __call__(self, done: int, note: str = "") -> None:
+        """Show that `done` of the total are done, if it is time to."""
+        now = time.monotonic()
+        if now - self._shown < (0.2 if self._live else 30.0) and done < self._total:
+            return
+        self._shown = now
+        rate = (done - self._first) / max(now - self._began, 1e-9)
+        left = (self._total - done) / rate if rate > 0 else float("inf")
+        line = f"{self._what}: {done}/{self._total} {self._unit}, {rate:.1f} {self._unit}/s, {_duration(left)} left"
+        end = "\n" if not self._live or done >= self._total else ""
+        self._stream.write(("\r\x1b[K" if self._live else "") + line + (f", {note}" if note else "") + end)
+        self._stream.flush()
+
+
+def _duration(seconds: float) -> str:
+    if seconds == float("inf"):
+        return "unknown time"
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
