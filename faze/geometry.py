@@ -65,7 +65,8 @@ def angular_error(a: ArrayLike, b: ArrayLike) -> NDArray:
     """Angle between directions, exact near 0 and pi (atan2, not acos of a clipped cosine).
 
     Args:
-        a, b: (..., 3) vectors of any length.
+        a: (..., 3) vectors of any length.
+        b: (..., 3) vectors of any length.
 
     Returns:
         (...) radians.

@@ -1,6 +1,7 @@
 """The parameters of faze, section by section: their types and bounds.
 
-What each means, its unit and its only default stand in config/config.yaml. `faze.config` reads, checks and hands them on.
+What each means, its unit and its only default stand in config/config.yaml. `faze.config` reads and checks
+them and hands them on.
 """
 
 from dataclasses import dataclass
@@ -61,8 +62,8 @@ class Preprocess:
     mpiifacegaze_supplementary: str | None
     gazecapture: str | None
     gazecapture_supplementary: str | None
-    focal_length_px: NonNegative
-    distance_mm: NonNegative
+    focal_length_px: Annotated[float, Range(1)]
+    distance_mm: Annotated[float, Range(1)]
     width_px: Positive
     height_px: Positive
     compatibility: Literal["none", "two_step"]
@@ -145,6 +146,7 @@ class Fewshot:
     outer_lr: NonNegative
     inner_lr: NonNegative
     inner_steps: Positive
+    validate_every_steps: Positive
     repeats: Positive
     adapt_steps: Positive
     adapt_lr: NonNegative
@@ -221,7 +223,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "adapt": ("fewshot",),
     "walk": ("walk",),
     "benchmark": ("data", "model", "loss", "train", "benchmark", "engines"),
-    "evaluate": ("run", "evaluate"),
+    "evaluate": ("run", "fewshot", "evaluate"),
     "report": ("run", "report"),
     "track": ("run", "tracking"),
 }

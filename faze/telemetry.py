@@ -12,6 +12,7 @@ Standard library only.
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -23,12 +24,18 @@ from typing import Any, TextIO
 class RunLog:
     """Appends events to a JSON-lines file; a killed run's log keeps every whole line."""
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, keep_bytes: int = 0) -> None:
+        """Open the log; of an earlier run's only the first `keep_bytes` stay: what its checkpoint knows of."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _end_torn_line(path)
         self._file = path.open("a", encoding="utf-8")
+        self._file.truncate(keep_bytes)
         self._began = time.time()
+
+    @property
+    def size(self) -> int:
+        """Bytes in the log."""
+        return os.fstat(self._file.fileno()).st_size
 
     def event(self, event: str, **values: Any) -> None:
         """Write one event; numbers that JSON lacks (nan, inf) become null."""
@@ -60,12 +67,6 @@ def read_events(path: Path | str) -> list[dict[str, Any]]:
         except json.JSONDecodeError:
             continue
     return events
-
-
-def _end_torn_line(path: Path) -> None:
-    if path.exists() and (text := path.read_bytes()) and not text.endswith(b"\n"):
-        with path.open("ab") as file:
-            file.write(b"\n")
 
 
 def _finite(value: Any) -> Any:

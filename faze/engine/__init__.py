@@ -1,1 +1,59 @@
-"""The engine: one owner per group of switches, and the step they compose."""
+"""The engine: one owner per group of switches, and build(), which only composes them.
+
+    precision     number formats and loss scaling
+    convolution   how convolutions become kernels
+    parallel      devices and processes
+    optim         the optimiser
+    step          the composed step
+    schedule      learning rate and ramps, in pairs
+
+It knows neither gaze nor HDF5. A new switch is a field of `faze.sections.Engine`, a value in config.yaml, and one line in
+the module that owns its group.
+"""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from faze.engine.convolution import set_cudnn_benchmark
+from faze.engine.optim import build_optimizer
+from faze.engine.parallel import World, build_wrap
+from faze.engine.precision import Precision, build_precision
+from faze.engine.step import Step
+from faze.sections import Engine
+
+
+def build(
+    make_objective: Callable[[Precision], nn.Module],
+    group: Callable[[nn.Module], list[dict]],
+    *,
+    engine: Engine,
+    world: World,
+    momentum: float,
+    weight_decay: float,
+) -> Step:
+    """Compose the step of a tier.
+
+    Args:
+        make_objective: makes the module that maps a batch to named loss terms, given the precision it computes in.
+        group: its parameter groups, each with `params` and `lr`.
+        engine: the switches.
+        world: this process among those that train together.
+        momentum: of SGD (Nesterov).
+        weight_decay: of SGD.
+    """
+    precision = build_precision(engine.precision, tf32=engine.tf32, force=engine.force, device=world.device)
+    cudnn = set_cudnn_benchmark(engine.cudnn_benchmark, world.device)
+    objective = make_objective(precision).to(world.device)
+    # The optimiser takes the bare parameters, which the wrapper below shares; it must come after .to(device).
+    optimizer, optim_switch = build_optimizer(
+        engine.optimizer,
+        group(objective),
+        momentum=momentum,
+        weight_decay=weight_decay,
+        foreach=engine.foreach,
+        device=world.device,
+    )
+    wrap = build_wrap(engine.parallel, world)
+    switches = (*precision.switches, cudnn, wrap.switch, optim_switch)
+    return Step(wrap.module(objective), optimizer, precision.scaler, engine.set_to_none, wrap.replicas, switches)

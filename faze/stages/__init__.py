@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def one_sentence(main: Callable[[], None]) -> Callable[[], int]:
-    """Turn what a person can mend (ValueError, missing or unreadable file, full disk) into one sentence and exit code 1."""
+    """Turn what a person can mend (ValueError, unreadable file, full disk) into one sentence and exit code 1."""
 
     @functools.wraps(main)
     def run() -> int:

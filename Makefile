@@ -1,0 +1,44 @@
+# make ablation   everything, from raw frames to the report (CONFIG=config/smoke.yaml for another experiment)
+# make test       every check that the project has
+# make ui         MLflow on the results
+# Each makes .venv first where it is missing or older than what it is made from. Needs python3 (3.11-3.13, with venv),
+# and a C++ compiler for torch.compile.
+
+PYTHON ?= python3
+CORES ?= all
+CONFIG ?=
+
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+.PHONY: ablation test lint unit workflow ui
+
+ablation: $(INSTALLED)
+	$(BIN)/snakemake --cores $(CORES) ablation $(if $(CONFIG),--configfile $(CONFIG))
+
+test: lint unit workflow
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check --line-length 120 Snakefile workflow
+	$(BIN)/lint-imports
+	$(BIN)/codespell Snakefile Makefile *.md benchmarks config docs envs faze profiles tests workflow
+
+# One thread per process: two workers on two cores.
+unit: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not workflow"
+
+workflow: $(INSTALLED)
+	$(BIN)/pytest -m workflow
+
+ui: $(INSTALLED)
+	$(BIN)/python -m faze.stages.ui
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 11) <= v < (3, 14) else \
+		f"{sys.executable} is Python {v[0]}.{v[1]}; faze needs 3.11, 3.12 or 3.13: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt setuptools
+	$(BIN)/python -m pip install --constraint constraints.txt --no-build-isolation --editable '.[workflow,test]'
+	touch $(INSTALLED)

@@ -1,0 +1,37 @@
+# From raw camera frames to the verdict: snakemake --cores all ablation
+from snakemake.utils import min_version
+
+min_version("9.27")
+
+
+report: "workflow/report/workflow.rst"
+
+
+include: "workflow/rules/common.smk"  # reads and checks the configuration
+include: "workflow/rules/data.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/fewshot.smk"
+include: "workflow/rules/walk.smk"
+include: "workflow/rules/benchmark.smk"
+include: "workflow/rules/report.smk"  # with the target `report`
+
+
+rule ablation:
+    default_target: True
+    input:
+        every("results/{name}/report"),
+        every("results/{name}/tracking/tracked.json"),
+    localrule: True
+
+
+# tier_baseline, tier_amp ...: one rung of the ladder, up to what the report reads of it.
+for tier in config["tiers"]:
+
+    rule:
+        name:
+            f"tier_{tier}"
+        input:
+            every("results/{name}/{tier}/seed{seed}/checkpoint.pt", tier=tier),
+            every("results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet", tier=tier),
+            every("results/{name}/{tier}/seed{seed}/walks", tier=tier),
+        localrule: True

@@ -1,0 +1,147 @@
+"""DenseNet encoder and decoder of DT-ED (paper section 3.1), with the parameter names of the published weights.
+
+Four blocks of four layers, growth g, no compression, no dropout. The decoder mirrors the encoder with transposed
+convolutions.
+
+Shapes: B images; C channels; H x W pixels.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+BLOCKS = 4
+LAYERS = 4
+SHRINKAGE = 32  # input pixels per pixel of the innermost feature map: two strided convolutions and three transitions
+
+
+def activate(x: Tensor) -> Tensor:
+    """InstanceNorm (no affine, no running statistics), then LeakyReLU: every channel of every image by itself."""
+    # In place: the backward pass then keeps one tensor instead of two.
+    return F.leaky_relu(F.instance_norm(x, eps=1e-5), negative_slope=0.01, inplace=True)
+
+
+class Composite(nn.Module):
+    """InstanceNorm -> LeakyReLU -> convolution."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, C', H', W')."""
+        return self.conv(activate(x))
+
+
+class DenseBlock(nn.Module):
+    """Four composite layers; each sees the block's input and all channels added before it."""
+
+    def __init__(self, channels: int, growth: int, conv: type[nn.Conv2d] | type[nn.ConvTranspose2d]) -> None:
+        super().__init__()
+        for layer in range(LAYERS):
+            added = conv(channels + layer * growth, growth, 3, padding=1, bias=False)
+            self.add_module(f"compo{layer + 1}", Composite(added))
+        self.channels = channels + LAYERS * growth
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, C + 4 g, H, W)."""
+        features: list[Tensor] = [x]
+        activated: list[Tensor] = []
+        for layer in self.children():
+            # InstanceNorm mixes no channels: what was activated for an earlier layer is the same for this one.
+            activated.append(activate(features[-1]))
+            features.append(layer.conv(torch.cat(activated, dim=1)))
+        return torch.cat(features, dim=1)
+
+
+class Initial(nn.Module):
+    """Two strided convolutions: an image -> 4 g channels at a quarter of its size."""
+
+    def __init__(self, growth: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 2 * growth, 3, stride=2, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(2 * growth, 4 * growth, 3, stride=2, padding=1, bias=False)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(B, 3, H, W) -> (B, 4 g, H/4, W/4)."""
+        return self.conv2(activate(self.conv1(image)))
+
+
+class TransitionDown(nn.Module):
+    """1 x 1 composite, then average pooling."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.composite = Composite(nn.Conv2d(channels, channels, 1, bias=False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, C, H/2, W/2)."""
+        return F.avg_pool2d(self.composite(x), 2)
+
+
+def transition_up(channels: int) -> Composite:
+    """(B, C, H, W) -> (B, C, 2 H, 2 W)."""
+    return Composite(_doubling(channels, channels))
+
+
+class Last(nn.Module):
+    """Two doublings and a convolution to an image; no activation on the image."""
+
+    def __init__(self, channels: int, growth: int) -> None:
+        super().__init__()
+        self.conv1 = _doubling(channels, 4 * growth)
+        self.conv2 = _doubling(4 * growth, 2 * growth)
+        self.conv3 = nn.Conv2d(2 * growth, 3, 3, padding=1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, 3, 4 H, 4 W)."""
+        x = activate(self.conv1(x))
+        x = activate(self.conv2(x))
+        return self.conv3(x)
+
+
+class DenseNetEncoder(nn.Module):
+    """Image -> features, pooled over the picture."""
+
+    def __init__(self, growth: int) -> None:
+        super().__init__()
+        self.initial = Initial(growth)
+        channels = 4 * growth
+        for number in range(1, BLOCKS + 1):
+            block = DenseBlock(channels, growth, nn.Conv2d)
+            channels = block.channels
+            self.add_module(f"block{number}", block)
+            if number < BLOCKS:
+                self.add_module(f"trans{number}", TransitionDown(channels))
+        self.channels = channels
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(B, 3, H, W) -> (B, 20 g)."""
+        x = image
+        for part in self.children():
+            x = part(x)
+        return x.mean(dim=(2, 3))  # (B, 20 g, H/32, W/32) -> (B, 20 g)
+
+
+class DenseNetDecoder(nn.Module):
+    """Feature map -> image."""
+
+    def __init__(self, channels: int, growth: int) -> None:
+        super().__init__()
+        for number in range(1, BLOCKS + 1):
+            block = DenseBlock(channels, growth, nn.ConvTranspose2d)
+            channels = block.channels
+            self.add_module(f"block{number}", block)
+            if number < BLOCKS:
+                self.add_module(f"trans{number}", transition_up(channels))
+        self.last = Last(channels, growth)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H/32, W/32) -> (B, 3, H, W)."""
+        for part in self.children():
+            x = part(x)
+        return x
+
+
+def _doubling(channels: int, out: int) -> nn.ConvTranspose2d:
+    return nn.ConvTranspose2d(channels, out, 3, stride=2, padding=1, output_padding=1, bias=False)

@@ -1,0 +1,37 @@
+"""Optimisers: plain SGD, and the fused one of apex or, where apex is not installed, of torch itself."""
+
+import importlib.util
+from collections.abc import Iterable
+
+import torch
+
+from faze.engine.switches import Switch
+
+
+def build_optimizer(
+    name: str,
+    groups: Iterable[dict],
+    *,
+    momentum: float,
+    weight_decay: float,
+    foreach: bool,
+    device: torch.device,
+) -> tuple[torch.optim.Optimizer, Switch]:
+    """Make SGD with Nesterov momentum over parameter groups (each with its own `lr`).
+
+    Every variant computes the same update; they differ in how many kernels it takes.
+    """
+    settings = {"momentum": momentum, "nesterov": momentum > 0, "weight_decay": weight_decay}
+    if name == "sgd":
+        optimizer = torch.optim.SGD(groups, **settings, foreach=foreach, fused=False)
+        return optimizer, Switch("optimizer", name, f"torch SGD, {'foreach' if foreach else 'for loop'}")
+    if device.type == "cuda" and _apex_has_optimizers():
+        from apex.optimizers import FusedSGD
+
+        return FusedSGD(groups, **settings), Switch("optimizer", name, "apex FusedSGD")
+    return torch.optim.SGD(groups, **settings, fused=True), Switch("optimizer", name, "torch SGD, fused")
+
+
+def _apex_has_optimizers() -> bool:
+    # The registry's package of the same name is another project and has no `optimizers`.
+    return importlib.util.find_spec("apex") is not None and importlib.util.find_spec("apex.optimizers") is not None

@@ -1,0 +1,133 @@
+"""Devices and processes: one device, DataParallel over several, DistributedDataParallel with one process each."""
+
+import contextlib
+import datetime
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from faze.engine.switches import Switch
+from faze.sections import Engine
+
+# A rank may wait for another one's checkpoint write, or for the lock of an orphaned run to be released.
+PATIENCE = datetime.timedelta(hours=12)
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among those that train together."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum a tensor over all processes, in place."""
+        if self.size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def wait(self) -> None:
+        """Wait until every process is here."""
+        if self.size > 1:
+            dist.barrier()
+
+
+def pick_device(device: str) -> torch.device:
+    """The device of this process.
+
+    Raises:
+        ValueError: cuda is asked for and there is none.
+    """
+    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ValueError("engine.device: cuda is asked for but torch finds no CUDA device; set auto or cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+
+
+def count_processes(engine: Engine) -> int:
+    """Processes on this node that a tier trains with."""
+    if engine.parallel != "ddp":
+        return 1
+    if engine.processes:
+        return engine.processes
+    return torch.cuda.device_count() if pick_device(engine.device).type == "cuda" else 2
+
+
+def launch(engine: Engine, module: str, arguments: Sequence[str]) -> None:
+    """Become torchrun with one process per device, if the tier wants that and torchrun has not started us already.
+
+    On several nodes start `torchrun -m faze.stages.train ...` yourself; then this returns at once.
+    """
+    processes = count_processes(engine)
+    if engine.parallel != "ddp" or "RANK" in os.environ:
+        return
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # join() shares the threads; unset, torchrun prints a warning
+    sys.stdout.flush()
+    # exec, not a child: a signal for the stage reaches torchrun, which passes it on.
+    os.execv(sys.executable, [*torchrun, "-m", module, *arguments])
+
+
+@contextlib.contextmanager
+def join(engine: Engine, threads: int) -> Iterator[World]:
+    """Join the processes that train together (or be alone), and share the CPU threads fairly."""
+    device = pick_device(engine.device)
+    alone = engine.parallel != "ddp"
+    local = 1 if alone else int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    torch.set_num_threads(max(threads // local, 1))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if alone:
+        yield World(0, 1, device)
+        return
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    try:
+        yield World(dist.get_rank(), dist.get_world_size(), device)
+    finally:
+        dist.destroy_process_group()
+
+
+@dataclass(frozen=True)
+class Wrap:
+    """How the model is wrapped so that its gradient is the mean over the whole global batch."""
+
+    module: Callable[[nn.Module], nn.Module]
+    replicas: int
+    switch: Switch
+
+
+def build_wrap(parallel: str, world: World) -> Wrap:
+    """Choose the wrapper of a tier."""
+    ids = [world.device] if world.device.type == "cuda" else None
+    if parallel == "ddp":
+        backend = "nccl" if ids else "gloo"
+        return Wrap(
+            lambda module: nn.parallel.DistributedDataParallel(module, device_ids=ids),
+            1,
+            Switch("parallel", parallel, f"{world.size} processes, {backend}"),
+        )
+    devices = torch.cuda.device_count() if ids else 1
+    if parallel == "dp" and devices > 1:
+        return Wrap(nn.DataParallel, devices, Switch("parallel", parallel, f"DataParallel over {devices} devices"))
+    reason = "DataParallel needs several CUDA devices" if parallel == "dp" else ""
+    return Wrap(lambda module: module, 1, Switch("parallel", parallel, "one device", reason))
+
+
+def check_chunks(global_batch: int, chunk_pairs: int, replicas: int) -> None:
+    """Every replica holds whole chunks, or the loss would depend on their number.
+
+    Raises:
+        ValueError: the global batch is not a multiple of replicas x chunk.
+    """
+    if global_batch % (replicas * chunk_pairs):
+        raise ValueError(
+            f"train.global_batch {global_batch} is not a multiple of {replicas} processes or replicas "
+            f"x loss.chunk_pairs {chunk_pairs}"
+        )

@@ -1,0 +1,111 @@
+"""Controls against data that are too easy: predictors that the trained network must beat by far.
+
+Both err on the same query entries as the network does unadapted.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from faze.evaluation.runs import Ablation
+from faze.geometry import angular_error, vector_from_pitchyaw
+from faze.layout import DATASETS
+from faze.store import read_codes
+
+
+def unadapted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
+    """Mean error of the trained gaze head on a person's query, degrees.
+
+    Args:
+        codes: of one person; gaze (N, 2) radians, gaze_hat (N, 3).
+        query_entries: how many of the last entries are the query.
+    """
+    gaze = vector_from_pitchyaw(codes["gaze"][-query_entries:].astype(np.float64))
+    gaze_hat = codes["gaze_hat"][-query_entries:].astype(np.float64)
+    return float(np.degrees(angular_error(gaze, gaze_hat)).mean())
+
+
+def pixel_blind_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
+    """Mean error of the best linear guess from head pose alone, fitted on the person's own calibration pool, degrees.
+
+    It sees no pixel but knows more than the network: the person's mean gaze and how it goes with the head.
+
+    Args:
+        codes: of one person; gaze and head (N, 2) radians.
+        query_entries: how many of the last entries are the query; the rest is the pool.
+    """
+    gaze, head = codes["gaze"].astype(np.float64), codes["head"].astype(np.float64)
+    design = np.column_stack([np.ones(len(head)), head])  # (N, 3)
+    weights = np.linalg.lstsq(design[:-query_entries], gaze[:-query_entries], rcond=None)[0]  # (3, 2)
+    guess = design[-query_entries:] @ weights
+    errors = angular_error(vector_from_pitchyaw(guess), vector_from_pitchyaw(gaze[-query_entries:]))
+    return float(np.degrees(errors).mean())
+
+
+def permuted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
+    """Mean error when the strips of a query are shuffled against their labels: exact, over all permutations, degrees.
+
+    Args:
+        codes: of one person; gaze (N, 2) radians, gaze_hat (N, 3).
+        query_entries: how many of the last entries are the query.
+    """
+    gaze = vector_from_pitchyaw(codes["gaze"][-query_entries:].astype(np.float64))
+    gaze_hat = codes["gaze_hat"][-query_entries:].astype(np.float64)
+    # A uniform permutation brings every pair (i, j) together equally often.
+    return float(np.degrees(angular_error(gaze[:, None], gaze_hat[None, :])).mean())
+
+
+CONTROLS = {"pixel_blind": pixel_blind_error, "permuted": permuted_error}
+
+
+def control_errors(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
+    """Errors of the controls in every run, beside the network's own.
+
+    Args:
+        ablation: whose codes are read.
+        persons: errors of every test person (`runs.read_errors`): who is tested, and the error to compare with.
+
+    Returns:
+        One row per tier, seed, dataset and control: error_deg (mean over people), unadapted_deg, ratio, people.
+
+    Raises:
+        ValueError: the codes do not give the unadapted error that adapt has found, or lack a person.
+    """
+    unadapted = persons[persons["k"] == 0].set_index(["tier", "seed", "dataset"])
+    rows = []
+    for tier, seed in ablation.runs():
+        for dataset in DATASETS:
+            if (tier, seed, dataset) in unadapted.index:
+                tested = unadapted.loc[[(tier, seed, dataset)]].set_index("person")["error_deg"]
+                rows += _controls_of_run(ablation, tier, seed, dataset, tested)
+    return pd.DataFrame(rows)
+
+
+def _controls_of_run(ablation: Ablation, tier: str, seed: int, dataset: str, tested: pd.Series) -> list[dict]:
+    path = ablation.layout.codes(tier, seed, dataset)
+    codes, query = read_codes(path, default_split="test"), ablation.query_entries
+    errors: dict[str, list[float]] = {name: [] for name in CONTROLS}
+    for person, found in tested.items():
+        arrays = codes[str(person)]
+        if abs(unadapted_error(arrays, query) - found) > 0.01:
+            raise ValueError(
+                f"{path}: the unadapted error of person {person} is not the one in the few-shot files, so they are "
+                "of different trainings or query sizes; run adapt again"
+            )
+        for name, predictor in CONTROLS.items():
+            errors[name].append(predictor(arrays, query))
+    own = float(tested.mean())
+    where = {"tier": tier, "seed": seed, "dataset": dataset}
+    return [
+        {
+            **where,
+            "control": name,
+            "error_deg": float(np.mean(values)),
+            "unadapted_deg": own,
+            "ratio": float(np.mean(values)) / own,
+            "people": len(values),
+        }
+        for name, values in errors.items()
+    ]

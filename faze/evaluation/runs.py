@@ -1,0 +1,177 @@
+"""Reading what the runs of one ablation left behind, with one clear sentence about what is missing.
+
+Tables of errors have one row per tier, seed, dataset, person, learner and k; errors are means over the calibration draws.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from faze.evaluation import UNADAPTED
+from faze.layout import DATASETS, Layout
+from faze.telemetry import read_events
+
+COLUMNS = ("person", "dataset", "split", "learner", "k", "repeat", "steps", "error_deg", "start_error_deg")
+PERSON_KEYS = ["tier", "seed", "dataset", "person", "learner", "k"]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """The runs that the configuration asks for: every tier (the first is the baseline) with every seed."""
+
+    layout: Layout
+    tiers: Sequence[str]
+    seeds: Sequence[int]
+    learners: Sequence[str]  # the first is the one that the verdict is about
+    query_entries: int
+
+    def runs(self) -> Iterator[tuple[str, int]]:
+        """Every tier and seed, tier by tier."""
+        for tier in self.tiers:
+            for seed in self.seeds:
+                yield tier, seed
+
+    def files(self) -> Iterator[Path]:
+        """Every file that an evaluation reads."""
+        for tier, seed in self.runs():
+            yield self.layout.run_log(tier, seed)
+            yield from (self.layout.codes(tier, seed, dataset) for dataset in DATASETS)
+            yield from (self.layout.errors(tier, seed, learner) for learner in self.learners)
+        yield self.layout.benchmark
+
+    def check_complete(self) -> None:
+        """Refuse to judge half an ablation.
+
+        Raises:
+            ValueError: files are missing; the sentence counts them, names the first and says how to get them.
+        """
+        missing = [path for path in self.files() if not path.is_file()]
+        if missing:
+            others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise ValueError(
+                f"{missing[0]}{others} missing: run the ablation to its end, or take tiers and seeds that were "
+                "not run off run.tiers and run.seeds"
+            )
+
+
+def read_errors(ablation: Ablation) -> pd.DataFrame:
+    """Errors of every test person in every run.
+
+    Returns:
+        Columns PERSON_KEYS, error_deg, start_error_deg; k = 0 stands once per person, under the learner `unadapted`.
+
+    Raises:
+        ValueError: a file lacks a column or a person, or the learners of a run disagree on the unadapted error.
+    """
+    parts = []
+    for tier, seed in ablation.runs():
+        run = [_read_learner(ablation.layout.errors(tier, seed, learner), learner) for learner in ablation.learners]
+        persons = _join_unadapted(pd.concat(run, ignore_index=True), ablation.layout.run(tier, seed))
+        parts.append(persons.assign(tier=tier, seed=seed))
+    persons = pd.concat(parts, ignore_index=True)
+    _check_same_people(persons, ablation.layout)
+    ranks = {"tier": ablation.tiers, "dataset": DATASETS, "learner": [UNADAPTED, *ablation.learners]}
+    persons = persons.sort_values(PERSON_KEYS, key=lambda c: c.map(list(ranks[c.name]).index) if c.name in ranks else c)
+    return persons[[*PERSON_KEYS, "error_deg", "start_error_deg"]].reset_index(drop=True)
+
+
+def _read_learner(path: Path, learner: str) -> pd.DataFrame:
+    """Mean error of each test person and k over the calibration draws, after the last adaptation step."""
+    try:
+        rows = pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: not a readable parquet file, delete it and run adapt again ({error})") from None
+    absent = [column for column in COLUMNS if column not in rows]
+    if absent:
+        raise ValueError(f"{path}: has no column {', '.join(absent)}; delete it and run adapt again")
+    rows = rows[rows["split"] == "test"]
+    if rows.empty or rows["error_deg"].isna().any():
+        what = "no error of any test person" if rows.empty else "an error that is not a number"
+        raise ValueError(f"{path}: holds {what}; look into the log of adapt")
+    last = rows.groupby(["dataset", "person", "k", "repeat"])["steps"].transform("max") == rows["steps"]
+    means = rows[last].groupby(["dataset", "person", "k"], as_index=False)[["error_deg", "start_error_deg"]].mean()
+    return means.assign(learner=learner)
+
+
+def _join_unadapted(rows: pd.DataFrame, run: Path) -> pd.DataFrame:
+    """Keep the unadapted error once, after checking that every learner's file says the same."""
+    unadapted = rows[rows["k"] == 0]
+    spread = unadapted.groupby(["dataset", "person"])["error_deg"].agg(lambda errors: errors.max() - errors.min())
+    if spread.empty or spread.max() > 1e-6:
+        who = (
+            "has no unadapted error (k = 0)"
+            if spread.empty
+            else f"disagrees on the unadapted error of {spread.idxmax()[1]}"
+        )
+        raise ValueError(f"{run}/fewshot: {who}; its files are of different trainings, delete them and run adapt again")
+    unadapted = unadapted.drop_duplicates(["dataset", "person"]).assign(learner=UNADAPTED)
+    return pd.concat([unadapted, rows[rows["k"] > 0]], ignore_index=True)
+
+
+def _check_same_people(persons: pd.DataFrame, layout: Layout) -> None:
+    """Every run has the same people, learners and k: comparisons are paired."""
+    runs = persons[["tier", "seed"]].drop_duplicates().shape[0]
+    counts = persons.groupby(["dataset", "person", "learner", "k"]).size()
+    if (counts != runs).any():
+        dataset, person, learner, k = (counts != runs).idxmax()
+        raise ValueError(
+            f"{layout.root}: person {person} of {dataset} has errors (learner {learner}, k = {k}) in "
+            f"{counts[counts != runs].iloc[0]} of {runs} runs: run adapt again for all of them"
+        )
+
+
+def read_benchmark(ablation: Ablation) -> Mapping[str, Any]:
+    """Speed and memory of every tier.
+
+    Raises:
+        ValueError: the file is not JSON, or lacks a tier.
+    """
+    path = ablation.layout.benchmark
+    try:
+        benchmark = json.loads(path.read_text(encoding="utf-8"))
+        tiers = benchmark["tiers"]
+    except (json.JSONDecodeError, KeyError):
+        raise ValueError(f"{path}: not a finished benchmark; delete it and run benchmark again") from None
+    absent = [tier for tier in ablation.tiers if tier not in tiers]
+    if absent:
+        raise ValueError(f"{path}: has no tier {', '.join(absent)}; delete it and run benchmark again")
+    return benchmark
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the run log of one training says."""
+
+    machine: Mapping[str, str]
+    switches: Sequence[Mapping[str, str]]  # switch, wanted, acted, reason ("" = active)
+    notes: Sequence[str]
+    validation: Sequence[tuple[int, float, float]]  # pairs seen, seconds since the start, error in degrees
+
+
+def read_training(layout: Layout, tier: str, seed: int) -> Training:
+    """Read one run log; a training that was killed and resumed counts from its first start.
+
+    Raises:
+        ValueError: the log has no start.
+    """
+    path = layout.run_log(tier, seed)
+    events = read_events(path)
+    starts = [event for event in events if event["event"] == "start"]
+    if not starts:
+        raise ValueError(f"{path}: has no start event, so it is not a training's run log; train this run again")
+    switches = {event["switch"]: event for event in events if event["event"] == "switch"}
+    validation = {
+        event["step"]: (event["time"] - starts[0]["time"], event["values"]["val/gaze_deg"])
+        for event in events
+        if event["event"] == "metrics" and event["values"].get("val/gaze_deg") is not None
+    }
+    return Training(
+        machine=starts[0].get("machine") or {},
+        switches=[{name: e[name] for name in ("switch", "wanted", "acted", "reason")} for e in switches.values()],
+        notes=[event["text"] for event in events if event["event"] == "note"],
+        validation=[(pairs, *at) for pairs, at in sorted(validation.items())],
+    )

@@ -1,0 +1,138 @@
+"""One JSON file that says it all: each run's metrics for MLflow, each tier's verdict, and what the report prints."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from faze.evaluation import UNADAPTED, verdict
+from faze.evaluation.runs import Ablation, Training
+from faze.evaluation.tables import changed_switches
+from faze.layout import DATASETS
+from faze.sections import Evaluate
+from faze.store import read_codes
+
+Tables = Mapping[str, pd.DataFrame]
+
+
+def summarize(
+    ablation: Ablation,
+    tables: Tables,
+    trainings: Mapping[tuple[str, int], Training],
+    machine: Mapping[str, Any],
+    evaluate: Evaluate,
+) -> dict[str, Any]:
+    """Gather what a reader asks first.
+
+    Args:
+        ablation: the runs.
+        tables: runs, persons, changes, controls, performance, by name.
+        trainings: the run log of every run.
+        machine: that the benchmark ran on.
+        evaluate: margin and confidence.
+    """
+    largest_k = int(tables["runs"]["k"].max())
+    baseline = trainings[ablation.tiers[0], ablation.seeds[0]]
+    switches = {tier: trainings[tier, ablation.seeds[0]].switches for tier in ablation.tiers}
+    return {
+        "tiers": list(ablation.tiers),
+        "seeds": list(ablation.seeds),
+        "learners": list(ablation.learners),
+        "largest_k": largest_k,
+        "query_entries": ablation.query_entries,
+        "margin_deg": evaluate.margin_deg,
+        "confidence": evaluate.confidence,
+        "verdict": describe(ablation, tables, trainings, largest_k, evaluate),
+        "tier_verdicts": {
+            tier: verdict.judge(verdict.decisive(tables["changes"], tier, ablation.learners[0], largest_k))
+            for tier in ablation.tiers[1:]
+        },
+        "runs": [_run_metrics(tables, tier, seed, ablation.learners[0], largest_k) for tier, seed in ablation.runs()],
+        "switches": switches,
+        "changed_switches": {
+            tier: changed_switches(trainings[tier, ablation.seeds[0]], baseline) for tier in ablation.tiers
+        },
+        "left_out": left_out(ablation, tables["persons"]),
+        "machine": dict(machine),
+        "training_machine": dict(baseline.machine),
+        "notes": sorted({note for training in trainings.values() for note in training.notes}),
+    }
+
+
+def describe(
+    ablation: Ablation,
+    tables: Tables,
+    trainings: Mapping[tuple[str, int], Training],
+    largest_k: int,
+    evaluate: Evaluate,
+) -> dict[str, str]:
+    """The verdict on the last tier, which is the whole ladder: sentences on speed, memory, error, scope and switches."""
+    performance = tables["performance"].set_index("tier")
+    first, last = ablation.tiers[0], ablation.tiers[-1]
+    if first == last:
+        alone = f"Only {first} was run: with no second tier there is nothing to compare (run.tiers)."
+        return {"tier": last, "error_word": "", "error": alone, "speed": "", "memory": "", "scope": "", "switches": ""}
+    decisive = verdict.decisive(tables["changes"], last, ablation.learners[0], largest_k)
+    wanted_first = {s["switch"]: s["wanted"] for s in trainings[first, ablation.seeds[0]].switches}
+    ladder = [s for s in trainings[last, ablation.seeds[0]].switches if wanted_first.get(s["switch"]) != s["wanted"]]
+    return {
+        "tier": last,
+        "error_word": verdict.judge(decisive),
+        "speed": verdict.describe_speed(performance.loc[last], evaluate.confidence),
+        "memory": verdict.describe_memory(performance.loc[last], performance.loc[first]),
+        "error": verdict.describe_error(decisive, evaluate.confidence),
+        "scope": verdict.describe_scope(len(ablation.seeds)),
+        "switches": verdict.describe_switches(ladder),
+    }
+
+
+def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: int) -> dict[str, Any]:
+    """Metrics and curves of one run under the names that MLflow shows."""
+    performance = tables["performance"].set_index("tier").loc[tier]
+    errors = tables["runs"][(tables["runs"]["tier"] == tier) & (tables["runs"]["seed"] == seed)]
+    metrics: dict[str, float] = {}
+    curves: dict[str, list[list[float]]] = {}
+    for dataset in [d for d in DATASETS if d in set(errors["dataset"])]:
+        of_dataset = errors[errors["dataset"] == dataset]
+        start = of_dataset[of_dataset["learner"] == UNADAPTED]["mean_deg"].iloc[0]
+        metrics[f"error/{dataset}_deg"] = start
+        for name, rows in of_dataset[of_dataset["learner"] != UNADAPTED].groupby("learner", sort=False):
+            curve = [[0, start], *([int(k), deg] for k, deg in zip(rows["k"], rows["mean_deg"], strict=True))]
+            curves[f"{dataset}_{name}"] = curve
+            if name == learner:
+                metrics[f"error/{dataset}_k{largest_k}_deg"] = curve[-1][1]
+    metrics |= {
+        "speed/images_per_s": performance["images_per_s"],
+        "speed/step_ms": performance["step_ms"],
+        "memory/peak_gib": performance["peak_gib"],
+    }
+    return {"tier": tier, "seed": seed, "metrics": metrics, "curves": curves}
+
+
+def left_out(ablation: Ablation, persons: pd.DataFrame) -> dict[str, list[str]]:
+    """Test people without an error: they have too few entries for a query and the largest k."""
+    tier, seed = next(ablation.runs())
+    people = {}
+    for dataset in DATASETS:
+        stored = read_codes(ablation.layout.codes(tier, seed, dataset), default_split="test").persons("test")
+        tested = set(persons[persons["dataset"] == dataset]["person"])
+        people[dataset] = [person for person in stored if person not in tested]
+    return people
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON; numbers that it lacks (nan) become null."""
+    path.write_text(json.dumps(_plain(content), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

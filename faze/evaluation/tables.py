@@ -1,0 +1,137 @@
+"""The tables of an evaluation: errors with intervals, changes against the baseline with verdicts, speed and memory."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from faze.evaluation.runs import Ablation, Training
+from faze.evaluation.verdict import verdict_words
+from faze.sections import Evaluate
+from faze.statistics import bootstrap_mean, bootstrap_reduction, compare
+
+CELL = ["dataset", "learner", "k"]  # what is compared between tiers
+
+
+def matrix(persons: pd.DataFrame, value: str = "error_deg") -> NDArray:
+    """Errors of one tier, data set, learner and k as (S, P), people in alphabetical order."""
+    return persons.pivot(index="seed", columns="person", values=value).sort_index(axis=1).to_numpy()
+
+
+def run_errors(persons: pd.DataFrame, evaluate: Evaluate) -> pd.DataFrame:
+    """Mean error of each run: one row per tier, seed, data set, learner and k, with an interval over people.
+
+    Args:
+        persons: errors of every test person (`runs.read_errors`).
+        evaluate: confidence, resamples and seed of the bootstrap.
+
+    Returns:
+        Columns mean_deg, low_deg, high_deg; reduction (share by which the error falls from k = 0) with its interval;
+        start_deg (a meta-model's own error before any step); people.
+    """
+    return _mean_errors(persons, ["tier", "seed", *CELL], evaluate).drop(columns="seeds")
+
+
+def tier_errors(persons: pd.DataFrame, evaluate: Evaluate) -> pd.DataFrame:
+    """Mean error of each tier over its seeds, with an interval over people and, independently, whole seeds."""
+    return _mean_errors(persons, ["tier", *CELL], evaluate)
+
+
+def _mean_errors(persons: pd.DataFrame, keys: list[str], evaluate: Evaluate) -> pd.DataFrame:
+    where = [key for key in keys if key not in ("learner", "k")]
+    unadapted = {key: matrix(group) for key, group in persons[persons["k"] == 0].groupby(where)}
+    bootstrap = {"confidence": evaluate.confidence, "resamples": evaluate.resamples, "seed": evaluate.seed}
+    rows = []
+    for key, group in persons.groupby(keys, sort=False):
+        row = dict(zip(keys, key, strict=True))
+        errors = matrix(group)  # (S, P)
+        mean = bootstrap_mean(errors, **bootstrap)
+        fall = bootstrap_reduction(errors, unadapted[tuple(row[k] for k in where)], **bootstrap)
+        row |= {"mean_deg": mean.mean, "low_deg": mean.low, "high_deg": mean.high}
+        row |= {"reduction": fall.mean, "reduction_low": fall.low, "reduction_high": fall.high}
+        row |= {"start_deg": group["start_error_deg"].mean(), "people": errors.shape[1], "seeds": errors.shape[0]}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd.DataFrame:
+    """What each tier changes against the baseline, paired by person and seed, and what that shows.
+
+    Args:
+        persons: errors of every test person (`runs.read_errors`).
+        ablation: its first tier is the baseline.
+        evaluate: margin and confidence; the level of the tests is 1 - confidence.
+
+    Returns:
+        One row per tier, data set, learner and k; low_deg and high_deg are the interval of the equivalence test.
+    """
+    alpha = 1 - evaluate.confidence
+    baseline = {key: matrix(group) for key, group in persons[persons["tier"] == ablation.tiers[0]].groupby(CELL)}
+    rows = []
+    for (tier, *cell), group in persons.groupby(["tier", *CELL], sort=False):
+        if tier == ablation.tiers[0]:
+            continue
+        errors, reference = matrix(group), baseline[tuple(cell)]
+        result = compare(errors - reference, margin=evaluate.margin_deg, alpha=alpha)
+        rows.append(
+            {"tier": tier, "baseline": ablation.tiers[0]}
+            | dict(zip(CELL, cell, strict=True))
+            | {"baseline_deg": reference.mean(), "tier_deg": errors.mean(), "difference_deg": result.difference}
+            | {"low_deg": result.low, "high_deg": result.high, "margin_deg": evaluate.margin_deg}
+            | {"tost_p": result.tost_p, "difference_p": result.difference_p, "verdict": result.verdict}
+            | {"more_seeds": result.more_seeds, "people": result.people, "seeds": result.seeds}
+            | {"about": "tier" if result.about_tier else "these checkpoints", "words": verdict_words(result)}
+        )
+    columns = ["tier", "baseline", *CELL, "baseline_deg", "tier_deg", "difference_deg", "low_deg", "high_deg"]
+    columns += ["margin_deg", "tost_p", "difference_p", "verdict", "more_seeds", "people", "seeds", "about", "words"]
+    return pd.DataFrame(rows, columns=columns).astype({"more_seeds": "Int64"})
+
+
+def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Mapping[str, Training]) -> pd.DataFrame:
+    """Speed and memory of each tier, and which of its switches act.
+
+    Args:
+        ablation: whose tiers.
+        benchmark: its measurements (`runs.read_benchmark`).
+        trainings: the run log of one training per tier: its switches are those that made the errors.
+
+    Returns:
+        One row per tier; speed_ratio and memory_ratio are how many times faster and smaller than the baseline it is.
+    """
+    rows = []
+    for tier in ablation.tiers:
+        measured = benchmark["tiers"][tier]
+        low, high = measured["step_ms_quartiles"]
+        speed = measured["speedup"]
+        asked = changed_switches(trainings[tier], trainings[ablation.tiers[0]])
+        rows.append(
+            {
+                "tier": tier,
+                "step_ms": measured["step_ms"],
+                "step_ms_q1": low,
+                "step_ms_q3": high,
+                "images_per_s": measured["images_per_s"],
+                "speed_ratio": speed["ratio"],
+                "speed_low": speed["low"],
+                "speed_high": speed["high"],
+                "peak_gib": measured["peak_gib"],
+                "memory_ratio": measured["memory_ratio"],
+                "active": "; ".join(f"{s['switch']} {s['wanted']} ({s['acted']})" for s in asked if not s["reason"]),
+                "inactive": "; ".join(f"{s['switch']} {s['wanted']}: {s['reason']}" for s in asked if s["reason"]),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def changed_switches(training: Training, reference: Training) -> list[Mapping[str, str]]:
+    """Switches that a training sets otherwise than the reference does, and those of its own that cannot act."""
+    before = {switch["switch"]: switch["wanted"] for switch in reference.switches}
+    return [s for s in training.switches if s["reason"] or before.get(s["switch"]) != s["wanted"]]
+
+
+def validation_curves(trainings: Mapping[tuple[str, int], Training]) -> pd.DataFrame:
+    """Validation error along every training: tier, seed, pairs, seconds, error_deg."""
+    rows = [(tier, seed, *point) for (tier, seed), training in trainings.items() for point in training.validation]
+    return pd.DataFrame(rows, columns=["tier", "seed", "pairs", "seconds", "error_deg"]).replace({None: np.nan})

@@ -1,0 +1,162 @@
+"""Who takes part in few-shot learning, and which of their samples: tasks and calibrations. Paper section 3.2.
+
+Meta-training draws tasks: some people, and of each disjoint support and query samples. Testing draws calibrations: k
+samples of a person's pool, which is all but the last entries; those are the query, the same for every calibration.
+A calibration follows from the seed in the config, the data set, the person, k and the repeat alone, so that every
+tier and learner adapts to the same samples, in whatever process and order.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from faze.geometry import vector_from_pitchyaw
+from faze.sections import Fewshot
+from faze.store import Codes
+
+
+@dataclass(frozen=True, eq=False)
+class Person:
+    """One person's N samples, in the store's order."""
+
+    name: str
+    dataset: str
+    split: str
+    code: NDArray[np.float32]  # (N, F) gaze code, flattened
+    gaze: NDArray[np.float64]  # (N, 3) true direction, unit vectors
+    gaze_hat: NDArray[np.float64]  # (N, 3) of the trained gaze head
+
+    def __str__(self) -> str:
+        return f"person {self.name} of {self.dataset}"
+
+
+@dataclass(frozen=True)
+class People:
+    """Those who take part, and a sentence about each who cannot."""
+
+    persons: list[Person]
+    left_out: list[str]
+
+
+def read_people(codes: Codes, split: str, *, needed: int, reason: str) -> People:
+    """Read the people of one split; leave out those with too few entries.
+
+    Args:
+        codes: an opened store of codes.
+        split: train, val or test.
+        needed: entries that a person must have.
+        reason: what they are needed for, in the words of the config.
+
+    Raises:
+        ValueError: a value is not finite; the sentence names the person.
+    """
+    persons, left_out = [], []
+    for name in codes.persons(split):
+        person = _read_person(codes, name)
+        if len(person.code) >= needed:
+            persons.append(person)
+        else:
+            left_out.append(f"{person} is left out: {len(person.code)} entries, fewer than the {needed} of {reason}")
+    return People(persons, left_out)
+
+
+def _read_person(codes: Codes, name: str) -> Person:
+    arrays = codes[name]
+    for key in ("z_gaze", "gaze", "gaze_hat"):
+        bad = ~np.isfinite(arrays[key]).reshape(len(arrays[key]), -1).all(axis=1)
+        if bad.any():
+            raise ValueError(
+                f"person {name} of {codes.dataset}: {key} of {bad.sum()} of {len(bad)} entries is not finite "
+                f"(first: entry {bad.argmax()}); its checkpoint's training diverged: lower train.base_lr, run again"
+            )
+    code = arrays["z_gaze"].reshape(len(arrays["z_gaze"]), -1).astype(np.float32)
+    gaze = vector_from_pitchyaw(arrays["gaze"].astype(np.float64))
+    return Person(name, codes.dataset, codes.split(name), code, gaze, arrays["gaze_hat"].astype(np.float64))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """One draw of k samples of one person."""
+
+    person: int  # position among the people
+    shots: int
+    repeat: int
+    support: NDArray[np.int64]  # (k,) entries
+
+
+def draw_calibrations(people: Sequence[Person], settings: Fewshot, *, repeats: int) -> list[Calibration]:
+    """Draw calibrations of every k and person, without replacement from the pool before the query; k by k.
+
+    Args:
+        people: each with at least settings.query_entries + the largest k entries.
+        settings: shots, query_entries and the seed of the draws.
+        repeats: draws per person and k.
+    """
+    draws = []
+    for k in settings.shots:
+        for position, person in enumerate(people):
+            pool = len(person.code) - settings.query_entries
+            for repeat in range(repeats):
+                key = f"{settings.seed}/{person.dataset}/{person.name}/{k}/{repeat}".encode()
+                rng = np.random.default_rng(int.from_bytes(hashlib.sha256(key).digest()))
+                draws.append(Calibration(position, k, repeat, rng.choice(pool, size=k, replace=False)))
+    return draws
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Codes and gaze of n samples of each of M tasks or calibrations."""
+
+    code: Tensor  # (M, n, F)
+    gaze: Tensor  # (M, n, 3) unit vectors
+
+
+def support_of(people: Sequence[Person], draws: Sequence[Calibration]) -> Batch:
+    """The k samples of each calibration, all of one k."""
+    return _batch([(people[draw.person], draw.support) for draw in draws])
+
+
+def query_of(people: Sequence[Person], draws: Sequence[Calibration], query_entries: int) -> Batch:
+    """The last entries of each calibration's person."""
+    return _batch([(people[draw.person], slice(-query_entries, None)) for draw in draws])
+
+
+def _batch(samples: Sequence[tuple[Person, NDArray[np.int64] | slice]]) -> Batch:
+    code = np.stack([person.code[entries] for person, entries in samples])
+    gaze = np.stack([person.gaze[entries] for person, entries in samples])
+    return Batch(torch.from_numpy(code), torch.from_numpy(gaze).to(torch.float32))
+
+
+class TaskDraws:
+    """Endless tasks: each call draws some people and disjoint support and query samples of each.
+
+    The query and the order of the support do not depend on how large the support is: the first k of it are the support
+    for k, so that all k learn from the same tasks.
+    """
+
+    def __init__(self, people: Sequence[Person], *, tasks: int, support: int, query: int, seed: int) -> None:
+        self._tasks, self._support, self._query = tasks, support, query
+        self._rng = np.random.default_rng(seed)
+        self._counts = [len(person.code) for person in people]
+        self._first = np.cumsum([0, *self._counts])
+        self._code = torch.from_numpy(np.concatenate([person.code for person in people]))
+        self._gaze = torch.from_numpy(np.concatenate([person.gaze for person in people])).to(self._code.dtype)
+
+    def __call__(self) -> tuple[Batch, Batch]:
+        """Support (tasks, support, ...) and query (tasks, query, ...)."""
+        size = self._query + self._support
+        entries = [
+            self._first[person] + self._rng.permutation(self._counts[person])[:size]
+            for person in self._rng.permutation(len(self._counts))[: self._tasks]
+        ]
+        query, support = np.split(np.stack(entries), [self._query], axis=1)
+        return self._take(support), self._take(query)
+
+    def _take(self, entries: NDArray[np.int64]) -> Batch:
+        index = torch.from_numpy(np.ascontiguousarray(entries))
+        return Batch(self._code[index], self._gaze[index])

@@ -1,0 +1,117 @@
+"""Stored strips <-> images of the network: shrinking, histogram equalisation, scaling; on any device.
+
+The equalisation is bit for bit OpenCV's cvtColor(RGB2YCrCb), equalizeHist of Y and back, in whole numbers.
+
+Shapes: B strips of H x W pixels, RGB.
+"""
+
+import torch
+from torch import Tensor
+
+# OpenCV's fixed-point colour conversion: coefficients times 2^14, rounded by adding a half before the shift.
+SHIFT = 14
+HALF = 1 << (SHIFT - 1)
+Y_FROM_RGB = (4899, 9617, 1868)
+CR_FROM_R, CB_FROM_B = 11682, 9241
+R_FROM_CR, G_FROM_CR, G_FROM_CB, B_FROM_CB = 22987, -11698, -5636, 29049
+
+
+def equalize(strips: Tensor) -> Tensor:
+    """Equalise the histogram of the luma Y in YCrCb.
+
+    Args:
+        strips: (B, H, W, 3) uint8.
+
+    Returns:
+        (B, H, W, 3) uint8.
+    """
+    return _equalize(strips.permute(0, 3, 1, 2).int()).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+
+
+def shrink(strips: Tensor, height: int, width: int) -> Tensor:
+    """Shrink by area; for strips that are kept in memory at the network's size.
+
+    Args:
+        strips: (B, H, W, 3) uint8.
+        height: of the result, px.
+        width: of the result, px; H / height = W / width, a whole number.
+
+    Returns:
+        (B, height, width, 3) uint8.
+    """
+    planes = _shrink(strips.permute(0, 3, 1, 2).int(), height, width)
+    return planes.to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+
+
+def to_network(strips: Tensor, height: int, width: int) -> Tensor:
+    """Shrink by area, equalise, and scale to the network's input.
+
+    Args:
+        strips: (B, H, W, 3) uint8.
+        height: of the result, px.
+        width: of the result, px; H / height = W / width, a whole number.
+
+    Returns:
+        (B, 3, height, width) float32 in [-1, 1].
+
+    Raises:
+        ValueError: the strips cannot be shrunk to this size.
+    """
+    planes = _equalize(_shrink(strips.permute(0, 3, 1, 2).int(), height, width))
+    return (2 * planes - 255).float() / 255
+
+
+def from_network(image: Tensor) -> Tensor:
+    """Scale the network's output back to pixels; what lies outside [-1, 1] is clipped.
+
+    Args:
+        image: (B, 3, H, W).
+
+    Returns:
+        (B, H, W, 3) uint8.
+    """
+    return ((image + 1) * 127.5).clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+
+
+def _shrink(planes: Tensor, height: int, width: int) -> Tensor:
+    """(B, 3, H, W) int32 -> (B, 3, height, width) int32, means over squares, rounded."""
+    batch, channels, full_height, full_width = planes.shape
+    factor = full_height // height
+    if (full_height, full_width) != (factor * height, factor * width):
+        raise ValueError(
+            f"strips of {full_height} x {full_width} px cannot be shrunk to model.image_height_px {height} x "
+            f"model.image_width_px {width}: choose both smaller by the same whole factor"
+        )
+    if factor == 1:
+        return planes
+    squares = planes.reshape(batch, channels, height, factor, width, factor)
+    return (squares.sum(dim=(3, 5), dtype=torch.int32) + factor * factor // 2) // (factor * factor)
+
+
+def _equalize(planes: Tensor) -> Tensor:
+    """(B, 3, H, W) int32 in 0..255 -> the same, equalised."""
+    red, green, blue = planes.unbind(dim=1)
+    luma = (red * Y_FROM_RGB[0] + green * Y_FROM_RGB[1] + blue * Y_FROM_RGB[2] + HALF) >> SHIFT
+    cr = (((red - luma) * CR_FROM_R + HALF) >> SHIFT).clamp(-128, 127)
+    cb = (((blue - luma) * CB_FROM_B + HALF) >> SHIFT).clamp(-128, 127)
+    luma = _equalize_luma(luma)
+    red = luma + ((cr * R_FROM_CR + HALF) >> SHIFT)
+    green = luma + ((cr * G_FROM_CR + cb * G_FROM_CB + HALF) >> SHIFT)
+    blue = luma + ((cb * B_FROM_CB + HALF) >> SHIFT)
+    return torch.stack([red, green, blue], dim=1).clamp(0, 255)
+
+
+def _equalize_luma(luma: Tensor) -> Tensor:
+    """(B, H, W) int32 in 0..255 -> the same; the darkest level present goes to 0, a constant plane stays as it is."""
+    flat = luma.flatten(1).long()
+    pixels = flat.shape[1]
+    histogram = torch.zeros(len(flat), 256, dtype=torch.int32, device=luma.device)
+    histogram.scatter_add_(1, flat, torch.ones_like(flat, dtype=torch.int32))
+    cumulative = histogram.cumsum(dim=1, dtype=torch.int32)
+    darkest = histogram.gather(1, flat.amin(dim=1, keepdim=True))  # (B, 1) pixels of that level
+    # One float32 division, as in OpenCV: the rounding depends on it (255.0 / tensor would take the reciprocal first).
+    scale = torch.full_like(darkest, 255, dtype=torch.float32) / (pixels - darkest).clamp(min=1)
+    table = ((cumulative - darkest).float() * scale).round().clamp(0, 255).int()  # (B, 256)
+    levels = torch.arange(256, dtype=torch.int32, device=luma.device)
+    table = torch.where(darkest == pixels, levels, table)
+    return table.gather(1, flat).view_as(luma)

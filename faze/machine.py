@@ -1,0 +1,60 @@
+"""What a number was measured on: machine, versions, commit."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import torch
+
+PACKAGES = ("torch", "numpy", "opencv-python-headless", "h5py", "apex")
+
+
+def describe() -> dict[str, str]:
+    """Name processor, memory, GPUs, operating system, versions and git commit."""
+    facts = {
+        "processor": _processor(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "memory_gib": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f}",
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "commit": commit(),
+    }
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        facts |= {
+            "gpus": ", ".join(names),
+            "cuda": str(torch.version.cuda),
+            "cudnn": str(torch.backends.cudnn.version()),
+        }
+    return facts | {package: _version(package) for package in PACKAGES}
+
+
+def commit() -> str:
+    """The git commit of faze's checkout, `+` if it has changes; 'unknown' outside a checkout."""
+    here = Path(__file__).resolve().parent
+    git = ["git", "-C", str(here)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+        status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.stdout.strip() + ("+" if status.stdout.strip() else "")
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"

@@ -1,0 +1,91 @@
+"""Clocks and memory of a training step. DESIGN section 7: one definition of time, one of memory.
+
+Standard library, numpy and torch only: the benchmark runs on a bare machine.
+"""
+
+import contextlib
+import math
+import resource
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class PhaseClock:
+    """Seconds per phase of a step; synchronises around each, so its sum is more than an undisturbed step takes."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    @contextlib.contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Add the time of the block to the phase."""
+        synchronize(self._device)
+        began = time.perf_counter()
+        yield
+        synchronize(self._device)
+        self.seconds[phase] += time.perf_counter() - began
+
+
+class MemoryPeak:
+    """Peak memory above what the process held when this was made (after imports and data, before the model).
+
+    On a GPU: the allocator's peak. On a CPU: the kernel's high-water mark of resident memory, reset first; getrusage
+    would report the parent's peak, since it survives fork and exec.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        else:
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+            self._before = _status_bytes("VmRSS")
+
+    def read(self) -> dict[str, float]:
+        """peak_gib, and on a GPU the reserved peak too."""
+        if self._device.type == "cuda":
+            return {
+                "peak_gib": torch.cuda.max_memory_allocated(self._device) / 2**30,
+                "reserved_gib": torch.cuda.max_memory_reserved(self._device) / 2**30,
+            }
+        return {"peak_gib": (_status_bytes("VmHWM") - self._before) / 2**30}
+
+
+def _status_bytes(field: str) -> int:
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def ratio_interval(numerator: Sequence[float], denominator: Sequence[float], confidence: float = 0.95) -> dict:
+    """Ratio of two interleaved series, block by block, with a t interval on the logarithms.
+
+    Returns:
+        ratio, low, high; ratio is the geometric mean.
+    """
+    logs = np.log(np.asarray(numerator)) - np.log(np.asarray(denominator))
+    n, mean = len(logs), logs.mean()
+    half = student_quantile((1 + confidence) / 2, n - 1) * logs.std(ddof=1) / math.sqrt(n)
+    return {"ratio": math.exp(mean), "low": math.exp(mean - half), "high": math.exp(mean + half)}
+
+
+def student_quantile(p: float, freedom: int) -> float:
+    """Quantile of Student's t for p >= 0.5, by bisection of its integrated density (scipy is not in the core)."""
+    # Substituting t = sqrt(freedom) tan(u) makes the density a power of the cosine on a finite interval.
+    u = np.linspace(0.0, math.pi / 2, 20001)
+    density = np.cos(u) ** (freedom - 1)
+    cumulative = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    return math.sqrt(freedom) * math.tan(float(np.interp(2 * p - 1, cumulative / cumulative[-1], u)))

@@ -1,0 +1,120 @@
+"""Pairs of strips of one person, in an order that depends on (seed, pair number) alone.
+
+Neither the number of processes, nor of loader workers, nor a resumed run changes which pairs make up a step.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from faze.images import shrink
+from faze.store import Strips
+
+Batch = dict[str, Tensor]
+
+
+class PairOrder:
+    """Every entry is once member a in an epoch, in random order; b is another entry of the same person, uniformly."""
+
+    def __init__(self, counts: Sequence[int], seed: int) -> None:
+        """Args: counts: entries per person, each at least 2. seed: of the order."""
+        self._counts = np.asarray(counts)
+        self._person = np.repeat(np.arange(len(counts)), counts)
+        self._entry = np.concatenate([np.arange(count) for count in counts])
+        self._seed = seed
+        self._epoch: tuple[int, NDArray, NDArray] | None = None
+
+    def __getitem__(self, pair: slice) -> tuple[NDArray, NDArray, NDArray]:
+        """(person, entry a, entry b) of the pairs numbered start..stop, each (n,)."""
+        numbers = np.arange(pair.start, pair.stop)
+        parts = [self._within(epoch, numbers) for epoch in np.unique(numbers // len(self._person))]
+        return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+    def _within(self, epoch: int, numbers: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+        if self._epoch is None or self._epoch[0] != epoch:
+            random = np.random.default_rng([self._seed, epoch])
+            self._epoch = (epoch, random.permutation(len(self._person)), random.random(len(self._person)))
+        _, order, draw = self._epoch
+        position = numbers[numbers // len(self._person) == epoch] % len(self._person)
+        person, a = self._person[order[position]], self._entry[order[position]]
+        b = np.floor(draw[position] * (self._counts[person] - 1)).astype(np.int64)
+        return person, a, b + (b >= a)  # skip a itself
+
+
+@dataclass(frozen=True)
+class People:
+    """Strips and labels of some people, held in memory at the model's image size.
+
+    pixels: per person (N, height, width, 3) uint8; labels: per person (N, 4) float32 radians.
+    """
+
+    names: list[str]
+    pixels: list[NDArray]
+    labels: list[NDArray]
+
+    @property
+    def counts(self) -> list[int]:
+        """Entries per person."""
+        return [len(labels) for labels in self.labels]
+
+    def digest(self) -> str:
+        """Identity of these people: 8 hex digits over names and labels."""
+        digest = hashlib.sha256("\n".join(self.names).encode())
+        for labels in self.labels:
+            digest.update(labels.tobytes())
+        return digest.hexdigest()[:8]
+
+
+def load_people(strips: Strips, split: str, *, height: int, width: int, min_entries: int) -> tuple[People, list[str]]:
+    """Read the people of a split who have enough entries, and name those left out.
+
+    Raises:
+        ValueError: nobody is left.
+    """
+    names, left_out = [], []
+    for name in strips.persons(split):
+        (names if strips.count(name) >= min_entries else left_out).append(name)
+    if not names:
+        raise ValueError(
+            f"{strips.path}: no person of split {split!r} has {min_entries} entries (data.min_entries); "
+            f"{len(left_out)} have fewer"
+        )
+    pixels = [shrink(torch.from_numpy(strips.pixels(name)), height, width).numpy() for name in names]
+    return People(names, pixels, [strips.labels(name) for name in names]), left_out
+
+
+class PairBatches(Dataset):
+    """Item `step` is this process's contiguous share of the global batch of that step."""
+
+    def __init__(self, people: People, *, seed: int, global_batch: int, rank: int = 0, processes: int = 1) -> None:
+        self._people = people
+        self._order = PairOrder(people.counts, seed)
+        self._global_batch = global_batch
+        self._share = global_batch // processes
+        self._offset = rank * self._share
+
+    def __getitem__(self, step: int) -> Batch:
+        """Strips uint8 (B, height, width, 3), labels float32 (B, 2) radians, person int64 (B,)."""
+        first = step * self._global_batch + self._offset
+        person, a, b = self._order[first : first + self._share]
+        batch: Batch = {"person": torch.from_numpy(person)}
+        for member, entry in (("a", a), ("b", b)):
+            pixels = np.stack([self._people.pixels[p][e] for p, e in zip(person, entry, strict=True)])
+            labels = np.stack([self._people.labels[p][e] for p, e in zip(person, entry, strict=True)])
+            batch[f"image_{member}"] = torch.from_numpy(pixels)
+            batch[f"gaze_{member}"] = torch.from_numpy(labels[:, :2])
+            batch[f"head_{member}"] = torch.from_numpy(labels[:, 2:])
+        return batch
+
+    def iterate(self, first_step: int, steps: int, *, workers: int, pin: bool) -> Iterator[Batch]:
+        """Batches of the steps first_step .. steps - 1, in order."""
+        loader = DataLoader(
+            self, batch_size=None, sampler=range(first_step, steps), num_workers=workers, pin_memory=pin
+        )
+        return iter(loader)

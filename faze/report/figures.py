@@ -1,0 +1,221 @@
+"""The figures: the talk's three charts, changes against the margin, error against k, people, trainings, strips."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from faze.evaluation import UNADAPTED
+from faze.evaluation.verdict import NAMES
+from faze.report.style import BAND, INK, MARKERS, MUTED, REFERENCE, learner_colors, panels, tier_colors
+
+TALK_SPEED, TALK_MEMORY = 2.07, 1.6  # the talk's headline figures; its bars per tier were not published
+PAPER_MPIIGAZE_K9_DEG = 3.14  # the paper's error on MPIIGaze after 9 samples
+WIDTH = 11.2  # inches
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the figures draw: the tables of the evaluation and their order."""
+
+    tiers: Sequence[str]
+    learners: Sequence[str]
+    datasets: Sequence[str]
+    largest_k: int
+    margin_deg: float
+    tables: Mapping[str, pd.DataFrame]
+    real: bool  # real photographs; the paper's figures are comparable with nothing else
+
+    def cell(self, table: str, dataset: str, learner: str, k: int) -> pd.DataFrame:
+        """Rows of one data set, learner and k, one per tier, in the ladder's order."""
+        rows = self.tables[table]
+        rows = rows[(rows["dataset"] == dataset) & (rows["learner"] == learner) & (rows["k"] == k)]
+        return rows.set_index("tier").reindex([tier for tier in self.tiers if tier in set(rows["tier"])])
+
+    def curve(self, tier: str, dataset: str, learner: str) -> pd.DataFrame:
+        """Error of one tier and learner against k, from k = 0."""
+        rows = self.tables["tiers"]
+        rows = rows[(rows["tier"] == tier) & (rows["dataset"] == dataset)]
+        return rows[rows["learner"].isin([UNADAPTED, learner])].sort_values("k")
+
+
+def draw_talk_charts(results: Results) -> Figure:
+    """Training time, memory and accuracy on MPIIGaze per tier, as in the talk, with its headline figures."""
+    height = 1.7 + 0.36 * len(results.tiers)
+    figure, [[time, memory, error]] = panels(WIDTH, height, 1, 3, sharey=True)
+    speed = results.tables["performance"].set_index("tier").loc[list(results.tiers)]
+    whiskers = (speed["step_ms"] - speed["step_ms_q1"], speed["step_ms_q3"] - speed["step_ms"])
+    _bars(time, results, speed["step_ms"], whiskers, "{:.0f}")
+    time.set(title="Training time", xlabel="ms per step (median, quartiles)")
+    _bars(memory, results, speed["peak_gib"], None, "{:.2f}")
+    memory.set(title="Memory", xlabel="peak, GiB")
+    _accuracy_bars(error, results)
+    last = len(results.tiers) - 1
+    if last:
+        _reference(time, speed["step_ms"].iloc[0] / TALK_SPEED, last, f"the talk: {TALK_SPEED}× faster")
+        _reference(memory, speed["peak_gib"].iloc[0] / TALK_MEMORY, last, f"the talk: {TALK_MEMORY}× less")
+    time.invert_yaxis()
+    return figure
+
+
+def _bars(axes: Axes, results: Results, values: pd.Series, whiskers: tuple | None, form: str) -> None:
+    colors = tier_colors(results.tiers)
+    rows = np.arange(len(values))
+    errors = None if whiskers is None else np.array([w.to_numpy() for w in whiskers])
+    axes.barh(rows, values, height=0.62, color=[colors[t] for t in values.index], xerr=errors, ecolor=INK, capsize=2)
+    ends = values.to_numpy() + (0 if errors is None else errors[1])
+    for row, value, end in zip(rows, values, ends, strict=True):
+        axes.annotate(form.format(value), (end, row), (5, 0), textcoords="offset points", va="center", fontsize=9)
+    axes.set_yticks(rows, [str(tier) for tier in values.index])
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlim(0, 1.18 * ends.max())
+    axes.grid(axis="x")
+
+
+def _accuracy_bars(axes: Axes, results: Results) -> None:
+    """Unadapted error (pale) behind the error after adaptation."""
+    colors = tier_colors(results.tiers)
+    before = results.cell("tiers", "mpiigaze", UNADAPTED, 0)["mean_deg"]
+    after = results.cell("tiers", "mpiigaze", results.learners[0], results.largest_k)["mean_deg"]
+    rows = np.arange(len(before))
+    axes.barh(rows, before, height=0.62, color=[colors[t] for t in before.index], alpha=0.35)
+    axes.barh(rows, after, height=0.62, color=[colors[t] for t in before.index])
+    for row, start, end in zip(rows, before, after, strict=True):
+        axes.annotate(f"{start:.2f}", (start, row), (5, 0), textcoords="offset points", va="center", fontsize=9)
+        axes.annotate(
+            f"{end:.2f}",
+            (end, row),
+            (-5, 0),
+            textcoords="offset points",
+            va="center",
+            ha="right",
+            fontsize=9,
+            color="w",
+        )
+    axes.axvline(before.iloc[0], color=REFERENCE, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
+    axes.axvline(after.iloc[0], color=REFERENCE, linewidth=1, linestyle=(0, (4, 3)))
+    axes.set(
+        title="Error on MPIIGaze",
+        xlabel=f"degrees; pale: unadapted, full: {results.learners[0]}, k = {results.largest_k}",
+    )
+    axes.set_xlim(0, 1.18 * before.max())
+    axes.grid(axis="x")
+
+
+def _reference(axes: Axes, value: float, row: int, text: str) -> None:
+    """Mark a figure of the talk on the last tier's bar."""
+    axes.plot([value, value], [row - 0.42, row + 0.42], color=REFERENCE, linewidth=2.2)
+    axes.annotate(
+        text,
+        (value, row + 0.42),
+        (0, -4),
+        textcoords="offset points",
+        ha="center",
+        va="top",
+        color=REFERENCE,
+        fontsize=9,
+    )
+    axes.set_ylim(row + 0.95, -0.6)
+
+
+def draw_changes(results: Results) -> Figure:
+    """Change of the error against the baseline, its interval, and the margin within which it counts as none."""
+    rungs = results.tiers[1:]
+    figure, [row] = panels(WIDTH, 1.5 + 0.5 * len(rungs), 1, len(results.datasets), sharex=True, sharey=True)
+    colors = tier_colors(results.tiers)
+    cells = [(UNADAPTED, 0, "unadapted", "white", -0.14), (results.learners[0], results.largest_k, "", None, 0.14)]
+    for axes, dataset in zip(row, results.datasets, strict=True):
+        axes.axvspan(-results.margin_deg, results.margin_deg, color=BAND, zorder=0)
+        axes.axvline(0, color=MUTED, linewidth=1)
+        for learner, k, _, face, offset in cells:
+            for position, (tier, change) in enumerate(results.cell("changes", dataset, learner, k).iterrows()):
+                y = position + offset
+                axes.plot([change["low_deg"], change["high_deg"]], [y, y], color=colors[tier], linewidth=2)
+                marker = {"markerfacecolor": face or colors[tier], "markeredgecolor": colors[tier], "markersize": 7}
+                axes.plot(change["difference_deg"], y, "o", **marker)
+        axes.set(title=NAMES[dataset], xlabel="change of the error against the baseline, degrees")
+        axes.set_yticks(range(len(rungs)), rungs)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x")
+    reach = max(2.2 * results.margin_deg, *(1.15 * abs(x) for x in row[0].get_xlim()))
+    row[0].set(xlim=(-reach, reach), ylim=(len(rungs) - 0.5, -0.6))
+    for face, label in (("white", "unadapted"), (MUTED, f"{results.learners[0]}, k = {results.largest_k}")):
+        row[-1].plot([], [], "o", markerfacecolor=face, markeredgecolor=MUTED, label=label)
+    row[-1].fill_between([], [], [], color=BAND, label=f"margin ±{results.margin_deg:g}°")
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def draw_shots(results: Results) -> Figure:
+    """Error of the baseline against k for every learner and data set, with bands over people."""
+    figure, [row] = panels(WIDTH, 4.0, 1, len(results.datasets), sharey=True)
+    colors = learner_colors(results.learners)
+    for axes, dataset in zip(row, results.datasets, strict=True):
+        for marker, learner in zip(MARKERS, results.learners, strict=False):
+            curve = results.curve(results.tiers[0], dataset, learner)
+            axes.fill_between(
+                curve["k"], curve["low_deg"], curve["high_deg"], color=colors[learner], alpha=0.14, linewidth=0
+            )
+            axes.plot(curve["k"], curve["mean_deg"], marker + "-", color=colors[learner], label=learner, markersize=6)
+        if results.real and dataset == "mpiigaze":
+            axes.plot(9, PAPER_MPIIGAZE_K9_DEG, "*", color=REFERENCE, markersize=12, label="the paper, k = 9: 3.14°")
+        _label_shots(axes, curve["k"], NAMES[dataset])
+    row[0].set_ylabel("angular error, degrees")
+    row[0].set_ylim(bottom=0)
+    row[0].legend(loc="lower left")
+    return figure
+
+
+def draw_shots_by_tier(results: Results) -> Figure:
+    """Error against k of every tier, one panel per data set and learner."""
+    columns = len(results.learners)
+    figure, rows = panels(
+        WIDTH, 3.0 * len(results.datasets) + 0.5, len(results.datasets), columns, sharex=True, sharey=True
+    )
+    colors = tier_colors(results.tiers)
+    for row, dataset in zip(rows, results.datasets, strict=True):
+        for axes, learner in zip(row, results.learners, strict=True):
+            for i, tier in enumerate(results.tiers):
+                curve = results.curve(tier, dataset, learner)
+                style = {"linewidth": 1.4, "markersize": 5 - 0.3 * i, "alpha": 0.9, "label": tier}
+                axes.plot(curve["k"], curve["mean_deg"], MARKERS[i % len(MARKERS)] + "-", color=colors[tier], **style)
+            _label_shots(axes, curve["k"], f"{NAMES[dataset]}, {learner}")
+            axes.label_outer()
+        row[0].set_ylabel("angular error, degrees")
+    rows[0][0].set_ylim(bottom=0)
+    figure.legend(*rows[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=min(6, len(results.tiers)))
+    return figure
+
+
+def _label_shots(axes: Axes, shots: pd.Series, title: str) -> None:
+    axes.set(title=title, xlabel="calibration samples k", xticks=list(shots))
+    axes.set_xlim(-0.02 * shots.max(), 1.03 * shots.max())
+    axes.grid(axis="y")
+
+
+def draw_people(results: Results) -> Figure:
+    """Error of every test person in the last tier, unadapted and after adaptation, sorted."""
+    tier, learner = results.tiers[-1], results.learners[0]
+    persons = results.tables["persons"]
+    persons = persons[persons["tier"] == tier].groupby(["dataset", "person", "learner", "k"])["error_deg"].mean()
+    counts = [persons[d].index.get_level_values("person").nunique() for d in results.datasets]
+    figure, [row] = panels(WIDTH, 3.4, 1, len(results.datasets), sharey=True, width_ratios=[max(c, 6) for c in counts])
+    color = learner_colors(results.learners)[learner]
+    for axes, dataset in zip(row, results.datasets, strict=True):
+        before = persons[dataset].xs((UNADAPTED, 0), level=("learner", "k")).sort_values(ascending=False)
+        after = persons[dataset].xs((learner, results.largest_k), level=("learner", "k")).reindex(before.index)
+        x = np.arange(len(before))
+        axes.vlines(x, after, before, color=BAND, linewidth=5, zorder=0)
+        axes.plot(x, before, "o", color=MUTED, markerfacecolor="white", label="unadapted")
+        axes.plot(x, after, "o", color=color, label=f"{learner}, k = {results.largest_k}")
+        many = len(before) > 40
+        axes.set_xticks([] if many else x, [] if many else before.index, rotation=90, fontsize=8)
+        axes.set(title=NAMES[dataset], xlabel=f"{len(before)} test people")
+        axes.grid(axis="y")
+    row[0].set_ylabel("angular error, degrees")
+    row[0].set_ylim(bottom=0)
+    row[-1].legend(loc="upper right")
+    return figure

@@ -1,0 +1,68 @@
+"""One look for figures and page: colours that colour-blind readers tell apart, one per tier and one per learner."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import matplotlib
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+INK, MUTED, RULE, BAND = "#1f2933", "#616e7c", "#d9dfe5", "#e9eef3"
+REFERENCE = "#b42318"  # the talk's and the paper's figures, where they are drawn beside ours
+BASELINE = "#7b8794"
+_TIERS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")  # Okabe and Ito 2008
+_LEARNERS = ("#5b21b6", "#0f766e", "#b45309", "#9f1239", "#1e3a8a", "#3f6212")
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "h", "p", "*")
+
+_RC = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlepad": 10,
+    "axes.axisbelow": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "svg.hashsalt": "faze",  # the same numbers give the same file
+}
+
+
+def tier_colors(tiers: Sequence[str]) -> dict[str, str]:
+    """Colour of each tier: grey for the baseline; a long ladder gets an ordered scale, since no dozen hues is distinct."""
+    rungs = tiers[1:]
+    if len(rungs) <= len(_TIERS):
+        return {tiers[0]: BASELINE} | dict(zip(rungs, _TIERS, strict=False))
+    scale = colormaps["viridis"]
+    return {tiers[0]: BASELINE} | {tier: to_hex(scale(0.9 * i / (len(rungs) - 1))) for i, tier in enumerate(rungs)}
+
+
+def learner_colors(learners: Sequence[str]) -> dict[str, str]:
+    """Colour of each learner."""
+    return {learner: _LEARNERS[i % len(_LEARNERS)] for i, learner in enumerate(learners)}
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Draw in this look."""
+    with matplotlib.rc_context(_RC):
+        yield
+
+
+def panels(width: float, height: float, rows: int, columns: int, **settings: object) -> tuple[Figure, list[list[Axes]]]:
+    """A figure (inches) and its grid of axes."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08, wspace=0.04, hspace=0.06)
+    return figure, figure.subplots(rows, columns, squeeze=False, **settings).tolist()

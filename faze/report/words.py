@@ -1,0 +1,91 @@
+"""Numbers as a reader wants them: sensible digits, units, true minus signs, a dash where there is nothing."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from faze.evaluation.verdict import signed
+
+DASH = "–"
+_CODES = {"gaze": "gaze", "head": "head pose", "pitch": "pitch", "yaw": "yaw"}
+_FACTS = {
+    "processor": "Processor",
+    "cores": "Cores used",
+    "memory_gib": "Memory",
+    "gpus": "GPUs",
+    "cuda": "CUDA",
+    "cudnn": "cuDNN",
+    "system": "System",
+    "python": "Python",
+    "commit": "Commit",
+    "torch": "PyTorch",
+    "numpy": "NumPy",
+    "opencv-python-headless": "OpenCV",
+}
+
+
+def _absent(*numbers: float | None) -> bool:
+    return any(n is None or not math.isfinite(n) for n in numbers)
+
+
+def degrees(value: float) -> str:
+    """4.21°."""
+    return DASH if _absent(value) else f"{value:.2f}°"
+
+
+def change(value: float) -> str:
+    """+0.08°, −0.03°, 0.00°; three decimals below a tenth of a degree's tenth, so that small is not shown as none."""
+    if _absent(value):
+        return DASH
+    return f"{signed(value, 3 if 0 < abs(value) < 0.01 else 2)}°"
+
+
+def interval(low: float, high: float, digits: int = 2, sign: bool = False) -> str:
+    """0.97 to 1.02; −0.03 to +0.19."""
+    if _absent(low, high):
+        return DASH
+    return f"{signed(low, digits)} to {signed(high, digits)}" if sign else f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+def ratio(value: float) -> str:
+    """1.03×."""
+    return DASH if _absent(value) else f"{value:.2f}×"
+
+
+def percent(share: float) -> str:
+    """−51 % for a share of 0.51 by which something falls."""
+    return DASH if _absent(share) else f"{signed(-100 * share, 0)} %"
+
+
+def milliseconds(value: float) -> str:
+    """412 ms, 1.52 s."""
+    if _absent(value):
+        return DASH
+    if value >= 1000:
+        return f"{value / 1000:.2f} s"
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms"
+
+
+def gibibytes(value: float) -> str:
+    """0.44 GiB."""
+    return DASH if _absent(value) else f"{value:.2f} GiB"
+
+
+def count(value: float) -> str:
+    """12,345."""
+    return f"{int(value):,}"
+
+
+def walk_title(path: Path) -> str:
+    """mpiigaze_p00_gaze_yaw.mp4 -> MPIIGaze p00: gaze yaw."""
+    words = path.stem.split("_")
+    names = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
+    moved = [_CODES[word] for word in words if word in _CODES]
+    rest = [names.get(word, word) for word in words if word not in _CODES]
+    return f"{' '.join(rest)}: {' '.join(moved)}" if moved and rest else path.stem.replace("_", " ")
+
+
+def facts(machine: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Machine and versions as (what, which); absent packages left out."""
+    told = [(name, str(value)) for name, value in machine.items() if value not in (None, "", "absent")]
+    return [(_FACTS.get(name, name), f"{value} GiB" if name.endswith("_gib") else value) for name, value in told]

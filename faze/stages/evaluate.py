@@ -1,0 +1,76 @@
+"""Rule `evaluate`: errors, codes, run logs and benchmark of every run -> tables with intervals, and the verdict."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from faze.config import Resolved, load
+from faze.evaluation.controls import control_errors
+from faze.evaluation.runs import Ablation, Training, read_benchmark, read_errors, read_training
+from faze.evaluation.summary import summarize, write_json
+from faze.evaluation.tables import changes, performance, run_errors, tier_errors, validation_curves
+from faze.files import sole_writer, whole_folder
+from faze.layout import Layout
+from faze.stages import one_sentence
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
+    parser.add_argument("--results", type=Path, required=True, help="results/<name> with all runs in it")
+    parser.add_argument("--out", type=Path, required=True, help="folder of tables to write")
+    return parser.parse_args()
+
+
+@one_sentence
+def main() -> None:
+    """Read every run, judge each tier against the first, and write what was found."""
+    args = parse()
+    config = load(args.config, "evaluate")
+    ablation = Ablation(
+        layout=Layout(args.results),
+        tiers=config.run.tiers,
+        seeds=config.run.seeds,
+        learners=config.fewshot.learners,
+        query_entries=config.fewshot.query_entries,
+    )
+    with sole_writer(args.out):
+        ablation.check_complete()
+        evaluate(ablation, config, args.out)
+
+
+def evaluate(ablation: Ablation, config: Resolved, out: Path) -> None:
+    """Write runs, tiers, persons, changes, controls, performance, training (csv) and summary.json."""
+    persons = read_errors(ablation)
+    benchmark = read_benchmark(ablation)
+    trainings = {run: read_training(ablation.layout, *run) for run in ablation.runs()}
+    of_tier = {tier: trainings[tier, ablation.seeds[0]] for tier in ablation.tiers}
+    tables: dict[str, pd.DataFrame] = {
+        "persons": persons,
+        "runs": run_errors(persons, config.evaluate),
+        "tiers": tier_errors(persons, config.evaluate),
+        "changes": changes(persons, ablation, config.evaluate),
+        "controls": control_errors(ablation, persons),
+        "performance": performance(ablation, benchmark, of_tier),
+        "training": validation_curves(trainings),
+    }
+    summary = summarize(ablation, tables, trainings, benchmark.get("machine", {}), config.evaluate)
+    with whole_folder(out) as folder:
+        for name, table in tables.items():
+            table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
+        write_json(folder / "summary.json", summary)
+    print_verdict(summary["verdict"])
+
+
+def print_verdict(verdict: dict[str, str]) -> None:
+    """Say the verdict where the person who waits can read it."""
+    for part in ("speed", "memory", "error", "scope", "switches"):
+        if verdict[part]:
+            print(verdict[part])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

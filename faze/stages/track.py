@@ -1,0 +1,56 @@
+"""Rule `track`: run logs, results, walks and report -> one flat MLflow run per tier and seed.
+
+A store that does not answer fails this rule alone, after everything else is written: nothing depends on it, no value is
+lost, and the same command tries again.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from faze.config import load
+from faze.files import sole_writer, whole_file
+from faze.layout import Layout
+from faze.stages import one_sentence
+from faze.tracking.mirror import mirror
+from faze.tracking.record import read_run, run_name
+from faze.tracking.store import bare, open_store
+from faze.tracking.view import address, invitation, share_view
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
+    parser.add_argument("--results", type=Path, required=True, help="results/<name>, with every run evaluated")
+    parser.add_argument("--out", type=Path, required=True, help="tracked.json to write")
+    return parser.parse_args()
+
+
+@one_sentence
+def main() -> None:
+    """Mirror every run of the ablation and say where to look at it."""
+    args = parse()
+    config = load(args.config, "track")
+    layout, tiers, seeds = Layout(args.results), config.run.tiers, config.run.seeds
+    with sole_writer(args.out):
+        records = [read_run(layout, t, s, run_name(tiers, seeds, t, s)) for t in tiers for s in seeds]
+        store = open_store(config.tracking, results=args.results.resolve().parent)
+        runs = [{"name": r.name, "tier": r.tier, "seed": r.seed, "run_id": mirror(store, r)} for r in records]
+        share_view(store, config.name)
+        tracked = {
+            "store": bare(store.uri),
+            "experiment": config.tracking.experiment,
+            "experiment_id": store.experiment_id,
+            "runs": runs,
+            "address": address(store, config.name),
+            "invitation": invitation(store, config.name),
+        }
+        with whole_file(args.out) as out:
+            out.write_text(json.dumps(tracked, indent=2) + "\n", encoding="utf-8")
+    print(tracked["invitation"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

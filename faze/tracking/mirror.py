@@ -1,0 +1,123 @@
+"""A record -> one flat MLflow run. Doing it twice changes nothing.
+
+A run is found again by its identity. MLflow never takes a value back: where a run holds one that the files no longer
+hold (measured anew, say), a new run takes its place. The replaced run stays, tagged `superseded`, and can be compared.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from faze.tracking.record import Point, Record
+from faze.tracking.store import Store, explained
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+Held = set[tuple[str, int, float]]  # (metric, step, value) that a run holds
+
+# What one request of MLflow takes at most.
+BATCH_METRICS, BATCH_PARAMS = 1000, 100
+
+
+def mirror(store: Store, record: Record) -> str:
+    """Make the store hold a record; give the id of its run.
+
+    Raises:
+        ValueError: the store failed; the run log still holds everything.
+    """
+    with store.alone():
+        run_id, held = _find(store, record) or (_create(store, record), set())
+        _supersede_others(store, record, run_id)
+    with explained(store.uri):
+        _describe(store, record, run_id)
+        _log_points(store, run_id, [p for p in record.points if (p.key, p.step, p.value) not in held])
+        for folder, path in record.artifacts.items():
+            _replace_artifacts(store, run_id, path, folder)
+        if record.end_ms is not None:
+            store.client.set_terminated(run_id, "FINISHED", end_time=record.end_ms)
+    return run_id
+
+
+def _search(store: Store, **tags: str) -> list["Run"]:
+    """Runs with these tags, latest first."""
+    text = " and ".join(f"tags.{tag} = '{value}'" for tag, value in tags.items())
+    order = ["attributes.start_time DESC"]
+    return list(store.client.search_runs([store.experiment_id], text, max_results=1000, order_by=order))
+
+
+def _find(store: Store, record: Record) -> tuple[str, Held] | None:
+    """The run of this identity that holds nothing but what the record holds."""
+    wanted = {(p.key, p.step, p.value) for p in record.points}
+    keys = {p.key for p in record.points}
+    for run in _search(store, identity=record.identity):
+        held = _held(store, run)
+        if all(value in wanted for value in held if record.whole or value[0] in keys):
+            return run.info.run_id, held
+    return None
+
+
+def _held(store: Store, run: "Run") -> Held:
+    run_id = run.info.run_id
+    return {(m.key, m.step, m.value) for key in run.data.metrics for m in store.client.get_metric_history(run_id, key)}
+
+
+def _create(store: Store, record: Record) -> str:
+    """By the experiment's id: by name, processes that start together file runs under another experiment."""
+    tags = {"identity": record.identity, **_place(record), "superseded": "false"}
+    run = store.client.create_run(store.experiment_id, start_time=record.start_ms, tags=tags, run_name=record.name)
+    return run.info.run_id
+
+
+def _place(record: Record) -> dict[str, str]:
+    """Tags of a run's place in the ablation, which only one current run can hold."""
+    return {"ablation": record.ablation, "tier": record.tier, "seed": str(record.seed)}
+
+
+def _supersede_others(store: Store, record: Record, run_id: str) -> None:
+    """The view shows runs whose tag says false: MLflow's filters never match a tag that is missing."""
+    for run in _search(store, **_place(record), superseded="false"):
+        if run.info.run_id != run_id:
+            store.client.set_tag(run.info.run_id, "superseded", "true")
+    store.client.set_tag(run_id, "superseded", "false")
+
+
+def _describe(store: Store, record: Record, run_id: str) -> None:
+    from mlflow.entities import Param, RunTag
+
+    params = [Param(key, value) for key, value in record.params.items()]
+    tags = [RunTag(key, value) for key, value in record.tags.items()]
+    for first in range(0, len(params), BATCH_PARAMS):
+        store.client.log_batch(run_id, params=params[first : first + BATCH_PARAMS])
+    store.client.log_batch(run_id, tags=tags)
+    store.client.update_run(run_id, name=record.name)
+
+
+def _log_points(store: Store, run_id: str, points: list[Point]) -> None:
+    from mlflow.entities import Metric
+
+    metrics = [Metric(p.key, p.value, p.time_ms, p.step) for p in points]
+    for first in range(0, len(metrics), BATCH_METRICS):
+        store.client.log_batch(run_id, metrics=metrics[first : first + BATCH_METRICS])
+
+
+def _replace_artifacts(store: Store, run_id: str, path: Path, folder: str) -> None:
+    """Upload a file or a folder's content; what lies in the run's folder besides is out of date and goes."""
+    if path.is_file():
+        store.client.log_artifact(run_id, str(path), folder or None)
+        return
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    new = {f"{folder}/{file.relative_to(path)}" for file in path.rglob("*") if file.is_file()}
+    repository = get_artifact_repository(store.client.get_run(run_id).info.artifact_uri, tracking_uri=store.uri)
+    for old in set(_files(store, run_id, folder)) - new:
+        repository.delete_artifacts(old)
+    store.client.log_artifacts(run_id, str(path), folder)
+
+
+def _files(store: Store, run_id: str, folder: str) -> Iterator[str]:
+    for item in store.client.list_artifacts(run_id, folder):
+        if item.is_dir:
+            yield from _files(store, run_id, item.path)
+        else:
+            yield item.path

@@ -1,0 +1,185 @@
+"""One run as its files tell it: what MLflow is to hold of it. Standard library only."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from faze.layout import Layout
+from faze.telemetry import read_events
+
+# MLflow's chart view draws one chart per metric: beyond about twenty, nobody finds the one that matters.
+MAX_TRAINING_METRICS = 7
+MAX_RESULT_METRICS = 12
+
+# The training's own rate includes validation of the moment and other load; the name belongs to the benchmark's.
+RENAMED = {"speed/images_per_s": "train/images_per_s"}
+
+
+Event = Mapping[str, Any]  # a line of the run log, as faze.telemetry describes them
+
+
+class Point(NamedTuple):
+    """One value of a metric."""
+
+    key: str
+    step: int
+    value: float
+    time_ms: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """All that MLflow is to hold of one run."""
+
+    name: str
+    ablation: str
+    tier: str
+    seed: int
+    config_hash: str
+    fingerprint: str
+    start_ms: int
+    end_ms: int | None  # None while it trains
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    points: Sequence[Point]
+    artifacts: Mapping[str, Path] = dataclasses.field(default_factory=dict)  # folder in MLflow -> file or folder
+    whole: bool = False  # results are in it: a metric that it lacks is out of date
+
+    @property
+    def identity(self) -> str:
+        """Of the experiment that was done: runs that differ in it are never mixed."""
+        parts = [self.ablation, self.tier, str(self.seed), self.config_hash, self.fingerprint]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+
+def run_name(tiers: Sequence[str], seeds: Sequence[int], tier: str, seed: int) -> str:
+    """Name with the rung's place first, so that MLflow sorts the ladder: 1-amp, or 1-amp-s0 if there are more seeds."""
+    return f"{tiers.index(tier)}-{tier}" + (f"-s{seed}" if len(seeds) > 1 else "")
+
+
+def read_training(log: Path, name: str) -> Record:
+    """What the run log alone tells, of a training under way as of one that ended.
+
+    Raises:
+        ValueError: the log does not begin with its start event.
+    """
+    events = read_events(log)
+    if not events or events[0]["event"] != "start":
+        raise ValueError(f"{log}: has no start event, so nobody knows whose run it is; train that tier again")
+    start = events[0]
+    ends = [_milliseconds(e) for e in events if e["event"] == "end"]
+    return Record(
+        name=name,
+        ablation=start["name"],
+        tier=start["tier"],
+        seed=start["seed"],
+        config_hash=start["config_hash"],
+        fingerprint=start["fingerprint"],
+        start_ms=_milliseconds(start),
+        end_ms=ends[-1] if ends else None,
+        params={key: _text(value) for key, value in start["config"].items()},
+        tags=_tags(start) | _switches(events),
+        points=_training_points(events),
+    )
+
+
+def read_run(layout: Layout, tier: str, seed: int, name: str) -> Record:
+    """The training and what was measured of it afterwards.
+
+    Raises:
+        ValueError: the evaluation has no entry for this run.
+    """
+    training = read_training(layout.run_log(tier, seed), name)
+    points = [*training.points, *_result_points(layout.evaluation / "summary.json", tier, seed)]
+    artifacts = {"": layout.run_log(tier, seed), "walks": layout.walks(tier, seed), "report": layout.report}
+    tags = {**training.tags, "mlflow.note.content": _description(training, points)}
+    return dataclasses.replace(training, points=points, tags=tags, artifacts=artifacts, whole=True)
+
+
+def _milliseconds(event: Event) -> int:
+    return round(event["time"] * 1000)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _tags(start: Event) -> dict[str, str]:
+    machine = start["machine"]
+    on_gpu = "gpus" in machine and start["config"].get("engine.device") != "cpu"
+    return {
+        "ablation": start["name"],
+        "tier": start["tier"],
+        "seed": str(start["seed"]),
+        "stage": start["stage"],
+        "git_commit": machine["commit"],
+        "code_fingerprint": start["fingerprint"],
+        "config_hash": start["config_hash"],
+        "device": machine["gpus" if on_gpu else "processor"],
+        "mlflow.source.name": "faze",
+        "mlflow.source.type": "LOCAL",
+    }
+
+
+def _switches(events: Sequence[Event]) -> dict[str, str]:
+    """switch.<name> -> how it acted, or why not."""
+    return {
+        f"switch.{event['switch']}": f"inactive: {event['reason']}" if event["reason"] else _text(event["acted"])
+        for event in events
+        if event["event"] == "switch"
+    }
+
+
+def _training_points(events: Sequence[Event]) -> list[Point]:
+    """Validation, loss and rate first, then the loss terms; a step that was done twice counts once."""
+    points: dict[tuple[str, int], Point] = {}
+    for event in events:
+        if event["event"] == "metrics":
+            for key, value in event["values"].items():
+                if value is not None:
+                    key = RENAMED.get(key, key)
+                    points[key, event["step"]] = Point(key, event["step"], float(value), _milliseconds(event))
+    first = ("train/loss", "train/images_per_s")
+    keys = dict.fromkeys(point.key for point in points.values() if not point.key.startswith("val/"))
+    kept = sorted(keys, key=lambda key: first.index(key) if key in first else len(first))[:MAX_TRAINING_METRICS]
+    return [point for point in points.values() if point.key.startswith("val/") or point.key in kept]
+
+
+def _result_points(summary: Path, tier: str, seed: int) -> list[Point]:
+    """Scalars at step 0 and error curves at step k, all with the time of the evaluation."""
+    time_ms = round(summary.stat().st_mtime * 1000)
+    runs = [
+        r for r in json.loads(summary.read_text(encoding="utf-8"))["runs"] if (r["tier"], r["seed"]) == (tier, seed)
+    ]
+    if not runs:
+        raise ValueError(f"{summary}: has no run of tier {tier}, seed {seed}; run the rule evaluate again")
+    series = {key: [[0, value]] for key, value in runs[0]["metrics"].items()}
+    series |= {f"curve/{curve}_deg": points for curve, points in runs[0]["curves"].items()}
+    return [
+        Point(key, int(step), float(value), time_ms)
+        for key in list(series)[:MAX_RESULT_METRICS]
+        for step, value in series[key]
+        if value is not None
+    ]
+
+
+def _description(training: Record, points: Sequence[Point]) -> str:
+    """Headline numbers and inactive switches, as markdown."""
+    lines = [
+        f"**{training.tier}** of the ablation *{training.ablation}*, seed {training.seed}",
+        "",
+        "| | |",
+        "|---|---|",
+    ]
+    lines += [f"| {p.key} | {p.value:.4g} |" for p in points if p.key.startswith(("error/", "speed/", "memory/"))]
+    return "\n".join([*lines, "", *_inactive(training), "", "Figures and intervals: artifacts, `report/index.html`."])
+
+
+def _inactive(training: Record) -> Iterator[str]:
+    for tag, acted in training.tags.items():
+        if tag.startswith("switch.") and acted.startswith("inactive"):
+            yield f"- {tag.removeprefix('switch.')} {acted}"

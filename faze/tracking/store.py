@@ -1,0 +1,205 @@
+"""The MLflow store: where it lies, its first opening, its experiment.
+
+Two things lose runs without a word in MLflow itself: processes that open an empty database together break it, and
+processes that make an experiment together file their runs under another. So both happen under a lock here, a database
+file appears whole or not at all, and runs are made by the experiment's id.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import socket
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from faze.files import sole_writer, whole_file
+from faze.sections import Tracking
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Experiment
+
+SQLITE = "sqlite:///"
+DATABASES = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+PORTS = {"http": 80, "https": 443} | DATABASES
+CONNECT_SECONDS = 5.0
+
+# Read when mlflow is imported. By default it would report its use over the network, and try for four minutes to reach
+# a server that is down.
+ENVIRONMENT = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+PATIENCE = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+}
+
+
+@dataclass(frozen=True)
+class Store:
+    """An opened store and the experiment in it."""
+
+    uri: str
+    experiment_id: str
+    client: "MlflowClient"
+    lock: Path
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep every other faze process on this machine from making runs in this store."""
+        with sole_writer(self.lock), explained(self.uri):
+            yield
+
+
+def open_store(tracking: Tracking, results: Path) -> Store:
+    """Open the store, make what it lacks, and find the experiment.
+
+    Args:
+        tracking: the config section.
+        results: folder of all ablations; the default store lies in it.
+
+    Raises:
+        ValueError: the store does not answer, was moved, or its experiment was deleted.
+    """
+    uri = resolve_uri(tracking.uri, results)
+    lock = lock_path(uri)
+    check_answers(uri)
+    prepare_environment()
+    with sole_writer(lock), explained(uri):
+        from mlflow import MlflowClient
+
+        # alembic reports each of its forty steps when it makes the tables.
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        if uri.startswith(SQLITE) and not database_path(uri).exists():
+            _create_database(database_path(uri))
+        client = MlflowClient(tracking_uri=uri)
+        experiment = _experiment(client, tracking.experiment, artifact_root(uri, results))
+    if uri == default_uri(results):
+        _check_place(experiment, artifact_root(uri, results))
+    return Store(uri, experiment.experiment_id, client, lock)
+
+
+def resolve_uri(uri: str | None, results: Path) -> str:
+    """The configured store, else $MLFLOW_TRACKING_URI, else a database under results/; never relative to a folder."""
+    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or default_uri(results)
+    return f"{SQLITE}{database_path(uri)}" if uri.startswith(SQLITE) else uri
+
+
+def default_uri(results: Path) -> str:
+    """The database beside the results."""
+    return f"{SQLITE}{results.resolve() / 'mlflow.db'}"
+
+
+def database_path(uri: str) -> Path:
+    """File of a sqlite store."""
+    return Path(uri.removeprefix(SQLITE)).resolve()
+
+
+def artifact_root(uri: str, results: Path) -> str | None:
+    """Where a new experiment keeps its artifacts: beside the database; None where a server decides."""
+    if uri.startswith(SQLITE):
+        return (database_path(uri).parent / "mlartifacts").as_uri()
+    scheme = urlsplit(uri).scheme.partition("+")[0]
+    return (results.resolve() / "mlartifacts").as_uri() if scheme in DATABASES else None
+
+
+def lock_path(uri: str) -> Path:
+    """Beside the database, or in the temporary folder for a store elsewhere."""
+    if uri.startswith(SQLITE):
+        return database_path(uri)
+    return Path(tempfile.gettempdir()) / f"faze-{os.getuid()}-{hashlib.sha256(uri.encode()).hexdigest()[:12]}"
+
+
+def bare(uri: str) -> str:
+    """The address without user and password, to be shown."""
+    return uri.replace(f"{urlsplit(uri).netloc.rpartition('@')[0]}@", "", 1) if "@" in urlsplit(uri).netloc else uri
+
+
+def prepare_environment() -> None:
+    """Turn telemetry off and long retries down; before mlflow is imported, here and in the processes we start."""
+    os.environ.update(ENVIRONMENT)
+    for name, value in PATIENCE.items():
+        os.environ.setdefault(name, value)
+
+
+def check_answers(uri: str) -> None:
+    """Knock at the store's host: mlflow itself would take minutes to give up on a database.
+
+    Raises:
+        ValueError: nobody answers.
+    """
+    parts = urlsplit(uri)
+    scheme = parts.scheme.partition("+")[0]
+    proxied = scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(parts.hostname or "")
+    if scheme not in PORTS or not parts.hostname or proxied:
+        return
+    with explained(uri):
+        socket.create_connection((parts.hostname, parts.port or PORTS[scheme]), timeout=CONNECT_SECONDS).close()
+
+
+@contextlib.contextmanager
+def explained(uri: str) -> Iterator[None]:
+    """Turn whatever a store can fail with into one sentence that says what to do.
+
+    Raises:
+        ValueError: instead of mlflow's, the database's or the network's errors.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, OSError | ImportError) and type(error).__module__.split(".")[0] not in _FOREIGN:
+            raise
+        reason = " ".join(str(_root(error)).split())[:300]
+        raise ValueError(
+            f"MLflow store {bare(uri)}: {reason}. Nothing is lost: the run logs hold every value, and the same command"
+            " mirrors them as soon as the store answers"
+        ) from error
+
+
+_FOREIGN = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3")
+
+
+def _root(error: BaseException) -> BaseException:
+    """The first cause: 'Connection refused' says more than the layers above it."""
+    while error.__cause__ or error.__context__:
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _create_database(path: Path) -> None:
+    """A database with all tables, renamed into place: a kill while they are made leaves nothing broken behind."""
+    from mlflow import MlflowClient
+
+    with whole_file(path) as temporary:
+        MlflowClient(tracking_uri=f"{SQLITE}{temporary}").search_experiments(max_results=1)
+
+
+def _experiment(client: "MlflowClient", name: str, artifacts: str | None) -> "Experiment":
+    from mlflow.exceptions import MlflowException
+
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        try:
+            experiment = client.get_experiment(client.create_experiment(name, artifact_location=artifacts))
+        except MlflowException:  # another machine made it between the two calls, or it really cannot be made
+            experiment = client.get_experiment_by_name(name)
+            if experiment is None:
+                raise
+    if experiment.lifecycle_stage != "active":
+        raise ValueError(f"MLflow's experiment {name!r} is deleted: restore it there, or set tracking.experiment anew")
+    return experiment
+
+
+def _check_place(experiment: "Experiment", artifacts: str | None) -> None:
+    """Artifact addresses are absolute: a moved or copied store would still write to its old place."""
+    if experiment.artifact_location != artifacts:
+        raise ValueError(
+            f"MLflow keeps the artifacts of experiment {experiment.name!r} in {experiment.artifact_location}, not in"
+            f" {artifacts}: were the results moved or copied? Remove mlflow.db beside them; the same command makes it"
+            " again from the run logs"
+        )

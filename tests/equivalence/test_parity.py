@@ -1,0 +1,220 @@
+"""Our DT-ED against numbers that the released code computed on the same weights and inputs."""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from faze import losses
+from faze.dted import DTED, rotation_from_pitchyaw
+from faze.images import from_network, to_network
+from faze.losses import vector_from_pitchyaw
+from faze.objective import Objective
+from faze.sections import Loss, Model
+
+CLIP = 1e-6  # of the released code's cosines
+SMALL = Model(
+    growth=4,
+    image_height_px=64,
+    image_width_px=256,
+    z_app=64,
+    z_gaze=2,
+    z_head=16,
+    decoder_channels=32,
+    normalize_axis=1,
+    backprop_gaze=True,
+)
+VARIANTS = {
+    "axis2": {"normalize_axis": 2},
+    "axis3": {"normalize_axis": 3},
+    "nonorm": {"normalize_axis": 0},
+    "nobackprop": {"backprop_gaze": False},
+}
+Arrays = dict[str, np.ndarray]
+Tensors = dict[str, Tensor]
+
+
+def under(arrays: Arrays, prefix: str) -> Arrays:
+    return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
+
+
+def load_small(arrays: Arrays, dtype: torch.dtype, **changes: object) -> DTED:
+    dted = DTED(dataclasses.replace(SMALL, **changes))
+    dted.load_state_dict({key: torch.tensor(value) for key, value in under(arrays, "sd/").items()}, strict=True)
+    return dted.to(dtype)
+
+
+def inputs(arrays: Arrays, dtype: torch.dtype) -> Tensors:
+    tensors = {key: torch.tensor(value) for key, value in under(arrays, "in/").items()}
+    return {key: value.to(dtype) if value.is_floating_point() else value for key, value in tensors.items()}
+
+
+def run(dted: DTED, given: Tensors, clip: float | None = CLIP) -> tuple[Tensors, Tensors]:
+    """The 11 outputs and 22 loss terms under their golden names."""
+    codes_a, codes_b = dted.encode(torch.cat([given["image_a"], given["image_b"]])).halves()
+    frontal_a = codes_a.turn(given["R_gaze_a"], given["R_head_a"])
+    frontal_b = codes_b.turn(given["R_gaze_b"], given["R_head_b"])
+    codes_ab = frontal_a.turn(given["R_gaze_b"].mT, given["R_head_b"].mT)
+    out = {
+        "gaze_a_hat": dted.gaze_vector(codes_a.gaze),
+        "z_app": codes_a.app,
+        "z_gaze_enc": codes_a.gaze,
+        "z_head_enc": codes_a.head,
+        "canon_z_gaze_a": frontal_a.gaze,
+        "canon_z_head_a": frontal_a.head,
+        "canon_z_gaze_b": frontal_b.gaze,
+        "canon_z_head_b": frontal_b.head,
+        "z_gaze_dec": codes_ab.gaze,
+        "z_head_dec": codes_ab.head,
+        "image_b_hat": dted.decode(codes_ab),
+    }
+    terms = {
+        "recon_l1": F.l1_loss(out["image_b_hat"], given["image_b"]),
+        "gaze": losses.gaze_angle_deg(out["gaze_a_hat"], given["gaze_a"], clip),
+        "gaze_mse": losses.gaze_mse(out["gaze_a_hat"], given["gaze_a"]),
+    }
+    for code in ("gaze", "head"):
+        frontal = torch.cat([getattr(frontal_a, code), getattr(frontal_b, code)])
+        terms |= embedding_terms(code, frontal, given["key_index"].repeat(2), clip)
+    terms["total"] = terms["recon_l1"] + 2 * terms["embedding_consistency_gaze_angular"] + 0.1 * terms["gaze"]
+    return out, terms
+
+
+def embedding_terms(code: str, frontal: Tensor, person: Tensor, clip: float | None) -> Tensors:
+    angle = losses.exact_or_clipped(clip)
+    terms = {f"all_equal_{code}": losses.all_equal(frontal, angle)}
+    for infix, name, distance in (("", "angular", angle), ("_euc", "euclidean", losses.code_euclidean)):
+        within, between, _ = losses.hard_distances(frontal, person, distance)
+        terms |= {
+            f"embedding_consistency{infix}_{code}_{name}": losses.embedding_consistency(frontal, person, distance),
+            f"triplet{infix}_{code}_{name}": losses.triplet(frontal, person, distance, margin=0.0),
+            f"triplet{infix}_{code}_{name}_d_within": within.mean(),
+            f"triplet{infix}_{code}_{name}_d_between": between.mean(),
+        }
+    return terms
+
+
+def gradient_norms(dted: DTED) -> dict[str, float]:
+    return {name: float(p.grad.norm()) for name, p in dted.named_parameters()}
+
+
+def assert_scalars(found: dict[str, float] | Tensors, wanted: Arrays, rtol: float) -> None:
+    assert set(found) == set(wanted)
+    for name, value in found.items():
+        np.testing.assert_allclose(float(value), wanted[name], rtol=rtol, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def small(golden: Callable[[str], Arrays]) -> Arrays:
+    return golden("dted_small")
+
+
+@pytest.fixture(scope="module")
+def variants(golden: Callable[[str], Arrays]) -> Arrays:
+    return golden("dted_small_variants")
+
+
+@pytest.fixture(scope="module")
+def misc(golden: Callable[[str], Arrays]) -> Arrays:
+    return golden("misc")
+
+
+# float32: the golden README's tolerances. float64: rounding alone.
+@pytest.mark.parametrize(
+    ("dtype", "suffix", "code_atol", "image_atol", "loss_rtol", "norm_rtol"),
+    [(torch.float32, "", 5e-6, 5e-5, 5e-5, 2e-3), (torch.float64, "64", 1e-12, 1e-11, 1e-11, 1e-9)],
+)
+def test_outputs_losses_and_gradients(small, dtype, suffix, code_atol, image_atol, loss_rtol, norm_rtol):
+    dted = load_small(small, dtype)
+    out, terms = run(dted, inputs(small, dtype))
+    wanted = under(small, f"out{suffix}/")
+    assert set(out) == set(wanted) and len(out) == 11
+    for name, value in out.items():
+        atol = image_atol if name == "image_b_hat" else code_atol
+        np.testing.assert_allclose(value.detach(), wanted[name], rtol=0, atol=atol, err_msg=name)
+    assert len(terms) == 22
+    assert_scalars({k: v.detach() for k, v in terms.items()}, under(small, f"loss{suffix}/"), loss_rtol)
+    terms["total"].backward()
+    assert_scalars(gradient_norms(dted), under(small, f"gradnorm{suffix}/"), norm_rtol)
+
+
+def test_gradients_element_by_element(small):
+    dted = load_small(small, torch.float32)
+    _, terms = run(dted, inputs(small, torch.float32))
+    terms["total"].backward()
+    wanted = under(small, "grad/")
+    for name, parameter in dted.named_parameters():
+        scale = np.abs(wanted[name]).max()
+        np.testing.assert_allclose(parameter.grad, wanted[name], rtol=0, atol=2e-3 * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants(small, variants, variant):
+    dted = load_small(small, torch.float32, **VARIANTS[variant])
+    out, terms = run(dted, inputs(small, torch.float32))
+    for name, wanted in under(variants, f"{variant}/out/").items():
+        np.testing.assert_allclose(out[name].detach(), wanted, rtol=0, atol=5e-6, err_msg=name)
+    image = out["image_b_hat"].detach()
+    np.testing.assert_allclose([image.mean(), image.numpy().std()], variants[f"{variant}/image_b_hat_mean_std"], 1e-4)
+    assert_scalars({k: v.detach() for k, v in terms.items()}, under(variants, f"{variant}/loss/"), 5e-5)
+    terms["total"].backward()
+    assert_scalars(gradient_norms(dted), under(variants, f"{variant}/gradnorm/"), 2e-3)
+
+
+def test_exact_angles_differ_from_clipped_ones_by_rounding_where_the_clip_is_idle(small):
+    dted = load_small(small, torch.float64)
+    _, terms = run(dted, inputs(small, torch.float64), clip=None)
+    assert_scalars({k: v.detach() for k, v in terms.items()}, under(small, "loss64/"), 1e-10)
+
+
+def test_objective(small):
+    """The training's own objective, one chunk of three pairs, all terms at once."""
+    weights = Loss(1.0, 2.0, 0.1, 1.0, 1.0, 1.0, 1.0, triplet_margin=0.0, ramp_pairs=1, chunk_pairs=3)
+    names = {
+        "reconstruction_l1": "recon_l1",
+        "embedding_consistency": "embedding_consistency_gaze_angular",
+        "gaze_angle": "gaze",
+        "triplet_angular": "triplet_gaze_angular",
+        "triplet_euclidean": "triplet_euc_gaze_euclidean",
+        "all_equal": "all_equal_gaze",
+        "gaze_mse": "gaze_mse",
+    }
+    dted, given = load_small(small, torch.float32), inputs(small, torch.float32)
+    terms = Objective(dted, weights, clip=CLIP)(given | {"person": given["key_index"]})
+    wanted = {ours: small[f"loss/{theirs}"] for ours, theirs in names.items()}
+    assert_scalars({k: v.detach() for k, v in terms.items()}, wanted, 5e-5)
+    sum(getattr(weights, name) * terms[name] for name in list(names)[:3]).backward()
+    assert_scalars(gradient_norms(dted), under(small, "gradnorm/"), 2e-3)
+
+
+@pytest.mark.parametrize(("growth", "parameters"), [(32, 6_873_465), (4, 272_521)])
+def test_size(growth, parameters):
+    dted = DTED(dataclasses.replace(SMALL, growth=growth))
+    assert sum(p.numel() for p in dted.parameters()) == parameters
+    assert len(dted.state_dict()) == len(list(dted.parameters())) == 51
+
+
+def test_state_dict_is_the_published_one(small):
+    ours = {key: tuple(value.shape) for key, value in DTED(SMALL).state_dict().items()}
+    assert ours == {key: value.shape for key, value in under(small, "sd/").items()}
+
+
+def test_equalised_input_is_bit_equal(misc):
+    image = to_network(torch.tensor(misc["pre/in_uint8"]), 64, 256)
+    assert image.dtype == torch.float32
+    assert np.array_equal(image, misc["pre/out"])
+
+
+def test_recovered_image_is_bit_equal(misc):
+    # The released code hands its image to OpenCV: channels in reverse.
+    assert np.array_equal(from_network(torch.tensor(misc["recover/in"])).flip(-1), misc["recover/out"])
+
+
+def test_rotations_and_vectors(misc):
+    pitchyaw = torch.tensor(misc["rot/pitchyaw"])
+    np.testing.assert_allclose(rotation_from_pitchyaw(pitchyaw), misc["rot/R"], atol=2e-7)
+    np.testing.assert_allclose(vector_from_pitchyaw(pitchyaw.double()), misc["rot/vector"], atol=1e-7)

@@ -1,0 +1,83 @@
+"""A small training as every tier runs it; gives the loss of each step."""
+
+import dataclasses
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from faze import config
+from faze.engine.parallel import World
+from faze.pairs import PairBatches, People
+from faze.sections import Engine, Loss, Model, Train
+from faze.training import build_step, learning_rates, loss_weights, to_device
+from faze.validation import build
+
+CONFIG = config.read(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
+MODEL = dataclasses.replace(build(Model, CONFIG["model"]), growth=4)
+# Every embedding term, in chunks: two of them for each of two processes.
+LOSS = dataclasses.replace(
+    build(Loss, CONFIG["loss"]), chunk_pairs=2, ramp_pairs=64, triplet_angular=0.5, all_equal=0.1, gaze_mse=0.3
+)
+TRAIN = dataclasses.replace(build(Train, CONFIG["train"]), global_batch=8, warmup_pairs=64, base_lr=1e-4, head_lr=1e-3)
+
+
+def people() -> People:
+    """Four people of textured noise, at the model's size."""
+    random = np.random.default_rng(7)
+    counts = [5, 9, 6, 8]
+    pixels = [random.integers(0, 256, (n, 32, 128, 3), dtype=np.uint8) for n in counts]
+    labels = [random.normal(0, 0.25, (n, 4)).astype(np.float32) for n in counts]
+    return People([f"p{i}" for i in range(4)], pixels, labels)
+
+
+def tier(name: str, **switches) -> Engine:
+    """The switches of a rung, on the CPU."""
+    return dataclasses.replace(config.climb(CONFIG["tiers"], name), device="cpu", **switches)
+
+
+def losses(
+    engine: Engine, *, steps: int, dtype: torch.dtype, processes: int = 1, loss_scale: float | None = None
+) -> list[float]:
+    """Loss of each step over the global batch; loss_scale: the scaler's first, instead of its default of 65536."""
+    if processes == 1:
+        return _train(engine, steps, dtype, World(0, 1, torch.device("cpu")), loss_scale)
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(_process, args=(engine, steps, dtype, processes, folder), nprocs=processes)
+        return np.load(f"{folder}/losses.npy").tolist()
+
+
+def _process(rank: int, engine: Engine, steps: int, dtype: torch.dtype, processes: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=processes)
+    found = _train(engine, steps, dtype, World(rank, processes, torch.device("cpu")))
+    if rank == 0:
+        np.save(f"{folder}/losses.npy", found)
+    dist.destroy_process_group()
+
+
+def _train(
+    engine: Engine, steps: int, dtype: torch.dtype, world: World, loss_scale: float | None = None
+) -> list[float]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        step = build_step(model=MODEL, loss=LOSS, engine_switches=engine, train=TRAIN, world=world, seed=3)
+        if loss_scale:
+            step.scaler.load_state_dict(step.scaler.state_dict() | {"scale": loss_scale})
+        batches = PairBatches(people(), seed=3, global_batch=8, rank=world.rank, processes=world.size)
+        found = []
+        for number in range(steps):
+            pairs = number * TRAIN.global_batch
+            step.set_learning_rates(learning_rates(pairs, TRAIN))
+            batch = to_device(batches[number], world.device, MODEL)
+            loss = step(batch, loss_weights(pairs, LOSS, TRAIN.global_batch))["loss"]
+            found.append(float(world.sum(loss.clone()) / world.size))
+        return found
+    finally:
+        torch.set_default_dtype(before)

@@ -1,0 +1,176 @@
+import contextlib
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from faze import densenet, geometry
+from faze.dted import DTED, rotation_from_pitchyaw
+from faze.sections import Model
+
+MODEL = Model(
+    growth=2,
+    image_height_px=32,
+    image_width_px=128,
+    z_app=8,
+    z_gaze=2,
+    z_head=4,
+    decoder_channels=4,
+    normalize_axis=1,
+    backprop_gaze=True,
+)
+
+
+def strips(count: int = 2, seed: int = 0) -> torch.Tensor:
+    return torch.rand(count, 3, 32, 128, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+
+
+def build(**changes: object) -> DTED:
+    torch.manual_seed(0)
+    return DTED(dataclasses.replace(MODEL, **changes))
+
+
+def rotations(count: int = 2, seed: int = 0) -> torch.Tensor:
+    return rotation_from_pitchyaw(torch.randn(count, 2, generator=torch.Generator().manual_seed(seed)))
+
+
+def test_rotation_is_that_of_geometry():
+    pitchyaw = torch.randn(30, 2, dtype=torch.float64)
+    assert np.allclose(rotation_from_pitchyaw(pitchyaw), geometry.rotation_from_pitchyaw(pitchyaw), atol=1e-15)
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 128), (64, 256)])
+def test_sizes_follow_the_model(height, width):
+    dted = build(image_height_px=height, image_width_px=width)
+    image = torch.rand(2, 3, height, width)
+    codes = dted.encode(image)
+    assert [tuple(code.shape) for code in codes] == [(2, 8), (2, 2, 3), (2, 4, 3)]
+    assert dted.decode(codes).shape == image.shape
+    assert dted.fc_dec.out_features == 4 * (height // 32) * (width // 32)
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 32), (48, 192), (32, 100)])
+def test_sizes_that_the_network_cannot_halve_are_refused(height, width):
+    with pytest.raises(ValueError, match=r"model\.image_height_px .* multiples of 32"):
+        build(image_height_px=height, image_width_px=width)
+
+
+@pytest.mark.parametrize(("axis", "dim"), [(1, 1), (2, 2), (3, (1, 2))])
+def test_codes_are_normalised_over_the_axis(axis, dim):
+    codes = build(normalize_axis=axis).encode(strips())
+    for code in (codes.gaze, codes.head):
+        norms = code.norm(dim=dim)
+        assert torch.allclose(norms, torch.ones_like(norms), atol=1e-6)
+
+
+def test_axis_0_does_not_normalise():
+    raw, normalised = build(normalize_axis=0).encode(strips()), build(normalize_axis=3).encode(strips())
+    assert torch.allclose(raw.head / raw.head.norm(dim=(1, 2), keepdim=True), normalised.head, atol=1e-6)
+    assert not torch.allclose(raw.head.norm(dim=(1, 2)), torch.ones(2), atol=0.1)
+
+
+def test_turning_there_and_back_is_the_identity():
+    codes = build().encode(strips())
+    R_gaze, R_head = rotations(seed=1), rotations(seed=2)
+    again = codes.turn(R_gaze, R_head).turn(R_gaze.mT, R_head.mT)
+    assert again.app is codes.app
+    assert torch.allclose(again.gaze, codes.gaze, atol=1e-6)
+    assert torch.allclose(again.head, codes.head, atol=1e-6)
+    assert not torch.allclose(codes.turn(R_gaze, R_head).gaze, codes.gaze, atol=0.1)
+
+
+def test_redirecting_to_the_own_pose_is_reconstruction():
+    dted, image = build(), strips()
+    own, other = (rotations(seed=1), rotations(seed=2)), (rotations(seed=3), rotations(seed=4))
+    reconstruction = dted.decode(dted.encode(image))
+    assert torch.allclose(dted(image, own, own), reconstruction, atol=1e-4)
+    assert not torch.allclose(dted(image, own, other), reconstruction, atol=1e-2)
+
+
+def test_redirection_turns_from_the_own_pose_to_the_wanted_one():
+    dted, image = build(), strips()
+    own, wanted = (rotations(seed=1), rotations(seed=2)), (rotations(seed=3), rotations(seed=4))
+    codes = dted.encode(image)
+    direct = codes._replace(gaze=codes.gaze @ own[0] @ wanted[0].mT, head=codes.head @ own[1] @ wanted[1].mT)
+    assert torch.allclose(dted(image, own, wanted), dted.decode(direct), atol=1e-4)
+
+
+def test_gaze_is_a_unit_vector():
+    dted = build()
+    vector = dted.gaze_vector(dted.encode(strips()).gaze)
+    assert torch.allclose(vector.norm(dim=1), torch.ones(2))
+
+
+@pytest.mark.parametrize("backprop", [True, False])
+def test_gaze_loss_reaches_the_encoder_only_if_wanted(backprop):
+    dted = build(backprop_gaze=backprop)
+    dted.gaze_vector(dted.encode(strips()).gaze).sum().backward()
+    assert (dted.encoder.initial.conv1.weight.grad is not None) == backprop
+    assert dted.gaze1.weight.grad is not None
+
+
+def test_first_weights_follow_from_the_seed():
+    first, again = build().state_dict(), build().state_dict()
+    assert all(torch.equal(first[key], again[key]) for key in first)
+
+
+def test_first_weights_are_kaiming_normal_with_zero_biases():
+    state = DTED(dataclasses.replace(MODEL, growth=16)).state_dict()
+    fan_in = {
+        "encoder.block4.compo4.conv.weight": 304 * 9,
+        "encoder.trans3.composite.conv.weight": 256,
+        "decoder.block4.compo4.conv.weight": 16 * 9,  # of a transposed convolution torch counts the output
+        "fc_dec.weight": 8 + 6 + 12,
+    }
+    for key, fan in fan_in.items():
+        assert float(state[key].std()) == pytest.approx((2 / fan) ** 0.5, rel=0.1), key
+        assert float(state[key].mean()) == pytest.approx(0, abs=0.1 * (2 / fan) ** 0.5), key
+    assert all(not bias.any() for key, bias in state.items() if key.endswith("bias"))
+
+
+def test_dense_block_is_four_composites_over_all_before():
+    block = densenet.DenseBlock(5, 3, torch.nn.ConvTranspose2d).double()
+    x = torch.randn(2, 5, 4, 6, dtype=torch.float64)
+    wanted = x
+    for composite in block.children():
+        wanted = torch.cat([wanted, composite(wanted)], dim=1)
+    assert torch.allclose(block(x), wanted, rtol=1e-12)
+    assert block.channels == wanted.shape[1]
+
+
+def test_samples_do_not_see_each_other_and_training_mode_changes_nothing():
+    dted, image = build().double(), strips(4)
+    whole = dted.train().encode(image)
+    for i in range(4):
+        alone = dted.eval().encode(image[i : i + 1])
+        for code, of_all in zip(alone, whole, strict=True):
+            assert torch.allclose(code[0], of_all[i], atol=1e-12)
+
+
+def test_autocast_covers_the_network_and_nothing_else():
+    entered: list[str] = []
+    seen: dict[str, torch.dtype] = {}
+
+    def autocast() -> contextlib.AbstractContextManager:
+        entered.append("")
+        return torch.autocast("cpu", dtype=torch.bfloat16)
+
+    torch.manual_seed(0)
+    dted = DTED(MODEL, autocast=autocast)
+    for name in ("fc_enc", "decoder", "gaze2"):
+        getattr(dted, name).register_forward_hook(lambda _, __, out, name=name: seen.update({name: out.dtype}))
+    codes = dted.encode(strips())
+    results = [*codes, dted.decode(codes), dted.gaze_vector(codes.gaze)]
+    assert seen == {"fc_enc": torch.bfloat16, "decoder": torch.bfloat16, "gaze2": torch.bfloat16}
+    assert len(entered) == 3
+    assert all(result.dtype == torch.float32 for result in results)
+    norms = codes.head.norm(dim=1)  # exact to float32, though the code itself was rounded to bfloat16
+    assert torch.allclose(norms, torch.ones_like(norms), atol=1e-6)
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_float64_weights_take_float32_strips():
+    dted = build().double()
+    codes = dted.encode(strips())
+    assert {code.dtype for code in codes} == {dted.decode(codes).dtype} == {torch.float64}

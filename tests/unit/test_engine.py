@@ -1,0 +1,96 @@
+"""Switches: what acts on a CPU, and what says why it does not."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from faze import config, engine
+from faze.engine.optim import build_optimizer
+from faze.engine.parallel import World, check_chunks, count_processes, pick_device
+from faze.engine.step import Step
+
+CONFIG = config.read(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
+CPU = World(0, 1, torch.device("cpu"))
+
+
+class Line(torch.nn.Module):
+    """One weight; its loss is the squared distance to the target."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, batch):
+        return {"near": (self.weight - batch["target"]).square().mean(), "small": self.weight.abs()}
+
+
+def make(tier: str, **switches) -> Step:
+    return engine.build(
+        lambda precision: Line(),
+        lambda module: [{"params": list(module.parameters()), "lr": 0.1}],
+        engine=dataclasses.replace(config.climb(CONFIG["tiers"], tier), device="cpu", **switches),
+        world=CPU,
+        momentum=0.0,
+        weight_decay=0.0,
+    )
+
+
+def test_step_descends_the_weighted_sum():
+    step = make("baseline")
+    losses = step({"target": torch.tensor([3.0])}, {"near": 1.0, "small": 0.5})
+    assert losses["loss"] == pytest.approx(4.0 + 0.5)
+    assert step.model.weight.item() == pytest.approx(1.0 - 0.1 * (-4.0 + 0.5))
+
+
+@pytest.mark.parametrize(("set_to_none", "left"), [(True, True), (False, False)])
+def test_gradients_are_freed_only_if_asked(set_to_none, left):
+    step = make("baseline", set_to_none=set_to_none)
+    step({"target": torch.tensor([3.0])}, {"near": 1.0, "small": 0.0})
+    assert (step.model.weight.grad is None) == left
+
+
+def test_every_switch_is_reported_once_and_inactive_ones_say_why():
+    switches = {s.switch: s for s in make("baseline", precision="fp16", cudnn_benchmark=True, tf32=True).switches}
+    assert set(switches) == {"precision", "tf32", "cudnn_benchmark", "parallel", "optimizer"}
+    assert not switches["cudnn_benchmark"].active and "CUDA" in switches["cudnn_benchmark"].reason
+    assert not switches["tf32"].active
+    assert not switches["parallel"].active and "DataParallel" in switches["parallel"].reason
+    assert switches["optimizer"].active
+    if not torch.cpu._is_amx_fp16_supported():
+        assert not switches["precision"].active and switches["precision"].acted == "fp32"
+
+
+def test_baseline_turns_off_what_today_is_on_by_default():
+    torch.backends.cudnn.allow_tf32 = True
+    group = make("baseline").optimizer.param_groups[0]
+    assert (group["foreach"], group["fused"]) == (False, False)
+    assert not torch.backends.cudnn.allow_tf32 and not torch.backends.cudnn.benchmark
+
+
+def test_fused_sgd_without_apex_is_torchs():
+    weight = torch.nn.Parameter(torch.ones(3))
+    settings = {"momentum": 0.9, "weight_decay": 0.0, "foreach": False, "device": torch.device("cpu")}
+    optimizer, switch = build_optimizer("fused_sgd", [{"params": [weight], "lr": 0.1}], **settings)
+    assert optimizer.param_groups[0]["fused"] and switch.acted == "torch SGD, fused"
+
+
+def test_chunks_must_be_whole_in_every_process():
+    check_chunks(2048, 256, 8)
+    with pytest.raises(ValueError, match=r"global_batch 2048 .* 16 processes .* chunk_pairs 256"):
+        check_chunks(2048, 256, 16)
+
+
+def test_cuda_that_is_not_there_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert pick_device("auto").type == "cpu"
+    with pytest.raises(ValueError, match=r"engine\.device"):
+        pick_device("cuda")
+
+
+def test_processes_default_to_two_on_a_cpu():
+    climbed = dataclasses.replace(config.climb(CONFIG["tiers"], "ddp"), device="cpu")
+    assert count_processes(climbed) == 2
+    assert count_processes(dataclasses.replace(climbed, processes=3)) == 3
+    assert count_processes(dataclasses.replace(climbed, parallel="single")) == 1

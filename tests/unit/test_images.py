@@ -1,0 +1,71 @@
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from faze.images import equalize, from_network, shrink, to_network
+
+
+def opencv_equalize(strip: np.ndarray) -> np.ndarray:
+    ycrcb = cv2.cvtColor(strip, cv2.COLOR_RGB2YCrCb)
+    ycrcb[..., 0] = cv2.equalizeHist(np.ascontiguousarray(ycrcb[..., 0]))
+    return cv2.cvtColor(ycrcb, cv2.COLOR_YCrCb2RGB)
+
+
+def test_equalize_is_opencv_on_every_65th_colour():
+    levels = np.arange(256, dtype=np.uint8)
+    colours = np.stack(np.meshgrid(levels[::4], levels[::4], levels[::4], indexing="ij"), -1).reshape(64, 64, 64, 3)
+    colours = colours + np.random.default_rng(0).integers(0, 4, colours.shape, dtype=np.uint8)
+    ours = equalize(torch.from_numpy(colours)).numpy()
+    for strip, found in zip(colours, ours, strict=True):
+        assert np.array_equal(found, opencv_equalize(strip))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_equalize_is_opencv_on_pictures_of_few_levels(seed):
+    """Rounding of the look-up table shows in narrow histograms of odd sizes."""
+    rng = np.random.default_rng(seed)
+    for _ in range(150):
+        low, high = np.sort(rng.integers(0, 257, 2))
+        strip = rng.integers(low, max(high, low + 1), (*rng.integers(1, 70, 2), 3)).astype(np.uint8)
+        assert np.array_equal(equalize(torch.from_numpy(strip[None]))[0], opencv_equalize(strip))
+
+
+@pytest.mark.parametrize("level", [0, 1, 127, 255])
+def test_equalize_keeps_a_constant_picture(level):
+    strip = torch.full((1, 8, 32, 3), level, dtype=torch.uint8)
+    assert torch.equal(equalize(strip), strip)
+
+
+def test_every_strip_of_a_batch_is_equalised_by_itself():
+    strips = torch.randint(0, 256, (3, 64, 256, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    strips[1] //= 4
+    alone = torch.cat([to_network(strip[None], 32, 128) for strip in strips])
+    assert torch.equal(to_network(strips, 32, 128), alone)
+
+
+def test_shrink_rounds_the_mean_of_each_square():
+    strip = torch.zeros(1, 2, 4, 3, dtype=torch.uint8)
+    strip[0, :, :2, 0] = torch.tensor([[1, 2], [3, 4]])  # mean 2.5
+    strip[0, :, 2:, 0] = torch.tensor([[255, 255], [255, 254]])  # mean 254.75
+    assert shrink(strip, 1, 2)[0, 0, :, 0].tolist() == [3, 255]
+
+
+def test_shrinking_comes_before_equalising():
+    strips = torch.randint(0, 256, (2, 64, 256, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(to_network(strips, 32, 128), to_network(shrink(strips, 32, 128), 32, 128))
+
+
+@pytest.mark.parametrize("size", [(48, 192), (32, 64), (128, 512)])
+def test_sizes_that_do_not_divide_are_refused(size):
+    with pytest.raises(ValueError, match=r"strips of 64 x 256 px cannot be shrunk to model\.image_height_px"):
+        to_network(torch.zeros(1, 64, 256, 3, dtype=torch.uint8), *size)
+
+
+def test_network_range_and_back():
+    strip = torch.arange(256, dtype=torch.uint8).repeat(2, 3, 2, 1).permute(0, 2, 3, 1)  # (2, 2, 256, 3), grey ramp
+    image = to_network(strip, 2, 256)
+    assert image.shape == (2, 3, 2, 256)
+    assert (image.min(), image.max()) == (-1, 1)
+    assert (from_network(image).int() - equalize(strip).int()).abs().max() <= 1  # truncates, as the released code
+    assert from_network(torch.tensor([-7.0, 7.0]).reshape(1, 1, 1, 2)).flatten().tolist() == [0, 255]

@@ -1,0 +1,141 @@
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from faze import geometry, losses
+
+ANGLE = losses.exact_or_clipped(None)
+
+
+def random_codes(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("angle", [0.0, 1e-7, 1e-3, 1.0, math.pi / 2, 3.0, math.pi - 1e-7, math.pi])
+def test_angle_is_exact_from_0_to_pi(angle):
+    a = torch.tensor([0.0, 0.0, 2.0], dtype=torch.float64)
+    b = torch.tensor([math.sin(angle), 0.0, math.cos(angle)], dtype=torch.float64)
+    assert float(losses.angle_deg(a, b)) == pytest.approx(math.degrees(angle), rel=1e-8, abs=1e-13)
+
+
+def test_angle_is_that_of_geometry():
+    a, b = random_codes(50), random_codes(50, seed=1)
+    assert torch.allclose(losses.angle_deg(a, b).deg2rad(), torch.from_numpy(geometry.angular_error(a, b)), rtol=1e-12)
+
+
+def test_clipped_angle_has_the_released_floor_and_no_gradient_below_it():
+    a = torch.tensor([0.3, 0.1, 1.0], requires_grad=True)
+    floor = losses.angle_deg(a, a.detach(), clip=1e-6)
+    floor.backward()
+    assert float(floor.detach()) == pytest.approx(0.081, abs=2e-3)
+    assert torch.equal(a.grad, torch.zeros(3))
+
+
+@pytest.mark.parametrize("b", [[0.0, 0.0, 1.0], [0.0, 0.0, -1.0], [0.0, 0.0, 0.0], [1e-30, 0.0, 1.0]])
+def test_gradient_is_finite_for_equal_opposite_and_null_vectors(b):
+    a = torch.tensor([0.0, 0.0, 1.0], requires_grad=True)
+    b = torch.tensor(b, requires_grad=True)
+    losses.angle_deg(a, b).backward()
+    assert a.grad.isfinite().all() and b.grad.isfinite().all()
+
+
+def test_gradient_of_angle():
+    assert torch.autograd.gradcheck(losses.angle_deg, (random_codes(4).requires_grad_(), random_codes(4, seed=1)))
+
+
+def test_vector_is_that_of_geometry():
+    pitchyaw = random_codes(20)[:, :2]
+    wanted = torch.from_numpy(geometry.vector_from_pitchyaw(pitchyaw))
+    assert torch.allclose(losses.vector_from_pitchyaw(pitchyaw), wanted, atol=1e-15)
+
+
+def test_gaze_terms_by_hand():
+    gaze = torch.tensor([[0.0, 0.0], [0.0, math.pi / 6]], dtype=torch.float64)  # (0, 0, 1) and (1/2, 0, sqrt(3)/2)
+    vector = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    assert float(losses.gaze_angle_deg(vector, gaze)) == pytest.approx((90 + 30) / 2)
+    squares = (1 + 1) + (0.25 + (1 - math.sqrt(3) / 2) ** 2)
+    assert float(losses.gaze_mse(vector, gaze)) == pytest.approx(squares / 6)
+
+
+def test_code_distances_are_means_over_rows():
+    a = torch.tensor([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]])
+    b = torch.tensor([[0.0, 1.0, 0.0], [0.0, 5.0, 0.0]])
+    assert float(losses.code_angle_deg(a, b)) == pytest.approx((90 + 0) / 2)
+    assert float(losses.code_euclidean(a, b)) == pytest.approx((math.sqrt(2) + 3) / 2)
+
+
+@pytest.mark.parametrize("distance", [ANGLE, losses.code_euclidean, losses.exact_or_clipped(1e-6)])
+def test_hard_distances_are_those_of_a_loop_over_pairs(distance):
+    codes = random_codes(7, 4)
+    person = torch.tensor([0, 1, 1, 0, 2, 1, 0])
+    farthest, nearest, has_other = losses.hard_distances(codes, person, distance)
+    for i in range(7):
+        to = [distance(codes[i], codes[j]) for j in range(7)]
+        assert farthest[i] == max(to[j] for j in range(7) if person[j] == person[i])
+        assert nearest[i] == min(to[j] for j in range(7) if person[j] != person[i])
+    assert has_other.all()
+    margin = 0.3
+    terms = [math.log1p(math.exp(f - n + margin)) for f, n in zip(farthest.tolist(), nearest.tolist(), strict=True)]
+    assert float(losses.triplet(codes, person, distance, margin)) == pytest.approx(sum(terms) / 7)
+    assert float(losses.embedding_consistency(codes, person, distance)) == pytest.approx(float(farthest.mean()))
+
+
+@pytest.mark.parametrize("distance", [ANGLE, losses.code_euclidean])
+def test_hard_distances_have_the_gradient_of_the_full_grid(distance):
+    person = torch.tensor([0, 0, 1, 1, 0])
+    codes, again = (random_codes(5, 2).requires_grad_() for _ in range(2))
+    losses.embedding_consistency(codes, person, distance).backward()
+    grid = distance(again.unsqueeze(0), again.unsqueeze(1))
+    grid.masked_fill(person[:, None] != person, -torch.inf).max(dim=1).values.mean().backward()
+    assert torch.allclose(codes.grad, again.grad, atol=1e-12)
+
+
+def test_groups_are_compared_apart():
+    codes, person = random_codes(3, 6, 2), torch.tensor([[0, 0, 1, 1, 1, 0], [5, 5, 5, 6, 6, 7], [1, 2, 1, 2, 1, 2]])
+    terms = {
+        "consistency": partial(losses.embedding_consistency, distance=ANGLE),
+        "triplet": partial(losses.triplet, distance=ANGLE, margin=0.1),
+        "all_equal": lambda codes, person: losses.all_equal(codes, ANGLE),
+    }
+    for name, term in terms.items():
+        apart = torch.stack([term(c, p) for c, p in zip(codes, person, strict=True)]).mean()
+        assert torch.allclose(term(codes, person), apart, rtol=1e-12), name
+
+
+def test_coinciding_codes_give_zero_without_nan():
+    codes = random_codes(1, 2).expand(4, 2, 3).clone().requires_grad_()
+    person = torch.tensor([0, 0, 1, 1])
+    for distance in (ANGLE, losses.code_euclidean):
+        codes.grad = None
+        value = losses.embedding_consistency(codes, person, distance) + losses.triplet(codes, person, distance, 0.0)
+        value.backward()
+        assert float(value) == pytest.approx(math.log(2))  # softplus(0)
+        assert torch.equal(codes.grad, torch.zeros_like(codes))
+
+
+def test_triplet_of_one_person_is_zero_with_a_gradient():
+    codes = random_codes(4, 2).requires_grad_()
+    value = losses.triplet(codes, torch.zeros(4, dtype=torch.int64), ANGLE, 0.0)
+    value.backward()
+    assert float(value) == 0
+    assert torch.equal(codes.grad, torch.zeros_like(codes))
+
+
+def test_triplet_counts_a_group_of_one_person_as_zero():
+    codes = random_codes(2, 4, 2)
+    person = torch.tensor([[0, 0, 0, 0], [0, 0, 1, 1]])
+    alone = losses.triplet(codes[1], person[1], ANGLE, 0.0)
+    assert alone > 0
+    assert torch.allclose(losses.triplet(codes, person, ANGLE, 0.0), alone / 2)
+
+
+def test_all_equal_by_hand():
+    half = math.pi / 6
+    rows = [
+        [math.sin(a), 0.0, math.cos(a)] for a in (-half, 0.0, half)
+    ]  # 30 degrees apart; the mean code is the middle
+    codes = torch.tensor(rows, dtype=torch.float64).unsqueeze(1)
+    angles = torch.tensor([30.0, 0.0, 30.0], dtype=torch.float64)
+    assert float(losses.all_equal(codes, ANGLE)) == pytest.approx(float(angles.std()))

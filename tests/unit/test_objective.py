@@ -1,0 +1,104 @@
+import dataclasses
+import pickle
+
+import pytest
+import torch
+
+from faze.dted import DTED, rotation_from_pitchyaw
+from faze.losses import code_angle_deg
+from faze.objective import Objective
+from faze.sections import Loss, Model
+
+MODEL = Model(2, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
+ALL = Loss(1.0, 2.0, 0.1, 1.0, 1.0, 1.0, 1.0, triplet_margin=0.0, ramp_pairs=0, chunk_pairs=2)
+TERMS = (
+    "reconstruction_l1",
+    "embedding_consistency",
+    "gaze_angle",
+    "triplet_angular",
+    "triplet_euclidean",
+    "all_equal",
+    "gaze_mse",
+)
+
+
+def build(**changes: object) -> Objective:
+    torch.manual_seed(0)
+    return Objective(DTED(MODEL), dataclasses.replace(ALL, **changes)).double()
+
+
+def pairs(count: int = 4) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    batch = {f"image_{x}": torch.rand(count, 3, 32, 128, generator=generator) * 2 - 1 for x in "ab"}
+    batch |= {f"{f}_{x}": torch.randn(count, 2, generator=generator) / 3 for f in ("gaze", "head") for x in "ab"}
+    return batch | {"person": torch.tensor([0, 1, 1, 1, 0, 2, 2, 0][:count])}
+
+
+def part(batch: dict[str, torch.Tensor], where: slice) -> dict[str, torch.Tensor]:
+    return {key: value[where] for key, value in batch.items()}
+
+
+def test_terms_are_scalars_under_the_names_of_their_weights():
+    terms = build()(pairs())
+    assert set(terms) == set(TERMS)
+    assert all(term.shape == () and term.dtype == torch.float64 and term.isfinite() for term in terms.values())
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_a_term_of_weight_zero_is_not_computed(name):
+    wanted = build()(pairs())
+    terms = build(**{name: 0.0})(pairs())
+    assert set(terms) == set(TERMS) - {name}
+    assert all(torch.equal(terms[other], wanted[other]) for other in terms)
+
+
+def test_a_batch_is_the_mean_of_its_chunks_and_so_of_its_replicas():
+    objective, batch = build(), pairs()
+    whole = objective(batch)
+    first, second = objective(part(batch, slice(0, 2))), objective(part(batch, slice(2, 4)))
+    for name in TERMS:
+        assert torch.allclose(whole[name], (first[name] + second[name]) / 2, rtol=1e-12), name
+    assert first["triplet_angular"] > 0 == second["triplet_angular"]  # the second chunk holds one person
+
+
+def test_hard_positives_are_searched_within_chunks():
+    apart, together = build(chunk_pairs=2)(pairs()), build(chunk_pairs=4)(pairs())
+    assert together["embedding_consistency"] > apart["embedding_consistency"]
+    assert torch.equal(together["reconstruction_l1"], apart["reconstruction_l1"])
+
+
+def test_the_farthest_of_one_pair_is_its_partner():
+    objective, batch = build(chunk_pairs=1), pairs(1)
+    frontal = [
+        objective.dted.encode(batch[f"image_{x}"]).gaze @ rotation_from_pitchyaw(batch[f"gaze_{x}"].double())
+        for x in "ab"
+    ]
+    term = objective(batch)["embedding_consistency"]
+    assert torch.allclose(term, code_angle_deg(*frontal).squeeze(), rtol=1e-12)
+
+
+def test_gradients_reach_every_parameter_and_are_finite():
+    objective = build()
+    sum(objective(pairs()).values()).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.any() for p in objective.parameters())
+
+
+def test_gradients_are_finite_where_both_strips_are_the_same():
+    objective, batch = build(), pairs()
+    batch |= {"image_b": batch["image_a"], "gaze_b": batch["gaze_a"], "head_b": batch["head_a"]}
+    batch["person"] = torch.arange(4)
+    terms = objective(batch)
+    assert float(terms["embedding_consistency"]) == pytest.approx(0, abs=1e-6)
+    sum(terms.values()).backward()
+    assert all(p.grad.isfinite().all() for p in objective.parameters())
+
+
+def test_pairs_that_fill_no_whole_chunks_are_refused():
+    with pytest.raises(ValueError, match=r"3 pairs .* loss\.chunk_pairs 2"):
+        build()(pairs(3))
+
+
+def test_an_objective_travels_to_other_processes():
+    objective = build()
+    again = pickle.loads(pickle.dumps(objective))
+    assert torch.equal(again(pairs())["gaze_mse"], objective(pairs())["gaze_mse"])

@@ -1,0 +1,76 @@
+"""Pairs: of one person, each entry once an epoch, the same for any number of processes."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from faze.pairs import PairBatches, PairOrder, People
+
+COUNTS = [5, 2, 9]
+
+
+def people() -> People:
+    """Whose pixels spell person and entry."""
+    pixels = [np.full((n, 2, 8, 3), 0, np.uint8) for n in COUNTS]
+    for p, strips in enumerate(pixels):
+        for e, strip in enumerate(strips):
+            strip[:] = 16 * p + e
+    labels = [np.repeat(strips[:, 0, 0, :1], 4, axis=1).astype(np.float32) for strips in pixels]
+    return People(["a", "b", "c"], pixels, labels)
+
+
+@given(seed=st.integers(0, 2**32), counts=st.lists(st.integers(2, 12), min_size=1, max_size=5))
+@settings(max_examples=50, deadline=None)
+def test_each_entry_is_a_once_an_epoch_and_b_is_another_of_the_same_person(seed, counts):
+    entries = sum(counts)
+    person, a, b = PairOrder(counts, seed)[entries : 2 * entries]
+    assert sorted(zip(person, a, strict=True)) == [(p, e) for p, n in enumerate(counts) for e in range(n)]
+    assert (a != b).all()
+    assert (b >= 0).all() and (b < np.asarray(counts)[person]).all()
+
+
+def test_partners_are_uniform():
+    order = PairOrder([4], seed=1)
+    _, a, b = order[0:4000]
+    shares = np.bincount(4 * a + b, minlength=16).reshape(4, 4) / 1000
+    np.testing.assert_allclose(shares + np.eye(4) / 3, 1 / 3, atol=0.06)
+
+
+def test_order_depends_on_seed_and_epoch():
+    entries = sum(COUNTS)
+    first, second = PairOrder(COUNTS, 0)[0:entries], PairOrder(COUNTS, 0)[entries : 2 * entries]
+    other = PairOrder(COUNTS, 1)[0:entries]
+    assert not np.array_equal(first[0], second[0])
+    assert not np.array_equal(first[0], other[0])
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+@pytest.mark.parametrize("step", [0, 1, 5])
+def test_shares_of_processes_make_up_the_same_global_batch(processes, step):
+    whole = PairBatches(people(), seed=3, global_batch=8)[step]
+    shares = [
+        PairBatches(people(), seed=3, global_batch=8, rank=r, processes=processes)[step] for r in range(processes)
+    ]
+    for name, value in whole.items():
+        assert torch.equal(torch.cat([share[name] for share in shares]), value)
+
+
+def test_batch_holds_the_strips_and_labels_of_its_pairs():
+    batch = PairBatches(people(), seed=0, global_batch=16)[0]
+    for member in "ab":
+        spelled = batch[f"image_{member}"][:, 0, 0, 0]
+        assert torch.equal(spelled // 16, batch["person"])
+        assert torch.equal(batch[f"gaze_{member}"][:, 0], spelled.float())
+    assert (batch["image_a"] != batch["image_b"]).flatten(1).all()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loader_goes_on_at_any_step(workers):
+    batches = PairBatches(people(), seed=0, global_batch=4)
+    whole = list(batches.iterate(0, 6, workers=0, pin=False))
+    rest = list(batches.iterate(2, 6, workers=workers, pin=False))
+    assert len(rest) == 4
+    for i, batch in enumerate(rest):
+        assert all(torch.equal(batch[name], whole[i + 2][name]) for name in batch)

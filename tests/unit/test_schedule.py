@@ -1,0 +1,24 @@
+"""Learning rate and ramps against the released code's schedules."""
+
+import numpy as np
+import pytest
+
+from faze.engine.schedule import learning_rate, ramp
+
+
+@pytest.mark.parametrize("name", ["bash_8gpu_b64", "paper_b1536", "single_b128", "single_b64"])
+def test_schedules_equal_the_released_ones(golden, name):
+    misc = golden("misc")
+    base_lr, batch, devices, warmup, *_, weight, ramp_pairs = misc[f"sched/{name}/params"]
+    global_batch = int(batch * devices)
+    settings = {"base_lr": base_lr, "global_batch": global_batch, "warmup_pairs": int(warmup)}
+    steps = misc[f"sched/{name}/steps"]
+    rates = [learning_rate(int(step) * global_batch, **settings) for step in steps]
+    weights = [weight * ramp(int(step) * global_batch, int(ramp_pairs), global_batch) for step in steps]
+    np.testing.assert_allclose(rates, misc[f"sched/{name}/lr"], rtol=1e-12)
+    np.testing.assert_allclose(weights, misc[f"sched/{name}/embed_weight"], rtol=1e-12)
+
+
+def test_ramp_without_length_is_climbed_at_once():
+    assert ramp(0, 0, 16) == 1.0
+    assert ramp(0, 8, 16) == 1.0  # shorter than a batch

@@ -1,0 +1,139 @@
+# What all rules share: the checked configuration, each stage's own config file, the code that it imports.
+import functools
+import os
+import re
+import socket
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+import faze.config
+import faze.provenance
+
+DEFAULTS = "config/config.yaml"
+RAW = {"mpiigaze": "mpiifacegaze", "gazecapture": "gazecapture"}  # data set -> its key under preprocess, and raw folder
+
+
+def in_one_sentence(check, *args):
+    """Call a check; what it finds wrong ends the workflow before anything starts, without a traceback."""
+    try:
+        return check(*args)
+    except faze.config.ConfigError as error:
+        raise WorkflowError(f"the configuration cannot be used:\n{error}") from None
+
+
+def check_data(preprocess):
+    """The data sets that the user points to exist."""
+    for key in (f"{raw}{part}" for raw in RAW.values() for part in ("", "_supplementary")):
+        if preprocess[key] and not Path(preprocess[key]).exists():
+            raise faze.config.ConfigError(f"preprocess.{key}: no such file or folder: {preprocess[key]}")
+
+
+in_one_sentence(faze.config.read, DEFAULTS)  # Snakemake's own reader would not name the line that is not YAML
+
+
+configfile: DEFAULTS
+
+
+in_one_sentence(faze.config.validate, config, [DEFAULTS, *workflow.overwrite_configfiles])
+in_one_sentence(check_data, config["preprocess"])
+
+
+wildcard_constraints:
+    name=re.escape(config["name"]),
+    tier="|".join(map(re.escape, config["tiers"])),
+    seed=r"\d+",
+    dataset="|".join(RAW),
+    learner="|".join(config["fewshot"]["learners"]),
+
+
+# `python` in a shell command is the one that runs Snakemake, whether its environment is activated or not.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+# Measured jobs claim every core, so Snakemake runs nothing beside them. On a cluster the profile says how many.
+CORES = workflow.resource_settings.cores or 1
+
+# Snakemake knows nothing of the jobs that a killed Snakemake left running, nor of a second one in this checkout. So
+# measured jobs run `alone` and the others `beside` each other, under one lock per machine that the kernel drops with
+# its last holder.
+MACHINE_LOCK = f".snakemake/{socket.gethostname()}.lock"
+shell.prefix(r"""
+    beside() {{ flock --shared {MACHINE_LOCK} "$@"; }}
+    alone() {{
+        flock --nonblock {MACHINE_LOCK} true || echo "$3: waiting for other jobs on this machine to end" >&2
+        flock {MACHINE_LOCK} "$@"
+    }}
+    """)
+
+
+def every(path, **chosen):
+    """Fill a path with every tier, seed, learner and data set of the ablation, or the chosen ones."""
+    run = {"tier": config["run"]["tiers"], "seed": config["run"]["seeds"]}
+    return expand(
+        path, **{"name": config["name"], "learner": config["fewshot"]["learners"], "dataset": RAW} | run | chosen
+    )
+
+
+@functools.cache
+def sources():
+    return faze.provenance.Sources()
+
+
+def code(stage):
+    """Give `path@hash` of each module that a stage imports: as params, they re-run it and are named as the reason."""
+    return sources().of(f"faze.stages.{stage}")
+
+
+@functools.cache
+def own_config(stage, tier=None, seed=None, dataset=None):
+    """Give the lines of a stage's own config file: all that it may know. No data set is told of the other's paths."""
+    flat = faze.config.resolve(config, stage, tier, seed and int(seed))
+    for other in RAW.keys() - {dataset} if dataset else ():
+        flat |= {f"preprocess.{RAW[other]}": None, f"preprocess.{RAW[other]}_supplementary": None}
+    return faze.config.to_lines(flat)
+
+
+def values(stage, path):
+    """Give one param per line of a stage's own config file, so that a dry run names the value that changed."""
+    any_job = {"tier": config["run"]["tiers"][0], "seed": "0", "dataset": "mpiigaze"}
+    keys = [key for key in any_job if f"{{{key}}}" in path]
+
+    def line(position):
+        return lambda wildcards: own_config(stage, **{key: wildcards[key] for key in keys})[position]
+
+    return [line(position) for position in range(len(own_config(stage, **{key: any_job[key] for key in keys})))]
+
+
+OWN_CONFIGS = {
+    "synthesise": "results/{name}/raw/synthesise",
+    "preprocess": "results/{name}/data/preprocess_{dataset}",
+    "train": "results/{name}/{tier}/seed{seed}/train",
+    "encode": "results/{name}/{tier}/seed{seed}/encode",
+    "meta_train": "results/{name}/{tier}/seed{seed}/meta_train",
+    "adapt": "results/{name}/{tier}/seed{seed}/adapt",
+    "walk": "results/{name}/{tier}/seed{seed}/walk",
+    "benchmark": "results/{name}/benchmark/benchmark",
+    "evaluate": "results/{name}/evaluate",
+    "report": "results/{name}/report",
+    "track": "results/{name}/track",
+}
+
+for stage, path in OWN_CONFIGS.items():
+
+    rule:
+        name:
+            f"configure_{stage}"
+        output:
+            f"{path}.config.yaml",
+        log:
+            f"{path}.config.log",
+        benchmark:
+            f"{path}.config.tsv"
+        localrule: True
+        params:
+            *values(stage, path),
+        shell:
+            r"""
+            printf '%s\n' {params:q} 2>{log:q} >{output:q}
+            """

@@ -1,0 +1,97 @@
+# From every run's files to tables, the page, and MLflow.
+
+
+rule evaluate:
+    input:
+        config="results/{name}/evaluate.config.yaml",
+        codes=every("results/{name}/{tier}/seed{seed}/codes/{dataset}.h5"),
+        errors=every("results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet"),
+        run_logs=every("results/{name}/{tier}/seed{seed}/run.jsonl"),
+        benchmark="results/{name}/benchmark/benchmark.json",
+    output:
+        directory("results/{name}/evaluation"),
+    log:
+        "results/{name}/logs/evaluate.log",
+    benchmark:
+        "results/{name}/benchmarks/evaluate.tsv"
+    conda:
+        "../../envs/faze.yaml"
+    threads: 1
+    params:
+        *code("evaluate"),
+    shell:
+        r"""
+        beside python -m faze.stages.evaluate \
+            --config {input.config:q} \
+            --results results/{wildcards.name:q} \
+            --out {output:q} \
+            2>&1 | tee -p {log:q}
+        """
+
+
+# Without wildcards, so that `report` is a target too.
+rule report:
+    input:
+        config=every("results/{name}/report.config.yaml"),
+        evaluation=every("results/{name}/evaluation"),
+        rejects=every("results/{name}/data/{dataset}_rejects.csv"),
+        run_logs=every("results/{name}/{tier}/seed{seed}/run.jsonl"),
+        walks=every("results/{name}/{tier}/seed{seed}/walks"),
+        benchmark=every("results/{name}/benchmark/benchmark.json"),
+    output:
+        report(
+            directory(f"results/{config['name']}/report"),
+            htmlindex="index.html",
+            category="Ablation",
+            caption="../report/report.rst",
+        ),
+    log:
+        f"results/{config['name']}/logs/report.log",
+    benchmark:
+        f"results/{config['name']}/benchmarks/report.tsv"
+    conda:
+        "../../envs/faze.yaml"
+    threads: 1
+    params:
+        *code("report"),
+        results=f"results/{config['name']}",
+    shell:
+        r"""
+        beside python -m faze.stages.report \
+            --config {input.config:q} \
+            --results {params.results:q} \
+            --out {output:q} \
+            2>&1 | tee -p {log:q}
+        """
+
+
+rule track:
+    input:
+        config="results/{name}/track.config.yaml",
+        run_logs=every("results/{name}/{tier}/seed{seed}/run.jsonl"),
+        walks=every("results/{name}/{tier}/seed{seed}/walks"),
+        evaluation="results/{name}/evaluation",
+        report="results/{name}/report",
+    output:
+        "results/{name}/tracking/tracked.json",
+    log:
+        "results/{name}/logs/track.log",
+    benchmark:
+        "results/{name}/benchmarks/track.tsv"
+    conda:
+        "../../envs/faze.yaml"
+    threads: 1
+    params:
+        *code("track"),
+    shell:
+        r"""
+        beside python -m faze.stages.track \
+            --config {input.config:q} \
+            --results results/{wildcards.name:q} \
+            --out {output:q} \
+            2>&1 | tee -p {log:q}
+        """
+
+
+onsuccess:
+    print(f"report: results/{config['name']}/report/index.html · MLflow: make ui")

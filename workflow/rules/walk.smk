@@ -1,0 +1,36 @@
+# Latent walks: what a network has learnt, to look at.
+
+
+rule walk:
+    input:
+        config="results/{name}/{tier}/seed{seed}/walk.config.yaml",
+        checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
+        mpiigaze="results/{name}/data/mpiigaze.h5",
+        gazecapture="results/{name}/data/gazecapture.h5",
+    output:
+        report(
+            directory("results/{name}/{tier}/seed{seed}/walks"),
+            patterns=["{walk}.mp4", "{walk}.png"],
+            category="Latent walks",
+            labels={"tier": "{tier}", "seed": "{seed}", "walk": "{walk}"},
+            caption="../report/walk.rst",
+        ),
+    log:
+        "results/{name}/{tier}/seed{seed}/logs/walk.log",
+    benchmark:
+        "results/{name}/{tier}/seed{seed}/benchmarks/walk.tsv"
+    conda:
+        "../../envs/faze.yaml"
+    threads: max(1, CORES // 2)
+    params:
+        *code("walk"),
+    shell:
+        r"""
+        beside python -m faze.stages.walk \
+            --config {input.config:q} \
+            --checkpoint {input.checkpoint:q} \
+            --data {input.mpiigaze:q} {input.gazecapture:q} \
+            --threads {threads} \
+            --out {output:q} \
+            2>&1 | tee -p {log:q}
+        """
