@@ -6,6 +6,7 @@ Neither the number of processes, nor of loader workers, nor a resumed run change
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -49,13 +50,13 @@ class PairOrder:
 
 @dataclass(frozen=True)
 class People:
-    """Strips and labels of some people, held in memory at the model's image size.
+    """Strips and labels of some people, at the model's image size.
 
     pixels: per person (N, height, width, 3) uint8; labels: per person (N, 4) float32 radians.
     """
 
     names: list[str]
-    pixels: list[NDArray]
+    pixels: list[NDArray] | list["StoredPixels"]
     labels: list[NDArray]
 
     @property
@@ -71,21 +72,44 @@ class People:
         return digest.hexdigest()[:8]
 
 
-def load_people(strips: Strips, split: str, *, height: int, width: int, min_entries: int) -> tuple[People, list[str]]:
+@dataclass(frozen=True)
+class StoredPixels:
+    """One person's strips, read from the file and shrunk each time; for people who do not fit in memory."""
+
+    strips: Strips
+    person: str
+    height: int
+    width: int
+
+    def __getitem__(self, index: int | slice) -> NDArray:
+        """(height, width, 3) or (n, height, width, 3) uint8."""
+        pixels = torch.from_numpy(self.strips.pixels(self.person, index))
+        shrunk = shrink(pixels.reshape(-1, *pixels.shape[-3:]), self.height, self.width).numpy()
+        return shrunk if isinstance(index, slice) else shrunk[0]
+
+
+def load_people(
+    path: Path, split: str, *, height: int, width: int, min_entries: int, memory_gib: float
+) -> tuple[People, list[str]]:
     """Read the people of a split who have enough entries, and name those left out.
+
+    Strips are kept in memory at the network's size where they fit into memory_gib, and read when needed otherwise.
 
     Raises:
         ValueError: nobody is left.
     """
+    strips = Strips(path)
     names, left_out = [], []
     for name in strips.persons(split):
         (names if strips.count(name) >= min_entries else left_out).append(name)
     if not names:
         raise ValueError(
-            f"{strips.path}: no person of split {split!r} has {min_entries} entries (data.min_entries); "
+            f"{path}: no person of split {split!r} has {min_entries} entries (data.min_entries); "
             f"{len(left_out)} have fewer"
         )
-    pixels = [shrink(torch.from_numpy(strips.pixels(name)), height, width).numpy() for name in names]
+    pixels: list = [StoredPixels(strips, name, height, width) for name in names]
+    if sum(map(strips.count, names)) * height * width * 3 <= memory_gib * 2**30:
+        pixels = [stored[:] for stored in pixels]
     return People(names, pixels, [strips.labels(name) for name in names]), left_out
 
 

@@ -19,14 +19,19 @@ ROOT = Path(faze.__file__).resolve().parents[1]
 # itself. Following them would retrain everything for each new parameter. See docs/decisions/0001.
 NEUTRAL = frozenset({"faze.__main__", "faze.config", "faze.provenance", "faze.sections", "faze.validation"})
 
+DATA = (".css", ".j2", ".json", ".csv", ".txt", ".yaml")  # read from beside the modules of a package
+
 
 @functools.cache
 def module_hash(path: Path | str) -> str:
-    """Hash the syntax tree of a source file, docstrings left out: 8 hex digits.
+    """Hash the syntax tree of a source file, docstrings left out, or the bytes of any other file: 8 hex digits.
 
-    Depends on the Python version: its parser decides what the tree looks like.
+    A tree's hash depends on the Python version: its parser decides what the tree looks like.
     """
-    tree = ast.parse(Path(path).read_bytes(), filename=str(path))
+    path = Path(path)
+    if path.suffix != ".py":
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+    tree = ast.parse(path.read_bytes(), filename=str(path))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and _speaks(node):
             del node.body[0]
@@ -62,9 +67,10 @@ class Sources:
     def of(self, module: str) -> list[str]:
         """Give `path@hash` of a module and of all that it imports, transitively, in the order of their paths.
 
-        A module's packages count too, since Python runs their __init__ first.
+        A module's packages count too, since Python runs their __init__ first, and the templates and the like in them.
         """
-        return sorted(self._source(name) for name in self._closure([module]) - NEUTRAL)
+        paths = (path for name in self._closure([module]) - NEUTRAL for path in _files(name))
+        return sorted(f"{path.relative_to(ROOT)}@{module_hash(path)}" for path in paths)
 
     def _closure(self, modules: Iterable[str]) -> set[str]:
         found: set[str] = set()
@@ -79,7 +85,9 @@ class Sources:
             waiting += self._graph.find_modules_directly_imported_by(name)
         return found
 
-    def _source(self, name: str) -> str:
-        path = ROOT.joinpath(*name.split("."))
-        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-        return f"{path.relative_to(ROOT)}@{module_hash(path)}"
+
+def _files(name: str) -> list[Path]:
+    path = ROOT.joinpath(*name.split("."))
+    if not path.is_dir():
+        return [path.with_suffix(".py")]
+    return [path / "__init__.py", *(p for p in path.iterdir() if p.is_file() and p.suffix in DATA)]

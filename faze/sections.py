@@ -74,6 +74,7 @@ class Data:
     """Which stored entries train."""
 
     min_entries: Annotated[int, Range(2)]
+    memory_gib: NonNegative
     workers: Count
 
 

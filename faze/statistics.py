@@ -11,6 +11,7 @@ resamples. Arrays of errors and of paired differences are (S, P), in degrees.
 numpy and scipy only.
 """
 
+import bisect
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,7 +84,8 @@ def bootstrap_reduction(
     """Share by which the mean error falls, 1 - mean(errors) / mean(before), resampled like `bootstrap_mean`.
 
     Args:
-        errors, before: (S, P) or (P,) degrees, of the same people and seeds in the same order.
+        errors: (S, P) or (P,) degrees.
+        before: of the same people and seeds in the same order.
         confidence: of the interval.
         resamples: B.
         seed: of the resampling.
@@ -198,9 +200,11 @@ def _further_seeds(differences: NDArray, margin: float, alpha: float) -> int | N
     of_seeds, of_people, rest = _mean_squares(differences)
     seed_variance = max(0.0, (of_seeds - rest) / people)
     person_variance = max(0.0, (of_people - rest) / seeds)
-    for more in range(1, MOST_SEEDS + 1):
+
+    def enough(more: int) -> bool:
         n = seeds + more
         error, freedom = _crossed_error(rest + people * seed_variance, rest + n * person_variance, rest, n, people)
-        if tost_power(margin, error, freedom, alpha) >= POWER:
-            return more
-    return None
+        return tost_power(margin, error, freedom, alpha) >= POWER
+
+    fewest = 1 + bisect.bisect_left(range(1, MOST_SEEDS + 1), True, key=enough)
+    return fewest if fewest <= MOST_SEEDS else None

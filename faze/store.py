@@ -12,7 +12,6 @@ The attributes `schema`, `dataset` (of the file) and `split` (of the person: tra
 """
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +89,7 @@ class _People:
 
 
 class Strips(_People, contextlib.AbstractContextManager["Strips"]):
-    """A file of strips, open for reading; forked and spawned processes each open their own."""
+    """A file of strips, open for reading. Loader processes may inherit it (HDF5 reads by position) or unpickle it."""
 
     def __init__(self, path: Path | str, default_split: str = "train") -> None:
         """Open and check a file.
@@ -103,23 +102,15 @@ class Strips(_People, contextlib.AbstractContextManager["Strips"]):
             ValueError: the file is missing, torn or not of this layout; the sentence names file and person.
         """
         super().__init__(path, default_split)
-        self._reopen()
+        self._file = _open(self._path)
         self.dataset = _check_schema(self._file, self._path, "strips")
         self._read_splits(self._file)
         for person in self._file:
             _check_strips(_group(self._file, self._path, person, ("pixels", "labels")), self._path, person)
 
-    def _reopen(self) -> None:
-        self._file, self._process = _open(self._path), os.getpid()
-
-    def _group(self, person: str) -> h5py.Group:
-        if self._process != os.getpid():  # a forked process must not share the file position and caches of its parent
-            self._reopen()
-        return _group(self._file, self._path, person)
-
     def count(self, person: str) -> int:
         """Number of strips of a person."""
-        return len(self._group(person)["labels"])
+        return len(_group(self._file, self._path, person)["labels"])
 
     def pixels(self, person: str, index: int | slice | ArrayLike = slice(None)) -> NDArray[np.uint8]:
         """Strips as uint8 RGB.
@@ -128,10 +119,10 @@ class Strips(_People, contextlib.AbstractContextManager["Strips"]):
             person: whose.
             index: one position -> (H, W, 3); a slice or positions in any order, repeated or not -> (n, H, W, 3).
         """
-        pixels = self._group(person)["pixels"]
+        pixels = _group(self._file, self._path, person)["pixels"]
         if isinstance(index, slice):
             return pixels[index]
-        wanted = np.arange(len(pixels))[np.asarray(index)]  # negative positions, masks and range errors as in numpy
+        wanted = np.arange(len(pixels))[index]  # negative positions, masks and range errors as in numpy
         if wanted.ndim == 0:
             return pixels[int(wanted)]
         strips = np.empty((len(wanted), *pixels.shape[1:]), np.uint8)
@@ -141,11 +132,11 @@ class Strips(_People, contextlib.AbstractContextManager["Strips"]):
 
     def labels(self, person: str) -> NDArray[np.float32]:
         """(N, 4): gaze pitch, yaw, head pitch, yaw in radians."""
-        return self._group(person)["labels"][:].astype(np.float32, copy=False)
+        return _group(self._file, self._path, person)["labels"][:].astype(np.float32, copy=False)
 
     def file_names(self, person: str) -> list[str] | None:
         """Source frames relative to the raw folder; None where the file states none (the released code's)."""
-        group = self._group(person)
+        group = _group(self._file, self._path, person)
         return _decoded(group["file_name"]) if "file_name" in group else None
 
     def __exit__(self, *_: object) -> None:

@@ -29,7 +29,7 @@ class RunLog:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8")
-        self._file.truncate(keep_bytes)
+        self._file.truncate(min(keep_bytes, self.size))  # a longer cut would fill up with zeros
         self._began = time.time()
 
     @property
@@ -74,6 +74,8 @@ def _finite(value: Any) -> Any:
         return value if value - value == 0 else None
     if isinstance(value, Mapping):
         return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
     return value
 
 

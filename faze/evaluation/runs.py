@@ -1,6 +1,6 @@
 """Reading what the runs of one ablation left behind, with one clear sentence about what is missing.
 
-Tables of errors have one row per tier, seed, dataset, person, learner and k; errors are means over the calibration draws.
+Tables of errors have one row per tier, seed, dataset, person, learner and k; errors are means over calibration draws.
 """
 
 import json
@@ -146,6 +146,7 @@ def read_benchmark(ablation: Ablation) -> Mapping[str, Any]:
 class Training:
     """What the run log of one training says."""
 
+    began: float  # unix seconds
     machine: Mapping[str, str]
     switches: Sequence[Mapping[str, str]]  # switch, wanted, acted, reason ("" = active)
     notes: Sequence[str]
@@ -170,6 +171,7 @@ def read_training(layout: Layout, tier: str, seed: int) -> Training:
         if event["event"] == "metrics" and event["values"].get("val/gaze_deg") is not None
     }
     return Training(
+        began=starts[0]["time"],
         machine=starts[0].get("machine") or {},
         switches=[{name: e[name] for name in ("switch", "wanted", "acted", "reason")} for e in switches.values()],
         notes=[event["text"] for event in events if event["event"] == "note"],

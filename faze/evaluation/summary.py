@@ -56,6 +56,7 @@ def summarize(
             tier: changed_switches(trainings[tier, ablation.seeds[0]], baseline) for tier in ablation.tiers
         },
         "left_out": left_out(ablation, tables["persons"]),
+        "began": min(training.began for training in trainings.values()),
         "machine": dict(machine),
         "training_machine": dict(baseline.machine),
         "notes": sorted({note for training in trainings.values() for note in training.notes}),
@@ -69,7 +70,7 @@ def describe(
     largest_k: int,
     evaluate: Evaluate,
 ) -> dict[str, str]:
-    """The verdict on the last tier, which is the whole ladder: sentences on speed, memory, error, scope and switches."""
+    """The verdict on the last tier, the whole ladder: sentences on speed, memory, error, scope and switches."""
     performance = tables["performance"].set_index("tier")
     first, last = ablation.tiers[0], ablation.tiers[-1]
     if first == last:

@@ -121,6 +121,7 @@ def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Map
                 "active": "; ".join(f"{s['switch']} {s['wanted']} ({s['acted']})" for s in asked if not s["reason"]),
                 "inactive": "; ".join(f"{s['switch']} {s['wanted']}: {s['reason']}" for s in asked if s["reason"]),
             }
+            | {f"{phase}_ms": value for phase, value in measured["phases_ms"].items()}
         )
     return pd.DataFrame(rows)
 

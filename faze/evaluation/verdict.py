@@ -11,7 +11,7 @@ SAME_MEMORY = 0.02  # a peak within 2 % of the baseline's is called the same: it
 
 
 def verdict_words(comparison: Comparison) -> str:
-    """identical | equivalent | different | not shown, and what would settle it."""
+    """One of identical, equivalent, different, not shown; and what would settle the last."""
     if comparison.verdict != "not shown":
         return comparison.verdict
     if comparison.people < 2:
@@ -37,7 +37,7 @@ def judge(changes: pd.DataFrame) -> str:
 
 
 def decisive(changes: pd.DataFrame, tier: str, learner: str, largest_k: int) -> pd.DataFrame:
-    """The changes that a tier's verdict rests on: unadapted, and the first learner at the largest k, on each data set."""
+    """The changes a tier's verdict rests on: on each data set, unadapted and the first learner at the largest k."""
     of_tier = changes[changes["tier"] == tier]
     return of_tier[(of_tier["k"] == 0) | ((of_tier["learner"] == learner) & (of_tier["k"] == largest_k))]
 

@@ -7,7 +7,6 @@ Shapes: M calibrations, m of one chunk, Q query entries, F inputs.
 """
 
 import dataclasses
-import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,7 +151,9 @@ def load_learned(path: Path | str, learner: str, shots: Sequence[int]) -> Learne
     """
     try:
         learned = Learned(**torch.load(path, map_location="cpu", weights_only=True))
-    except (RuntimeError, TypeError, EOFError, pickle.UnpicklingError):
+    except OSError:
+        raise
+    except Exception:  # torn bytes make the unpickler raise whatever they happen to lead it to
         raise ValueError(f"{path}: is not the file of a learner: run meta_train again") from None
     if learned.learner != learner:
         raise ValueError(f"{path}: is of the learner {learned.learner}, not {learner}")

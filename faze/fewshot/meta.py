@@ -26,9 +26,9 @@ from faze.telemetry import Progress
 Loss = Callable[[Sequence[Tensor], Tensor, Tensor, Tensor], Tensor]
 
 
-def support_shares(shots: Sequence[int]) -> Tensor:
+def support_shares(shots: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
     """Each sample's share in the support loss of each k, (K, s): the first k samples share alike, the rest pad."""
-    k = torch.tensor(shots)[:, None]
+    k = torch.tensor(shots, dtype=dtype)[:, None]
     return (torch.arange(max(shots)) < k) / k
 
 
@@ -117,13 +117,13 @@ def meta_train(
             summed, since = summed + losses.detach(), since + 1
             if step % settings.validate_every_steps == 0 or step == settings.outer_steps:
                 trained = Weights(*(parameter.detach().clone() for parameter in parameters))
-                history.append(_record(step, summed / since, validate(trained)))
+                _check_finite(step, summed)
+                history.append(Record(step, (summed / since).tolist(), validate(trained)))
                 summed, since = torch.zeros_like(summed), 0
             progress(step)
     return trained, history
 
 
-def _record(step: int, losses: Tensor, val_deg: list[float] | None) -> Record:
+def _check_finite(step: int, losses: Tensor) -> None:
     if not losses.isfinite().all():
         raise ValueError(f"meta-training diverged before outer step {step}: lower fewshot.outer_lr or fewshot.inner_lr")
-    return Record(step, losses.tolist(), val_deg)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from faze.evaluation import UNADAPTED
 from faze.evaluation.verdict import NAMES
-from faze.report.style import BAND, INK, MARKERS, MUTED, REFERENCE, learner_colors, panels, tier_colors
+from faze.report.style import BAND, INK, MARKERS, MUTED, REFERENCE, learner_colors, panels, text_on, tier_colors
 
 TALK_SPEED, TALK_MEMORY = 2.07, 1.6  # the talk's headline figures; its bars per tier were not published
 PAPER_MPIIGAZE_K9_DEG = 3.14  # the paper's error on MPIIGaze after 9 samples
@@ -57,14 +57,14 @@ def draw_talk_charts(results: Results) -> Figure:
     if last:
         _reference(time, speed["step_ms"].iloc[0] / TALK_SPEED, last, f"the talk: {TALK_SPEED}× faster")
         _reference(memory, speed["peak_gib"].iloc[0] / TALK_MEMORY, last, f"the talk: {TALK_MEMORY}× less")
-    time.invert_yaxis()
+    time.set_ylim(last + 1.0, -0.6)
     return figure
 
 
 def _bars(axes: Axes, results: Results, values: pd.Series, whiskers: tuple | None, form: str) -> None:
     colors = tier_colors(results.tiers)
     rows = np.arange(len(values))
-    errors = None if whiskers is None else np.array([w.to_numpy() for w in whiskers])
+    errors = None if whiskers is None else np.array([w.clip(lower=0).to_numpy() for w in whiskers])
     axes.barh(rows, values, height=0.62, color=[colors[t] for t in values.index], xerr=errors, ecolor=INK, capsize=2)
     ends = values.to_numpy() + (0 if errors is None else errors[1])
     for row, value, end in zip(rows, values, ends, strict=True):
@@ -83,20 +83,14 @@ def _accuracy_bars(axes: Axes, results: Results) -> None:
     rows = np.arange(len(before))
     axes.barh(rows, before, height=0.62, color=[colors[t] for t in before.index], alpha=0.35)
     axes.barh(rows, after, height=0.62, color=[colors[t] for t in before.index])
-    for row, start, end in zip(rows, before, after, strict=True):
-        axes.annotate(f"{start:.2f}", (start, row), (5, 0), textcoords="offset points", va="center", fontsize=9)
-        axes.annotate(
-            f"{end:.2f}",
-            (end, row),
-            (-5, 0),
-            textcoords="offset points",
-            va="center",
-            ha="right",
-            fontsize=9,
-            color="w",
-        )
-    axes.axvline(before.iloc[0], color=REFERENCE, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
-    axes.axvline(after.iloc[0], color=REFERENCE, linewidth=1, linestyle=(0, (4, 3)))
+    near = {"textcoords": "offset points", "va": "center", "fontsize": 9}
+    for row, (tier, start, end) in enumerate(zip(before.index, before, after, strict=True)):
+        axes.annotate(f"{start:.2f}", (start, row), (5, 0), **near)
+        axes.annotate(f"{end:.2f}", (end, row), (-5, 0), ha="right", color=text_on(colors[tier]), **near)
+    for reference in (before.iloc[0], after.iloc[0]):
+        axes.axvline(reference, color=REFERENCE, linewidth=1, linestyle=(0, (4, 3)))
+    if len(rows) > 1:
+        _write_reference(axes, (before.iloc[0] + after.iloc[0]) / 2, rows[-1], "the talk: no change")
     axes.set(
         title="Error on MPIIGaze",
         xlabel=f"degrees; pale: unadapted, full: {results.learners[0]}, k = {results.largest_k}",
@@ -108,17 +102,12 @@ def _accuracy_bars(axes: Axes, results: Results) -> None:
 def _reference(axes: Axes, value: float, row: int, text: str) -> None:
     """Mark a figure of the talk on the last tier's bar."""
     axes.plot([value, value], [row - 0.42, row + 0.42], color=REFERENCE, linewidth=2.2)
-    axes.annotate(
-        text,
-        (value, row + 0.42),
-        (0, -4),
-        textcoords="offset points",
-        ha="center",
-        va="top",
-        color=REFERENCE,
-        fontsize=9,
-    )
-    axes.set_ylim(row + 0.95, -0.6)
+    _write_reference(axes, value, row, text)
+
+
+def _write_reference(axes: Axes, value: float, row: int, text: str) -> None:
+    below = {"textcoords": "offset points", "ha": "center", "va": "top", "fontsize": 9}
+    axes.annotate(text, (value, row + 0.42), (0, -3), color=REFERENCE, **below)
 
 
 def draw_changes(results: Results) -> Figure:

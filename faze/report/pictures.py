@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -65,11 +66,13 @@ def draw_strips(picked: Mapping[str, Sequence[tuple[NDArray, NDArray]]], columns
     return figure
 
 
-def _draw_arrow(axes, shape: tuple[int, ...], label: NDArray) -> None:
+def _draw_arrow(axes: Axes, shape: tuple[int, ...], label: NDArray) -> None:
     height, width = shape[:2]
     # Labels hold the reversed gaze (from target to eye), so the eyes look along its negative in the image plane.
-    x, y, _ = -vector_from_pitchyaw(label[:2].astype(np.float64)) * 1.1 * height
+    x, y, _ = -vector_from_pitchyaw(label[:2].astype(np.float64)) * 1.6 * height
     start = (width / 2, height / 2)
-    for color, line in (("black", 3.4), ("#ffd43b", 1.8)):
-        arrow = {"arrowstyle": "-|>", "color": color, "linewidth": line, "shrinkA": 0, "shrinkB": 0}
+    for color, extra in (("black", 1.6), ("#ffd43b", 0.0)):
+        style = f"-|>,head_length={0.3 + 0.06 * extra},head_width={0.15 + 0.06 * extra}"
+        arrow = {"arrowstyle": style, "color": color, "linewidth": 1.6 + extra, "shrinkA": 0, "shrinkB": 0}
         axes.annotate("", (start[0] + x, start[1] + y), start, arrowprops=arrow, annotation_clip=False)
+        axes.plot(*start, "o", color=color, markersize=3.2 + extra)

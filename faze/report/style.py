@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import matplotlib
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 INK, MUTED, RULE, BAND = "#1f2933", "#616e7c", "#d9dfe5", "#e9eef3"
@@ -41,7 +41,7 @@ _RC = {
 
 
 def tier_colors(tiers: Sequence[str]) -> dict[str, str]:
-    """Colour of each tier: grey for the baseline; a long ladder gets an ordered scale, since no dozen hues is distinct."""
+    """Colour of each tier: grey for the baseline; a long ladder gets an ordered scale (no dozen hues is distinct)."""
     rungs = tiers[1:]
     if len(rungs) <= len(_TIERS):
         return {tiers[0]: BASELINE} | dict(zip(rungs, _TIERS, strict=False))
@@ -52,6 +52,12 @@ def tier_colors(tiers: Sequence[str]) -> dict[str, str]:
 def learner_colors(learners: Sequence[str]) -> dict[str, str]:
     """Colour of each learner."""
     return {learner: _LEARNERS[i % len(_LEARNERS)] for i, learner in enumerate(learners)}
+
+
+def text_on(color: str) -> str:
+    """White or ink, whichever reads better on this colour."""
+    red, green, blue = to_rgb(color)
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.55 else INK
 
 
 @contextmanager

@@ -34,10 +34,8 @@ def degrees(value: float) -> str:
 
 
 def change(value: float) -> str:
-    """+0.08°, −0.03°, 0.00°; three decimals below a tenth of a degree's tenth, so that small is not shown as none."""
-    if _absent(value):
-        return DASH
-    return f"{signed(value, 3 if 0 < abs(value) < 0.01 else 2)}°"
+    """+0.083°; a thousandth of a degree, so that small is not shown as none."""
+    return DASH if _absent(value) else f"{signed(value, 3)}°"
 
 
 def interval(low: float, high: float, digits: int = 2, sign: bool = False) -> str:
@@ -50,6 +48,14 @@ def interval(low: float, high: float, digits: int = 2, sign: bool = False) -> st
 def ratio(value: float) -> str:
     """1.03×."""
     return DASH if _absent(value) else f"{value:.2f}×"
+
+
+def saving(value: float) -> str:
+    """1.60× less, 1.72× more; for a memory ratio, baseline over tier."""
+    if _absent(value):
+        return DASH
+    text = f"{max(value, 1 / value):.2f}×"
+    return "1.00×" if text == "1.00×" else f"{text} {'less' if value > 1 else 'more'}"
 
 
 def percent(share: float) -> str:

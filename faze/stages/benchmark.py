@@ -17,7 +17,6 @@ from faze.files import sole_writer, whole_file
 from faze.measurement import MemoryPeak
 from faze.pairs import PairBatches, load_people
 from faze.stages import one_sentence
-from faze.store import Strips
 from faze.training import build_step
 
 
@@ -58,8 +57,8 @@ def play(config: Resolved, args: argparse.Namespace) -> None:
     launch(engine, "faze.stages.benchmark", sys.argv[1:])
     with join(engine, args.threads) as world:
         size = {"height": config.model.image_height_px, "width": config.model.image_width_px}
-        with Strips(args.data) as strips:
-            people, _ = load_people(strips, "train", min_entries=config.data.min_entries, **size)
+        memory = {"memory_gib": config.data.memory_gib}
+        people, _ = load_people(args.data, "train", min_entries=config.data.min_entries, **size, **memory)
         peak = MemoryPeak(world.device)
         sections = {"model": config.model, "loss": config.loss, "train": config.train}
         step = build_step(**sections, engine_switches=engine, world=world, seed=0)

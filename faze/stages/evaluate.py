@@ -8,7 +8,7 @@ import pandas as pd
 
 from faze.config import Resolved, load
 from faze.evaluation.controls import control_errors
-from faze.evaluation.runs import Ablation, Training, read_benchmark, read_errors, read_training
+from faze.evaluation.runs import Ablation, read_benchmark, read_errors, read_training
 from faze.evaluation.summary import summarize, write_json
 from faze.evaluation.tables import changes, performance, run_errors, tier_errors, validation_curves
 from faze.files import sole_writer, whole_folder

@@ -51,6 +51,8 @@ def main() -> None:
     args = parse()
     if args.threads < 1:
         raise ValueError(f"--threads {args.threads}: give at least 1")
+    if not args.raw.is_dir():
+        raise ValueError(f"{args.raw}: no such folder")
     settings = faze.config.load(args.config, "preprocess").preprocess
     normaliser = build_normaliser(settings, args.dataset, READERS[args.dataset](args.raw, args.supplementary))
     with (
@@ -60,7 +62,7 @@ def main() -> None:
     ):
         tally = Tally(file)
         write_strips(args.out, args.dataset, tally.usable(run(normaliser, args.threads), args.raw))
-    print(f"{args.dataset}: {tally}; the rejects and their reasons are in {args.rejects}")
+    print(f"{args.dataset}: {tally}, listed in {args.rejects}")
 
 
 def parse() -> argparse.Namespace:
@@ -215,7 +217,7 @@ class Tally:
             raise ValueError(f"{raw}: no frame is usable: {reasons}")
 
     def __str__(self) -> str:
-        return f"{self._people} people, {self._strips} strips, {self._reasons.total()} rejects"
+        return f"{self._strips} strips of {self._people} people; {self._reasons.total()} rejects"
 
 
 if __name__ == "__main__":

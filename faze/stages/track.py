@@ -14,7 +14,7 @@ from faze.files import sole_writer, whole_file
 from faze.layout import Layout
 from faze.stages import one_sentence
 from faze.tracking.mirror import mirror
-from faze.tracking.record import read_run, run_name
+from faze.tracking.record import read_run, slots
 from faze.tracking.store import bare, open_store
 from faze.tracking.view import address, invitation, share_view
 
@@ -33,11 +33,10 @@ def main() -> None:
     """Mirror every run of the ablation and say where to look at it."""
     args = parse()
     config = load(args.config, "track")
-    layout, tiers, seeds = Layout(args.results), config.run.tiers, config.run.seeds
     with sole_writer(args.out):
-        records = [read_run(layout, t, s, run_name(tiers, seeds, t, s)) for t in tiers for s in seeds]
+        records = [read_run(Layout(args.results), slot) for slot in slots(config.run.tiers, config.run.seeds)]
         store = open_store(config.tracking, results=args.results.resolve().parent)
-        runs = [{"name": r.name, "tier": r.tier, "seed": r.seed, "run_id": mirror(store, r)} for r in records]
+        runs = {record.slot.name: mirror(store, record) for record in records}
         share_view(store, config.name)
         tracked = {
             "store": bare(store.uri),

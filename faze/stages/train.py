@@ -19,7 +19,6 @@ from faze.files import sole_writer
 from faze.pairs import PairBatches, load_people
 from faze.resume import is_finished, load_training
 from faze.stages import one_sentence
-from faze.store import Strips
 from faze.telemetry import RunLog
 from faze.training import Fit, bare_model, build_step
 
@@ -66,10 +65,10 @@ def train(config: Resolved, data: Path, work: Path, world: World, out: Path) -> 
     Returns:
         False if `out` already is this training's end: an orphan of a killed workflow wrote it while we waited for it.
     """
-    with Strips(data) as strips:
-        size = {"height": config.model.image_height_px, "width": config.model.image_width_px}
-        people, left_out = load_people(strips, "train", min_entries=config.data.min_entries, **size)
-        validation, _ = load_people(strips, "val", min_entries=1, **size)
+    size = {"height": config.model.image_height_px, "width": config.model.image_width_px}
+    memory = {"memory_gib": config.data.memory_gib}
+    people, left_out = load_people(data, "train", min_entries=config.data.min_entries, **size, **memory)
+    validation, _ = load_people(data, "val", min_entries=1, **size, **memory)
     step = build_step(
         model=config.model,
         loss=config.loss,

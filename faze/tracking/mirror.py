@@ -19,6 +19,9 @@ Held = set[tuple[str, int, float]]  # (metric, step, value) that a run holds
 # What one request of MLflow takes at most.
 BATCH_METRICS, BATCH_PARAMS = 1000, 100
 
+# A rung keeps its colour in every chart; left to itself, MLflow gives two of five runs the same. (Wong's palette.)
+COLORS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#999999")
+
 
 def mirror(store: Store, record: Record) -> str:
     """Make the store hold a record; give the id of its run.
@@ -40,10 +43,10 @@ def mirror(store: Store, record: Record) -> str:
 
 
 def _search(store: Store, **tags: str) -> list["Run"]:
-    """Runs with these tags, latest first."""
+    """Runs with these tags, the current one first."""
     text = " and ".join(f"tags.{tag} = '{value}'" for tag, value in tags.items())
-    order = ["attributes.start_time DESC"]
-    return list(store.client.search_runs([store.experiment_id], text, max_results=1000, order_by=order))
+    runs = store.client.search_runs([store.experiment_id], text, max_results=1000)
+    return sorted(runs, key=lambda run: run.data.tags["superseded"] == "true")
 
 
 def _find(store: Store, record: Record) -> tuple[str, Held] | None:
@@ -64,14 +67,15 @@ def _held(store: Store, run: "Run") -> Held:
 
 def _create(store: Store, record: Record) -> str:
     """By the experiment's id: by name, processes that start together file runs under another experiment."""
-    tags = {"identity": record.identity, **_place(record), "superseded": "false"}
-    run = store.client.create_run(store.experiment_id, start_time=record.start_ms, tags=tags, run_name=record.name)
+    color = COLORS[record.slot.rung % len(COLORS)]
+    tags = {"identity": record.identity, **_place(record), "superseded": "false", "mlflow.runColor": color}
+    run = store.client.create_run(store.experiment_id, record.start_ms, tags, record.slot.name)
     return run.info.run_id
 
 
 def _place(record: Record) -> dict[str, str]:
     """Tags of a run's place in the ablation, which only one current run can hold."""
-    return {"ablation": record.ablation, "tier": record.tier, "seed": str(record.seed)}
+    return {"ablation": record.ablation, "tier": record.slot.tier, "seed": str(record.slot.seed)}
 
 
 def _supersede_others(store: Store, record: Record, run_id: str) -> None:
@@ -90,7 +94,7 @@ def _describe(store: Store, record: Record, run_id: str) -> None:
     for first in range(0, len(params), BATCH_PARAMS):
         store.client.log_batch(run_id, params=params[first : first + BATCH_PARAMS])
     store.client.log_batch(run_id, tags=tags)
-    store.client.update_run(run_id, name=record.name)
+    store.client.update_run(run_id, name=record.slot.name)
 
 
 def _log_points(store: Store, run_id: str, points: list[Point]) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,15 @@ RENAMED = {"speed/images_per_s": "train/images_per_s"}
 Event = Mapping[str, Any]  # a line of the run log, as faze.telemetry describes them
 
 
+class Slot(NamedTuple):
+    """A run's place in its ablation."""
+
+    tier: str
+    seed: int
+    rung: int  # of the tier, from 0
+    name: str  # rung first, so that MLflow sorts the ladder: 1-amp, or 1-amp-s0 where there are more seeds
+
+
 class Point(NamedTuple):
     """One value of a metric."""
 
@@ -35,10 +44,8 @@ class Point(NamedTuple):
 class Record:
     """All that MLflow is to hold of one run."""
 
-    name: str
+    slot: Slot
     ablation: str
-    tier: str
-    seed: int
     config_hash: str
     fingerprint: str
     start_ms: int
@@ -52,16 +59,20 @@ class Record:
     @property
     def identity(self) -> str:
         """Of the experiment that was done: runs that differ in it are never mixed."""
-        parts = [self.ablation, self.tier, str(self.seed), self.config_hash, self.fingerprint]
+        parts = [self.ablation, self.slot.tier, str(self.slot.seed), self.config_hash, self.fingerprint]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
-def run_name(tiers: Sequence[str], seeds: Sequence[int], tier: str, seed: int) -> str:
-    """Name with the rung's place first, so that MLflow sorts the ladder: 1-amp, or 1-amp-s0 if there are more seeds."""
-    return f"{tiers.index(tier)}-{tier}" + (f"-s{seed}" if len(seeds) > 1 else "")
+def slots(tiers: Sequence[str], seeds: Sequence[int]) -> list[Slot]:
+    """Every run of an ablation, in the order of the ladder."""
+    return [
+        Slot(tier, seed, rung, f"{rung}-{tier}" + (f"-s{seed}" if len(seeds) > 1 else ""))
+        for rung, tier in enumerate(tiers)
+        for seed in seeds
+    ]
 
 
-def read_training(log: Path, name: str) -> Record:
+def read_training(log: Path, slot: Slot) -> Record:
     """What the run log alone tells, of a training under way as of one that ended.
 
     Raises:
@@ -73,10 +84,8 @@ def read_training(log: Path, name: str) -> Record:
     start = events[0]
     ends = [_milliseconds(e) for e in events if e["event"] == "end"]
     return Record(
-        name=name,
+        slot=slot,
         ablation=start["name"],
-        tier=start["tier"],
-        seed=start["seed"],
         config_hash=start["config_hash"],
         fingerprint=start["fingerprint"],
         start_ms=_milliseconds(start),
@@ -87,15 +96,16 @@ def read_training(log: Path, name: str) -> Record:
     )
 
 
-def read_run(layout: Layout, tier: str, seed: int, name: str) -> Record:
+def read_run(layout: Layout, slot: Slot) -> Record:
     """The training and what was measured of it afterwards.
 
     Raises:
         ValueError: the evaluation has no entry for this run.
     """
-    training = read_training(layout.run_log(tier, seed), name)
-    points = [*training.points, *_result_points(layout.evaluation / "summary.json", tier, seed)]
-    artifacts = {"": layout.run_log(tier, seed), "walks": layout.walks(tier, seed), "report": layout.report}
+    run = (slot.tier, slot.seed)
+    training = read_training(layout.run_log(*run), slot)
+    points = [*training.points, *_result_points(layout.evaluation / "summary.json", *run)]
+    artifacts = {"": layout.run_log(*run), "walks": layout.walks(*run), "report": layout.report}
     tags = {**training.tags, "mlflow.note.content": _description(training, points)}
     return dataclasses.replace(training, points=points, tags=tags, artifacts=artifacts, whole=True)
 
@@ -168,18 +178,8 @@ def _result_points(summary: Path, tier: str, seed: int) -> list[Point]:
 
 
 def _description(training: Record, points: Sequence[Point]) -> str:
-    """Headline numbers and inactive switches, as markdown."""
-    lines = [
-        f"**{training.tier}** of the ablation *{training.ablation}*, seed {training.seed}",
-        "",
-        "| | |",
-        "|---|---|",
-    ]
-    lines += [f"| {p.key} | {p.value:.4g} |" for p in points if p.key.startswith(("error/", "speed/", "memory/"))]
-    return "\n".join([*lines, "", *_inactive(training), "", "Figures and intervals: artifacts, `report/index.html`."])
-
-
-def _inactive(training: Record) -> Iterator[str]:
-    for tag, acted in training.tags.items():
-        if tag.startswith("switch.") and acted.startswith("inactive"):
-            yield f"- {tag.removeprefix('switch.')} {acted}"
+    """Inactive switches and headline numbers, as markdown; MLflow folds away what follows the sixth line."""
+    whose = f"**{training.slot.tier}** of the ablation *{training.ablation}*, seed {training.slot.seed}"
+    numbers = [f"{p.key} **{p.value:.4g}**" for p in points if p.key.startswith(("error/", "speed/", "memory/"))]
+    inactive = [f"{tag.removeprefix('switch.')} {a}" for tag, a in training.tags.items() if a.startswith("inactive: ")]
+    return "\n\n".join([whose, *inactive, " · ".join(numbers), "Figures and intervals: artifact `report/index.html`."])

@@ -30,13 +30,14 @@ DATABASES = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 PORTS = {"http": 80, "https": 443} | DATABASES
 CONNECT_SECONDS = 5.0
 
-# Read when mlflow is imported. By default it would report its use over the network, and try for four minutes to reach
-# a server that is down.
-ENVIRONMENT = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
-PATIENCE = {
+# Read when mlflow is imported. By default it reports its use over the network, tries for four minutes to reach a server
+# that is down, and chats.
+SILENCE = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
 
@@ -122,8 +123,8 @@ def bare(uri: str) -> str:
 
 def prepare_environment() -> None:
     """Turn telemetry off and long retries down; before mlflow is imported, here and in the processes we start."""
-    os.environ.update(ENVIRONMENT)
-    for name, value in PATIENCE.items():
+    os.environ.update(SILENCE)
+    for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
 
 

@@ -12,13 +12,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 from faze.tracking.store import SQLITE, Store, artifact_root, bare, explained, prepare_environment
 
 PORT = 5000
+SECTIONS = ("error", "speed", "memory", "curve", "val", "train")  # of charts, in the order in which one reads them
+CHARTS_ABREAST, CHART_HEIGHT_PX, COLUMN_WIDTH_PX = 2, 280, 190  # names are cut off in anything narrower
 COLUMNS = ("error/mpiigaze_deg", "error/gazecapture_deg", "speed/images_per_s", "speed/step_ms", "memory/peak_gib")
 COLUMN_GROUPS = tuple(dict.fromkeys(f"{column.partition('/')[0]}/" for column in COLUMNS))
 
@@ -30,13 +32,26 @@ def share_view(store: Store, ablation: str) -> None:
         runs = store.client.search_runs([store.experiment_id], query)
         keys = dict.fromkeys(COLUMNS)
         keys |= dict.fromkeys(key for run in runs for key in sorted(run.data.metrics) if key.startswith(COLUMN_GROUPS))
-        state = {
-            "searchFilter": query,
-            "orderByKey": "tags.`mlflow.runName`",
-            "orderByAsc": True,
-            "selectedColumns": [f"metrics.`{key}`" for key in sorted(keys, key=_group)],
-        }
-        store.client.set_experiment_tag(store.experiment_id, f"mlflow.sharedViewState.{ablation}", json.dumps(state))
+        view = json.dumps(_state(query, sorted(keys, key=_group)))
+        store.client.set_experiment_tag(store.experiment_id, f"mlflow.sharedViewState.{ablation}", view)
+
+
+def _state(query: str, metrics: Sequence[str]) -> dict[str, object]:
+    """What MLflow's "share view" would save. It adds the charts themselves, each to the section of its prefix."""
+    columns = [f"metrics.`{metric}`" for metric in metrics]
+    size = {"columns": CHARTS_ABREAST, "cardHeight": CHART_HEIGHT_PX}
+    sections = [{"uuid": name, "name": name, "display": True, "isReordered": False} | size for name in SECTIONS]
+    return {
+        "searchFilter": query,
+        "orderByKey": "tags.`mlflow.runName`",
+        "orderByAsc": True,
+        "selectedColumns": columns,
+        "columnOrder": columns,
+        "columnWidths": dict.fromkeys(columns, COLUMN_WIDTH_PX),
+        "compareRunSections": sections,
+        "compareRunCharts": [],
+        "isAccordionReordered": True,
+    }
 
 
 def _group(key: str) -> int:
@@ -79,7 +94,7 @@ def serving(store: Store, results: Path, port: int = PORT) -> Iterator[subproces
         raise ValueError(f"port {port} of this machine is taken: is another page open there? Else give --port")
     prepare_environment()
     # Without job execution and with one worker it is two processes instead of fifteen.
-    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
     server = subprocess.Popen(_command(store, results, port), env=environment, start_new_session=True)
     try:
         while not _answers(port):
@@ -95,7 +110,7 @@ def serving(store: Store, results: Path, port: int = PORT) -> Iterator[subproces
 
 def _command(store: Store, results: Path, port: int) -> list[str]:
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store.uri, "--workers", "1"]
-    command += ["--host", "127.0.0.1", "--port", str(port)]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--uvicorn-opts", "--log-level warning"]
     if store.uri.startswith(SQLITE):
         command += ["--default-artifact-root", str(artifact_root(store.uri, results))]
     return command

@@ -95,7 +95,9 @@ class Fabricated:
         for position, (name, (off, on)) in enumerate(WANTED.items(), start=1):
             wanted = on if self.tiers.index(tier) >= position else off
             reason = REASONS.get((name, wanted), "") if self.idle else ""
-            acted = ACTED.get(wanted, wanted) if self.idle or wanted != "fp16" else "fp16 autocast, dynamic loss scaling"
+            acted = (
+                ACTED.get(wanted, wanted) if self.idle or wanted != "fp16" else "fp16 autocast, dynamic loss scaling"
+            )
             switches.append({"switch": name, "wanted": wanted, "acted": acted, "reason": reason})
         return switches
 
@@ -177,11 +179,20 @@ def _adapted(person: str, dataset: str, error: float, change: float) -> list[dic
         unadapted = {"k": 0, "repeat": 0, "steps": 0, "error_deg": error, "start_error_deg": np.nan}
         start = error * 1.3 if learner == "maml" else np.nan
         adapted = [
-            {"k": k, "repeat": r, "steps": 1000, "error_deg": share * (error - change) + change + wave, "start_error_deg": start}
+            {
+                "k": k,
+                "repeat": r,
+                "steps": 1000,
+                "error_deg": share * (error - change) + change + wave,
+                "start_error_deg": start,
+            }
             for k, share in zip(SHOTS, kept, strict=True)
             for r, wave in enumerate((-0.2 / k, 0.2 / k))
         ]
-        rows += [{"person": person, "dataset": dataset, "split": "test", "learner": learner} | r for r in [unadapted, *adapted]]
+        rows += [
+            {"person": person, "dataset": dataset, "split": "test", "learner": learner} | r
+            for r in [unadapted, *adapted]
+        ]
     return rows
 
 

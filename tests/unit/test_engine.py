@@ -78,7 +78,7 @@ def test_fused_sgd_without_apex_is_torchs():
 
 def test_chunks_must_be_whole_in_every_process():
     check_chunks(2048, 256, 8)
-    with pytest.raises(ValueError, match=r"global_batch 2048 .* 16 processes .* chunk_pairs 256"):
+    with pytest.raises(ValueError, match=r"global_batch 2048 .*16 processes.*chunk_pairs 256"):
         check_chunks(2048, 256, 16)
 
 

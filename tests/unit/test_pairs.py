@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faze.pairs import PairBatches, PairOrder, People
+from faze.pairs import PairBatches, PairOrder, People, load_people
+from faze.store import PersonStrips, write_strips
 
 COUNTS = [5, 2, 9]
 
@@ -74,3 +75,31 @@ def test_loader_goes_on_at_any_step(workers):
     assert len(rest) == 4
     for i, batch in enumerate(rest):
         assert all(torch.equal(batch[name], whole[i + 2][name]) for name in batch)
+
+
+def test_people_who_do_not_fit_in_memory_are_read_when_needed(tmp_path):
+    rng = np.random.default_rng(0)
+    strips = [
+        PersonStrips(name, "train", ["f"] * n, rng.integers(0, 256, (n, 64, 256, 3), dtype=np.uint8), np.ones((n, 4)))
+        for name, n in (("a", 3), ("b", 1), ("c", 4))
+    ]
+    path = tmp_path / "gazecapture.h5"
+    write_strips(path, "gazecapture", strips)
+    size = {"height": 32, "width": 128, "min_entries": 2}
+    held, left_out = load_people(path, "train", memory_gib=1.0, **size)
+    stored, _ = load_people(path, "train", memory_gib=0.0, **size)
+    assert (held.names, left_out) == (["a", "c"], ["b"])
+    assert isinstance(held.pixels[0], np.ndarray) and not isinstance(stored.pixels[0], np.ndarray)
+    assert held.digest() == stored.digest()
+    for step in range(3):
+        batches = [PairBatches(people, seed=1, global_batch=4)[step] for people in (held, stored)]
+        assert all(torch.equal(batches[0][name], batches[1][name]) for name in batches[0])
+    streamed = list(PairBatches(stored, seed=1, global_batch=4).iterate(0, 3, workers=2, pin=False))
+    assert torch.equal(streamed[2]["image_a"], batches[0]["image_a"])
+
+
+def test_nobody_left_is_one_sentence(tmp_path):
+    pixels = np.zeros((1, 64, 256, 3), np.uint8)
+    write_strips(tmp_path / "x.h5", "x", [PersonStrips("a", "train", ["f"], pixels, np.ones((1, 4), np.float32))])
+    with pytest.raises(ValueError, match=r"no person of split 'train' has 2 entries \(data\.min_entries\); 1 have"):
+        load_people(tmp_path / "x.h5", "train", height=32, width=128, min_entries=2, memory_gib=1.0)

@@ -1,9 +1,8 @@
 """Results of an ablation that was never run, for the tests of tracking: run logs, evaluation, walks, report."""
 
+import hashlib
 import json
 from pathlib import Path
-
-import yaml
 
 from faze import config
 from faze.layout import Layout
@@ -36,18 +35,13 @@ def start_event(results: Path, tier: str, seed: int, fingerprint: str = "0123456
         "tier": tier,
         "seed": seed,
         "config": flat,
-        "config_hash": "c0ffee" + format(abs(hash_of(flat)) % 16**6, "06x"),
+        "config_hash": hashlib.sha256("\n".join(config.to_lines(flat)).encode()).hexdigest()[:12],
         "fingerprint": fingerprint,
         "machine": {"processor": "A CPU", "cores": "2", "commit": "1a2b3c4d5e6f", "torch": "2.13.0"},
     }
 
 
-def hash_of(flat: dict) -> int:
-    return int.from_bytes(yaml.safe_dump(flat).encode()[-8:], "big")
-
-
 def write_log(path: Path, start: dict, steps: int = 30, end: bool = True) -> None:
-    path.unlink(missing_ok=True)
     log = RunLog(path)
     log.event("start", **start)
     fp16 = start["tier"] != "baseline"

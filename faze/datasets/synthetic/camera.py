@@ -38,7 +38,7 @@ class Camera:
         """Directions (x/z, y/z) that pixels see: (..., 2) px -> (..., 2)."""
         seen = (np.asarray(pixels, np.float64) - self.principal_px) / self.focal_px
         ideal = seen.copy()
-        for _ in range(12):  # a contraction for mild distortion: below 1e-9 after 12 rounds
+        for _ in range(8):  # a contraction for mild distortion: each round leaves less than a tenth of the error
             ideal += seen - self._distort(ideal)
         return ideal
 
@@ -92,7 +92,7 @@ class Camera:
 def _interpolation(start: int, length: int, scale: float) -> tuple[NDArray, NDArray]:
     """Weights (samples, knots) of linear interpolation between knots every few px, and the knots."""
     samples = start - 0.5 + (np.arange(round(length * scale)) + 0.5) / scale
-    knots = np.linspace(samples[0], samples[-1], max(2, length // 12 + 2))
+    knots = np.linspace(samples[0], samples[-1], max(2, length // 24 + 2))
     position = (samples - knots[0]) / (knots[1] - knots[0])
     return np.maximum(0.0, 1.0 - np.abs(position[:, None] - np.arange(len(knots)))), knots
 

@@ -19,7 +19,7 @@ ANATOMY, SKIN, SCENE, ROOM, PIXELS = range(5)
 DOMAINS = ("mpiigaze_test", "gazecapture_train", "gazecapture_val", "gazecapture_test")
 
 _SKINS = np.array([[243, 208, 184], [230, 186, 158], [214, 167, 135], [190, 138, 104], [150, 103, 74], [104, 70, 52]])
-_IRISES = np.array([[66, 42, 26], [88, 58, 34], [112, 84, 46], [96, 104, 66], [92, 120, 136], [120, 140, 152]])
+_IRISES = np.array([[50, 33, 23], [72, 50, 33], [96, 76, 46], [92, 98, 70], [88, 112, 128], [116, 136, 148]])
 _HAIRS = np.array([[24, 20, 20], [44, 32, 26], [78, 56, 40], [128, 96, 62], [112, 108, 106]])
 
 
@@ -111,8 +111,8 @@ def sample_person(rng: np.random.Generator, kappa_spread_deg: float, bias_deg: f
 
 def _sample_lids(rng: np.random.Generator) -> Lids:
     return Lids(
-        upper_mm=float(np.clip(rng.normal(5.6, 0.6), 4.4, 7.0)),
-        lower_mm=float(np.clip(rng.normal(5.0, 0.5), 4.0, 6.2)),
+        upper_mm=float(np.clip(rng.normal(5.0, 0.6), 3.9, 6.4)),
+        lower_mm=float(np.clip(rng.normal(5.2, 0.5), 4.2, 6.4)),
         tilt_mm=rng.normal(1.6, 0.9),
         crease_mm=rng.uniform(2.5, 6.0),
         follow=(rng.uniform(0.72, 0.92), rng.uniform(0.3, 0.5)),

@@ -1,0 +1,214 @@
+"""Assembling the page: every table, figure, picture and video that it shows, and its template."""
+
+import csv
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+
+from faze.evaluation import UNADAPTED
+from faze.evaluation.verdict import NAMES, describe_p
+from faze.layout import Layout
+from faze.report import words
+from faze.report.embed import Embedder
+from faze.report.figures import TALK_MEMORY, TALK_SPEED, Results
+from faze.report.style import tier_colors
+from faze.store import Strips
+
+PHASES = ("data", "copy", "forward", "backward", "optimizer")  # of a step, as far as the benchmark tells them apart
+WALK_VIDEOS = 8  # embedded per page; the others stay where they are
+
+
+@dataclass(frozen=True)
+class Walks:
+    """The walks of one tier: its contact sheet, embedded, and videos as (title, data URI)."""
+
+    tier: str
+    folder: str
+    sheet: str | None
+    videos: Sequence[tuple[str, str]]
+    total: int
+
+
+def render(
+    *,
+    title: str,
+    summary: Mapping[str, Any],
+    results: Results,
+    figures: Mapping[str, str],
+    walks: Sequence[Walks],
+    data: Sequence[Mapping[str, Any]],
+) -> str:
+    """The page as HTML.
+
+    Args:
+        title: of the page.
+        summary: of the evaluation.
+        results: its tables.
+        figures: data URI of each figure.
+        walks: of every tier, the last first.
+        data: counts of each data set (`count_data`).
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("faze.report", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    for name in ("degrees", "change", "interval", "ratio", "saving", "percent", "milliseconds", "gibibytes", "count"):
+        environment.filters[name] = getattr(words, name)
+    template = environment.get_template("template.html.j2")
+    return template.render(
+        title=title,
+        summary=summary,
+        results=results,
+        names=NAMES,
+        colors=tier_colors(results.tiers),
+        rows=tier_rows(summary, results),
+        shots=shot_rows(results),
+        controls=control_rows(results),
+        changes=change_rows(results),
+        figures=figures,
+        walks=walks,
+        data=data,
+        trained=datetime.date.fromtimestamp(summary["began"]).isoformat(),
+        machine=words.facts(summary["machine"] or summary["training_machine"]),
+        phases=[phase for phase in PHASES if f"{phase}_ms" in results.tables["performance"]],
+        talk={"speed": TALK_SPEED, "memory": TALK_MEMORY},
+    )
+
+
+def tier_rows(summary: Mapping[str, Any], results: Results) -> list[dict[str, Any]]:
+    """One row of the tier table per tier: speed, memory, switches, errors with their change, verdict."""
+    performance = results.tables["performance"].set_index("tier")
+    rows = []
+    for position, tier in enumerate(results.tiers):
+        before = summary["switches"][results.tiers[max(position - 1, 0)]]
+        rows.append(
+            {
+                "tier": tier,
+                "first": position == 0,
+                "speed": performance.loc[tier].to_dict(),
+                "switches": _rung(summary["switches"][tier], before, first=position == 0),
+                "errors": [_error_cell(results, tier, *key) for key in conditions(results)],
+                "verdict": summary["tier_verdicts"].get(tier, ""),
+            }
+        )
+    return rows
+
+
+def conditions(results: Results) -> list[tuple[str, str, int]]:
+    """The errors that the tier table shows: data set, learner and k."""
+    cells = ((UNADAPTED, 0), (results.learners[0], results.largest_k))
+    return [(dataset, learner, k) for dataset in results.datasets for learner, k in cells]
+
+
+def _rung(switches: Iterable[Mapping], before: Iterable[Mapping], *, first: bool) -> list[Mapping[str, str]]:
+    """What a rung itself changes; for the baseline, what of it cannot act."""
+    wanted = {switch["switch"]: switch["wanted"] for switch in before}
+    return [s for s in switches if (s["reason"] if first else wanted.get(s["switch"]) != s["wanted"])]
+
+
+def _error_cell(results: Results, tier: str, dataset: str, learner: str, k: int) -> dict[str, Any]:
+    cell = {"dataset": dataset, "k": k, **results.cell("tiers", dataset, learner, k).loc[tier].to_dict()}
+    changes = results.cell("changes", dataset, learner, k)
+    return cell | {"change": changes.loc[tier].to_dict() if tier in changes.index else None}
+
+
+def shot_rows(results: Results) -> list[dict[str, Any]]:
+    """Errors of the baseline against k, per data set and learner, each with interval and reduction."""
+    rows = []
+    for dataset in results.datasets:
+        for learner in results.learners:
+            curve = results.curve(results.tiers[0], dataset, learner)
+            rows.append({"dataset": dataset, "learner": learner, "cells": curve.to_dict("records")})
+    return rows
+
+
+def control_rows(results: Results) -> list[dict[str, Any]]:
+    """Errors of the network and of the controls per tier, data set after data set; means over seeds."""
+    means = (
+        results.tables["controls"]
+        .groupby(["tier", "dataset", "control"])[["error_deg", "unadapted_deg", "ratio"]]
+        .mean()
+    )
+    rows = []
+    for tier in results.tiers:
+        cells = [means.loc[(tier, dataset)] for dataset in results.datasets]
+        controls = [[cell.loc[name].to_dict() for name in ("pixel_blind", "permuted")] for cell in cells]
+        own = [cell["unadapted_deg"].iloc[0] for cell in cells]
+        rows.append({"tier": tier, "cells": list(zip(own, controls, strict=True))})
+    return rows
+
+
+def change_rows(results: Results) -> list[dict[str, Any]]:
+    """Every comparison with the baseline, with its p-value in words."""
+    rows = results.tables["changes"].to_dict("records")
+    return [row | {"p": words.DASH if pd.isna(row["tost_p"]) else describe_p(row["tost_p"])} for row in rows]
+
+
+def collect_walks(layout: Layout, tiers: Sequence[str], seed: int, embedder: Embedder) -> list[Walks]:
+    """Contact sheets of every tier, and videos of the last; the last tier is embedded first, while there is room."""
+    walks = []
+    for position, tier in enumerate(reversed(tiers)):
+        folder = layout.walks(tier, seed)
+        sheet = folder / "contact_sheet.png"
+        files = sorted(folder.glob("*.mp4"))
+        shown = files[:: max(1, -(-len(files) // WALK_VIDEOS))] if position == 0 else []
+        videos = [(words.walk_title(path), embedder.file(path, "video/mp4")) for path in shown]
+        walks.append(
+            Walks(
+                tier=tier,
+                folder=str(folder.relative_to(layout.root)),
+                sheet=embedder.picture(sheet) if sheet.is_file() else None,
+                videos=[(title, uri) for title, uri in videos if uri],
+                total=len(files),
+            )
+        )
+    return walks
+
+
+def count_data(
+    stores: Mapping[str, Strips], layout: Layout, left_out: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
+    """People and strips of each data set by split, and frames that preprocess rejected, by reason."""
+    counts = []
+    for dataset, strips in stores.items():
+        splits = []
+        for split in ("train", "val", "test"):
+            people = strips.persons(split)
+            if people:
+                splits.append((split, len(people), sum(strips.count(person) for person in people)))
+        rejects = _count_rejects(layout.rejects(dataset))
+        counts.append({"dataset": dataset, "splits": splits, "rejects": rejects, "left_out": left_out.get(dataset, [])})
+    return counts
+
+
+def _count_rejects(path: Path) -> list[tuple[str, int]]:
+    """(reason, frames), most frequent first; empty where nothing was rejected."""
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    if not rows:
+        return []
+    reasons = pd.Series([row.get("reason") or "no reason given" for row in rows]).value_counts()
+    return [(str(reason), int(number)) for reason, number in reasons.items()]
+
+
+def tier_table(summary: Mapping[str, Any], results: Results) -> pd.DataFrame:
+    """The tier table with all its numbers, for other programs."""
+    table = results.tables["performance"].set_index("tier").loc[list(results.tiers)]
+    for dataset, learner, k in conditions(results):
+        name = f"{dataset}_k{k}"
+        table[f"{name}_deg"] = results.cell("tiers", dataset, learner, k)["mean_deg"]
+        changes = results.cell("changes", dataset, learner, k).reindex(table.index)
+        for column in ("difference_deg", "low_deg", "high_deg", "tost_p", "words"):
+            table[f"{name}_{column}"] = changes[column]
+    table["verdict"] = pd.Series(summary["tier_verdicts"], dtype=object).reindex(table.index)
+    return table.reset_index()

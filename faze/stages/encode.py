@@ -1,0 +1,83 @@
+"""Rule `encode`: checkpoint and normalised strips -> codes of every strip, and the trained gaze head's own estimate."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from faze.checkpoint import check_same_model, load_model
+from faze.config import load
+from faze.dted import DTED
+from faze.files import sole_writer
+from faze.images import to_network
+from faze.stages import one_sentence
+from faze.store import Strips, write_codes
+from faze.telemetry import Progress
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="trained DT-ED")
+    parser.add_argument("--data", type=Path, required=True, help="store of normalised strips")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads")
+    parser.add_argument("--out", type=Path, required=True, help="store of codes to write")
+    return parser.parse_args()
+
+
+@one_sentence
+def main() -> None:
+    """Encode every person of the store."""
+    args = parse()
+    torch.set_num_threads(args.threads)
+    config = load(args.config, "encode")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    dted = load_model(args.checkpoint, device)
+    check_same_model(args.checkpoint, dted.model, config.model)
+    with sole_writer(args.out), Strips(args.data) as strips:
+        write_codes(args.out, strips.dataset, encode_people(dted, strips, config.encode.batch))
+
+
+def encode_people(dted: DTED, strips: Strips, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:
+    """Person, split, and arrays under their names in the code store, for everybody.
+
+    Raises:
+        ValueError: a code is not a number, as after a training that diverged.
+    """
+    people = strips.persons()
+    progress = Progress("encode", sum(map(strips.count, people)), "strips")
+    done = 0
+    for person in people:
+        parts = []
+        for first in range(0, strips.count(person), batch):
+            parts.append(encode_strips(dted, strips.pixels(person, slice(first, first + batch))))
+            done += len(parts[-1]["gaze_hat"])
+            progress(done)
+        arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        unusable = [name for name, array in arrays.items() if not np.isfinite(array).all()]
+        if unusable:
+            raise ValueError(
+                f"the trained network gives {', '.join(unusable)} of person {person} that are not numbers: its "
+                "training diverged; train again with a lower train.base_lr"
+            )
+        labels = strips.labels(person)
+        yield person, strips.split(person), arrays | {"gaze": labels[:, :2], "head": labels[:, 2:]}
+
+
+@torch.inference_mode()
+def encode_strips(dted: DTED, pixels: NDArray[np.uint8]) -> dict[str, NDArray[np.float32]]:
+    """(B, H, W, 3) strips -> z_app (B, A), z_gaze (B, G, 3), z_head (B, D, 3), gaze_hat (B, 3) unit vectors."""
+    strips = torch.from_numpy(pixels).to(dted.fc_enc.weight.device)
+    codes = dted.encode(to_network(strips, dted.model.image_height_px, dted.model.image_width_px))
+    arrays = {"z_app": codes.app, "z_gaze": codes.gaze, "z_head": codes.head, "gaze_hat": dted.gaze_vector(codes.gaze)}
+    return {name: array.cpu().numpy() for name, array in arrays.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Rule `report`: the tables of the evaluation, walks and data -> one self-contained page, its table and its figures."""
+
+import argparse
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from faze.config import load
+from faze.files import sole_writer, whole_folder
+from faze.layout import DATASETS, Layout
+from faze.report.embed import Embedder
+from faze.report.figures import (
+    Results,
+    draw_changes,
+    draw_people,
+    draw_shots,
+    draw_shots_by_tier,
+    draw_talk_charts,
+)
+from faze.report.page import collect_walks, count_data, render, tier_table
+from faze.report.pictures import draw_strips, draw_training, pick_strips
+from faze.report.style import drawing
+from faze.stages import one_sentence
+from faze.store import Strips
+
+TABLES = ("runs", "tiers", "persons", "changes", "controls", "performance", "training")
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
+    parser.add_argument("--results", type=Path, required=True, help="results/<name>, evaluated")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the page to write")
+    return parser.parse_args()
+
+
+@one_sentence
+def main() -> None:
+    """Read the evaluation, draw it, and write the page."""
+    args = parse()
+    config = load(args.config, "report")
+    layout = Layout(args.results)
+    with sole_writer(args.out), ExitStack() as stack:
+        summary, results = read_evaluation(layout)
+        stores = {dataset: stack.enter_context(Strips(layout.store(dataset))) for dataset in DATASETS}
+        figures = draw(results, stores)
+        embedder = Embedder()
+        with whole_folder(args.out) as folder:
+            pictures = save_figures(figures, folder / "figures", embedder)
+            tier_table(summary, results).to_csv(folder / "table.csv", index=False, float_format="%.6g")
+            page = render(
+                title=config.report.title,
+                summary=summary,
+                results=results,
+                figures=pictures,
+                walks=collect_walks(layout, results.tiers, summary["seeds"][0], embedder),
+                data=count_data(stores, layout, summary["left_out"]),
+            )
+            (folder / "index.html").write_text(page, encoding="utf-8")
+    print(f"report: open {args.out / 'index.html'}")
+
+
+def read_evaluation(layout: Layout) -> tuple[dict[str, Any], Results]:
+    """Read what evaluate wrote.
+
+    Raises:
+        ValueError: a table is missing.
+    """
+    missing = [
+        name for name in [*(f"{t}.csv" for t in TABLES), "summary.json"] if not (layout.evaluation / name).is_file()
+    ]
+    if missing:
+        raise ValueError(f"{layout.evaluation / missing[0]} is missing: run evaluate first")
+    summary = json.loads((layout.evaluation / "summary.json").read_text(encoding="utf-8"))
+    tables = {t: pd.read_csv(layout.evaluation / f"{t}.csv", dtype={"person": str, "tier": str}) for t in TABLES}
+    found = set(tables["tiers"]["dataset"])
+    results = Results(
+        tiers=summary["tiers"],
+        learners=summary["learners"],
+        datasets=[dataset for dataset in DATASETS if dataset in found],
+        largest_k=summary["largest_k"],
+        margin_deg=summary["margin_deg"],
+        tables=tables,
+        real=not (layout.root / "raw" / "truth.h5").exists(),
+    )
+    return summary, results
+
+
+def draw(results: Results, stores: dict[str, Strips]) -> dict[str, Figure]:
+    """Every figure by name; one without content is left out."""
+    with drawing():
+        figures = {"talk": draw_talk_charts(results), "shots": draw_shots(results)}
+        if len(results.tiers) > 1:
+            figures |= {"changes": draw_changes(results), "shots_by_tier": draw_shots_by_tier(results)}
+        figures["people"] = draw_people(results)
+        if not results.tables["training"].empty:
+            figures["training"] = draw_training(results)
+        figures["strips"] = draw_strips(pick_strips(stores, people=4, each=2))
+    return figures
+
+
+def save_figures(figures: dict[str, Figure], folder: Path, embedder: Embedder) -> dict[str, str | None]:
+    """Write each figure as svg and png, and embed the svg."""
+    folder.mkdir()
+    with drawing():
+        for name, figure in figures.items():
+            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+            figure.savefig(folder / f"{name}.png", dpi=160)
+    return {name: embedder.file(folder / f"{name}.svg", "image/svg+xml") for name in figures}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""Rule `walk`: checkpoint and normalised strips -> latent walks as one contact sheet and a video per person."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from faze.checkpoint import load_model
+from faze.config import load
+from faze.files import sole_writer, whole_folder
+from faze.stages import one_sentence
+from faze.store import Strips
+from faze.telemetry import Progress
+from faze.walk import contact_sheet, first_people, video_frames, walk_person, write_picture, write_video
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="trained DT-ED")
+    parser.add_argument("--data", type=Path, nargs="+", required=True, help="stores of normalised strips")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    return parser.parse_args()
+
+
+@one_sentence
+def main() -> None:
+    """Walk from the first strip of some people of each store."""
+    args = parse()
+    torch.set_num_threads(args.threads)
+    walk = load(args.config, "walk").walk
+    dted = load_model(args.checkpoint, "cuda" if torch.cuda.is_available() else "cpu")
+    progress = Progress("walk", len(args.data) * walk.people, "people")
+    walks = []
+    with sole_writer(args.out), whole_folder(args.out) as folder:
+        for path in args.data:
+            with Strips(path) as strips:
+                for person in first_people(strips, walk.people):
+                    walks.append(walk_person(dted, strips, person, range_deg=walk.range_deg, steps=walk.frames))
+                    write_video(folder / f"{strips.dataset}_{person}.mp4", video_frames(walks[-1]), walk.fps)
+                    progress(len(walks))
+        write_picture(folder / "contact_sheet.png", contact_sheet(walks))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

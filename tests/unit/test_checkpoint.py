@@ -1,0 +1,146 @@
+import dataclasses
+import pickle
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from faze.checkpoint import check_same_model, import_published, load_model, save_weights, strict_state
+from faze.dted import DTED
+from faze.sections import Model
+from faze.stages import import_checkpoint
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = Model(2, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
+
+
+@pytest.fixture
+def dted() -> DTED:
+    torch.manual_seed(0)
+    return DTED(MODEL)
+
+
+def assert_same_weights(a: DTED, b: DTED) -> None:
+    assert a.model == b.model
+    assert all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+def test_weights_come_back_bit_for_bit(dted, tmp_path):
+    save_weights(tmp_path / "checkpoint.pt", dted)
+    again = load_model(tmp_path / "checkpoint.pt")
+    assert_same_weights(again, dted)
+    image = torch.rand(1, 3, 32, 128)
+    assert torch.equal(again.encode(image).gaze, dted.encode(image).gaze)
+    assert not again.training
+
+
+@pytest.mark.parametrize("wrap", [lambda s: s, lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"model": s}])
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_published_forms_load_by_name(dted, tmp_path, wrap, prefix):
+    path = tmp_path / "published.pth.tar"
+    torch.save(wrap({prefix + key: value for key, value in dted.state_dict().items()}), path)
+    assert_same_weights(import_published(path, MODEL), dted)
+
+
+def test_every_missing_unknown_and_misshapen_key_is_named(dted):
+    state = dted.state_dict()
+    del state["encoder.trans2.composite.conv.weight"]
+    state["decoder.block9.compo1.conv.weight"] = torch.zeros(1)
+    state["gaze1.weight"] = torch.zeros(64, 9)
+    state["fc_dec.bias"] = torch.full_like(state["fc_dec.bias"], torch.nan)
+    state["gaze2.bias"] = torch.zeros(3, dtype=torch.int64)
+    with pytest.raises(ValueError) as caught:
+        strict_state(state, MODEL)
+    sentence = str(caught.value)
+    assert "encoder.trans2.composite.conv.weight is missing" in sentence
+    assert "decoder.block9.compo1.conv.weight is unknown" in sentence
+    assert "gaze1.weight has shape (64, 9), not (64, 6)" in sentence
+    assert "fc_dec.bias holds nan" in sentence
+    assert "gaze2.bias is not a tensor of floating-point numbers" in sentence
+    assert sentence.count(";") == 4 and "\n" not in sentence
+
+
+def test_keys_of_which_some_have_the_prefix_are_refused(dted):
+    state = dted.state_dict()
+    state["module.gaze2.bias"] = state.pop("gaze2.bias")
+    with pytest.raises(ValueError, match=r"gaze2\.bias is missing; module\.gaze2\.bias is unknown"):
+        strict_state(state, MODEL)
+
+
+def test_half_precision_weights_become_float32(dted):
+    state = {key: value.half() for key, value in dted.state_dict().items()}
+    assert {value.dtype for value in strict_state(state, MODEL).values()} == {torch.float32}
+
+
+def write_torn(path: Path, dted: DTED) -> None:
+    save_weights(path, dted)
+    path.write_bytes(path.read_bytes()[:-2000])
+
+
+def write_code(path: Path, dted: DTED) -> None:
+    class Evil:
+        def __reduce__(self):
+            return print, ("ran",)
+
+    path.write_bytes(pickle.dumps(Evil(), protocol=2))
+
+
+@pytest.mark.parametrize(
+    ("write", "sentence"),
+    [
+        (lambda path, dted: None, "no such checkpoint"),
+        (write_torn, "not a whole torch file"),
+        (write_code, "not a whole torch file of plain tensors"),
+        (lambda path, dted: path.write_bytes(b""), "not a whole torch file"),
+        (lambda path, dted: path.write_text("hello"), "not a whole torch file"),
+        (lambda path, dted: torch.save([1], path), "holds no mapping"),
+        (lambda path, dted: torch.save(dted.state_dict(), path), "faze import-checkpoint"),
+        (lambda path, dted: torch.save({"format": 1, "model": {}}, path), "holds no model_config"),
+        (
+            lambda path, dted: torch.save({"format": 1, "model": {}, "model_config": {"growht": 2}}, path),
+            "growht: unknown key; did you mean growth",
+        ),
+    ],
+)
+def test_what_is_no_checkpoint_is_refused_in_one_sentence(dted, tmp_path, write, sentence, capfd):
+    path = tmp_path / "checkpoint.pt"
+    write(path, dted)
+    with pytest.raises(ValueError, match=sentence) as caught:
+        load_model(path)
+    assert str(caught.value).startswith(str(path))
+    assert "ran" not in capfd.readouterr().out
+
+
+def test_another_model_is_refused_key_by_key():
+    other = dataclasses.replace(MODEL, growth=32, normalize_axis=2)
+    check_same_model("checkpoint.pt", MODEL, MODEL)
+    with pytest.raises(ValueError, match=r"growth is 32, not 2; model\.normalize_axis is 2, not 1"):
+        check_same_model("checkpoint.pt", other, MODEL)
+
+
+def run_import(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["faze import-checkpoint", *map(str, arguments)])
+    monkeypatch.chdir(ROOT)
+    return import_checkpoint.main()
+
+
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_import_command(dted, tmp_path, monkeypatch, capsys, prefix):
+    published, config, out = tmp_path / "published.pth.tar", tmp_path / "small.yaml", tmp_path / "new" / "checkpoint.pt"
+    torch.save({prefix + key: value for key, value in dted.state_dict().items()}, published)
+    lines = [f"  {key}: {str(value).lower()}" for key, value in dataclasses.asdict(MODEL).items()]
+    config.write_text("\n".join(["model:", *lines]))
+    assert run_import(monkeypatch, published, "--config", config, "--out", out) == 0
+    assert_same_weights(load_model(out), dted)
+    assert "51 tensors" in capsys.readouterr().out
+
+
+def test_import_command_refuses_weights_of_another_size(dted, tmp_path, monkeypatch, capsys):
+    published, out = tmp_path / "published.pth.tar", tmp_path / "checkpoint.pt"
+    torch.save(dted.state_dict(), published)
+    assert run_import(monkeypatch, published, "--out", out) == 1
+    error = capsys.readouterr().err
+    assert "encoder.initial.conv1.weight has shape (4, 3, 3, 3), not (16, 3, 3, 3)" in error
+    assert error.count("\n") == 1
+    assert not out.exists()

@@ -1,0 +1,232 @@
+"""Parameters: what is refused, in which words, and the way of a value from config.yaml to its stage."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from faze import config
+from faze.sections import SECTIONS, STAGES, Engine
+from faze.validation import ConfigError, yaml_number
+
+ROOT = Path(__file__).resolve().parents[2]
+DEFAULTS = ROOT / "config" / "config.yaml"
+SHIPPED = sorted((ROOT / "config").glob("*.yaml"))
+
+
+@pytest.fixture
+def defaults() -> dict:
+    return config.read(DEFAULTS)
+
+
+def faults(mapping: dict, paths: tuple[Path, ...] = ()) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        config.validate(mapping, paths)
+    return str(caught.value).splitlines()
+
+
+def with_overrides(tmp_path: Path, text: str) -> tuple[dict, tuple[Path, Path]]:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return config.read(DEFAULTS, path), (DEFAULTS, path)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_files_are_valid(path: Path) -> None:
+    config.validate(config.read(DEFAULTS, path), [DEFAULTS, path])
+
+
+def test_shipped_files_have_names_of_their_own() -> None:
+    names = [yaml.safe_load(path.read_text())["name"] for path in SHIPPED]
+    assert len(set(names)) == len(names) >= 3
+
+
+def test_all_faults_at_once_with_file_line_and_nearest_key(tmp_path: Path) -> None:
+    mapping, paths = with_overrides(tmp_path, "train:\n  base_rl: 0.1\n  pairs: many\nfewshot:\n  shots: [1, 0]\n")
+    assert set(faults(mapping, paths)) == {
+        f"{paths[1]}:2: train.base_rl: unknown key; did you mean base_lr?",
+        f"{paths[1]}:3: train.pairs: 'many' is not a whole number",
+        f"{paths[1]}:5: fewshot.shots[1]: 0 must be at least 1",
+    }
+
+
+def test_number_that_yaml_reads_as_text_is_named_with_its_remedy(tmp_path: Path) -> None:
+    mapping, paths = with_overrides(tmp_path, "train:\n  base_lr: 1e-3\n")
+    assert faults(mapping, paths) == [f"{paths[1]}:2: train.base_lr: YAML reads 1e-3 as text; write 0.001"]
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "sentence"),
+    [
+        ("train", "pairs", 1.5, "1.5 is not a whole number"),
+        ("train", "pairs", True, "True is not a whole number"),
+        ("train", "momentum", 1.5, "1.5 must be between 0 and 1"),
+        ("model", "backprop_gaze", 1, "1 is not true or false"),
+        ("preprocess", "compatibility", "twostep", "'twostep' is not one of none, two_step; did you mean two_step?"),
+        ("preprocess", "mpiifacegaze", 3, "3 is not text"),
+        ("fewshot", "shots", 9, "9 is not a list: write [9]"),
+        ("fewshot", "learners", [], "the list is empty"),
+        ("run", "seeds", [0, 0], "[0, 0] names something twice"),
+    ],
+)
+def test_wrong_values_are_refused(defaults: dict, section: str, key: str, value: object, sentence: str) -> None:
+    defaults[section][key] = value
+    assert f"{section}.{key}: {sentence}" in faults(defaults)
+
+
+def test_missing_key_and_missing_section_are_named(defaults: dict) -> None:
+    del defaults["train"]["pairs"], defaults["walk"]
+    assert set(faults(defaults)) == {"train.pairs: missing", "walk: missing"}
+
+
+def test_section_that_is_no_mapping_is_one_fault(defaults: dict) -> None:
+    defaults["train"] = None
+    assert faults(defaults) == ["train: None is not a section of keys and values"]
+
+
+def test_undefined_tier_is_named(defaults: dict) -> None:
+    defaults["run"]["tiers"] = ["baseline", "ampp"]
+    assert faults(defaults) == ["run.tiers: 'ampp' is not defined under tiers; did you mean amp?"]
+
+
+def test_first_rung_states_every_switch_and_others_may_not_invent_one(defaults: dict) -> None:
+    del defaults["tiers"]["baseline"]["tf32"]
+    defaults["tiers"]["amp"]["precison"] = "fp16"
+    assert set(faults(defaults)) == {
+        "tiers.baseline.tf32: missing",
+        "tiers.amp.precison: unknown key; did you mean precision?",
+    }
+
+
+def test_batch_is_a_multiple_of_processes_times_chunk(defaults: dict) -> None:
+    defaults["tiers"]["ddp"]["processes"] = 3
+    text = "\n".join(faults(defaults))
+    assert "train.global_batch: 16 is not a multiple of 3 processes x loss.chunk_pairs 8 (tier ddp)" in text
+    assert "(tier baseline)" not in text
+
+
+def test_image_keeps_the_aspect_of_the_strip(defaults: dict) -> None:
+    defaults["model"]["image_width_px"] = 120
+    assert any(line.startswith("model.image_width_px: must keep the 256 x 64") for line in faults(defaults))
+
+
+def test_too_few_synthetic_frames_are_found_before_rendering(defaults: dict) -> None:
+    defaults["synthetic"]["frames_per_person"] = 60
+    assert any("plus fewshot.query_entries, 60" in line for line in faults(defaults))
+
+
+def test_raw_gazecapture_needs_its_supplementary_file(defaults: dict) -> None:
+    defaults["preprocess"]["gazecapture"] = "/data/gazecapture"
+    assert any(line.startswith("preprocess.gazecapture_supplementary: ") for line in faults(defaults))
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "a b", ""])
+def test_name_must_name_a_folder(defaults: dict, name: str) -> None:
+    defaults["name"] = name
+    assert faults(defaults)[0].startswith("name: ")
+
+
+def test_file_that_is_not_yaml_is_named_with_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: x\ntrain: {pairs: 1\nwalk:\n")
+    with pytest.raises(ConfigError, match=r"mine\.yaml:3: not YAML"):
+        config.read(path)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.yaml: no such config file"):
+        config.read(tmp_path / "absent.yaml")
+
+
+def test_overrides_merge_key_by_key_and_replace_lists(tmp_path: Path, defaults: dict) -> None:
+    mapping, _ = with_overrides(tmp_path, "train: {pairs: 5}\nrun: {tiers: [amp]}\n")
+    assert mapping["train"] == defaults["train"] | {"pairs": 5}
+    assert mapping["run"]["tiers"] == ["amp"]
+
+
+def test_a_rung_is_the_rung_above_plus_its_own_change(defaults: dict) -> None:
+    rungs = {tier: config.climb(defaults["tiers"], tier) for tier in defaults["tiers"]}
+    assert rungs["baseline"].precision == "fp32"
+    assert rungs["amp"].precision == rungs["autotune"].precision == "fp16"
+    assert (rungs["amp"].parallel, rungs["ddp"].parallel) == ("dp", "ddp")
+    assert (rungs["ddp"].optimizer, rungs["fused_sgd"].optimizer) == ("sgd", "fused_sgd")
+    assert (rungs["fused_sgd"].cudnn_benchmark, rungs["autotune"].cudnn_benchmark) == (False, True)
+
+
+def test_climb_refuses_a_rung_that_is_not_there(defaults: dict) -> None:
+    with pytest.raises(ConfigError, match="'turbo' is not defined under tiers: baseline, amp"):
+        config.climb(defaults["tiers"], "turbo")
+
+
+def needs_tier(stage: str) -> bool:
+    return "engine" in STAGES[stage]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_stage_reads_back_exactly_its_own_sections(defaults: dict, tmp_path: Path, stage: str) -> None:
+    flat = config.resolve(defaults, stage, "ddp", 3) if needs_tier(stage) else config.resolve(defaults, stage)
+    path = tmp_path / "stage.yaml"
+    path.write_text("\n".join(config.to_lines(flat)) + "\n")
+    loaded = config.load(path, stage)
+    assert loaded.flat == flat
+    assert set(loaded.sections) == set(STAGES[stage])
+    assert (loaded.tier, loaded.seed) == (("ddp", 3) if needs_tier(stage) else (None, None))
+    for section in set(STAGES[stage]) & set(SECTIONS):
+        for key, value in defaults[section].items():
+            read = getattr(loaded.sections[section], key)
+            assert read == (tuple(value) if isinstance(value, list) else value), f"{section}.{key}"
+
+
+def test_resolved_engine_is_the_climbed_rung(defaults: dict, tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    path.write_text("\n".join(config.to_lines(config.resolve(defaults, "train", "fused_sgd", 0))))
+    assert config.load(path, "train").engine == config.climb(defaults["tiers"], "fused_sgd")
+
+
+def test_benchmark_knows_every_rung_that_is_run(defaults: dict, tmp_path: Path) -> None:
+    defaults["run"]["tiers"] = ["baseline", "ddp"]
+    path = tmp_path / "benchmark.yaml"
+    path.write_text("\n".join(config.to_lines(config.resolve(defaults, "benchmark"))))
+    engines = config.load(path, "benchmark").engines
+    assert list(engines) == ["baseline", "ddp"]
+    assert all(isinstance(engine, Engine) for engine in engines.values())
+
+
+def test_a_stage_knows_nothing_of_other_sections(defaults: dict, tmp_path: Path) -> None:
+    path = tmp_path / "walk.yaml"
+    path.write_text("\n".join(config.to_lines(config.resolve(defaults, "walk"))))
+    with pytest.raises(AttributeError, match="does not declare the section 'train'"):
+        _ = config.load(path, "walk").train
+
+
+def test_load_refuses_the_file_of_another_stage(defaults: dict, tmp_path: Path) -> None:
+    path = tmp_path / "walk.yaml"
+    path.write_text("\n".join(config.to_lines(config.resolve(defaults, "walk"))))
+    with pytest.raises(ConfigError, match="is for stage 'walk', not 'train'"):
+        config.load(path, "train")
+
+
+def test_load_checks_values_again(defaults: dict, tmp_path: Path) -> None:
+    path = tmp_path / "walk.yaml"
+    lines = config.to_lines(config.resolve(defaults, "walk"))
+    path.write_text("\n".join(line.replace("fps: 15", "fps: fast") for line in lines))
+    with pytest.raises(ConfigError, match=r"walk\.fps: 'fast' is not a whole number"):
+        config.load(path, "walk")
+
+
+def test_hash_follows_values_not_their_order(defaults: dict, tmp_path: Path) -> None:
+    def hash_of(lines: list[str]) -> str:
+        path = tmp_path / "walk.yaml"
+        path.write_text("\n".join(lines))
+        return config.load(path, "walk").hash
+
+    lines = config.to_lines(config.resolve(defaults, "walk"))
+    assert hash_of(lines) == hash_of(lines[::-1])
+    assert hash_of(lines) != hash_of([line.replace("fps: 15", "fps: 16") for line in lines])
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_numbers_come_back_from_yaml_as_numbers(number: float) -> None:
+    assert yaml.safe_load(yaml_number(number)) == number

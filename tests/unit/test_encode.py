@@ -1,0 +1,96 @@
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from faze import config
+from faze.checkpoint import save_weights
+from faze.dted import DTED
+from faze.sections import Model
+from faze.stages import encode
+from faze.store import PersonStrips, read_codes, write_strips
+from faze.validation import build
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = {"growth": 2, "image_height_px": 32, "image_width_px": 128, "z_app": 4, "z_head": 3, "decoder_channels": 4}
+
+
+def people() -> list[PersonStrips]:
+    rng = np.random.default_rng(0)
+    return [
+        PersonStrips(
+            name,
+            split,
+            [f"{i}.jpg" for i in range(count)],
+            rng.integers(0, 256, (count, 64, 256, 3), dtype=np.uint8),
+            rng.normal(0, 0.2, (count, 4)).astype(np.float32),
+        )
+        for name, split, count in (("00002", "train", 5), ("00003", "val", 1), ("00010", "test", 3))
+    ]
+
+
+@pytest.fixture
+def stage(tmp_path, monkeypatch):
+    """A folder with store, checkpoint and resolved configuration, and the command run on it."""
+    whole = config.read(ROOT / "config" / "config.yaml")
+    whole = config.merge(whole, {"model": SMALL, "encode": {"batch": 2}})
+    torch.manual_seed(0)
+    dted = DTED(build(Model, whole["model"]))
+    save_weights(tmp_path / "checkpoint.pt", dted)
+    write_strips(tmp_path / "data.h5", "gazecapture", people())
+
+    def run(**changes: object) -> int:
+        resolved = config.resolve(config.merge(whole, changes), "encode", "baseline", 0)
+        (tmp_path / "encode.yaml").write_text("\n".join(config.to_lines(resolved)))
+        names = {"config": "encode.yaml", "checkpoint": "checkpoint.pt", "data": "data.h5", "out": "codes.h5"}
+        arguments = [part for option, name in names.items() for part in (f"--{option}", str(tmp_path / name))]
+        monkeypatch.setattr(sys, "argv", ["encode", *arguments, "--threads", str(torch.get_num_threads())])
+        return encode.main()
+
+    run.dted = dted
+    run.folder = tmp_path
+    return run
+
+
+def test_every_strip_is_encoded(stage):
+    assert stage() == 0
+    codes = read_codes(stage.folder / "codes.h5")
+    assert codes.dataset == "gazecapture"
+    assert codes.persons() == ["00002", "00003", "00010"]
+    for person in people():
+        found = codes[person.person_id]
+        assert codes.split(person.person_id) == person.split
+        wanted = encode.encode_strips(stage.dted, person.pixels)  # in one batch
+        for name, array in wanted.items():
+            np.testing.assert_allclose(found[name], array, atol=1e-5, err_msg=name)
+        assert np.array_equal(found["gaze"], person.labels[:, :2])
+        assert np.array_equal(found["head"], person.labels[:, 2:])
+        assert {array.dtype for array in found.values()} == {np.dtype(np.float32)}
+        count = len(person.labels)
+        shapes = {"z_app": (4,), "z_gaze": (2, 3), "z_head": (3, 3), "gaze": (2,), "head": (2,), "gaze_hat": (3,)}
+        assert {name: array.shape for name, array in found.items()} == {n: (count, *s) for n, s in shapes.items()}
+        np.testing.assert_allclose(np.linalg.norm(found["gaze_hat"], axis=1), 1, rtol=1e-5)
+
+
+def test_a_checkpoint_of_another_model_is_refused(stage, capsys):
+    assert stage(model={"growth": 4}) == 1
+    error = capsys.readouterr().err
+    assert "checkpoint.pt: of another model" in error and "model.growth is 2, not 4" in error
+    assert not (stage.folder / "codes.h5").exists()
+
+
+def test_codes_that_are_not_numbers_are_refused(stage, capsys):
+    with torch.no_grad():
+        stage.dted.fc_enc.weight.fill_(3e38)  # finite, and the codes overflow
+    save_weights(stage.folder / "checkpoint.pt", stage.dted)
+    assert stage() == 1
+    assert "person 00002 that are not numbers" in capsys.readouterr().err
+    assert [path.name for path in stage.folder.glob("codes*")] == []
+
+
+def test_a_missing_store_is_one_sentence(stage, capsys):
+    (stage.folder / "data.h5").unlink()
+    assert stage() == 1
+    assert capsys.readouterr().err.strip().endswith("data.h5: no such file")

@@ -1,0 +1,49 @@
+"""What is installed: everything pinned, once, and nothing that shadows something else."""
+
+import importlib.metadata
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.split("==") for line in lines if not line.startswith("#")]
+    assert all(len(pair) == 2 for pair in pairs), "constraints.txt holds nothing but name==version"
+    return {plain(name): version for name, version in pairs}
+
+
+def test_every_dependency_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["workflow"], *extras["test"], "setuptools"]
+    assert {plain(name) for name in wanted} <= set(pins())
+
+
+def test_conda_environment_holds_the_same_versions() -> None:
+    environment = yaml.safe_load((ROOT / "envs" / "faze.yaml").read_text(encoding="utf-8"))
+    (pip,) = (entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
+    assert {plain(line.split("==")[0]): line.split("==")[1] for line in pip} == pins()
+
+
+def test_no_second_cv2_and_no_false_apex() -> None:
+    """Both packages of OpenCV own cv2/, and pip does not mind; the registry's apex is not NVIDIA's."""
+    assert not {"opencv-python", "opencv-contrib-python", "apex"} & set(pins())
+    importlib.metadata.version("opencv-python-headless")
+    for other in ("opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless"):
+        with pytest.raises(importlib.metadata.PackageNotFoundError):
+            importlib.metadata.version(other)
+
+
+@pytest.mark.parametrize("name", ["torch", "numpy", "snakemake", "mlflow", "grimp", "opencv-python-headless"])
+def test_installed_version_is_the_pinned_one(name: str) -> None:
+    assert importlib.metadata.version(name).partition("+")[0] == pins()[name]

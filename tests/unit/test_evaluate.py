@@ -1,0 +1,300 @@
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fabricated import KEPT, SHOTS, Fabricated
+
+from faze.evaluation import verdict
+from faze.evaluation.controls import permuted_error, pixel_blind_error, unadapted_error
+from faze.geometry import angular_error, vector_from_pitchyaw
+from faze.layout import Layout
+from faze.stages import evaluate
+from faze.store import write_codes
+
+SMALL = {"tiers": ("baseline", "amp", "ddp"), "people": (6, 5), "entries": 40, "query": 20}
+
+
+def run(folder: Path, monkeypatch, case: Fabricated, **changed) -> tuple[int, dict[str, pd.DataFrame], dict]:
+    """Evaluate a tree that is already written; exit code, tables, summary."""
+    config = case.config_file(folder / "evaluate.config.yaml", "evaluate", **{"evaluate__resamples": 200} | changed)
+    arguments = ["evaluate", "--config", str(config), "--results", str(folder), "--out", str(folder / "evaluation")]
+    monkeypatch.setattr(sys, "argv", arguments)
+    code = evaluate.main()
+    out = folder / "evaluation"
+    if not out.exists():
+        return code, {}, {}
+    tables = {path.stem: pd.read_csv(path, dtype={"person": str}) for path in out.glob("*.csv")}
+    return code, tables, json.loads((out / "summary.json").read_text())
+
+
+@pytest.fixture
+def small(tmp_path) -> tuple[Fabricated, Layout]:
+    case = Fabricated(**SMALL)
+    return case, case.write(tmp_path)
+
+
+def test_tables_hold_every_run(tmp_path, monkeypatch):
+    case = Fabricated(**SMALL, seeds=(0, 1, 2))
+    case.write(tmp_path)
+    code, tables, summary = run(tmp_path, monkeypatch, case)
+    cells = 1 + len(KEPT) * len(SHOTS)
+    assert code == 0
+    assert len(tables["runs"]) == 3 * 3 * 2 * cells
+    assert len(tables["persons"]) == 3 * 3 * (6 + 5) * cells
+    assert len(tables["tiers"]) == 3 * 2 * cells
+    assert len(tables["changes"]) == 2 * 2 * cells
+    assert len(tables["controls"]) == 3 * 3 * 2 * 2
+    assert list(tables["performance"]["tier"]) == ["baseline", "amp", "ddp"]
+    assert list(tables["runs"].columns[:8]) == "tier seed dataset learner k mean_deg low_deg high_deg".split()
+    assert list(tables["persons"].columns[:7]) == "tier seed dataset person learner k error_deg".split()
+    assert [(r["tier"], r["seed"]) for r in summary["runs"]] == list(itertools.product(case.tiers, case.seeds))
+
+
+def test_run_errors_are_means_over_people_of_means_over_repeats(small, tmp_path, monkeypatch):
+    case, layout = small
+    _, tables, summary = run(tmp_path, monkeypatch, case)
+    rows = pd.read_parquet(layout.errors("amp", 0, "maml"))
+    rows = rows[(rows["dataset"] == "mpiigaze") & (rows["k"] == 9)]
+    expected = rows.groupby("person")["error_deg"].mean().mean()
+    runs = tables["runs"].set_index(["tier", "dataset", "learner", "k"])
+    found = runs.loc[("amp", "mpiigaze", "maml", 9)]
+    assert found["mean_deg"] == pytest.approx(expected, rel=1e-5)
+    assert found["low_deg"] < expected < found["high_deg"]
+    assert found["start_deg"] == pytest.approx(1.3 * runs.loc[("amp", "mpiigaze", "unadapted", 0)]["mean_deg"], rel=1e-5)
+    fall = 1 - expected / runs.loc[("amp", "mpiigaze", "unadapted", 0)]["mean_deg"]
+    assert found["reduction"] == pytest.approx(fall, rel=1e-4)
+    metrics = summary["runs"][1]["metrics"]
+    assert metrics["error/mpiigaze_k9_deg"] == pytest.approx(expected)
+    names = {f"error/{d}{k}_deg" for d in ("mpiigaze", "gazecapture") for k in ("", "_k9")}
+    assert set(metrics) == names | {"speed/images_per_s", "speed/step_ms", "memory/peak_gib"}
+    curve = summary["runs"][1]["curves"]["mpiigaze_maml"]
+    assert [k for k, _ in curve] == [0, *SHOTS]
+    assert curve[-1][1] == pytest.approx(expected)
+
+
+def test_only_the_last_adaptation_step_and_the_test_people_count(small, tmp_path, monkeypatch):
+    case, layout = small
+    _, before, _ = run(tmp_path, monkeypatch, case)
+    path = layout.errors("ddp", 0, "maml")
+    rows = pd.read_parquet(path)
+    early = rows[rows["k"] > 0].assign(steps=20, error_deg=50.0)
+    training = rows.assign(split="train", person="99999", error_deg=50.0)
+    pd.concat([rows, early, training]).to_parquet(path, index=False)
+    _, after, _ = run(tmp_path, monkeypatch, case)
+    pd.testing.assert_frame_equal(before["runs"], after["runs"])
+
+
+@pytest.mark.parametrize(("settings", "word", "about"), [
+    ({"person_spread_deg": 0.0, "seed_spread_deg": 0.0}, "identical", "these checkpoints"),
+    ({"person_spread_deg": 0.01, "seed_spread_deg": 0.0}, "equivalent", "these checkpoints"),
+    ({"person_spread_deg": 0.01, "seed_spread_deg": 0.0, "shift_deg": 0.4}, "different", "these checkpoints"),
+    ({"person_spread_deg": 0.01, "seed_spread_deg": 0.005, "seeds": (0, 1, 2)}, "equivalent", "tier"),
+    ({"person_spread_deg": 0.2, "seed_spread_deg": 0.2, "seeds": (0, 1, 2)}, "not shown", "tier"),
+])  # fmt: skip
+def test_changes_are_judged_against_the_baseline(settings, word, about, tmp_path, monkeypatch):
+    case = Fabricated(**SMALL | {"tiers": ("baseline", "amp")}, **settings)
+    case.write(tmp_path)
+    _, tables, summary = run(tmp_path, monkeypatch, case)
+    changes = tables["changes"]
+    assert set(changes["verdict"]) == {word}
+    assert set(changes["about"]) == {about}
+    assert summary["verdict"]["error_word"] == summary["tier_verdicts"]["amp"] == word
+    assert (changes["tost_p"].isna() == (word == "identical")).all()
+    shift = settings.get("shift_deg")
+    if shift:
+        assert changes["difference_deg"].between(shift - 0.05, shift + 0.05).all()
+        np.testing.assert_allclose(changes["tier_deg"] - changes["baseline_deg"], changes["difference_deg"], atol=1e-4)
+
+
+def test_a_margin_is_a_parameter(tmp_path, monkeypatch):
+    case = Fabricated(**SMALL | {"tiers": ("baseline", "amp")}, shift_deg=0.4, person_spread_deg=0.01, seed_spread_deg=0.0)
+    case.write(tmp_path)
+    _, tables, _ = run(tmp_path, monkeypatch, case, evaluate__margin_deg=0.5)
+    assert set(tables["changes"]["verdict"]) == {"equivalent"}
+
+
+def test_pixel_blind_guess_is_fitted_on_the_pool_alone():
+    rng = np.random.default_rng(0)
+    head = rng.normal(size=(50, 2)) * 0.2
+    gaze = 0.1 + head @ np.array([[0.5, 0.1], [-0.2, 0.7]])
+    codes = {"gaze": gaze, "head": head, "gaze_hat": vector_from_pitchyaw(gaze)}
+    assert pixel_blind_error(codes, 20) == pytest.approx(0.0, abs=1e-6)
+    assert unadapted_error(codes, 20) == pytest.approx(0.0, abs=1e-6)
+    moved = codes | {"gaze": np.concatenate([gaze[:30], gaze[30:] + [0.0, 0.3]])}
+    assert pixel_blind_error(moved, 20) > 10  # the query is not looked at
+
+
+def test_permuted_error_is_the_mean_over_all_permutations():
+    rng = np.random.default_rng(1)
+    gaze, guess = rng.normal(size=(9, 2)) * 0.2, rng.normal(size=(9, 3))
+    found = permuted_error({"gaze": gaze, "gaze_hat": guess}, 4)
+    vectors = vector_from_pitchyaw(gaze[-4:])
+    errors = [np.degrees(angular_error(vectors, guess[-4:][list(p)])).mean() for p in itertools.permutations(range(4))]
+    assert found == pytest.approx(np.mean(errors))
+
+
+def test_controls_are_compared_with_the_unadapted_error(small, tmp_path, monkeypatch):
+    case, _ = small
+    _, tables, _ = run(tmp_path, monkeypatch, case)
+    controls = tables["controls"]
+    np.testing.assert_allclose(controls["ratio"], controls["error_deg"] / controls["unadapted_deg"], rtol=1e-4)
+    assert (controls["ratio"] > 2).all()
+    runs = tables["runs"].set_index(["tier", "dataset", "learner", "k"])["mean_deg"]
+    row = controls[(controls["tier"] == "amp") & (controls["dataset"] == "gazecapture")].iloc[0]
+    assert row["unadapted_deg"] == pytest.approx(runs["amp", "gazecapture", "unadapted", 0], rel=1e-5)
+
+
+def test_switches_and_speed_stand_in_the_performance_table(small, tmp_path, monkeypatch):
+    case, _ = small
+    _, tables, summary = run(tmp_path, monkeypatch, case)
+    table = tables["performance"].set_index("tier")
+    assert table.loc["amp", "inactive"].startswith("precision fp16: this CPU has no fp16 kernels")
+    assert table.loc["ddp", "active"] == "parallel ddp (2 processes, gloo)"
+    assert table.loc["ddp", ["speed_ratio", "memory_ratio"]].tolist() == pytest.approx([0.94, 0.58])
+    assert "slower" in summary["verdict"]["speed"]
+    assert "1 of the 2 switches" in summary["verdict"]["switches"]
+    assert "these checkpoints only" in summary["verdict"]["scope"]
+
+
+def test_people_without_an_error_are_named(small, tmp_path, monkeypatch):
+    case, layout = small
+    for tier in case.tiers:
+        for learner in KEPT:
+            path = layout.errors(tier, 0, learner)
+            rows = pd.read_parquet(path)
+            rows[rows["person"] != "p03"].to_parquet(path, index=False)
+    code, tables, summary = run(tmp_path, monkeypatch, case)
+    assert code == 0
+    assert summary["left_out"] == {"mpiigaze": ["p03"], "gazecapture": []}
+    assert "p03" not in set(tables["persons"]["person"])
+
+
+def remove_file(layout):
+    layout.errors("amp", 0, "maml").unlink()
+
+
+def remove_column(layout):
+    path = layout.errors("amp", 0, "maml")
+    pd.read_parquet(path).drop(columns="steps").to_parquet(path)
+
+
+def remove_person(layout):
+    for learner in KEPT:
+        path = layout.errors("ddp", 0, learner)
+        rows = pd.read_parquet(path)
+        rows[rows["person"] != "p04"].to_parquet(path)
+
+
+def spoil_parquet(layout):
+    layout.errors("amp", 0, "maml").write_bytes(b"no parquet")
+
+
+def spoil_error(layout):
+    path = layout.errors("amp", 0, "offset")
+    rows = pd.read_parquet(path)
+    rows.loc[3, "error_deg"] = np.nan
+    rows.to_parquet(path)
+
+
+def mix_trainings(layout):
+    path = layout.errors("amp", 0, "offset")
+    rows = pd.read_parquet(path)
+    rows.loc[rows["k"] == 0, "error_deg"] += 0.2
+    rows.to_parquet(path)
+
+
+def replace_codes(layout):
+    rng = np.random.default_rng(5)
+    arrays = {"z_gaze": (40, 2, 3), "gaze": (40, 2), "head": (40, 2), "gaze_hat": (40, 3)}
+    persons = [(f"p{i:02d}", "test", {n: rng.normal(size=s) for n, s in arrays.items()}) for i in range(6)]
+    write_codes(layout.codes("amp", 0, "mpiigaze"), "mpiigaze", persons)
+
+
+def remove_tier(layout):
+    content = json.loads(layout.benchmark.read_text())
+    del content["tiers"]["ddp"]
+    layout.benchmark.write_text(json.dumps(content))
+
+
+def remove_start(layout):
+    lines = layout.run_log("ddp", 0).read_text().splitlines()
+    layout.run_log("ddp", 0).write_text("\n".join(lines[1:]))
+
+
+@pytest.mark.parametrize(("spoil", "named"), [
+    (remove_file, ["amp/seed0/fewshot/maml_errors.parquet", "missing", "run.tiers"]),
+    (remove_column, ["amp/seed0/fewshot/maml_errors.parquet", "steps"]),
+    (remove_person, ["p04", "mpiigaze", "2 of 3 runs"]),
+    (spoil_parquet, ["amp/seed0/fewshot/maml_errors.parquet", "not a readable parquet"]),
+    (spoil_error, ["amp/seed0/fewshot/offset_errors.parquet", "not a number"]),
+    (mix_trainings, ["amp/seed0/fewshot", "disagree"]),
+    (replace_codes, ["amp/seed0/codes/mpiigaze.h5", "p00", "run adapt again"]),
+    (remove_tier, ["benchmark.json", "ddp"]),
+    (remove_start, ["ddp/seed0/run.jsonl", "start"]),
+])  # fmt: skip
+def test_bad_input_is_one_sentence_and_leaves_nothing(spoil, named, small, tmp_path, monkeypatch, capsys):
+    case, layout = small
+    spoil(layout)
+    code, tables, _ = run(tmp_path, monkeypatch, case)
+    said = capsys.readouterr().err.strip()
+    assert code == 1
+    assert not tables
+    assert said.count("\n") == 0
+    for word in named:
+        assert word in said
+
+
+def test_a_learner_that_is_no_longer_configured_is_not_read(small, tmp_path, monkeypatch):
+    case, layout = small
+    layout.errors("amp", 0, "offset").write_bytes(b"stale")
+    code, tables, _ = run(tmp_path, monkeypatch, case, fewshot__learners=["maml"])
+    assert code == 0
+    assert set(tables["runs"]["learner"]) == {"unadapted", "maml"}
+
+
+def test_one_tier_has_nothing_to_compare(tmp_path, monkeypatch):
+    case = Fabricated(**SMALL | {"tiers": ("baseline",)})
+    case.write(tmp_path)
+    code, tables, summary = run(tmp_path, monkeypatch, case)
+    assert code == 0
+    assert tables["changes"].empty
+    assert "nothing to compare" in summary["verdict"]["error"]
+
+
+@pytest.mark.parametrize(("low", "ratio", "high", "said"), [
+    (1.9, 2.0, 2.1, "2.00 times as fast"),
+    (0.97, 1.02, 1.07, "No speed-up is shown"),
+    (0.9, 0.94, 0.98, "slower"),
+])  # fmt: skip
+def test_speed_claims_no_more_than_its_interval(low, ratio, high, said):
+    row = pd.Series({"speed_low": low, "speed_ratio": ratio, "speed_high": high})
+    sentence = verdict.describe_speed(row, 0.95)
+    assert said in sentence
+    assert f"95 % interval {low:.2f} to {high:.2f}" in sentence
+
+
+@pytest.mark.parametrize(("ratio", "said"), [(1.6, "falls from 1.60 to 1.00"), (1.01, "the same"), (0.5, "2.00 times as much")])
+def test_memory_in_words(ratio, said):
+    row, baseline = pd.Series({"memory_ratio": ratio, "peak_gib": 1.6 / ratio}), pd.Series({"peak_gib": 1.6})
+    assert said in verdict.describe_memory(row, baseline)
+
+
+def test_one_difference_is_a_difference():
+    words = ["identical", "equivalent", "not shown", "different"]
+    assert [verdict.judge(pd.DataFrame({"verdict": words[: i + 1]})) for i in range(4)] == words
+
+
+@pytest.mark.parametrize(("number", "text"), [(0.084, "+0.08"), (-0.026, "−0.03"), (-0.001, "0.00"), (0.0, "0.00")])
+def test_signs(number, text):
+    assert verdict.signed(number) == text
+
+
+def test_reading_results_needs_no_torch():
+    code = "import sys, faze.stages.evaluate, faze.stages.report; print({'torch', 'mlflow', 'cv2'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"

@@ -1,0 +1,148 @@
+"""Draws, left-out people, and the offset."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from faze import config
+from faze.fewshot.draws import Person, TaskDraws, draw_calibrations, query_of, read_people, support_of
+from faze.fewshot.learners import LEARNERS, Learned, unadapted_error_deg
+from faze.geometry import vector_from_pitchyaw
+from faze.sections import Fewshot
+from faze.store import read_codes, write_codes
+from faze.validation import build
+
+ROOT = Path(__file__).resolve().parents[2]
+NUMBERS = 1000  # a code tells person and entry: person * NUMBERS + entry
+
+
+def settings(**changes: object) -> Fewshot:
+    fewshot = build(Fewshot, config.read(ROOT / "config" / "config.yaml")["fewshot"])
+    return dataclasses.replace(fewshot, query_entries=6, meta_query=4, **changes)
+
+
+def people(count: int = 4, entries: int = 20, dataset: str = "gazecapture") -> list[Person]:
+    found = []
+    for person in range(count):
+        number = NUMBERS * person + np.arange(entries)
+        gaze = vector_from_pitchyaw(np.random.default_rng(person).normal(0, 0.2, (entries, 2)))
+        code = np.repeat(number[:, None], 6, axis=1).astype(np.float32)
+        found.append(Person(f"{person:05d}", dataset, "test", code, gaze, gaze))
+    return found
+
+
+def drawn(persons: list[Person], fewshot: Fewshot) -> dict[tuple[str, int, int], list[int]]:
+    draws = draw_calibrations(persons, fewshot, repeats=fewshot.repeats)
+    return {(persons[d.person].name, d.shots, d.repeat): d.support.tolist() for d in draws}
+
+
+def test_calibrations_follow_from_seed_dataset_person_k_and_repeat_alone():
+    all_of_them = drawn(people(), settings())
+    assert len(all_of_them) == 4 * 4 * 10
+    assert drawn(people()[::-1], settings()) == all_of_them
+    alone = drawn(people()[2:3], settings(shots=(9, 3), repeats=2, adapt_lr=1.0, outer_steps=1))
+    assert alone == {key: all_of_them[key] for key in alone}
+    for changed in (drawn(people(), settings(seed=1)), drawn(people(dataset="mpiigaze"), settings())):
+        assert changed.keys() == all_of_them.keys()
+        assert changed != all_of_them
+
+
+def test_calibrations_differ_are_without_replacement_and_spare_the_query():
+    persons, fewshot = people(), settings()
+    draws = draw_calibrations(persons, fewshot, repeats=fewshot.repeats)
+    nines = [draw for draw in draws if draw.shots == 9]
+    assert len({tuple(draw.support) for draw in nines}) == len(nines)
+    assert {entry for draw in nines for entry in draw.support} == set(range(14))
+    assert all(len(set(draw.support)) == 9 for draw in nines)
+    support, query = support_of(persons, nines), query_of(persons, nines, fewshot.query_entries)
+    for draw, of_support, of_query in zip(nines, support.code[..., 0], query.code[..., 0], strict=True):
+        first = NUMBERS * draw.person
+        assert of_support.tolist() == [first + entry for entry in draw.support]
+        assert of_query.tolist() == [first + entry for entry in range(14, 20)]
+
+
+def test_tasks_are_different_people_with_disjoint_support_and_query():
+    draw = TaskDraws(people(), tasks=3, support=9, query=4, seed=0)
+    seen = set()
+    for _ in range(50):
+        support, query = (batch.code[..., 0].numpy() for batch in draw())
+        assert support.shape == (3, 9)
+        assert query.shape == (3, 4)
+        both = np.concatenate([support, query], axis=1)
+        owners = both // NUMBERS
+        assert (owners == owners[:, :1]).all()
+        assert len(set(owners[:, 0])) == 3
+        assert all(len(set(task)) == 13 for task in both)
+        seen |= set(both.ravel())
+    assert len(seen) == 4 * 20
+
+
+def test_tasks_of_a_smaller_k_are_the_first_of_those_of_a_larger():
+    draws = [TaskDraws(people(), tasks=3, support=k, query=4, seed=7) for k in (9, 3)]
+    for _ in range(3):
+        (support, query), (fewer, same) = (draw() for draw in draws)
+        assert query.code.equal(same.code)
+        assert support.code[:, :3].equal(fewer.code)
+        assert support.gaze[:, :3].equal(fewer.gaze)
+    other = TaskDraws(people(), tasks=3, support=9, query=4, seed=8)
+    assert not other()[0].code.equal(TaskDraws(people(), tasks=3, support=9, query=4, seed=7)()[0].code)
+
+
+def stored(path: Path, entries: dict[str, int], spoilt: str | None = None) -> Path:
+    def codes(name: str, count: int) -> dict[str, np.ndarray]:
+        rng = np.random.default_rng(len(name) + count)
+        z_gaze, gaze = rng.normal(size=(count, 2, 3)), rng.normal(0, 0.2, (count, 2))
+        if name == spoilt:
+            z_gaze[3, 1, 2] = np.nan
+        return {"z_gaze": z_gaze, "gaze": gaze, "gaze_hat": vector_from_pitchyaw(gaze)}
+
+    write_codes(path, "gazecapture", ((name, "test", codes(name, count)) for name, count in entries.items()))
+    return path
+
+
+def test_people_with_too_few_entries_are_left_out_by_name(tmp_path):
+    codes = read_codes(stored(tmp_path / "codes.h5", {"00001": 15, "00002": 14, "00003": 16}))
+    found = read_people(codes, "test", needed=15, reason="the query")
+    assert [person.name for person in found.persons] == ["00001", "00003"]
+    assert found.persons[0].code.shape == (15, 6)
+    assert found.left_out == ["person 00002 of gazecapture is left out: 14 entries, fewer than the 15 of the query"]
+
+
+def test_a_code_that_is_not_finite_names_its_person(tmp_path):
+    codes = read_codes(stored(tmp_path / "codes.h5", {"00001": 15, "00002": 15}, spoilt="00002"))
+    with pytest.raises(ValueError, match=r"person 00002 of gazecapture: z_gaze of 1 of 15 .*first: entry 3"):
+        read_people(codes, "test", needed=15, reason="the query")
+
+
+def turned(person: Person, offset_rad: np.ndarray, centre_rad: float) -> Person:
+    pitchyaw = np.random.default_rng(5).uniform(-0.3, 0.3, (len(person.code), 2)) + [0, centre_rad]
+    gaze, gaze_hat = vector_from_pitchyaw(pitchyaw), vector_from_pitchyaw(pitchyaw + offset_rad)
+    return dataclasses.replace(person, gaze=gaze, gaze_hat=gaze_hat)
+
+
+@pytest.mark.parametrize("centre_rad", [0.0, np.pi])
+def test_offset_removes_a_constant_angular_offset(centre_rad):
+    """Also where yaw jumps from 180 to -180 degrees."""
+    fewshot, offset = settings(), LEARNERS["offset"]
+    persons = [turned(p, np.array([0.05, -0.08]) * (i + 1), centre_rad) for i, p in enumerate(people())]
+    draws = draw_calibrations(persons, fewshot, repeats=2)
+    errors = offset.errors(Learned("offset", [1, 3, 5, 9], {}), persons, draws, fewshot, threads=1)
+    assert errors.adapted_deg.max() < 1e-9
+    assert np.isnan(errors.start_deg).all()
+    assert min(unadapted_error_deg(person, fewshot.query_entries) for person in persons) > 4
+
+
+def test_offset_is_the_mean_over_the_samples():
+    """Two samples off by 0 and by 2 units of yaw leave a query that is off by 1 unit without error."""
+    gaze = np.zeros((5, 2))
+    gaze_hat = np.array([[0, 0], [0, 0.2], [0, 0.1], [0, 0.1], [0, 0.3]])
+    person = dataclasses.replace(
+        people(1, 5)[0], gaze=vector_from_pitchyaw(gaze), gaze_hat=vector_from_pitchyaw(gaze_hat)
+    )
+    fewshot = dataclasses.replace(settings(shots=(2,)), query_entries=3)
+    draws = draw_calibrations([person], fewshot, repeats=1)
+    errors = LEARNERS["offset"].errors(Learned("offset", [2], {}), [person], draws, fewshot, threads=1)
+    assert errors.adapted_deg[0] == pytest.approx(np.degrees(0.2) / 3)
+    assert unadapted_error_deg(person, 3) == pytest.approx(np.degrees(0.5) / 3)

@@ -1,0 +1,205 @@
+"""meta_train and adapt as commands, on made-up codes."""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from faze import config
+from faze.geometry import vector_from_pitchyaw
+from faze.stages import adapt, meta_train
+from faze.store import write_codes
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = {
+    "shots": [1, 4],
+    "query_entries": 8,
+    "meta_query": 6,
+    "tasks": 3,
+    "hidden": 16,
+    "outer_steps": 60,
+    "outer_lr": 0.01,
+    "validate_every_steps": 25,
+    "repeats": 3,
+    "adapt_steps": 40,
+}
+COLUMNS = ["person", "dataset", "split", "learner", "k", "repeat", "steps", "error_deg", "start_error_deg"]
+
+
+def codes(rng: np.random.Generator, entries: int, offset_rad: float = 0.06) -> dict[str, np.ndarray]:
+    """Rows of the gaze code turn with the gaze and a person's offset, which gaze_hat does not know."""
+    gaze = rng.uniform(-0.3, 0.3, (entries, 2))
+    seen = gaze + offset_rad * rng.normal(size=2)
+    z_gaze = np.stack([vector_from_pitchyaw(seen), vector_from_pitchyaw(seen + [0.5, -0.5])], axis=1)
+    noise = rng.normal(0, 0.01, z_gaze.shape)
+    return {"z_gaze": z_gaze + noise, "gaze": gaze, "gaze_hat": vector_from_pitchyaw(seen)}
+
+
+def write_people(path: Path, dataset: str, entries: dict[str, list[int]]) -> None:
+    rng = np.random.default_rng(len(dataset))
+    everyone = [(split, count) for split, counts in entries.items() for count in counts]
+    write_codes(path, dataset, ((f"{i:05d}", split, codes(rng, n)) for i, (split, n) in enumerate(everyone)))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """run("adapt", learner, threads=1, **changes of the section) on the stores of a folder."""
+    write_people(
+        tmp_path / "gazecapture.h5", "gazecapture", {"train": [20] * 5 + [6], "val": [20] * 2, "test": [20, 11, 30]}
+    )
+    write_people(tmp_path / "mpiigaze.h5", "mpiigaze", {"test": [20] * 2})
+    whole = config.read(ROOT / "config" / "config.yaml")
+    monkeypatch.chdir(tmp_path)
+
+    def call(stage: str, learner: str, threads: int = 1, seed: int | None = 0, **changes: object) -> int:
+        flat = config.resolve(config.merge(whole, {"fewshot": SMALL | changes}), stage, "baseline", seed)
+        Path("config.yaml").write_text("\n".join(config.to_lines(flat)))
+        options = ["--config", "config.yaml", "--learner", learner, "--threads", threads]
+        if stage == "meta_train":
+            options += ["--codes", "gazecapture.h5", "--out", f"{learner}.pt"]
+            module = meta_train
+        else:
+            options += ["--learner-file", f"{learner}.pt", "--codes", "mpiigaze.h5", "gazecapture.h5"]
+            options += ["--out", f"{learner}.parquet"]
+            module = adapt
+        monkeypatch.setattr(sys, "argv", [stage, *map(str, options)])
+        return module.main()
+
+    return call
+
+
+def test_errors_have_a_row_for_each_person_k_and_repeat(run, capsys):
+    tables = {}
+    for learner in ("maml", "offset"):
+        assert run("meta_train", learner) == 0
+        assert run("adapt", learner) == 0
+        tables[learner] = pd.read_parquet(f"{learner}.parquet")
+    maml, offset = tables["maml"], tables["offset"]
+    keys = ["person", "dataset", "split", "k", "repeat"]
+    assert list(maml.columns) == list(offset.columns) == COLUMNS
+    assert maml[keys].equals(offset[keys])
+    assert len(maml) == 4 * (1 + 2 * 3)
+    assert not maml.duplicated(keys).any()
+    assert set(zip(maml.dataset, maml.person, strict=True)) == {
+        ("mpiigaze", "00000"), ("mpiigaze", "00001"), ("gazecapture", "00008"), ("gazecapture", "00010")
+    }  # fmt: skip
+    assert set(maml.split) == {"test"}
+
+    unadapted = {name: t[t.k == 0].drop(columns="learner") for name, t in tables.items()}
+    pd.testing.assert_frame_equal(unadapted["maml"], unadapted["offset"], check_exact=True)
+    assert (unadapted["maml"].steps == 0).all()
+    assert (unadapted["maml"].error_deg > 0).all()
+    adapted = maml[maml.k > 0]
+    assert (adapted.steps == 40).all()
+    assert adapted.start_error_deg.notna().all()
+    assert (adapted.groupby(["dataset", "person", "k"]).start_error_deg.nunique() == 1).all()
+    assert adapted.error_deg.mean() < adapted.start_error_deg.mean()
+    assert offset.start_error_deg.isna().all()
+    assert offset[offset.k == 4].error_deg.mean() < 0.5 * offset[offset.k == 0].error_deg.mean()
+
+    left_out = json.loads(pq.read_schema("maml.parquet").metadata[b"left_out"])
+    assert left_out == [
+        "person 00009 of gazecapture is left out: 11 entries, fewer than the 12 of the largest of fewshot.shots + "
+        "fewshot.query_entries"
+    ]
+    said = capsys.readouterr().err
+    assert f"warning: {left_out[0]}" in said
+    assert "warning: person 00005 of gazecapture is left out: 6 entries, fewer than the 10" in said
+
+
+def test_the_learner_file_holds_weights_settings_and_history(run):
+    assert run("meta_train", "maml") == 0
+    learned = torch.load("maml.pt", weights_only=True)
+    assert set(learned) == {"learner", "shots", "state", "settings", "history"}
+    assert learned["learner"] == "maml"
+    assert learned["shots"] == [1, 4]
+    assert learned["state"]["hidden_weight"].shape == (2, 6, 16)
+    assert learned["settings"]["outer_steps"] == 60
+    assert [record["step"] for record in learned["history"]] == [25, 50, 60]
+    assert all(len(record["val_deg"]) == len(record["train_deg"]) == 2 for record in learned["history"])
+    assert learned["history"][-1]["train_deg"][1] < learned["history"][0]["train_deg"][1]
+
+
+def test_the_same_seed_gives_the_same_bits_on_any_number_of_threads(run):
+    def result(threads: int, seed: int) -> tuple[dict[str, torch.Tensor], pd.DataFrame]:
+        assert run("meta_train", "maml", threads=threads, seed=seed) == 0
+        assert run("adapt", "maml", threads=threads) == 0
+        return torch.load("maml.pt", weights_only=True)["state"], pd.read_parquet("maml.parquet")
+
+    (state, errors), (again, errors_again), (other, _) = result(1, 0), result(2, 0), result(1, 1)
+    assert all(torch.equal(state[name], again[name]) for name in state)
+    pd.testing.assert_frame_equal(errors, errors_again, check_exact=True)
+    assert not torch.equal(state["hidden_weight"], other["hidden_weight"])
+
+
+def test_a_k_learns_the_same_alone_and_among_others(run):
+    assert run("meta_train", "maml", shots=[1, 4]) == 0
+    together = torch.load("maml.pt", weights_only=True)["state"]
+    assert run("meta_train", "maml", shots=[1]) == 0
+    alone = torch.load("maml.pt", weights_only=True)["state"]
+    for name in together:
+        torch.testing.assert_close(together[name][:1], alone[name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"shots": [1, 4, 5]}, r"maml.pt: was trained for k = \[1, 4\], not for \[5\]: run meta_train again"),
+        ({"query_entries": 18}, r"mpiigaze.h5: nobody of the split test has the 22 entries"),
+        ({"adapt_lr": 1e30}, r"person 00000 of mpiigaze with k = 1 diverged: lower fewshot.adapt_lr"),
+    ],
+)
+def test_adapt_refuses_in_one_sentence_and_writes_nothing(run, capsys, changes, sentence):
+    assert run("meta_train", "maml") == 0
+    capsys.readouterr()
+    assert run("adapt", "maml", **changes) == 1
+    assert_one_sentence(capsys, sentence)
+    assert not Path("maml.parquet").exists()
+
+
+def assert_one_sentence(capsys: pytest.CaptureFixture, sentence: str) -> None:
+    lines = [line for line in capsys.readouterr().err.splitlines() if re.match(r"(adapt|meta_train): (?!\d)", line)]
+    assert len(lines) == 1
+    assert re.search(sentence, lines[0])
+
+
+def test_adapt_refuses_another_learners_file_and_no_file(run, capsys):
+    assert run("meta_train", "offset") == 0
+    Path("offset.pt").rename("maml.pt")
+    assert run("adapt", "maml") == 1
+    assert_one_sentence(capsys, "maml.pt: is of the learner offset, not maml")
+    Path("maml.pt").write_bytes(b"torn")
+    assert run("adapt", "maml") == 1
+    assert_one_sentence(capsys, "maml.pt: is not the file of a learner: run meta_train again")
+    Path("maml.pt").unlink()
+    assert run("adapt", "maml") == 1
+    assert_one_sentence(capsys, "maml.pt")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"tasks": 6}, "gazecapture.h5: 5 people of the split train have .* fewshot.tasks = 6"),
+        ({"outer_lr": 1e30}, "meta-training diverged before outer step 25: lower fewshot.outer_lr"),
+        ({"seed_of_run": None}, "has no seed"),
+    ],
+)
+def test_meta_train_refuses_in_one_sentence_and_writes_nothing(run, capsys, changes, sentence):
+    seed = changes.pop("seed_of_run", 0)
+    assert run("meta_train", "maml", seed=seed, **changes) == 1
+    assert_one_sentence(capsys, sentence)
+    assert not Path("maml.pt").exists()
+
+
+def test_two_stores_of_one_data_set_are_refused(run, capsys, tmp_path):
+    assert run("meta_train", "offset") == 0
+    (tmp_path / "mpiigaze.h5").write_bytes((tmp_path / "gazecapture.h5").read_bytes())
+    assert run("adapt", "offset") == 1
+    assert_one_sentence(capsys, "both of the data set gazecapture")

@@ -1,0 +1,157 @@
+"""The stage: raw folders to strips, the same for any number of processes; bad frames are listed, bad data named."""
+
+import csv
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import raw_data
+
+import faze.config
+from faze.normalization import INNER_EYE_CORNERS_6_MM, NormalizedCamera, normalize_pose, warp_fused, warp_two_step
+from faze.stages import preprocess
+from faze.store import Strips
+
+ROOT = Path(__file__).resolve().parents[2]
+CAMERA = NormalizedCamera(1300, 600, 256, 64)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Run the stage on tmp_path/raw; returns the exit code."""
+
+    def run(dataset: str, threads: int = 1, out: str = "strips.h5", **changes: str) -> int:
+        config = faze.config.validate(
+            faze.config.merge(faze.config.read(ROOT / "config" / "config.yaml"), {"preprocess": changes})
+        )
+        resolved = tmp_path / "preprocess.config.yaml"
+        resolved.write_text("\n".join(faze.config.to_lines(faze.config.resolve(config, "preprocess"))))
+        arguments = ["--dataset", dataset, "--raw", tmp_path / "raw", "--threads", threads]
+        if dataset == "gazecapture":
+            arguments += ["--supplementary", tmp_path / "supplementary.h5"]
+        arguments += ["--out", tmp_path / out, "--rejects", tmp_path / "rejects.csv"]
+        monkeypatch.setattr(sys, "argv", list(map(str, ["preprocess", "--config", resolved, *arguments])))
+        return preprocess.main()
+
+    return run
+
+
+def read_rejects(folder: Path) -> list[dict[str, str]]:
+    with (folder / "rejects.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("compatibility", ["none", "two_step"])
+def test_mpiifacegaze_becomes_strips(tmp_path: Path, run: Callable, compatibility: str) -> None:
+    raw_data.write_mpiifacegaze(tmp_path / "raw")
+    assert run("mpiigaze", compatibility=compatibility) == 0
+    assert read_rejects(tmp_path) == []
+    pose = normalize_pose(raw_data.ROTATION_VECTOR, raw_data.TRANSLATION_MM, INNER_EYE_CORNERS_6_MM, raw_data.TARGET_MM)
+    camera = (raw_data.CAMERA_MATRIX, raw_data.DISTORTION, pose, CAMERA)
+    with Strips(tmp_path / "strips.h5") as strips:
+        assert (strips.dataset, strips.persons("test")) == ("mpiigaze", ["p00", "p01"])
+        assert strips.file_names("p01") == [f"p01/day01/000{i}.jpg" for i in range(3)]
+        np.testing.assert_allclose(strips.labels("p01"), np.tile(pose.labels, (3, 1)), atol=1e-6)
+        for i in range(3):
+            frame = cv2.imread(str(tmp_path / "raw" / strips.file_names("p01")[i]))
+            two_step = warp_two_step(frame, *camera, undistorted="recentred")
+            wanted = warp_fused(frame, *camera) if compatibility == "none" else two_step
+            np.testing.assert_array_equal(strips.pixels("p01", i), wanted)
+
+
+def test_gazecapture_becomes_strips_by_split(tmp_path: Path, run: Callable) -> None:
+    raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5", splits=("train", "val", "test"))
+    assert run("gazecapture", threads=2) == 0
+    with Strips(tmp_path / "strips.h5") as strips:
+        splits = {split: strips.persons(split) for split in ("train", "val", "test")}
+        assert splits == {"train": ["00002"], "val": ["00003"], "test": ["00004"]}
+        assert [strips.count(person) for person in strips.persons()] == [3, 3, 3]
+
+
+def test_any_number_of_processes_writes_the_same_bytes(tmp_path: Path, run: Callable) -> None:
+    raw_data.write_mpiifacegaze(tmp_path / "raw", people=4, frames=2)
+    (tmp_path / "raw" / "p02" / "day01" / "0001.jpg").unlink()
+    written = []
+    for threads in (1, 3):
+        assert run("mpiigaze", threads=threads) == 0
+        written.append([(tmp_path / name).read_bytes() for name in ("strips.h5", "rejects.csv")])
+    assert written[0] == written[1]
+
+
+def test_bad_frames_are_skipped_and_listed(tmp_path: Path, run: Callable) -> None:
+    raw_data.write_mpiifacegaze(tmp_path / "raw", people=3, frames=5)
+    day = tmp_path / "raw" / "p01" / "day01"
+    whole = (day / "0000.jpg").read_bytes()
+    (day / "0000.jpg").write_bytes(whole[: len(whole) // 2])
+    (day / "0001.jpg").write_bytes(b"")
+    (day / "0002.jpg").unlink()
+    with (tmp_path / "raw" / "p01" / "p01.txt").open("a") as file:
+        file.write(raw_data.mpiifacegaze_line("day01/0003.jpg", rotation_vector=np.full(3, np.nan)) + "\n")
+        file.write(raw_data.mpiifacegaze_line("day01/0003.jpg", target_mm=np.zeros(3)) + "\n")
+        file.write(raw_data.mpiifacegaze_line("../../x.jpg") + "\n")
+    (tmp_path / "raw" / "p02" / "p02.txt").write_text("")
+    assert run("mpiigaze", threads=2) == 0
+    assert [(r["person"], r["file_name"], r["reason"]) for r in read_rejects(tmp_path)] == [
+        ("p01", "p01/day01/0000.jpg", "JPEG cut short"),
+        ("p01", "p01/day01/0001.jpg", "empty file"),
+        ("p01", "p01/day01/0002.jpg", "cannot read the file: No such file or directory"),
+        ("p01", "p01/day01/0003.jpg", "head pose is not finite"),
+        ("p01", "p01/day01/0003.jpg", "gaze target is (0, 0, 0), the mark of a missing one"),
+        ("p01", "p01/../../x.jpg", "path leads out of the data folder"),
+        ("p02", "", "no annotated frame"),
+    ]
+    with Strips(tmp_path / "strips.h5") as strips:
+        assert strips.persons() == ["p00", "p01"]
+        assert strips.file_names("p01") == ["p01/day01/0003.jpg", "p01/day01/0004.jpg"]
+
+
+def test_nothing_usable_is_an_error_with_the_reasons_and_leaves_no_file(
+    tmp_path: Path, run: Callable, capsys: pytest.CaptureFixture
+) -> None:
+    raw_data.write_mpiifacegaze(tmp_path / "raw", people=2, frames=2)
+    for frame in (tmp_path / "raw").glob("*/*/*.jpg"):
+        frame.write_bytes(b"")
+    assert run("mpiigaze") == 1
+    assert "no frame is usable: empty file (4 times)" in capsys.readouterr().err
+    assert not [path for path in tmp_path.iterdir() if path.suffix in (".h5", ".csv")]
+
+
+def test_a_wrong_annotation_ends_the_run_before_frames_are_read(
+    tmp_path: Path, run: Callable, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw_data.write_mpiifacegaze(tmp_path / "raw")
+    with (tmp_path / "raw" / "p01" / "p01.txt").open("a") as file:
+        file.write("day01/0000.jpg 1 2 3\n")
+    monkeypatch.setattr(preprocess.concurrent.futures, "ProcessPoolExecutor", None)
+    assert run("mpiigaze") == 1
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert sentence.endswith("p01.txt:4: 4 columns, not the 28 of MPIIFaceGaze")
+    assert not (tmp_path / "strips.h5").exists()
+
+
+def test_wrong_arguments_are_named(tmp_path: Path, run: Callable, capsys: pytest.CaptureFixture) -> None:
+    assert run("mpiigaze") == 1
+    assert f"{tmp_path / 'raw'}: no such folder" in capsys.readouterr().err
+    assert run("mpiigaze", threads=0) == 1
+    assert "--threads 0: give at least 1" in capsys.readouterr().err
+
+
+def test_the_command_stands_alone(tmp_path: Path) -> None:
+    """As a process of its own, whose pool must find the stage's functions under another module name."""
+    raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5")
+    config = faze.config.read(ROOT / "config" / "config.yaml")
+    (tmp_path / "config.yaml").write_text("\n".join(faze.config.to_lines(faze.config.resolve(config, "preprocess"))))
+    command = [sys.executable, "-m", "faze.stages.preprocess", "--config", "config.yaml", "--dataset", "gazecapture"]
+    command += ["--raw", "raw", "--supplementary", "supplementary.h5", "--threads", "2"]
+    command += ["--out", "data/gazecapture.h5", "--rejects", "data/gazecapture_rejects.csv"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "6 strips of 2 people; 0 rejects" in done.stdout
+    assert "preprocess: 6/6 frames" in done.stderr
+    assert (tmp_path / "data" / "gazecapture_rejects.csv").read_text() == "person,file_name,reason\n"

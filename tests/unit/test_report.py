@@ -1,0 +1,201 @@
+import base64
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fabricated import Fabricated
+from PIL import Image
+
+from faze.layout import Layout
+from faze.report import words
+from faze.report.embed import Embedder
+from faze.report.page import collect_walks
+from faze.report.pictures import draw_strips
+from faze.report.style import drawing, learner_colors, text_on, tier_colors
+from faze.stages import evaluate, report
+
+SMALL = {"people": (4, 3), "entries": 40, "query": 20}
+TITLE = "Ours & <b>theirs</b>"
+
+
+def make(folder: Path, case: Fabricated) -> Path:
+    """Evaluate and report a fabricated ablation; the folder of the page."""
+    with pytest.MonkeyPatch.context() as patch:
+        for stage, module, changed in (
+            ("evaluate", evaluate, {"evaluate__resamples": 100}),
+            ("report", report, {"report__title": TITLE}),
+        ):
+            out = {"evaluate": folder / "evaluation", "report": folder / "report"}[stage]
+            config = case.config_file(folder / f"{stage}.config.yaml", stage, **changed)
+            arguments = [stage, "--config", str(config), "--results", str(folder), "--out", str(out)]
+            patch.setattr(sys, "argv", arguments)
+            assert module.main() == 0
+    return folder / "report"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("ablation")
+    case = Fabricated(tiers=("baseline", "amp", "ddp"), **SMALL)
+    case.write(folder)
+    out = make(folder, case)
+    return out, (out / "index.html").read_text()
+
+
+def test_page_needs_nothing_but_itself(page):
+    _, html = page
+    sources = re.findall(r'(?:src|href)="([^"]{0,40})', html)
+    assert sources
+    assert all(source.startswith(("data:", "#")) for source in sources)
+    assert "<script" not in html
+    assert "url(" not in html.split("</style>")[0]
+    assert len(html) < 15 * 2**20
+
+
+def test_page_says_the_verdict_and_why_switches_were_idle(page):
+    _, html = page
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", html))
+    assert "On this machine the whole ladder is slower: it trains at 0.94 times the speed of the baseline" in text
+    assert "speaks for these checkpoints only" in text
+    assert "precision fp16: inactive, this CPU has no fp16 kernels" in text
+    assert "2.07×" in text and "1.6×" in text
+    assert "AMD EPYC 7B13" in text
+    for missing in ("nan", "None", "NaN", "inf "):
+        assert not re.search(rf"\b{missing}\b", text), missing
+
+
+def test_page_shows_every_figure_and_the_contact_sheet(page):
+    out, html = page
+    names = {path.stem for path in (out / "figures").glob("*.svg")}
+    assert names == {"talk", "shots", "changes", "shots_by_tier", "people", "training", "strips"}
+    assert names == {path.stem for path in (out / "figures").glob("*.png")}
+    for name in names:
+        assert base64.b64encode((out / "figures" / f"{name}.svg").read_bytes()).decode() in html
+    assert html.count('alt="Contact sheet') == 3
+    assert html.count("<video") == 2
+    assert "<figcaption>MPIIGaze p00: gaze yaw</figcaption>" in html
+
+
+def test_title_is_text(page):
+    _, html = page
+    assert "<title>Ours &amp; &lt;b&gt;theirs&lt;/b&gt;</title>" in html
+
+
+def test_table_holds_the_numbers_of_the_evaluation(page):
+    out, _ = page
+    table = pd.read_csv(out / "table.csv").set_index("tier")
+    evaluation = out.parent / "evaluation"
+    changes = pd.read_csv(evaluation / "changes.csv").set_index(["tier", "dataset", "learner", "k"])
+    assert list(table.index) == ["baseline", "amp", "ddp"]
+    found = table.loc["ddp", "mpiigaze_k9_difference_deg"]
+    assert found == pytest.approx(changes.loc[("ddp", "mpiigaze", "maml", 9), "difference_deg"])
+    assert table.loc["ddp", "speed_ratio"] == pytest.approx(0.94)
+    assert table.loc["amp", "verdict"] in ("identical", "equivalent", "different", "not shown")
+    assert "no fp16 kernels" in table.loc["amp", "inactive"]
+
+
+def test_published_errors_are_shown_beside_real_people_only(page, tmp_path):
+    out, html = page
+    assert "rendered, not photographed" not in html
+    case = Fabricated(tiers=("baseline",), **SMALL)
+    layout = case.write(tmp_path)
+    (layout.root / "raw").mkdir()
+    (layout.root / "raw" / "truth.h5").touch()
+    rendered = make(tmp_path, case)
+    assert "rendered, not photographed" in (rendered / "index.html").read_text()
+    # One tier alone has no changes to draw.
+    assert not (rendered / "figures" / "changes.svg").exists()
+    assert "nothing to compare" in (rendered / "index.html").read_text()
+    # The paper's figure is a star of its own colour.
+    assert "#b42318" in (out / "figures" / "shots.svg").read_text()
+    assert "#b42318" not in (rendered / "figures" / "shots.svg").read_text()
+
+
+def test_figures_are_the_same_for_the_same_numbers(page, tmp_path):
+    out, _ = page
+    case = Fabricated(tiers=("baseline", "amp", "ddp"), **SMALL)
+    case.write(tmp_path)
+    again = make(tmp_path, case)
+    for name in ("talk", "changes", "people"):
+        assert (again / "figures" / f"{name}.svg").read_bytes() == (out / "figures" / f"{name}.svg").read_bytes()
+
+
+def test_report_without_evaluation_is_one_sentence(tmp_path, monkeypatch, capsys):
+    case = Fabricated(tiers=("baseline",), **SMALL)
+    case.write(tmp_path)
+    config = case.config_file(tmp_path / "report.config.yaml", "report")
+    arguments = ["--config", str(config), "--results", str(tmp_path), "--out", str(tmp_path / "report")]
+    monkeypatch.setattr(sys, "argv", ["report", *arguments])
+    assert report.main() == 1
+    assert "evaluation/runs.csv is missing: run evaluate first" in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()
+
+
+def test_what_does_not_fit_is_named_not_embedded(tmp_path):
+    (tmp_path / "clip.mp4").write_bytes(b"x" * 300)
+    embedder = Embedder(budget_bytes=500)
+    assert embedder.file(tmp_path / "clip.mp4", "video/mp4").startswith("data:video/mp4;base64,")
+    assert embedder.file(tmp_path / "clip.mp4", "video/mp4") is None
+    layout = Layout(tmp_path)
+    folder = layout.walks("baseline", 0)
+    folder.mkdir(parents=True)
+    (folder / "a.mp4").write_bytes(b"x" * 300)
+    [walk] = collect_walks(layout, ["baseline"], 0, embedder)
+    assert (walk.videos, walk.total, walk.folder) == ([], 1, "baseline/seed0/walks")
+
+
+def test_wide_pictures_shrink_to_the_page(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 255, (60, 3000, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "sheet.png")
+    uri = Embedder().picture(tmp_path / "sheet.png")
+    assert uri.startswith("data:image/jpeg;base64,")
+    assert len(uri) < (tmp_path / "sheet.png").stat().st_size
+
+
+@pytest.mark.parametrize(("label", "side"), [((0.0, 0.4), "left"), ((0.0, -0.4), "right"), ((0.4, 0.0), "up")])
+def test_arrows_point_where_eyes_look_in_the_picture(label, side):
+    # Labels are the reversed gaze: a positive yaw is a gaze to the picture's left, a positive pitch one upwards.
+    strip = np.zeros((64, 256, 3), np.uint8)
+    with drawing():
+        figure = draw_strips({"mpiigaze": [(strip, np.array([*label, 0.0, 0.0], np.float32))]})
+    arrow = figure.axes[0].texts[-1]
+    x, y = np.subtract(arrow.xy, arrow.xyann)  # tip minus start, pixels, y down
+    assert {"left": -x, "right": x, "up": -y}[side] > 20
+    assert min(abs(x), abs(y)) < 1e-6
+
+
+def test_colours_tell_tiers_apart():
+    twelve = [f"t{i}" for i in range(12)]
+    for tiers in (twelve[:1], twelve[:2], twelve[:7], twelve):
+        assert len(set(tier_colors(tiers).values())) == len(tiers)
+    assert text_on("#000000") == "white" and text_on("#ffffff") != "white"
+    assert len(set(learner_colors(["maml", "offset", "none"]).values())) == 3
+
+
+@pytest.mark.parametrize(("made", "text"), [
+    (words.degrees(4.207), "4.21°"),
+    (words.degrees(float("nan")), "–"),
+    (words.change(-0.0834), "−0.083°"),
+    (words.interval(-0.031, 0.19, 2, True), "−0.03 to +0.19"),
+    (words.interval(0.97, 1.02), "0.97 to 1.02"),
+    (words.interval(float("nan"), 1.0), "–"),
+    (words.ratio(2.0699), "2.07×"),
+    (words.saving(1.6), "1.60× less"),
+    (words.saving(0.58), "1.72× more"),
+    (words.saving(1.002), "1.00×"),
+    (words.percent(0.512), "−51 %"),
+    (words.percent(-0.05), "+5 %"),
+    (words.milliseconds(412.3), "412 ms"),
+    (words.milliseconds(12.34), "12.3 ms"),
+    (words.milliseconds(1524.0), "1.52 s"),
+    (words.gibibytes(0.436), "0.44 GiB"),
+    (words.count(12345), "12,345"),
+    (words.walk_title(Path("gazecapture_00300_head_pitch.mp4")), "GazeCapture 00300: head pose pitch"),
+    (words.walk_title(Path("some_clip.mp4")), "some clip"),
+    (words.facts({"memory_gib": "23.5", "apex": "absent"}), [("Memory", "23.5 GiB")]),
+])  # fmt: skip
+def test_words(made, text):
+    assert made == text

@@ -1,0 +1,74 @@
+"""The editor's schema says what the validator says."""
+
+import copy
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from faze import schema
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = ROOT / "workflow" / "schemas" / "config.schema.yaml"
+DEFAULTS = ROOT / "config" / "config.yaml"
+
+
+@pytest.fixture(scope="module")
+def generated() -> schema.Schema:
+    return schema.config_schema(DEFAULTS.read_text())
+
+
+@pytest.fixture
+def defaults() -> dict:
+    return yaml.safe_load(DEFAULTS.read_text())
+
+
+def test_shipped_schema_has_not_drifted(generated: schema.Schema) -> None:
+    remedy = "python -m faze.schema >workflow/schemas/config.schema.yaml"
+    assert yaml.safe_load(SHIPPED.read_text()) == generated, f"out of date: {remedy}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config").glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_configs_pass(generated: schema.Schema, path: Path) -> None:
+    jsonschema.validate(yaml.safe_load(path.read_text()), generated)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("train", "base_rl", 0.1),
+        ("train", "base_lr", "1e-3"),
+        ("train", "pairs", 0),
+        ("train", "momentum", 2.0),
+        ("train", "momentum", None),
+        ("preprocess", "compatibility", "both"),
+        ("fewshot", "shots", []),
+        ("fewshot", "learners", ["mamml"]),
+        ("model", "backprop_gaze", "yes"),
+    ],
+)
+def test_what_the_validator_refuses_the_schema_refuses(
+    generated: schema.Schema, defaults: dict, section: str, key: str, value: object
+) -> None:
+    wrong = copy.deepcopy(defaults)
+    wrong[section][key] = value
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, generated)
+
+
+def test_unknown_section_and_unknown_switch_are_refused(generated: schema.Schema, defaults: dict) -> None:
+    for wrong in (defaults | {"trian": {}}, defaults | {"tiers": {"baseline": {"presision": "fp32"}}}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, generated)
+
+
+def test_null_is_allowed_only_where_it_means_something(generated: schema.Schema) -> None:
+    jsonschema.validate({"preprocess": {"mpiifacegaze": None}}, generated)
+
+
+def test_comments_become_descriptions(generated: schema.Schema) -> None:
+    momentum = generated["properties"]["train"]["properties"]["momentum"]
+    assert momentum == {"description": "Nesterov", "type": "number", "minimum": 0, "maximum": 1}
+    fp16 = generated["properties"]["tiers"]["additionalProperties"]["properties"]["precision"]
+    assert fp16["enum"] == ["fp32", "fp16"]

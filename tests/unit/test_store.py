@@ -1,0 +1,236 @@
+"""What is written is read back bit for bit, released files open too, and a wrong file is named."""
+
+import multiprocessing
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from faze.store import (
+    PersonStrips,
+    Strips,
+    Supplementary,
+    read_codes,
+    read_supplementary,
+    read_truth,
+    supplementary_persons,
+    write_codes,
+    write_strips,
+    write_supplementary,
+    write_truth,
+)
+
+RANDOM = np.random.default_rng(0)
+
+
+def person(person_id: str, split: str, count: int) -> PersonStrips:
+    return PersonStrips(
+        person_id,
+        split,
+        [f"{person_id}/Straße {i}.jpg" for i in range(count)],
+        RANDOM.integers(0, 256, (count, 8, 32, 3), dtype=np.uint8),
+        RANDOM.normal(size=(count, 4)).astype(np.float32),
+    )
+
+
+def codes(count: int) -> dict[str, NDArray]:
+    shapes = {"z_app": (5,), "z_gaze": (2, 3), "z_head": (4, 3), "gaze": (2,), "head": (2,), "gaze_hat": (3,)}
+    return {name: RANDOM.normal(size=(count, *shape)).astype(np.float32) for name, shape in shapes.items()}
+
+
+@pytest.fixture
+def people() -> list[PersonStrips]:
+    return [person("00003", "train", 4), person("00001", "val", 2), person("00002", "train", 1)]
+
+
+@pytest.fixture
+def path(tmp_path: Path, people: list[PersonStrips]) -> Path:
+    write_strips(tmp_path / "strips.h5", "gazecapture", iter(people))
+    return tmp_path / "strips.h5"
+
+
+def test_strips_are_read_as_written(path: Path, people: list[PersonStrips]) -> None:
+    with Strips(path) as strips:
+        assert strips.dataset == "gazecapture"
+        assert strips.persons() == ["00001", "00002", "00003"]
+        assert strips.persons("train") == ["00002", "00003"]
+        for written in people:
+            name = written.person_id
+            assert (strips.split(name), strips.count(name)) == (written.split, len(written.pixels))
+            assert strips.file_names(name) == written.file_names
+            np.testing.assert_array_equal(strips.pixels(name), written.pixels)
+            np.testing.assert_array_equal(strips.labels(name), written.labels)
+
+
+@pytest.mark.parametrize(
+    "index", [2, -1, np.int64(0), slice(1, 3), [3, 0, 3], np.array([1]), np.array([True, False, False, True]), []]
+)
+def test_strips_are_indexed_as_numpy_does(path: Path, people: list[PersonStrips], index: object) -> None:
+    with Strips(path) as strips:
+        np.testing.assert_array_equal(strips.pixels("00003", index), people[0].pixels[index])
+        with pytest.raises(IndexError):
+            strips.pixels("00003", 4)
+
+
+def test_the_released_code_reads_our_strips(path: Path, people: list[PersonStrips]) -> None:
+    """It opens a file so, and looks up single entries."""
+    with h5py.File(path, "r", libver="latest", swmr=True) as file:
+        np.testing.assert_array_equal(file["00003"]["pixels"][2, :], people[0].pixels[2])
+        np.testing.assert_array_equal(file["00003"]["labels"][2, :], people[0].labels[2])
+
+
+def test_strips_of_the_released_code_open(tmp_path: Path) -> None:
+    pixels, labels = np.zeros((3, 64, 256, 3), np.uint8), RANDOM.normal(size=(3, 4))
+    with h5py.File(tmp_path / "MPIIGaze.h5", "w") as file:
+        file.create_dataset("p00/pixels", data=pixels, chunks=(1, 64, 256, 3), compression="lzf")
+        file.create_dataset("p00/labels", data=labels, chunks=(1, 4), compression="lzf")
+    with Strips(tmp_path / "MPIIGaze.h5", default_split="test") as strips:
+        assert (strips.dataset, strips.persons("test"), strips.file_names("p00")) == ("MPIIGaze", ["p00"], None)
+        assert strips.labels("p00").dtype == np.float32
+        np.testing.assert_array_equal(strips.pixels("p00", [2, 1]), pixels[[2, 1]])
+
+
+def send_strips(strips: Strips, send: Callable[[NDArray], None]) -> None:
+    for _ in range(50):
+        send(strips.pixels("00003", [3, 1]))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_strips_are_read_in_other_processes(path: Path, people: list[PersonStrips], method: str) -> None:
+    """Inherited by a forked process, which reads at the same time as its parent, or sent to a spawned one."""
+    context = multiprocessing.get_context(method)
+    with Strips(path) as strips:
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=send_strips, args=(strips, sender.send))
+        process.start()
+        for _ in range(50):
+            np.testing.assert_array_equal(strips.pixels("00003", 0), people[0].pixels[0])
+            np.testing.assert_array_equal(receiver.recv(), people[0].pixels[[3, 1]])
+        process.join()
+        assert process.exitcode == 0
+
+
+def test_a_file_appears_only_whole(tmp_path: Path) -> None:
+    def one_and_then_a_fault() -> object:
+        yield person("00001", "train", 2)
+        raise ValueError("camera on fire")
+
+    with pytest.raises(ValueError, match="on fire"):
+        write_strips(tmp_path / "strips.h5", "gazecapture", one_and_then_a_fault())
+    with pytest.raises(ValueError, match="nothing to write"):
+        write_strips(tmp_path / "strips.h5", "gazecapture", [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_codes_are_read_as_written(tmp_path: Path) -> None:
+    written = {"p01": codes(3), "p00": codes(2)}
+    write_codes(tmp_path / "codes.h5", "mpiigaze", ((name, "test", arrays) for name, arrays in written.items()))
+    read = read_codes(tmp_path / "codes.h5")
+    assert (read.dataset, read.persons(), read.persons("train"), read.split("p01")) == (
+        "mpiigaze",
+        ["p00", "p01"],
+        [],
+        "test",
+    )
+    for name, arrays in written.items():
+        assert read[name].keys() == arrays.keys()
+        for key, array in arrays.items():
+            assert read[name][key].dtype == np.float32
+            np.testing.assert_array_equal(read[name][key], array)
+
+
+def test_codes_of_the_released_code_open(golden_dir: Path) -> None:
+    read = read_codes(golden_dir / "meta_synth" / "gc_val_predictions.h5", default_split="val")
+    assert read.dataset == "gc_val_predictions"
+    assert len(read.persons("val")) == 10
+    assert read[read.persons()[0]]["z_gaze"].shape[1:] == (2, 3)
+
+
+def test_the_supplementary_annotation_is_read_as_written(tmp_path: Path) -> None:
+    written = Supplementary(["00001/frames/00000.jpg", "b"], *(RANDOM.normal(size=(2, n)) for n in (4, 5, 6, 3)))
+    write_supplementary(tmp_path / "s.h5", [("00001", written)])
+    assert supplementary_persons(tmp_path / "s.h5") == {"00001": 2}
+    read = read_supplementary(tmp_path / "s.h5", "00001")
+    assert read.file_names == written.file_names
+    for name in ("camera_parameters", "distortion_parameters", "head_pose", "gaze_target_mm"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(written, name))
+    with h5py.File(tmp_path / "s.h5") as file:  # the names that the published files have
+        assert set(file["00001"]) == {
+            "3d_gaze_target",
+            "camera_parameters",
+            "distortion_parameters",
+            "file_name",
+            "head_pose",
+        }
+        assert file["00001/file_name"][0] == b"00001/frames/00000.jpg"
+
+
+def test_truth_is_read_as_written(tmp_path: Path) -> None:
+    write_truth(tmp_path / "truth.h5", [("p00", {"gaze": np.eye(3), "bias_deg": 1.5})])
+    truth = read_truth(tmp_path / "truth.h5")
+    np.testing.assert_array_equal(truth["p00"]["gaze"], np.eye(3))
+    assert truth["p00"]["bias_deg"] == 1.5
+
+
+def edit(path: Path, change: Callable[[h5py.File], object]) -> None:
+    with h5py.File(path, "r+") as file:
+        change(file)
+
+
+def replace(name: str, data: NDArray) -> Callable[[h5py.File], None]:
+    def change(file: h5py.File) -> None:
+        del file[name]
+        file[name] = data
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda f: f["00003"].__delitem__("labels"), "person 00003 has no labels"),
+        (replace("00003/labels", np.zeros((3, 4))), r"labels of person 00003 .* not \(4, 4\)"),
+        (replace("00003/pixels", np.zeros((4, 8, 32))), "pixels of person 00003 are float64"),
+        (replace("00003", np.zeros(3)), "person 00003 has no pixels"),
+        (lambda f: f["00003"].attrs.__setitem__("split", "Train"), "split 'Train' of person 00003"),
+        (lambda f: f.attrs.__setitem__("schema", "codes"), "holds codes, not strips"),
+    ],
+)
+def test_a_file_of_another_layout_is_named(path: Path, change: Callable, sentence: str) -> None:
+    edit(path, change)
+    with pytest.raises(ValueError, match=sentence) as error:
+        Strips(path)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("opener", [Strips, read_codes, read_truth, supplementary_persons])
+def test_an_absent_torn_or_foreign_file_is_named(tmp_path: Path, path: Path, opener: Callable) -> None:
+    with pytest.raises(ValueError, match=r"absent.h5: no such file"):
+        opener(tmp_path / "absent.h5")
+    (tmp_path / "torn.h5").write_bytes(path.read_bytes()[:2000])
+    (tmp_path / "text.h5").write_text("p00 p01")
+    for name in ("torn", "text"):
+        with pytest.raises(ValueError, match=rf"{name}.h5: not a readable HDF5 file"):
+            opener(tmp_path / f"{name}.h5")
+
+
+def test_unknown_people_and_crooked_annotation_are_named(tmp_path: Path, path: Path) -> None:
+    with Strips(path) as strips:
+        for read in (strips.split, strips.count, strips.pixels, strips.labels):
+            with pytest.raises(ValueError, match=r"strips.h5: holds no person p07"):
+                read("p07")
+    arrays = codes(2)
+    write_codes(tmp_path / "codes.h5", "mpiigaze", [("p00", "test", arrays)])
+    with pytest.raises(ValueError, match="holds no person p07"):
+        read_codes(tmp_path / "codes.h5")["p07"]
+    edit(tmp_path / "codes.h5", replace("p00/head", np.zeros((3, 2))))
+    with pytest.raises(ValueError, match="codes of person p00 differ in number"):
+        read_codes(tmp_path / "codes.h5")
+    written = Supplementary(["a", "b"], *(RANDOM.normal(size=(2, n)) for n in (4, 5, 6, 3)))
+    write_supplementary(tmp_path / "s.h5", [("p00", written)])
+    edit(tmp_path / "s.h5", replace("p00/head_pose", np.zeros((2, 3))))
+    with pytest.raises(ValueError, match=r"s.h5: head_pose of person p00 has shape \(2, 3\), not \(2, 6\)"):
+        read_supplementary(tmp_path / "s.h5", "p00")

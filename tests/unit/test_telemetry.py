@@ -1,0 +1,115 @@
+import io
+import json
+import time
+
+import pytest
+
+from faze.telemetry import Progress, RunLog, read_events
+
+
+def test_events_come_back_in_order_with_their_time(tmp_path):
+    before = time.time()
+    with RunLog(tmp_path / "deep" / "run.jsonl") as log:
+        log.event("start", name="x", config={"a.b": 1})
+        log.metrics(16, {"train/loss": 0.1 + 0.2})
+    start, metrics, end = read_events(tmp_path / "deep" / "run.jsonl")
+    assert (start["event"], metrics["event"], end["event"]) == ("start", "metrics", "end")
+    assert before <= start["time"] <= metrics["time"] <= end["time"] <= time.time()
+    assert metrics["step"] == 16 and metrics["values"] == {"train/loss": 0.1 + 0.2}
+    assert end["seconds"] >= 0
+
+
+def test_each_line_is_on_disk_at_once(tmp_path):
+    log = RunLog(tmp_path / "run.jsonl")
+    log.event("note", text="now")
+    assert [e["text"] for e in read_events(tmp_path / "run.jsonl")] == ["now"]
+    log._file.close()
+
+
+def test_what_json_lacks_becomes_null_and_every_line_stays_json(tmp_path):
+    with RunLog(tmp_path / "run.jsonl") as log:
+        log.metrics(1, {"a": float("nan"), "b": float("inf"), "c": 1.0})
+        log.event("note", values=[1.0, float("nan")], nested={"deep": {"x": float("-inf")}})
+    lines = (tmp_path / "run.jsonl").read_text().splitlines()
+    metrics, note, _ = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert metrics["values"] == {"a": None, "b": None, "c": 1.0}
+    assert note["values"] == [1.0, None] and note["nested"] == {"deep": {"x": None}}
+
+
+def test_a_failed_run_has_no_end(tmp_path):
+    with pytest.raises(ZeroDivisionError), RunLog(tmp_path / "run.jsonl") as log:
+        log.event("start")
+        raise ZeroDivisionError
+    assert [e["event"] for e in read_events(tmp_path / "run.jsonl")] == ["start"]
+
+
+def test_a_torn_last_line_is_left_out(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with RunLog(path) as log:
+        log.event("start")
+    path.write_bytes(path.read_bytes()[:-20])
+    assert [e["event"] for e in read_events(path)] == ["start"]
+
+
+def test_a_resumed_run_keeps_what_its_checkpoint_knows_of(tmp_path):
+    path = tmp_path / "run.jsonl"
+    log = RunLog(path)
+    log.event("start")
+    known = log.size
+    log.metrics(16, {"train/loss": 1.0})
+    log._file.write('{"event": "torn')
+    log._file.close()
+    with RunLog(path, keep_bytes=known) as log:
+        log.event("resume", step=0)
+    assert [e["event"] for e in read_events(path)] == ["start", "resume", "end"]
+    with RunLog(path) as log:
+        log.event("start")
+    assert [e["event"] for e in read_events(path)] == ["start", "end"]
+
+
+def test_a_log_shorter_than_its_checkpoint_says_does_not_fill_up_with_zeros(tmp_path):
+    with RunLog(tmp_path / "run.jsonl", keep_bytes=500) as log:
+        log.event("resume")
+    assert [e["event"] for e in read_events(tmp_path / "run.jsonl")] == ["resume", "end"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_in_a_log_is_one_line_each_half_minute(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    stream = io.StringIO()
+    progress = Progress("train", 600, "pairs", stream=stream)
+    for done in range(10, 601, 10):
+        now[0] += 1.0
+        progress(done)
+    lines = stream.getvalue().splitlines()
+    assert lines == [
+        "train: 300/600 pairs, 10.0 pairs/s, 30 s left",
+        "train: 600/600 pairs, 10.0 pairs/s, 0 s left",
+    ]
+
+
+def test_progress_of_a_resumed_run_counts_only_its_own_work(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    stream = io.StringIO()
+    progress = Progress("train", 1200, "pairs", done=600, stream=stream)
+    now[0] = 30.0
+    progress(660)
+    assert stream.getvalue() == "train: 660/1200 pairs, 2.0 pairs/s, 4 min 30 s left\n"
+
+
+def test_progress_on_a_terminal_redraws_its_line(monkeypatch):
+    now = [50.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    stream = Terminal()
+    progress = Progress("encode", 4, "strips", stream=stream)
+    for done in (1, 2, 3, 4):
+        now[0] += 0.5
+        progress(done, "note")
+    assert stream.getvalue().count("\r") == 4 and stream.getvalue().count("\n") == 1
+    assert stream.getvalue().endswith("encode: 4/4 strips, 2.0 strips/s, 0 s left, note\n")

@@ -1,0 +1,211 @@
+import json
+from pathlib import Path
+
+import pytest
+from tracking_tree import (
+    TIERS,
+    default_config,
+    start_event,
+    write_log,
+    write_results,
+    write_stage_config,
+    write_summary,
+)
+
+from faze.layout import Layout
+from faze.sections import Tracking
+from faze.stages import track
+from faze.tracking.live import Follower
+from faze.tracking.mirror import mirror
+from faze.tracking.record import read_run, read_training, slots
+from faze.tracking.store import open_store
+from faze.tracking.view import address, current_runs, share_view
+
+AMP = slots(TIERS, [0])[1]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return open_store(Tracking("faze", None), tmp_path_factory.mktemp("all") / "results")
+
+
+@pytest.fixture
+def layout(store, request):
+    """Results of an ablation of the test's own, beside the common store."""
+    name = request.node.name.replace("[", "_").replace("]", "")
+    return write_results(store.lock.parent / name, ("baseline", "amp"), steps=8)
+
+
+def runs_of(store, layout):
+    return store.client.search_runs([store.experiment_id], f"tags.ablation = '{layout.root.name}'")
+
+
+def current(store, layout):
+    return store.client.search_runs([store.experiment_id], current_runs(layout.root.name))
+
+
+def points(store, run_id):
+    metrics = store.client.get_run(run_id).data.metrics
+    return sorted(
+        (m.key, m.step, m.value, m.timestamp) for k in metrics for m in store.client.get_metric_history(run_id, k)
+    )
+
+
+def artifacts(store, run_id, folder=""):
+    found = set()
+    for item in store.client.list_artifacts(run_id, folder):
+        found |= artifacts(store, run_id, item.path) if item.is_dir else {item.path}
+    return found
+
+
+def test_a_run_in_mlflow_is_what_its_files_tell(store, layout):
+    record = read_run(layout, AMP)
+    run = store.client.get_run(mirror(store, record))
+    assert (run.info.run_name, run.info.status, run.info.experiment_id) == ("1-amp", "FINISHED", store.experiment_id)
+    assert (run.info.start_time, run.info.end_time) == (record.start_ms, record.end_ms)
+    assert points(store, run.info.run_id) == sorted(tuple(p) for p in record.points)
+    assert run.data.params == record.params
+    assert record.tags.items() <= run.data.tags.items()
+    assert "mlflow.parentRunId" not in run.data.tags
+    assert run.data.metrics["speed/images_per_s"] == 97.5
+    assert artifacts(store, run.info.run_id) == {
+        *("run.jsonl", "walks/contact_sheet.png", "walks/gaze_p00.mp4"),
+        *("report/index.html", "report/table.csv", "report/figures/speed.svg"),
+    }
+
+
+def test_tracking_twice_changes_nothing(store, layout):
+    first = mirror(store, read_run(layout, AMP))
+    before = points(store, first)
+    (layout.evaluation / "summary.json").touch()
+    assert mirror(store, read_run(layout, AMP)) == first
+    assert points(store, first) == before
+    assert len(runs_of(store, layout)) == 1
+
+
+def test_an_interrupted_mirror_is_completed_in_the_same_run(store, layout, monkeypatch):
+    record = read_run(layout, AMP)
+    monkeypatch.setattr("faze.tracking.mirror.BATCH_METRICS", 10)
+    log_batch, calls = store.client.log_batch, []
+
+    def failing(run_id, metrics=(), **rest):
+        calls.append(metrics)
+        if len(calls) == 5:
+            raise ConnectionResetError("the server went away")
+        return log_batch(run_id, metrics=metrics, **rest)
+
+    monkeypatch.setattr(store.client, "log_batch", failing)
+    with pytest.raises(ValueError, match="the server went away. Nothing is lost"):
+        mirror(store, record)
+    (run,) = runs_of(store, layout)
+    assert 0 < len(points(store, run.info.run_id)) < len(record.points)
+    monkeypatch.undo()
+    assert mirror(store, record) == run.info.run_id
+    assert points(store, run.info.run_id) == sorted(tuple(p) for p in record.points)
+
+
+def test_artifacts_are_replaced(store, layout):
+    run_id = mirror(store, read_run(layout, AMP))
+    (layout.walks("amp", 0) / "gaze_p00.mp4").rename(layout.walks("amp", 0) / "gaze_p01.mp4")
+    (layout.report / "table.csv").write_text("new")
+    assert mirror(store, read_run(layout, AMP)) == run_id
+    assert {a for a in artifacts(store, run_id) if "walks" in a} == {"walks/contact_sheet.png", "walks/gaze_p01.mp4"}
+    root = store.client.get_run(run_id).info.artifact_uri.removeprefix("file://")
+    assert (Path(root) / "report" / "table.csv").read_text() == "new"
+
+
+def test_a_newer_identity_replaces_the_run_of_its_tier_and_seed_only(store, layout):
+    old, other = mirror(store, read_run(layout, AMP)), mirror(store, read_run(layout, slots(TIERS, [0])[0]))
+    write_log(layout.run_log("amp", 0), start_event(layout.root, "amp", 0, fingerprint="fedcba987654"))
+    new = mirror(store, read_run(layout, AMP))
+    assert len({old, other, new}) == 3
+    superseded = {run.info.run_id: run.data.tags["superseded"] for run in runs_of(store, layout)}
+    assert superseded == {old: "true", other: "false", new: "false"}
+    assert {run.info.run_id for run in current(store, layout)} == {other, new}
+
+
+def test_a_value_measured_anew_makes_a_new_run_since_mlflow_takes_none_back(store, layout):
+    old = mirror(store, read_run(layout, AMP))
+    write_summary(layout.root, ("baseline", "amp"), shift=0.5)
+    new = mirror(store, read_run(layout, AMP))
+    assert new != old
+    assert [run.info.run_id for run in current(store, layout)] == [new]
+    assert store.client.get_run(old).data.metrics["error/mpiigaze_deg"] == pytest.approx(4.93)
+    assert store.client.get_run(new).data.metrics["error/mpiigaze_deg"] == pytest.approx(5.43)
+    history = store.client.get_metric_history(new, "curve/mpiigaze_maml_deg")
+    assert [m.step for m in history] == [0, 1, 3, 5, 9]
+    # The live log alone fits both runs: the current one stays current.
+    assert mirror(store, read_training(layout.run_log("amp", 0), AMP)) == new
+    assert [run.info.run_id for run in current(store, layout)] == [new]
+
+
+def test_a_run_is_mirrored_while_it_trains_and_completed_afterwards(store, layout):
+    log = layout.run_log("amp", 0)
+    lines = log.read_text().splitlines(keepends=True)
+    live = layout.run("amp", 0) / "train.work" / "run.jsonl"
+    live.parent.mkdir()
+    log.unlink()
+    layout.run_log("baseline", 0).unlink()
+    follower = Follower(store, Layout(layout.root), TIERS, [0])
+    assert follower.look() == []
+
+    live.write_text("".join(lines[:6]) + lines[6][:30])
+    assert follower.look() == ["1-amp"]
+    assert follower.look() == []
+    (run,) = current(store, layout)
+    assert run.info.status == "RUNNING"
+    assert [m.step for m in store.client.get_metric_history(run.info.run_id, "train/loss")] == [400, 800, 1200]
+
+    live.write_text("".join(lines[:8]))
+    assert follower.look() == ["1-amp"]
+    live.rename(log)
+    log.write_text("".join(lines))
+    assert follower.look() == ["1-amp"]
+    assert mirror(store, read_run(layout, AMP)) == run.info.run_id
+    assert points(store, run.info.run_id) == sorted(tuple(p) for p in read_run(layout, AMP).points)
+    assert store.client.get_run(run.info.run_id).info.status == "FINISHED"
+
+
+def test_the_follower_reports_a_failing_store_and_goes_on(store, layout, monkeypatch, capsys):
+    follower = Follower(store, layout, TIERS, [0])
+    with monkeypatch.context() as broken:
+        broken.setattr(store.client, "search_runs", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("gone")))
+        assert follower.look() == []
+    assert "gone. Nothing is lost" in capsys.readouterr().err
+    assert follower.look() == ["0-baseline", "1-amp"]
+
+
+def test_the_shared_view_hides_superseded_runs_and_shows_the_results(store, layout):
+    mirror(store, read_run(layout, AMP))
+    share_view(store, layout.root.name)
+    tag = store.client.get_experiment(store.experiment_id).tags[f"mlflow.sharedViewState.{layout.root.name}"]
+    state = json.loads(tag)
+    assert len(tag) < 5000
+    assert state["searchFilter"] == f"tags.ablation = '{layout.root.name}' and tags.superseded = 'false'"
+    assert state["selectedColumns"][:2] == ["metrics.`error/mpiigaze_deg`", "metrics.`error/gazecapture_deg`"]
+    assert "metrics.`error/mpiigaze_k9_deg`" in state["selectedColumns"]
+    assert not any("train/" in column for column in state["selectedColumns"])
+    url = address(store, layout.root.name)
+    assert url.startswith(f"http://127.0.0.1:5000/#/experiments/{store.experiment_id}/runs?")
+    assert {"compareRunsMode=CHART", "workflowType=machine_learning"} <= set(url.split("?")[1].split("&"))
+    assert f"viewStateShareKey={layout.root.name}" in url
+
+
+def test_the_stage_mirrors_every_tier_and_seed_and_says_where_to_look(store, monkeypatch, capsys):
+    results = store.lock.parent / "stage"
+    write_results(results, ("baseline", "amp"), (0, 1), steps=3)
+    mapping = default_config(results)
+    mapping["run"] |= {"tiers": ["baseline", "amp"], "seeds": [0, 1]}
+    out = results / "tracking" / "tracked.json"
+    argv = ["track", "--config", write_stage_config(results, mapping), "--results", results, "--out", out]
+    monkeypatch.setattr("sys.argv", [str(a) for a in argv])
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    seen = []
+    for _ in range(2):
+        assert track.main() == 0
+        seen.append(json.loads(out.read_text()))
+    assert seen[0] == seen[1]
+    assert list(seen[0]["runs"]) == ["0-baseline-s0", "0-baseline-s1", "1-amp-s0", "1-amp-s1"]
+    assert {run.info.run_id for run in runs_of(store, Layout(results))} == set(seen[0]["runs"].values())
+    assert seen[0]["invitation"] in capsys.readouterr().out
+    assert "make ui" in seen[0]["invitation"] and seen[0]["address"] in seen[0]["invitation"]

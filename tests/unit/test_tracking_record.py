@@ -1,0 +1,140 @@
+import json
+
+import pytest
+from tracking_tree import TIERS, start_event, write_log, write_results, write_summary
+
+from faze.telemetry import read_events
+from faze.tracking.record import read_run, read_training, slots
+
+
+@pytest.fixture
+def layout(tmp_path):
+    return write_results(tmp_path / "results" / "ladder")
+
+
+def series(record):
+    return {key: [(p.step, p.value) for p in record.points if p.key == key] for key in {p.key for p in record.points}}
+
+
+def test_names_sort_as_the_ladder_and_carry_the_seed_only_where_there_are_several():
+    assert [slot.name for slot in slots(TIERS, [0])] == ["0-baseline", "1-amp", "2-ddp", "3-fused_sgd", "4-autotune"]
+    names = [slot.name for slot in slots(TIERS[:2], [0, 7])]
+    assert names == ["0-baseline-s0", "0-baseline-s7", "1-amp-s0", "1-amp-s7"] == sorted(names)
+
+
+def test_metrics_of_a_run(layout):
+    record = read_run(layout, slots(TIERS, [0])[1])
+    metrics = series(record)
+    assert set(metrics) == {
+        *("error/mpiigaze_deg", "error/gazecapture_deg", "error/mpiigaze_k9_deg"),
+        *("speed/images_per_s", "speed/step_ms", "memory/peak_gib"),
+        *("curve/mpiigaze_maml_deg", "curve/mpiigaze_offset_deg"),
+        *("curve/gazecapture_maml_deg", "curve/gazecapture_offset_deg"),
+        *("train/loss", "train/lr", "train/images_per_s"),
+        *("train/gaze_angle", "train/reconstruction_l1", "train/embedding_consistency"),
+        "val/gaze_deg",
+    }
+    assert metrics["speed/images_per_s"] == [(0, 97.5)]  # the benchmark's, not the training's own
+    assert metrics["train/images_per_s"][0] == (400, 97.5 * 0.9)
+    assert [k for k, _ in metrics["curve/mpiigaze_maml_deg"]] == [0, 1, 3, 5, 9]
+    assert [step for step, _ in metrics["train/loss"]] == [400 * i for i in range(1, 31)]
+    assert metrics["train/embedding_consistency"][0][0] == 800  # not a number at 400
+
+
+def test_times_are_the_logs_own(layout):
+    log = layout.run_log("amp", 0)
+    event = next(e for e in read_events(log) if e["event"] == "metrics")
+    record = read_training(log, slots(TIERS, [0])[1])
+    point = next(p for p in record.points if (p.key, p.step) == ("train/loss", event["step"]))
+    assert point.time_ms == round(event["time"] * 1000)
+    assert record.start_ms == round(read_events(log)[0]["time"] * 1000) <= record.end_ms
+
+
+def test_tags_params_and_description(layout):
+    record = read_run(layout, slots(TIERS, [0])[1])
+    wanted = {"ablation": "ladder", "tier": "amp", "seed": "0", "stage": "train", "git_commit": "1a2b3c4d5e6f"}
+    assert wanted.items() <= record.tags.items()
+    assert (record.tags["code_fingerprint"], record.tags["device"]) == ("0123456789ab", "A CPU")
+    assert record.tags["config_hash"] == record.config_hash
+    assert record.tags["switch.precision"].startswith("inactive: this CPU")
+    assert record.tags["switch.set_to_none"] == "false"
+    assert record.params["engine.precision"] == "fp16" and record.params["train.global_batch"] == "16"
+    assert all(isinstance(value, str) for value in record.params.values())
+    note = record.tags["mlflow.note.content"]
+    assert "precision inactive: this CPU" in note and "set_to_none" not in note
+    assert "error/mpiigaze_deg **4.93**" in note and "speed/images_per_s **97.5**" in note
+    assert len(note.split("\n\n")) <= 4
+
+
+def test_the_device_is_the_gpu_where_the_run_used_it(layout):
+    log, slot = layout.run_log("ddp", 0), slots(TIERS, [0])[2]
+    start = start_event(layout.root, "ddp", 0)
+    start["machine"]["gpus"] = "A GPU, A GPU"
+    write_log(log, start)
+    assert read_training(log, slot).tags["device"] == "A GPU, A GPU"
+    start["config"]["engine.device"] = "cpu"
+    write_log(log, start)
+    assert read_training(log, slot).tags["device"] == "A CPU"
+
+
+def test_a_torn_last_line_costs_only_itself(layout):
+    log, slot = layout.run_log("ddp", 0), slots(TIERS, [0])[2]
+    whole = series(read_training(log, slot))["train/loss"]
+    lines = log.read_text().splitlines(keepends=True)
+    last = max(i for i, line in enumerate(lines) if "train/loss" in line)
+    log.write_text("".join(lines[:last]) + lines[last][:40])
+    record = read_training(log, slot)
+    assert series(record)["train/loss"] == whole[:-1]
+    assert record.end_ms is None
+
+
+def test_a_step_done_twice_counts_once(layout):
+    log, slot = layout.run_log("ddp", 0), slots(TIERS, [0])[2]
+    lines = log.read_text().splitlines()
+    again = next(json.loads(line) for line in lines if "train/loss" in line)
+    again["values"]["train/loss"] = 1.25
+    log.write_text("\n".join([*lines, json.dumps(again)]) + "\n")
+    assert dict(series(read_training(log, slot))["train/loss"])[400] == 1.25
+    assert len(series(read_training(log, slot))["train/loss"]) == 30
+
+
+def test_at_most_about_twenty_metrics_and_the_loss_first(layout):
+    log, slot = layout.run_log("ddp", 0), slots(TIERS, [0])[2]
+    lines = log.read_text().splitlines()
+    more = json.loads(lines[3])
+    more["values"] |= {f"train/a{i}": 1.0 for i in range(30)}
+    log.write_text("\n".join([*lines[:3], json.dumps(more), *lines[4:]]) + "\n")
+    keys = set(series(read_run(layout, slot)))
+    assert len(keys) <= 20
+    assert {"train/loss", "train/images_per_s", "val/gaze_deg", "error/mpiigaze_deg", "memory/peak_gib"} <= keys
+
+
+def test_identity(layout):
+    def identity(tier="amp", seed=0, **changes):
+        log = layout.run_log("amp", 0)
+        write_log(log, start_event(layout.root, tier, seed) | changes)
+        return read_training(log, next(s for s in slots(TIERS, [0, 1]) if (s.tier, s.seed) == (tier, seed))).identity
+
+    same = identity()
+    assert identity() == same and len(same) == 12
+    others = [
+        identity("ddp"),
+        identity(seed=1),
+        identity(name="x"),
+        identity(config_hash="1"),
+        identity(fingerprint="2"),
+    ]
+    assert len({same, *others}) == 6
+
+
+def test_bad_input_is_told_in_one_sentence(layout):
+    log, slot = layout.run_log("amp", 0), slots(TIERS, [0])[1]
+    write_summary(layout.root, tiers=TIERS[:1])
+    with pytest.raises(ValueError, match=r"summary\.json: has no run of tier amp, seed 0; run the rule evaluate again"):
+        read_run(layout, slot)
+    log.write_text(log.read_text().partition("\n")[2])
+    with pytest.raises(ValueError, match=r"run\.jsonl: has no start event"):
+        read_training(log, slot)
+    log.write_text("")
+    with pytest.raises(ValueError, match=r"run\.jsonl: has no start event"):
+        read_training(log, slot)

@@ -1,0 +1,98 @@
+"""A copy of the project to run its workflow in, and what Snakemake says there."""
+
+import collections
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "results", "*.egg-info")
+NOTHING = "Nothing to be done"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one call of Snakemake printed, and its exit code."""
+
+    code: int
+    text: str
+
+    @property
+    def jobs(self) -> dict[str, int]:
+        """Rule -> number of jobs, without targets and the local rules that write config files."""
+        table = re.search(r"^job +count\n-+ +-+\n(.*?)^total", self.text, re.MULTILINE | re.DOTALL)
+        rows = (row.split() for row in table[1].splitlines()) if table else ()
+        return {rule: int(count) for rule, count in rows if rule != "ablation" and not rule.startswith("configure_")}
+
+    @property
+    def configured(self) -> dict[str, int]:
+        """Stage -> number of its config files that are written anew."""
+        jobs = re.findall(r"^(?:local)?rule configure_(\w+):$", self.text, re.MULTILINE)
+        return dict(collections.Counter(jobs))
+
+    def blocks(self, rule: str) -> list[str]:
+        """What is printed about each job of a rule."""
+        return re.findall(rf"^(?:local)?rule {rule}:\n((?:    .*\n)+)", self.text, re.MULTILINE)
+
+
+class Checkout:
+    """The project in a folder of its own."""
+
+    def __init__(self, folder: Path, config: str) -> None:
+        shutil.copytree(ROOT, folder, ignore=LEFT_OUT)
+        self.folder, self.config = folder, config
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "snakemake", *arguments, "--configfile", self.config]
+
+    def start(self, *arguments: str, log: Path) -> subprocess.Popen[bytes]:
+        """Start Snakemake in a process group of its own."""
+        with log.open("wb") as file:
+            return subprocess.Popen(
+                self.command(*arguments),
+                cwd=self.folder,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env=environment(),
+            )
+
+    def snakemake(self, *arguments: str) -> Answer:
+        done = subprocess.run(
+            self.command(*arguments), cwd=self.folder, capture_output=True, text=True, env=environment()
+        )
+        return Answer(done.returncode, done.stdout + done.stderr)
+
+    def dry_run(self, *targets: str) -> Answer:
+        answer = self.snakemake(*targets, "-n")
+        assert answer.code == 0, answer.text
+        return answer
+
+    @contextlib.contextmanager
+    def edited(self, path: str, old: str, new: str) -> Iterator[None]:
+        """Replace a text that stands in a file for the duration of a block."""
+        file = self.folder / path
+        before = file.read_text(encoding="utf-8")
+        assert old in before, f"{path} does not hold {old!r}"
+        file.write_text(before.replace(old, new), encoding="utf-8")
+        try:
+            yield
+        finally:
+            file.write_text(before, encoding="utf-8")
+
+    def appended(self, path: str, text: str) -> contextlib.AbstractContextManager[None]:
+        """Append a text to a file for the duration of a block."""
+        before = (self.folder / path).read_text(encoding="utf-8")
+        return self.edited(path, before, before + text)
+
+
+def environment() -> dict[str, str]:
+    """This environment without what would send runs elsewhere or let another checkout's code in."""
+    return {key: value for key, value in os.environ.items() if key not in ("MLFLOW_TRACKING_URI", "PYTHONPATH")}

@@ -1,0 +1,24 @@
+"""One smoke run for all that is asked about a finished ablation."""
+
+import pytest
+from checkout import Answer, Checkout
+
+
+@pytest.fixture(scope="session")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout in which nothing has run."""
+    return Checkout(tmp_path_factory.mktemp("fresh") / "faze", "config/smoke.yaml")
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, Answer]:
+    """A checkout in which the bare command has made the smoke ablation, and what it printed."""
+    checkout = Checkout(tmp_path_factory.mktemp("finished") / "faze", "config/smoke.yaml")
+    answer = checkout.snakemake("--cores", "all", "ablation")
+    assert answer.code == 0, answer.text[-8000:]
+    return checkout, answer
+
+
+@pytest.fixture
+def done(finished: tuple[Checkout, Answer]) -> Checkout:
+    return finished[0]

@@ -1,0 +1,176 @@
+"""The smoke ablation, end to end, and what a change re-runs afterwards."""
+
+import csv
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+from checkout import NOTHING, Answer, Checkout
+
+pytestmark = pytest.mark.workflow
+
+TIERS = ["baseline", "amp", "ddp", "fused_sgd", "autotune"]
+AFTER_TRAINING = {"evaluate": 1, "report": 1, "track": 1}
+
+
+def of_runs(runs: int) -> dict[str, int]:
+    """Jobs of so many trainings and all that follows them; two data sets, two learners."""
+    per_run = {"train": 1, "encode": 2, "meta_train": 2, "adapt": 2, "walk": 1}
+    return {rule: runs * count for rule, count in per_run.items()} | AFTER_TRAINING
+
+
+def test_fresh_checkout_makes_everything_once(fresh: Checkout) -> None:
+    data = {"synthesise": 1, "preprocess": 2, "benchmark": 1}
+    assert fresh.dry_run("ablation").jobs == data | of_runs(5)
+    assert fresh.dry_run().jobs == fresh.dry_run("ablation").jobs
+
+
+def test_tier_target_makes_one_rung(fresh: Checkout) -> None:
+    jobs = fresh.dry_run("tier_amp").jobs
+    assert jobs == {"synthesise": 1, "preprocess": 2, "tier_amp": 1} | {
+        rule: count for rule, count in of_runs(1).items() if rule not in AFTER_TRAINING
+    }
+
+
+def test_ablation_leaves_report_table_walks_and_tracking(finished: tuple[Checkout, Answer]) -> None:
+    checkout, answer = finished
+    results = checkout.folder / "results" / "smoke"
+    assert "<html" in (results / "report" / "index.html").read_text(encoding="utf-8").lower()
+    with (results / "report" / "table.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    assert all(any(tier in row for row in rows) for tier in TIERS)
+    assert json.loads((results / "tracking" / "tracked.json").read_text())
+    for tier in TIERS:
+        assert list((results / tier / "seed0" / "walks").glob("*.mp4"))
+    assert "report: results/smoke/report/index.html" in answer.text
+
+
+def test_no_stage_leaves_temporary_files(done: Checkout) -> None:
+    left = [path for path in (done.folder / "results").rglob(".*") if not path.name.endswith((".lock", "timestamp"))]
+    assert [path for path in left if "mlflow" not in str(path)] == []
+
+
+def test_every_job_has_its_log_and_its_time(done: Checkout) -> None:
+    results = done.folder / "results" / "smoke"
+    configured = {path.name.removesuffix(".config.yaml") for path in results.rglob("*.config.yaml")}
+    assert len(configured) == 12  # eleven stages, preprocess once per data set
+    for config in results.rglob("*.config.yaml"):
+        assert config.with_suffix(".log").exists()
+    for table in results.rglob("benchmarks/*.tsv"):
+        assert (table.parents[1] / "logs" / f"{table.stem}.log").exists()
+    assert len(list(results.rglob("benchmarks/*.tsv"))) == sum(of_runs(5).values()) + 4
+
+
+def test_measured_jobs_take_every_core(fresh: Checkout) -> None:
+    answer = fresh.dry_run("ablation", "--cores", "4")
+    for rule in ("train", "benchmark"):
+        blocks = answer.blocks(rule)
+        assert blocks
+        assert all("threads: 4\n" in block for block in blocks)
+
+
+def test_measured_jobs_had_the_machine_to_themselves(finished: tuple[Checkout, Answer]) -> None:
+    """In the order that Snakemake printed, a measured job starts and ends with nothing else running."""
+    running: set[str] = set()
+    measured: set[str] = set()
+    for rule, jobid, ended in re.findall(
+        r"^(?:local)?rule (\w+):\n(?:    .*\n)*?    jobid: (\d+)$|^Finished jobid: (\d+)",
+        finished[1].text,
+        re.MULTILINE,
+    ):
+        if ended:
+            running.discard(ended)
+            measured.discard(ended)
+            continue
+        assert not measured, f"{rule} starts beside a measured job"
+        assert rule not in ("train", "benchmark") or not running, f"{rule} starts beside other jobs"
+        running.add(jobid)
+        if rule in ("train", "benchmark"):
+            measured.add(jobid)
+    assert not running
+
+
+def test_nothing_to_do_afterwards_within_four_seconds(done: Checkout) -> None:
+    seconds = []
+    for _ in range(3):
+        began = time.monotonic()
+        assert NOTHING in done.dry_run("ablation").text
+        seconds.append(time.monotonic() - began)
+    assert min(seconds) <= 4
+
+
+def test_comment_in_the_engine_changes_nothing(done: Checkout) -> None:
+    for path in (done.folder / "faze" / "engine").glob("*.py"):
+        with done.appended(str(path.relative_to(done.folder)), "# a thought\n"):
+            assert NOTHING in done.dry_run("ablation").text
+
+
+def test_code_of_the_walk_re_renders_walks_and_trains_nothing(done: Checkout) -> None:
+    with done.appended("faze/walk.py", "\nANOTHER = 1\n"):
+        answer = done.dry_run("ablation")
+    assert answer.jobs == {"walk": 5, "report": 1, "track": 1}
+    for block in answer.blocks("walk"):
+        assert re.search(r"before: 'faze/walk\.py@[0-9a-f]{8}' now: 'faze/walk\.py@[0-9a-f]{8}'", block)
+
+
+def test_code_of_the_engine_retrains(done: Checkout) -> None:
+    with done.appended("faze/engine/step.py", "\nANOTHER = 1\n"):
+        answer = done.dry_run("ablation")
+    assert answer.jobs == of_runs(5) | {"benchmark": 1}
+    assert all("faze/engine/step.py@" in block for block in answer.blocks("train"))
+
+
+def test_value_of_evaluate_re_evaluates_only(done: Checkout) -> None:
+    with done.edited("config/smoke.yaml", "resamples: 100", "resamples: 101"):
+        answer = done.dry_run("ablation")
+    assert answer.jobs == AFTER_TRAINING
+    assert answer.configured == {"evaluate": 1}
+    assert "before: 'evaluate.resamples: 100' now: 'evaluate.resamples: 101'" in answer.blocks("configure_evaluate")[0]
+
+
+def test_change_of_a_rung_re_runs_it_and_those_above_it(done: Checkout) -> None:
+    with done.edited("config/config.yaml", "    precision: fp16\n", "    precision: fp16\n    tf32: true\n"):
+        answer = done.dry_run("ablation")
+    assert answer.jobs == of_runs(4) | {"benchmark": 1}
+    assert not any("baseline" in block for block in answer.blocks("train"))
+    for block in answer.blocks("configure_train"):
+        assert "before: 'engine.tf32: false' now: 'engine.tf32: true'" in block
+
+
+def test_another_seed_trains_that_seed_only(done: Checkout) -> None:
+    with done.edited("config/config.yaml", "seeds: [0]", "seeds: [0, 1]"):
+        answer = done.dry_run("ablation")
+    assert answer.jobs == of_runs(5)
+    assert all("seed=1" in block for block in answer.blocks("train"))
+
+
+def test_override_that_repeats_a_default_changes_nothing(done: Checkout) -> None:
+    with done.appended("config/smoke.yaml", "\nencode:\n  batch: 64\n"):
+        assert NOTHING in done.dry_run("ablation").text
+
+
+def test_real_mpiigaze_leaves_training_alone(done: Checkout, tmp_path: Path) -> None:
+    with done.edited("config/config.yaml", "mpiifacegaze: null", f"mpiifacegaze: {tmp_path}"):
+        answer = done.dry_run("ablation")
+    encode = {"encode": 5, "adapt": 10, "walk": 5}
+    assert answer.jobs == {"preprocess": 1} | encode | AFTER_TRAINING
+    assert f"input: results/smoke/data/preprocess_mpiigaze.config.yaml, {tmp_path}\n" in answer.blocks("preprocess")[0]
+
+
+def test_with_both_data_sets_nothing_synthetic_runs(fresh: Checkout, tmp_path: Path) -> None:
+    supplementary = tmp_path / "supplementary.h5"
+    supplementary.touch()
+    real = f"mpiifacegaze: {tmp_path}\n  gazecapture: {tmp_path}\n  gazecapture_supplementary: {supplementary}\n"
+    with fresh.appended("config/smoke.yaml", f"\npreprocess:\n  {real}"):
+        answer = fresh.dry_run("ablation")
+    assert answer.jobs == of_runs(5) | {"preprocess": 2, "benchmark": 1}
+
+
+def test_snakemakes_own_report(done: Checkout) -> None:
+    answer = done.snakemake("--report", "report.html")
+    assert answer.code == 0, answer.text
+    page = (done.folder / "report.html").read_text(encoding="utf-8")
+    assert "Latent walks" in page
+    assert "Ablation" in page

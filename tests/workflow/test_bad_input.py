@@ -1,0 +1,74 @@
+"""What a person gets wrong is said in a few lines before anything starts."""
+
+import re
+from pathlib import Path
+
+import pytest
+from checkout import ROOT, Checkout
+
+pytestmark = pytest.mark.workflow
+
+
+def refusal(checkout: Checkout) -> str:
+    """What Snakemake says when it refuses to start, without its greeting."""
+    answer = checkout.snakemake("-n", "ablation")
+    assert answer.code == 1
+    assert "Traceback" not in answer.text
+    assert len(answer.text.splitlines()) <= 12, answer.text
+    return answer.text
+
+
+def test_misspelt_keys_are_named_with_file_line_and_nearest_key(fresh: Checkout) -> None:
+    with fresh.appended("config/smoke.yaml", "\nencode:\n  bacth: 3\nreprot:\n  title: x\n"):
+        text = refusal(fresh)
+        line = (fresh.folder / "config/smoke.yaml").read_text().splitlines().index("  bacth: 3") + 1
+    assert f"config/smoke.yaml:{line}: encode.bacth: unknown key; did you mean batch?" in text
+    assert "reprot: unknown key; did you mean report?" in text
+
+
+def test_number_read_as_text(fresh: Checkout) -> None:
+    with fresh.edited("config/config.yaml", "base_lr: 0.001", "base_lr: 1e-3"):
+        text = refusal(fresh)
+    assert re.search(r"config/config\.yaml:\d+: train\.base_lr: YAML reads 1e-3 as text; write 0\.001", text)
+
+
+def test_default_file_that_is_not_yaml(fresh: Checkout) -> None:
+    with fresh.edited("config/config.yaml", "seeds: [0]", "seeds: [0"):
+        text = refusal(fresh)
+    assert re.search(r"config/config\.yaml:\d+: not YAML", text)
+
+
+def test_data_set_that_is_not_there(fresh: Checkout) -> None:
+    with fresh.edited("config/config.yaml", "mpiifacegaze: null", "mpiifacegaze: /nowhere"):
+        assert "preprocess.mpiifacegaze: no such file or folder: /nowhere" in refusal(fresh)
+
+
+def test_rung_that_is_not_defined(fresh: Checkout) -> None:
+    with fresh.appended("config/smoke.yaml", "\nrun:\n  tiers: [baseline, turbo]\n"):
+        assert "run.tiers: 'turbo' is not defined under tiers" in refusal(fresh)
+
+
+def test_failing_stage_says_why_and_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
+    checkout = Checkout(tmp_path / "faze", "config/smoke.yaml")
+    raw = tmp_path / "MPIIFaceGaze"
+    raw.mkdir()
+    with checkout.edited("config/config.yaml", "mpiifacegaze: null", f"mpiifacegaze: {raw}"):
+        answer = checkout.snakemake("--cores", "all", "results/smoke/data/mpiigaze.h5")
+    assert answer.code == 1
+    assert str(raw) in next(line for line in answer.text.splitlines() if line.startswith("preprocess"))
+    assert "Traceback" not in answer.text
+    assert not list((checkout.folder / "results/smoke/data").glob("*.h5"))
+
+
+def rules() -> list[tuple[str, str]]:
+    texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "workflow" / "rules").glob("*.smk"))]
+    return re.findall(r"^ *rule ?(\w*):\n((?:(?:    .*)?\n)+)", "\n".join(texts), re.MULTILINE)
+
+
+@pytest.mark.parametrize(("name", "body"), rules(), ids=[name or "configure" for name, _ in rules()])
+def test_every_rule_has_log_benchmark_and_shell_only(name: str, body: str) -> None:
+    words = set(re.findall(r"^ +(\w+):", body, re.MULTILINE))
+    assert {"output", "log", "benchmark", "params", "shell"} <= words
+    assert not {"run", "message"} & words
+    unquoted = re.findall(r"{(?:input|output|log|params)[^:}]*}", body.partition("shell:")[2])
+    assert not unquoted, f"{unquoted} lack :q"

@@ -1,0 +1,105 @@
+"""After a kill, the same bare command goes on; two writers never meet, nor do measured jobs."""
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from checkout import Checkout
+
+pytestmark = pytest.mark.workflow
+
+STORE = "results/smoke/data/mpiigaze.h5"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path / "faze", "config/smoke.yaml")
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds, f"{what} did not happen in {seconds} s"
+        time.sleep(0.02)
+
+
+def children_of(group: int) -> list[int]:
+    """Living processes of a group."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[2]) == group and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def stage_runs(log: Path, stage: str, group: int) -> bool:
+    """Whether a stage has started in this process group, and writes."""
+    for process in children_of(group):
+        with contextlib.suppress(OSError):
+            if f"faze.stages.{stage}".encode() in Path(f"/proc/{process}/cmdline").read_bytes():
+                return bool(list(log.parent.glob("faze/results/smoke/raw/.*")))
+    return False
+
+
+def killed_while_synthesising(checkout: Checkout, tmp_path: Path, whole_group: bool) -> int:
+    log = tmp_path / "first.log"
+    process = checkout.start("--cores", "all", STORE, log=log)
+    wait_for(lambda: stage_runs(log, "synthesise", process.pid), 60, "synthesise")
+    if whole_group:
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.wait()
+    return process.pid
+
+
+def whole(checkout: Checkout) -> bool:
+    return (checkout.folder / STORE).exists()
+
+
+def test_killed_with_all_its_jobs(checkout: Checkout, tmp_path: Path) -> None:
+    killed_while_synthesising(checkout, tmp_path, whole_group=True)
+    assert not (checkout.folder / "results/smoke/raw/truth.h5").exists()
+    answer = checkout.snakemake("--cores", "all", STORE)
+    assert answer.code == 0, answer.text[-4000:]
+    assert whole(checkout)
+
+
+def test_killed_alone_its_orphan_and_the_re_run_do_not_write_together(checkout: Checkout, tmp_path: Path) -> None:
+    group = killed_while_synthesising(checkout, tmp_path, whole_group=False)
+    assert children_of(group), "the job died with Snakemake: nothing is tested"
+    answer = checkout.snakemake("--cores", "all", STORE)
+    assert answer.code == 0, answer.text[-4000:]
+    assert "is being written by process" in answer.text
+    assert whole(checkout)
+    wait_for(lambda: not children_of(group), 60, "the orphan's end")
+
+
+@contextlib.contextmanager
+def another_job_on_this_machine(checkout: Checkout) -> Iterator[None]:
+    path = checkout.folder / ".snakemake" / f"{socket.gethostname()}.lock"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
+
+
+def test_measured_job_waits_for_jobs_that_its_snakemake_does_not_know(done: Checkout, tmp_path: Path) -> None:
+    log = tmp_path / "benchmark.log"
+    measured = done.folder / "results/smoke/benchmark/benchmark.json"
+    with another_job_on_this_machine(done):
+        process = done.start("--cores", "all", "--force", str(measured.relative_to(done.folder)), log=log)
+        wait_for(lambda: "waiting for other jobs on this machine" in log.read_text(), 60, "waiting")
+        time.sleep(0.5)
+        assert not measured.exists()
+        assert process.poll() is None
+    assert process.wait(timeout=300) == 0, log.read_text()[-4000:]
+    assert measured.exists()
