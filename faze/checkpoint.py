@@ -33,7 +33,7 @@ def read_mapping(path: Path | str, map_location: torch.device | str = "cpu") -> 
         raise
     except Exception as error:  # the unpickler fails on foreign bytes with whatever error they lead it to
         reason = str(error).strip().split("\n")[0] or "it ends too early"
-        raise ValueError(f"{path}: not a whole torch file of plain tensors ({reason}); write it again") from None
+        raise ValueError(f"{path}: no whole torch file of plain tensors ({reason}); write or fetch it again") from None
     if not isinstance(content, Mapping):
         raise ValueError(f"{path}: holds no mapping of names to tensors")
     return content

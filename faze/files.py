@@ -67,4 +67,16 @@ def sole_writer(path: Path | str) -> Iterator[None]:
         lock.truncate()
         lock.write(str(os.getpid()))
         lock.flush()
+        _remove_torn(path)
         yield
+
+
+def _remove_torn(path: Path) -> None:
+    """Remove the temporary files and folders that killed writers of this output left."""
+    for torn in path.parent.glob(f".{path.name}.*"):
+        if torn.name == f".{path.name}.lock":
+            continue
+        if torn.is_dir():
+            shutil.rmtree(torn, ignore_errors=True)
+        else:
+            torn.unlink(missing_ok=True)

@@ -47,8 +47,7 @@ def angle_deg(a: Tensor, b: Tensor, clip: float | None = None) -> Tensor:
     perpendicular = torch.linalg.cross(*torch.broadcast_tensors(a, b))
     # Fused multiply-adds leave a rounding error in v x v, and its direction would become a gradient of full size.
     cross = torch.linalg.vector_norm(perpendicular.masked_fill((a == b).all(-1, keepdim=True), 0), dim=-1)
-    # A vector of length 0 makes no angle: 0, instead of the undefined gradient of atan2(0, 0).
-    return torch.atan2(cross, dot.masked_fill((cross == 0) & (dot == 0), 1)).rad2deg()
+    return torch.atan2(cross, dot).rad2deg()
 
 
 def code_angle_deg(a: Tensor, b: Tensor, clip: float | None = None) -> Tensor:

@@ -1,7 +1,6 @@
 """Checkpoints of a training in progress: everything that a killed run needs to end as if it had not been killed."""
 
 import dataclasses
-import pickle
 import random
 import sys
 from dataclasses import dataclass
@@ -10,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from faze.checkpoint import FORMAT, read_mapping
 from faze.dted import DTED
 from faze.engine.step import Step
 from faze.files import whole_file
-
-FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -50,12 +48,12 @@ def save_training(path: Path, dted: DTED, step: Step, *, at: Resume, identity: s
 
 def load_training(path: Path, identity: str, dted: DTED, step: Step, device: torch.device) -> Resume:
     """Continue from a checkpoint if there is one of this very training; say so and begin anew if it is another's."""
-    try:
-        state = torch.load(path, map_location=device, weights_only=True)
-    except FileNotFoundError:
+    if not path.exists():
         return Resume()
-    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
-        print(f"{path}: cannot be read ({error}); training begins anew", file=sys.stderr)
+    try:
+        state = read_mapping(path, device)
+    except ValueError as error:
+        print(f"{error}; training begins anew", file=sys.stderr)
         return Resume()
     if state.get("identity") != identity:
         print(f"{path}: is of another configuration, code or data; training begins anew", file=sys.stderr)
@@ -69,7 +67,7 @@ def load_training(path: Path, identity: str, dted: DTED, step: Step, device: tor
 def is_finished(path: Path, identity: str, pairs: int) -> bool:
     """Whether a checkpoint is the end of this very training (written, say, by the orphan of a killed workflow)."""
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError):
+        state = read_mapping(path)
+    except ValueError:
         return False
     return state.get("identity") == identity and state.get("pairs", 0) >= pairs

@@ -57,8 +57,8 @@ def write_strips(path: Path | str, dataset: str, persons: Iterable[PersonStrips]
             count = len(person.pixels)
             assert count == len(person.labels) == len(person.file_names) > 0, person.person_id
             group = _new_group(file, person.person_id, person.split)
-            # In one piece: lzf saves CHUNK_SAVING of the bytes of camera images and makes random reads of single strips
-            # 2 to 3 times slower, chunks of many strips 20 times.
+            # In one piece: training reads single strips in random order, 50 us each. With lzf it is 140 us in chunks of
+            # one strip and 1300 us in chunks of 16, for 0 to 6 % fewer bytes of noisy images, 20 % of rendered ones.
             group.create_dataset("pixels", data=person.pixels)
             group.create_dataset("labels", data=person.labels.astype(np.float32))
             group.create_dataset("file_name", data=_encoded(person.file_names))

@@ -38,7 +38,7 @@ def pixel_blind_error(codes: Mapping[str, NDArray], query_entries: int) -> float
     """
     gaze, head = codes["gaze"].astype(np.float64), codes["head"].astype(np.float64)
     design = np.column_stack([np.ones(len(head)), head])  # (N, 3)
-    weights = np.linalg.lstsq(design, gaze, rcond=None)[0]  # (3, 2)
+    weights = np.linalg.lstsq(design[:-query_entries], gaze[:-query_entries], rcond=None)[0]  # (3, 2)
     guess = design[-query_entries:] @ weights
     errors = angular_error(vector_from_pitchyaw(guess), vector_from_pitchyaw(gaze[-query_entries:]))
     return float(np.degrees(errors).mean())

@@ -51,7 +51,7 @@ class Ablation:
         """
         missing = [path for path in self.files() if not path.is_file()]
         if missing:
-            others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            others = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
             raise ValueError(
                 f"{missing[0]}{others} missing: run the ablation to its end, or take tiers and seeds that were "
                 "not run off run.tiers and run.seeds"

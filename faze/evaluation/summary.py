@@ -10,7 +10,6 @@ import pandas as pd
 
 from faze.evaluation import UNADAPTED, verdict
 from faze.evaluation.runs import Ablation, Training
-from faze.evaluation.tables import changed_switches
 from faze.layout import DATASETS
 from faze.sections import Evaluate
 from faze.store import read_codes
@@ -35,8 +34,8 @@ def summarize(
         evaluate: margin and confidence.
     """
     largest_k = int(tables["runs"]["k"].max())
-    baseline = trainings[ablation.tiers[0], ablation.seeds[0]]
-    switches = {tier: trainings[tier, ablation.seeds[0]].switches for tier in ablation.tiers}
+    learner, seed = ablation.learners[0], ablation.seeds[0]
+    of_tier = {tier: trainings[tier, seed] for tier in ablation.tiers}
     return {
         "tiers": list(ablation.tiers),
         "seeds": list(ablation.seeds),
@@ -45,20 +44,17 @@ def summarize(
         "query_entries": ablation.query_entries,
         "margin_deg": evaluate.margin_deg,
         "confidence": evaluate.confidence,
-        "verdict": describe(ablation, tables, trainings, largest_k, evaluate),
+        "verdict": describe(ablation, tables, of_tier, largest_k, evaluate),
         "tier_verdicts": {
-            tier: verdict.judge(verdict.decisive(tables["changes"], tier, ablation.learners[0], largest_k))
+            tier: verdict.judge(verdict.decisive(tables["changes"], tier, learner, largest_k))
             for tier in ablation.tiers[1:]
         },
-        "runs": [_run_metrics(tables, tier, seed, ablation.learners[0], largest_k) for tier, seed in ablation.runs()],
-        "switches": switches,
-        "changed_switches": {
-            tier: changed_switches(trainings[tier, ablation.seeds[0]], baseline) for tier in ablation.tiers
-        },
+        "runs": [_run_metrics(tables, *run, learner, largest_k) for run in ablation.runs()],
+        "switches": {tier: training.switches for tier, training in of_tier.items()},
         "left_out": left_out(ablation, tables["persons"]),
         "began": min(training.began for training in trainings.values()),
         "machine": dict(machine),
-        "training_machine": dict(baseline.machine),
+        "training_machine": dict(of_tier[ablation.tiers[0]].machine),
         "notes": sorted({note for training in trainings.values() for note in training.notes}),
     }
 
@@ -66,19 +62,27 @@ def summarize(
 def describe(
     ablation: Ablation,
     tables: Tables,
-    trainings: Mapping[tuple[str, int], Training],
+    trainings: Mapping[str, Training],
     largest_k: int,
     evaluate: Evaluate,
 ) -> dict[str, str]:
-    """The verdict on the last tier, the whole ladder: sentences on speed, memory, error, scope and switches."""
+    """The verdict on the last tier, the whole ladder: sentences on speed, memory, error, scope and switches.
+
+    Args:
+        ablation: the runs.
+        tables: changes and performance, by name.
+        trainings: the run log of one training per tier.
+        largest_k: the k, beside 0, at which the error is judged.
+        evaluate: confidence.
+    """
     performance = tables["performance"].set_index("tier")
     first, last = ablation.tiers[0], ablation.tiers[-1]
     if first == last:
         alone = f"Only {first} was run: with no second tier there is nothing to compare (run.tiers)."
         return {"tier": last, "error_word": "", "error": alone, "speed": "", "memory": "", "scope": "", "switches": ""}
     decisive = verdict.decisive(tables["changes"], last, ablation.learners[0], largest_k)
-    wanted_first = {s["switch"]: s["wanted"] for s in trainings[first, ablation.seeds[0]].switches}
-    ladder = [s for s in trainings[last, ablation.seeds[0]].switches if wanted_first.get(s["switch"]) != s["wanted"]]
+    before = {switch["switch"]: switch["wanted"] for switch in trainings[first].switches}
+    ladder = [s for s in trainings[last].switches if before.get(s["switch"]) != s["wanted"]]
     return {
         "tier": last,
         "error_word": verdict.judge(decisive),

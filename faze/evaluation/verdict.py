@@ -44,7 +44,8 @@ def decisive(changes: pd.DataFrame, tier: str, learner: str, largest_k: int) -> 
 
 def describe_speed(row: pd.Series, confidence: float) -> str:
     """How much faster one tier trains than the baseline; no more than its interval allows."""
-    interval = f"{confidence:.0%} interval {row['speed_low']:.2f} to {row['speed_high']:.2f}".replace("%", " %")
+    high = f"{row['speed_high']:.2f}" if row["speed_high"] <= 999 else "more than 999"  # of two or three blocks
+    interval = f"{100 * confidence:g} % interval {row['speed_low']:.2f} to {high}"
     if row["speed_low"] > 1:
         return f"Training with the whole ladder is {row['speed_ratio']:.2f} times as fast as the baseline ({interval})."
     if row["speed_high"] < 1:
@@ -87,20 +88,28 @@ def describe_error(changes: pd.DataFrame, confidence: float) -> str:
             f"(equivalence tests, {describe_p(changes['tost_p'].max())})."
         )
     against = changes[changes["verdict"] == word]
-    told = _join([_describe_change(change, confidence) for _, change in against.iterrows()])
+    told = _join([_describe_change(change) for _, change in against.iterrows()])
+    told += f"; in brackets the {round(100 * (2 * confidence - 1), 1):g} % interval."
     if word == "different":
-        return f"The error is different from the baseline's: {told}."
-    return f"It is not shown that the error is unchanged to within ±{margin:g}°: {told}."
+        return f"The error is different from the baseline's: {told}"
+    return f"It is not shown that the error is unchanged to within ±{margin:g}°: {told} {_describe_need(against)}"
 
 
-def _describe_change(change: pd.Series, confidence: float) -> str:
-    """MPIIGaze after 9 samples +0.08° (90 % interval -0.03 to +0.19; needs about 4 more seeds)."""
-    level = f"{round(100 * (2 * confidence - 1), 1):g} % interval"
+def _describe_change(change: pd.Series) -> str:
+    """MPIIGaze after 9 samples +0.08° (−0.03 to +0.19)."""
     condition = "unadapted" if change["k"] == 0 else f"after {change['k']} samples"
-    needs = change["words"].partition(", ")[2]
-    interval = f"{level} {signed(change['low_deg'])} to {signed(change['high_deg'])}°" if change["people"] > 1 else ""
-    told = "; ".join(part for part in (interval, needs) if part)
-    return f"{NAMES[change['dataset']]} {condition} {signed(change['difference_deg'])}° ({told})"
+    interval = f" ({signed(change['low_deg'])} to {signed(change['high_deg'])})" if change["people"] > 1 else ""
+    return f"{NAMES[change['dataset']]} {condition} {signed(change['difference_deg'])}°{interval}"
+
+
+def _describe_need(undecided: pd.DataFrame) -> str:
+    """What would settle the changes that are not shown."""
+    if undecided["more_seeds"].isna().any():
+        return "More people are needed: no useful number of seeds is enough."
+    number = int(undecided["more_seeds"].max())
+    if undecided["seeds"].iloc[0] < SEEDS_FOR_A_TIER:
+        return f"At least {_count(number, 'more seed')} would have to be trained to say more."
+    return f"If there is truly no change, about {_count(number, 'more seed')} would show it."
 
 
 def signed(number: float, digits: int = 2) -> str:

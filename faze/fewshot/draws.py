@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from faze.fewshot.mlp import Batch
 from faze.geometry import vector_from_pitchyaw
 from faze.sections import Fewshot
 from faze.store import Codes
@@ -106,14 +106,6 @@ def draw_calibrations(people: Sequence[Person], settings: Fewshot, *, repeats: i
                 rng = np.random.default_rng(int.from_bytes(hashlib.sha256(key).digest()))
                 draws.append(Calibration(position, k, repeat, rng.choice(pool, size=k, replace=False)))
     return draws
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Codes and gaze of n samples of each of M tasks or calibrations."""
-
-    code: Tensor  # (M, n, F)
-    gaze: Tensor  # (M, n, 3) unit vectors
 
 
 def support_of(people: Sequence[Person], draws: Sequence[Calibration]) -> Batch:

@@ -1,9 +1,9 @@
 """Adaptation of many gaze networks at once: SGD on each one's own k samples. Paper section 3.2.
 
 The gradient of the mean angle is written out by hand, so that a step is a dozen batched operations in place, and models
-go through in chunks whose weights and activations stay in a core's cache: on two cores this is twice as fast as one
-batch of everything, and three orders of magnitude faster than model after model. Chunks run on threads, each operation
-on one: the result does not depend on the number of threads.
+go through in chunks whose weights and activations stay in a core's cache: 1,080 models x 1,000 steps take 4 s on two
+cores, one batch of everything twice that, model after model with autograd ten minutes. Chunks run on threads, each
+operation on one: the result does not depend on the number of threads.
 
 Shapes: M models, n samples of each, F inputs, H hidden units.
 """
@@ -15,8 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from faze.fewshot.draws import Batch
-from faze.fewshot.mlp import Weights
+from faze.fewshot.mlp import Batch, Weights
 
 CACHE_BYTES = 2**20
 _DEGREES = 180.0 / torch.pi

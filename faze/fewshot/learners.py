@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faze.fewshot.draws import Batch, Calibration, Person, TaskDraws, draw_calibrations, query_of, support_of
+from faze.fewshot.draws import Calibration, Person, TaskDraws, draw_calibrations, query_of, support_of
 from faze.fewshot.kernel import adapt
 from faze.fewshot.meta import meta_train
-from faze.fewshot.mlp import Weights, mean_angle_deg, random_weights
+from faze.fewshot.mlp import Batch, Weights, mean_angle_deg, random_weights
 from faze.files import whole_file
 from faze.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.sections import Fewshot
@@ -211,14 +211,18 @@ def fine_tuned_errors_deg(
         for chunk, adapted in adapt(
             initial, support, steps=settings.adapt_steps, lr=settings.adapt_lr, threads=threads
         ):
-            query = query_of(people, [draws[m] for m in models[chunk]], settings.query_entries)
-            errors[models[chunk]] = _mean_angles_deg(adapted, query)
-            done += len(chunk)
+            of = models[chunk.numpy()]
+            errors[of] = _mean_angles_deg(adapted, query_of(people, [draws[m] for m in of], settings.query_entries))
+            done += len(of)
             progress(done)
+    _check_finite(errors, people, draws)
+    return errors
+
+
+def _check_finite(errors: NDArray[np.float64], people: Sequence[Person], draws: Sequence[Calibration]) -> None:
     if not np.isfinite(errors).all():
         lost = draws[int(np.argmin(np.isfinite(errors)))]
         raise ValueError(f"adaptation of {people[lost.person]} with k = {lost.shots} diverged: lower fewshot.adapt_lr")
-    return errors
 
 
 def _mean_angles_deg(weights: Weights, batch: Batch) -> NDArray[np.float64]:

@@ -4,8 +4,8 @@ MAML moves initial weights w so that one small step on a person's support helps 
 
     outer loss(w) = mean over tasks of query loss(w - inner_lr * gradient of support loss(w)),
 
-with its true gradient, through the inner step's gradient. (The released code sums support gradients and uses one
-task's query; its name here would be `reference`.)
+with its true gradient, through the inner step's gradient. (The released code applies another: the sum of all tasks'
+support gradients and the query gradient of the last.)
 
 Shapes: K values of k, T tasks of an outer step, K * T models of the inner loop, s samples of the largest support.
 """
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from faze.fewshot.draws import Batch, TaskDraws
+from faze.fewshot.draws import TaskDraws
 from faze.fewshot.kernel import single_threaded_operations
-from faze.fewshot.mlp import Weights, mean_angle_deg
+from faze.fewshot.mlp import Batch, Weights, mean_angle_deg
 from faze.sections import Fewshot
 from faze.telemetry import Progress
 
@@ -82,10 +82,7 @@ class Record:
 
 
 def meta_train(
-    weights: Weights,
-    draw: TaskDraws,
-    settings: Fewshot,
-    validate: Callable[[Weights], list[float] | None],
+    weights: Weights, draw: TaskDraws, settings: Fewshot, validate: Callable[[Weights], list[float] | None]
 ) -> tuple[Weights, list[Record]]:
     """Train the initial weights of all k in one loop; each k is a model and an Adam of its own.
 
@@ -104,7 +101,8 @@ def meta_train(
     parameters = [parameter.clone().requires_grad_() for parameter in weights]
     optimizer = torch.optim.Adam(parameters, lr=settings.outer_lr)  # elementwise: what is stacked does not mix
     shares, progress = support_shares(settings.shots), Progress("meta_train", settings.outer_steps, "steps")
-    history, summed, since = [], torch.zeros(len(shares)), 0
+    history: list[Record] = []
+    recent: list[Tensor] = []
     with single_threaded_operations():
         for step in range(1, settings.outer_steps + 1):
             support, query = draw()
@@ -114,16 +112,17 @@ def meta_train(
             optimizer.zero_grad()
             losses.sum().backward()
             optimizer.step()
-            summed, since = summed + losses.detach(), since + 1
+            recent.append(losses.detach())
             if step % settings.validate_every_steps == 0 or step == settings.outer_steps:
                 trained = Weights(*(parameter.detach().clone() for parameter in parameters))
-                _check_finite(step, summed)
-                history.append(Record(step, (summed / since).tolist(), validate(trained)))
-                summed, since = torch.zeros_like(summed), 0
+                history.append(Record(step, _finite_mean(recent, step), validate(trained)))
+                recent.clear()
             progress(step)
     return trained, history
 
 
-def _check_finite(step: int, losses: Tensor) -> None:
-    if not losses.isfinite().all():
+def _finite_mean(losses: Sequence[Tensor], step: int) -> list[float]:
+    mean = torch.stack(list(losses)).mean(0)
+    if not mean.isfinite().all():
         raise ValueError(f"meta-training diverged before outer step {step}: lower fewshot.outer_lr or fewshot.inner_lr")
+    return mean.tolist()

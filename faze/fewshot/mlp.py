@@ -7,6 +7,7 @@ Shapes: M models, n samples of each, F = 3 x vectors of the gaze code, H hidden 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -24,6 +25,14 @@ class Weights(NamedTuple):
     def take(self, models: Tensor) -> "Weights":
         """A copy of some models, each as often as it is named: models (m,) -> m networks."""
         return Weights(*(parameter[models] for parameter in self))
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Codes and gaze of n samples of each of M tasks or calibrations."""
+
+    code: Tensor  # (M, n, F)
+    gaze: Tensor  # (M, n, 3) unit vectors
 
 
 def random_weights(models: int, inputs: int, hidden: int, seed: int) -> Weights:

@@ -87,9 +87,9 @@ def _accuracy_bars(axes: Axes, results: Results) -> None:
     for row, (tier, start, end) in enumerate(zip(before.index, before, after, strict=True)):
         axes.annotate(f"{start:.2f}", (start, row), (5, 0), **near)
         axes.annotate(f"{end:.2f}", (end, row), (-5, 0), ha="right", color=text_on(colors[tier]), **near)
-    for reference in (before.iloc[0], after.iloc[0]):
-        axes.axvline(reference, color=REFERENCE, linewidth=1, linestyle=(0, (4, 3)))
     if len(rows) > 1:
+        for reference in (before.iloc[0], after.iloc[0]):
+            axes.axvline(reference, color=REFERENCE, linewidth=1, linestyle=(0, (4, 3)))
         _write_reference(axes, (before.iloc[0] + after.iloc[0]) / 2, rows[-1], "the talk: no change")
     axes.set(
         title="Error on MPIIGaze",
@@ -140,7 +140,7 @@ def draw_changes(results: Results) -> Figure:
 
 def draw_shots(results: Results) -> Figure:
     """Error of the baseline against k for every learner and data set, with bands over people."""
-    figure, [row] = panels(WIDTH, 4.0, 1, len(results.datasets), sharey=True)
+    figure, [row] = panels(WIDTH, 4.3, 1, len(results.datasets), sharey=True)
     colors = learner_colors(results.learners)
     for axes, dataset in zip(row, results.datasets, strict=True):
         for marker, learner in zip(MARKERS, results.learners, strict=False):
@@ -154,7 +154,7 @@ def draw_shots(results: Results) -> Figure:
         _label_shots(axes, curve["k"], NAMES[dataset])
     row[0].set_ylabel("angular error, degrees")
     row[0].set_ylim(bottom=0)
-    row[0].legend(loc="lower left")
+    figure.legend(*row[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
     return figure
 
 
@@ -191,7 +191,9 @@ def draw_people(results: Results) -> Figure:
     persons = results.tables["persons"]
     persons = persons[persons["tier"] == tier].groupby(["dataset", "person", "learner", "k"])["error_deg"].mean()
     counts = [persons[d].index.get_level_values("person").nunique() for d in results.datasets]
-    figure, [row] = panels(WIDTH, 3.4, 1, len(results.datasets), sharey=True, width_ratios=[max(c, 6) for c in counts])
+    figure, [row] = panels(
+        WIDTH, 3.4, 1, len(results.datasets), sharey=True, width_ratios=[min(max(c, 12), 30) for c in counts]
+    )
     color = learner_colors(results.learners)[learner]
     for axes, dataset in zip(row, results.datasets, strict=True):
         before = persons[dataset].xs((UNADAPTED, 0), level=("learner", "k")).sort_values(ascending=False)
@@ -206,5 +208,5 @@ def draw_people(results: Results) -> Figure:
         axes.grid(axis="y")
     row[0].set_ylabel("angular error, degrees")
     row[0].set_ylim(bottom=0)
-    row[-1].legend(loc="upper right")
+    figure.legend(*row[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure

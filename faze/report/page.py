@@ -19,6 +19,18 @@ from faze.report.figures import TALK_MEMORY, TALK_SPEED, Results
 from faze.report.style import tier_colors
 from faze.store import Strips
 
+FILTERS = (
+    "degrees",
+    "change",
+    "interval",
+    "ratio",
+    "saving",
+    "percent",
+    "milliseconds",
+    "gibibytes",
+    "count",
+    "marked",
+)
 PHASES = ("data", "copy", "forward", "backward", "optimizer")  # of a step, as far as the benchmark tells them apart
 WALK_VIDEOS = 8  # embedded per page; the others stay where they are
 
@@ -53,6 +65,27 @@ def render(
         walks: of every tier, the last first.
         data: counts of each data set (`count_data`).
     """
+    return _template().render(
+        title=title,
+        summary=summary,
+        results=results,
+        figures=figures,
+        walks=walks,
+        data=data,
+        names=NAMES,
+        colors=tier_colors(results.tiers),
+        trained=datetime.date.fromtimestamp(summary["began"]).isoformat(),
+        machine=words.facts(summary["machine"] or summary["training_machine"]),
+        phases=[phase for phase in PHASES if f"{phase}_ms" in results.tables["performance"]],
+        talk={"speed": TALK_SPEED, "memory": TALK_MEMORY},
+        rows=tier_rows(summary, results),
+        shots=shot_rows(results),
+        controls=control_rows(results),
+        changes=change_rows(results),
+    )
+
+
+def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("faze.report", "."),
         autoescape=True,
@@ -60,27 +93,9 @@ def render(
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    for name in ("degrees", "change", "interval", "ratio", "saving", "percent", "milliseconds", "gibibytes", "count"):
+    for name in FILTERS:
         environment.filters[name] = getattr(words, name)
-    template = environment.get_template("template.html.j2")
-    return template.render(
-        title=title,
-        summary=summary,
-        results=results,
-        names=NAMES,
-        colors=tier_colors(results.tiers),
-        rows=tier_rows(summary, results),
-        shots=shot_rows(results),
-        controls=control_rows(results),
-        changes=change_rows(results),
-        figures=figures,
-        walks=walks,
-        data=data,
-        trained=datetime.date.fromtimestamp(summary["began"]).isoformat(),
-        machine=words.facts(summary["machine"] or summary["training_machine"]),
-        phases=[phase for phase in PHASES if f"{phase}_ms" in results.tables["performance"]],
-        talk={"speed": TALK_SPEED, "memory": TALK_MEMORY},
-    )
+    return environment.get_template("template.html.j2")
 
 
 def tier_rows(summary: Mapping[str, Any], results: Results) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from faze.evaluation.verdict import NAMES
@@ -29,7 +30,7 @@ def draw_training(results: Results) -> Figure:
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_ylim(bottom=0)
     axes.grid(axis="y")
-    axes.legend(loc="upper right", ncols=min(3, len(results.tiers)))
+    axes.legend(loc="best", ncols=min(3, len(results.tiers)))
     return figure
 
 
@@ -71,8 +72,8 @@ def _draw_arrow(axes: Axes, shape: tuple[int, ...], label: NDArray) -> None:
     # Labels hold the reversed gaze (from target to eye), so the eyes look along its negative in the image plane.
     x, y, _ = -vector_from_pitchyaw(label[:2].astype(np.float64)) * 1.6 * height
     start = (width / 2, height / 2)
-    for color, extra in (("black", 1.6), ("#ffd43b", 0.0)):
-        style = f"-|>,head_length={0.3 + 0.06 * extra},head_width={0.15 + 0.06 * extra}"
-        arrow = {"arrowstyle": style, "color": color, "linewidth": 1.6 + extra, "shrinkA": 0, "shrinkB": 0}
-        axes.annotate("", (start[0] + x, start[1] + y), start, arrowprops=arrow, annotation_clip=False)
-        axes.plot(*start, "o", color=color, markersize=3.2 + extra)
+    outline = [withStroke(linewidth=3.4, foreground="black")]
+    style = {"arrowstyle": "-|>,head_length=0.35,head_width=0.18", "color": "#ffd43b", "linewidth": 1.6}
+    arrow = style | {"shrinkA": 0, "shrinkB": 0, "path_effects": outline}
+    axes.annotate("", (start[0] + x, start[1] + y), start, arrowprops=arrow, annotation_clip=False)
+    axes.plot(*start, "o", color="#ffd43b", markersize=3.2, path_effects=outline)

@@ -1,13 +1,15 @@
 """Numbers as a reader wants them: sensible digits, units, true minus signs, a dash where there is nothing."""
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from faze.evaluation.verdict import signed
+from markupsafe import Markup, escape
+
+from faze.evaluation.verdict import NAMES, signed
 
 DASH = "–"
-_CODES = {"gaze": "gaze", "head": "head pose", "pitch": "pitch", "yaw": "yaw"}
 _FACTS = {
     "processor": "Processor",
     "cores": "Cores used",
@@ -39,9 +41,11 @@ def change(value: float) -> str:
 
 
 def interval(low: float, high: float, digits: int = 2, sign: bool = False) -> str:
-    """0.97 to 1.02; −0.03 to +0.19."""
+    """0.97 to 1.02; −0.03 to +0.19; of two or three blocks perhaps 0.00 to >999."""
     if _absent(low, high):
         return DASH
+    if high > 999:
+        return f"{low:.{digits}f} to >999"
     return f"{signed(low, digits)} to {signed(high, digits)}" if sign else f"{low:.{digits}f} to {high:.{digits}f}"
 
 
@@ -77,18 +81,20 @@ def gibibytes(value: float) -> str:
     return DASH if _absent(value) else f"{value:.2f} GiB"
 
 
+def marked(text: str) -> Markup:
+    """Text with `code` set as code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
+
+
 def count(value: float) -> str:
     """12,345."""
     return f"{int(value):,}"
 
 
 def walk_title(path: Path) -> str:
-    """mpiigaze_p00_gaze_yaw.mp4 -> MPIIGaze p00: gaze yaw."""
-    words = path.stem.split("_")
-    names = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
-    moved = [_CODES[word] for word in words if word in _CODES]
-    rest = [names.get(word, word) for word in words if word not in _CODES]
-    return f"{' '.join(rest)}: {' '.join(moved)}" if moved and rest else path.stem.replace("_", " ")
+    """mpiigaze_p00.mp4 -> MPIIGaze p00."""
+    dataset, _, person = path.stem.partition("_")
+    return f"{NAMES.get(dataset, dataset)} {person}".strip()
 
 
 def facts(machine: Mapping[str, str]) -> list[tuple[str, str]]:

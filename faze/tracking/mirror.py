@@ -83,6 +83,7 @@ def _supersede_others(store: Store, record: Record, run_id: str) -> None:
     for run in _search(store, **_place(record), superseded="false"):
         if run.info.run_id != run_id:
             store.client.set_tag(run.info.run_id, "superseded", "true")
+            store.client.update_run(run.info.run_id, name=f"{run.info.run_name} (superseded)")
     store.client.set_tag(run_id, "superseded", "false")
 
 

@@ -178,8 +178,9 @@ def _result_points(summary: Path, tier: str, seed: int) -> list[Point]:
 
 
 def _description(training: Record, points: Sequence[Point]) -> str:
-    """Inactive switches and headline numbers, as markdown; MLflow folds away what follows the sixth line."""
+    """Headline numbers first, then inactive switches, as markdown: MLflow folds away what follows the fifth line."""
     whose = f"**{training.slot.tier}** of the ablation *{training.ablation}*, seed {training.slot.seed}"
     numbers = [f"{p.key} **{p.value:.4g}**" for p in points if p.key.startswith(("error/", "speed/", "memory/"))]
     inactive = [f"{tag.removeprefix('switch.')} {a}" for tag, a in training.tags.items() if a.startswith("inactive: ")]
-    return "\n\n".join([whose, *inactive, " · ".join(numbers), "Figures and intervals: artifact `report/index.html`."])
+    report = "Figures and intervals: artifact `report/index.html`."
+    return "\n\n".join([f"{whose}: {' · '.join(numbers)}", *inactive, report])

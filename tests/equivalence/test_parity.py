@@ -15,6 +15,7 @@ from faze.images import from_network, to_network
 from faze.losses import vector_from_pitchyaw
 from faze.objective import Objective
 from faze.sections import Loss, Model
+from faze.walk import walk_rotations
 
 CLIP = 1e-6  # of the released code's cosines
 SMALL = Model(
@@ -218,3 +219,11 @@ def test_rotations_and_vectors(misc):
     pitchyaw = torch.tensor(misc["rot/pitchyaw"])
     np.testing.assert_allclose(rotation_from_pitchyaw(pitchyaw), misc["rot/R"], atol=2e-7)
     np.testing.assert_allclose(vector_from_pitchyaw(pitchyaw.double()), misc["rot/vector"], atol=1e-7)
+
+
+@pytest.mark.parametrize(("name", "axis"), [("x_45_-45", 0), ("y_-45_45", 1)])
+def test_walks_turn_as_published(misc, name, axis):
+    angles_deg, rotations = walk_rotations(axis, 45.0, 15)
+    order = np.s_[::-1] if name == "x_45_-45" else np.s_[:]  # ours go up, for both axes
+    np.testing.assert_allclose(angles_deg[order], misc[f"walk/{name}/degrees"], atol=1e-5)
+    np.testing.assert_allclose(rotations.numpy()[order], misc[f"walk/{name}/matrices"], atol=2e-7)

@@ -231,5 +231,5 @@ def _write_walks(folder: Path, tier: str) -> None:
             angle[1 if row % 2 else 0] = np.radians(-45 + 15 * column)
             sheet.paste(Image.fromarray(_draw_eyes(angle, row)).resize((128, 32)), (8 + column * 136, 20 + row * 66))
     sheet.save(folder / "contact_sheet.png")
-    for name in ("mpiigaze_p00_gaze_yaw", "gazecapture_00300_head_pitch"):
+    for name in ("mpiigaze_p00", "gazecapture_00300"):
         (folder / f"{name}.mp4").write_bytes(b"\0\0\0\x18ftypisom" + tier.encode())

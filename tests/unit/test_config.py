@@ -93,10 +93,10 @@ def test_undefined_tier_is_named(defaults: dict) -> None:
 
 def test_first_rung_states_every_switch_and_others_may_not_invent_one(defaults: dict) -> None:
     del defaults["tiers"]["baseline"]["tf32"]
-    defaults["tiers"]["amp"]["precison"] = "fp16"
+    defaults["tiers"]["amp"]["prcision"] = "fp16"
     assert set(faults(defaults)) == {
         "tiers.baseline.tf32: missing",
-        "tiers.amp.precison: unknown key; did you mean precision?",
+        "tiers.amp.prcision: unknown key; did you mean precision?",
     }
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from faze import config
 from faze.fewshot.draws import Person, TaskDraws, draw_calibrations, query_of, read_people, support_of
@@ -146,3 +147,30 @@ def test_offset_is_the_mean_over_the_samples():
     errors = LEARNERS["offset"].errors(Learned("offset", [2], {}), [person], draws, fewshot, threads=1)
     assert errors.adapted_deg[0] == pytest.approx(np.degrees(0.2) / 3)
     assert unadapted_error_deg(person, 3) == pytest.approx(np.degrees(0.5) / 3)
+
+
+def test_each_k_starts_from_its_own_network_whatever_the_order():
+    """Networks that always look straight on, or 30 degrees up; people who look straight on."""
+    straight, up = [0.0, 0.0, 1.0], vector_from_pitchyaw([np.pi / 6, 0]).tolist()
+    state = {
+        "hidden_weight": torch.zeros(2, 6, 4),
+        "hidden_bias": torch.zeros(2, 1, 4),
+        "output_weight": torch.zeros(2, 4, 3),
+        "output_bias": torch.tensor([[up], [straight]]),
+    }
+    persons = [dataclasses.replace(p, gaze=np.tile(straight, (20, 1))) for p in people()]
+    for shots in ((5, 2), (2, 5)):
+        draws = draw_calibrations(persons, settings(shots=shots), repeats=2)
+        errors = LEARNERS["maml"].errors(Learned("maml", [5, 2], {}, state), persons, draws, settings(), threads=1)
+        np.testing.assert_allclose(errors.start_deg, [30.0 if d.shots == 5 else 0.0 for d in draws], atol=1e-4)
+
+
+def test_gaze_codes_of_another_size_are_refused():
+    state = {"hidden_weight": torch.zeros(1, 9, 4)} | {
+        name: torch.zeros(1, *shape)
+        for name, shape in {"hidden_bias": (1, 4), "output_weight": (4, 3), "output_bias": (1, 3)}.items()
+    }
+    persons, fewshot = people(), settings(shots=(2,))
+    draws = draw_calibrations(persons, fewshot, repeats=1)
+    with pytest.raises(ValueError, match="person 00000 of gazecapture has gaze codes of 6 numbers, the learner of 9"):
+        LEARNERS["maml"].errors(Learned("maml", [2], {}, state), persons, draws, fewshot, threads=1)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
@@ -139,6 +140,15 @@ def test_the_same_seed_gives_the_same_bits_on_any_number_of_threads(run):
     assert not torch.equal(state["hidden_weight"], other["hidden_weight"])
 
 
+def test_one_model_at_a_time_adapts_as_all_at_once(run, monkeypatch):
+    assert run("meta_train", "maml") == 0
+    assert run("adapt", "maml") == 0
+    at_once = pd.read_parquet("maml.parquet")
+    monkeypatch.setattr("faze.fewshot.kernel.CACHE_BYTES", 1)
+    assert run("adapt", "maml") == 0
+    pd.testing.assert_frame_equal(pd.read_parquet("maml.parquet"), at_once, rtol=1e-3)
+
+
 def test_a_k_learns_the_same_alone_and_among_others(run):
     assert run("meta_train", "maml", shots=[1, 4]) == 0
     together = torch.load("maml.pt", weights_only=True)["state"]
@@ -196,6 +206,18 @@ def test_meta_train_refuses_in_one_sentence_and_writes_nothing(run, capsys, chan
     assert run("meta_train", "maml", seed=seed, **changes) == 1
     assert_one_sentence(capsys, sentence)
     assert not Path("maml.pt").exists()
+
+
+def test_a_store_without_splits_as_the_released_code_writes_is_all_test(run, tmp_path):
+    with h5py.File(tmp_path / "mpiigaze.h5", "a") as file:
+        file.attrs.clear()
+        for person in file.values():
+            del person.attrs["split"]
+    assert run("meta_train", "offset") == 0
+    assert run("adapt", "offset") == 0
+    errors = pd.read_parquet("offset.parquet")
+    assert set(errors[errors.dataset == "mpiigaze"].person) == {"00000", "00001"}
+    assert set(errors.split) == {"test"}
 
 
 def test_two_stores_of_one_data_set_are_refused(run, capsys, tmp_path):

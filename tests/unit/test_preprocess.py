@@ -12,28 +12,32 @@ import pytest
 import raw_data
 
 import faze.config
+from faze.geometry import angular_error, vector_from_pitchyaw
 from faze.normalization import INNER_EYE_CORNERS_6_MM, NormalizedCamera, normalize_pose, warp_fused, warp_two_step
-from faze.stages import preprocess
-from faze.store import Strips
+from faze.stages import preprocess, synthesise
+from faze.store import Strips, read_truth
 
 ROOT = Path(__file__).resolve().parents[2]
 CAMERA = NormalizedCamera(1300, 600, 256, 64)
+
+
+def write_config(folder: Path, stage: str, **changes: dict) -> Path:
+    config = faze.config.merge(faze.config.read(ROOT / "config" / "config.yaml"), changes)
+    path = folder / f"{stage}.config.yaml"
+    path.write_text("\n".join(faze.config.to_lines(faze.config.resolve(config, stage))))
+    return path
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Run the stage on tmp_path/raw; returns the exit code."""
 
-    def run(dataset: str, threads: int = 1, out: str = "strips.h5", **changes: str) -> int:
-        config = faze.config.validate(
-            faze.config.merge(faze.config.read(ROOT / "config" / "config.yaml"), {"preprocess": changes})
-        )
-        resolved = tmp_path / "preprocess.config.yaml"
-        resolved.write_text("\n".join(faze.config.to_lines(faze.config.resolve(config, "preprocess"))))
+    def run(dataset: str, threads: int = 1, **changes: str) -> int:
+        resolved = write_config(tmp_path, "preprocess", preprocess=changes)
         arguments = ["--dataset", dataset, "--raw", tmp_path / "raw", "--threads", threads]
         if dataset == "gazecapture":
             arguments += ["--supplementary", tmp_path / "supplementary.h5"]
-        arguments += ["--out", tmp_path / out, "--rejects", tmp_path / "rejects.csv"]
+        arguments += ["--out", tmp_path / "strips.h5", "--rejects", tmp_path / "rejects.csv"]
         monkeypatch.setattr(sys, "argv", list(map(str, ["preprocess", "--config", resolved, *arguments])))
         return preprocess.main()
 
@@ -133,6 +137,36 @@ def test_a_wrong_annotation_ends_the_run_before_frames_are_read(
     assert not (tmp_path / "strips.h5").exists()
 
 
+def test_synthetic_people_without_bias_get_their_true_labels(
+    tmp_path: Path, run: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Generator and preprocess agree from the frames' annotation to the labels."""
+    people = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
+    config = write_config(
+        tmp_path, "synthesise", synthetic={"bias_deg": 0.0, "frames_per_person": 2} | dict.fromkeys(people, 1)
+    )
+    arguments = ["synthesise", "--config", config, "--threads", 1, "--truth", tmp_path / "truth.h5"]
+    for dataset in ("mpiifacegaze", "gazecapture"):
+        arguments += [f"--{dataset}", tmp_path / dataset]
+        arguments += [f"--{dataset}-supplementary", tmp_path / f"{dataset}_supplementary.h5"]
+    monkeypatch.setattr(sys, "argv", list(map(str, arguments)))
+    assert synthesise.main() == 0
+    truth = read_truth(tmp_path / "truth.h5")
+    for dataset, raw in (("mpiigaze", "mpiifacegaze"), ("gazecapture", "gazecapture")):
+        (tmp_path / raw).rename(tmp_path / "raw")
+        (tmp_path / f"{raw}_supplementary.h5").rename(tmp_path / "supplementary.h5")
+        assert run(dataset) == 0
+        assert read_rejects(tmp_path) == []
+        with Strips(tmp_path / "strips.h5") as strips:
+            for person in strips.persons():
+                assert strips.file_names(person) == [name.decode() for name in truth[person]["file_name"]]
+                found, true = strips.labels(person).astype(float), truth[person]["labels"]
+                for part in (slice(0, 2), slice(2, 4)):
+                    error = angular_error(vector_from_pitchyaw(found[:, part]), vector_from_pitchyaw(true[:, part]))
+                    assert np.degrees(error).max() < 0.001
+        (tmp_path / "raw").rename(tmp_path / f"done_{raw}")
+
+
 def test_wrong_arguments_are_named(tmp_path: Path, run: Callable, capsys: pytest.CaptureFixture) -> None:
     assert run("mpiigaze") == 1
     assert f"{tmp_path / 'raw'}: no such folder" in capsys.readouterr().err
@@ -143,9 +177,9 @@ def test_wrong_arguments_are_named(tmp_path: Path, run: Callable, capsys: pytest
 def test_the_command_stands_alone(tmp_path: Path) -> None:
     """As a process of its own, whose pool must find the stage's functions under another module name."""
     raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5")
-    config = faze.config.read(ROOT / "config" / "config.yaml")
-    (tmp_path / "config.yaml").write_text("\n".join(faze.config.to_lines(faze.config.resolve(config, "preprocess"))))
-    command = [sys.executable, "-m", "faze.stages.preprocess", "--config", "config.yaml", "--dataset", "gazecapture"]
+    write_config(tmp_path, "preprocess")
+    command = [sys.executable, "-m", "faze.stages.preprocess", "--dataset", "gazecapture"]
+    command += ["--config", "preprocess.config.yaml"]
     command += ["--raw", "raw", "--supplementary", "supplementary.h5", "--threads", "2"]
     command += ["--out", "data/gazecapture.h5", "--rejects", "data/gazecapture_rejects.csv"]
     done = subprocess.run(

@@ -58,7 +58,7 @@ def test_what_the_validator_refuses_the_schema_refuses(
 
 
 def test_unknown_section_and_unknown_switch_are_refused(generated: schema.Schema, defaults: dict) -> None:
-    for wrong in (defaults | {"trian": {}}, defaults | {"tiers": {"baseline": {"presision": "fp32"}}}):
+    for wrong in (defaults | {"trainn": {}}, defaults | {"tiers": {"baseline": {"presision": "fp32"}}}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, generated)
 

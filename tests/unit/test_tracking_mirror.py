@@ -122,6 +122,15 @@ def test_a_newer_identity_replaces_the_run_of_its_tier_and_seed_only(store, layo
     superseded = {run.info.run_id: run.data.tags["superseded"] for run in runs_of(store, layout)}
     assert superseded == {old: "true", other: "false", new: "false"}
     assert {run.info.run_id for run in current(store, layout)} == {other, new}
+    names = {run.info.run_id: run.info.run_name for run in runs_of(store, layout)}
+    assert names == {old: "1-amp (superseded)", other: "0-baseline", new: "1-amp"}
+    # The former code once more: its run comes back, under its name.
+    write_log(layout.run_log("amp", 0), start_event(layout.root, "amp", 0))
+    back = mirror(store, read_training(layout.run_log("amp", 0), AMP))
+    assert {run.info.run_id: run.info.run_name for run in current(store, layout)} == {
+        other: "0-baseline",
+        back: "1-amp",
+    }
 
 
 def test_a_value_measured_anew_makes_a_new_run_since_mlflow_takes_none_back(store, layout):

@@ -15,7 +15,7 @@ from faze.layout import Layout
 from faze.sections import Tracking
 from faze.tracking.mirror import mirror
 from faze.tracking.record import read_run, slots
-from faze.tracking.store import artifact_root, bare, open_store, resolve_uri
+from faze.tracking.store import artifact_root, bare, open_store, prepare_environment, resolve_uri
 
 
 def test_the_address_is_absolute_and_the_config_goes_before_the_environment(tmp_path, monkeypatch):
@@ -76,7 +76,7 @@ def test_a_store_that_does_not_answer_fails_the_stage_in_one_sentence_and_soon(t
     out = results / "tracking" / "tracked.json"
     began = time.monotonic()
     done = track(results, write_stage_config(results, mapping), out)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30  # MLflow itself would try for four minutes
     assert done.returncode == 1 and not out.exists()
     assert done.stderr.count("\n") == 1 and "secret" not in done.stderr
     assert f"MLflow store {scheme}://127.0.0.1" in done.stderr and "Connection refused" in done.stderr
@@ -94,7 +94,7 @@ def test_a_server_that_hangs_is_given_up_within_its_timeout(tmp_path, monkeypatc
         began = time.monotonic()
         with pytest.raises(ValueError, match="MLflow store http://127.0.0.1.*Nothing is lost"):
             open_store(Tracking("faze", f"http://127.0.0.1:{silent.getsockname()[1]}"), tmp_path)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 30
 
 
 def test_a_kill_while_the_tables_are_made_leaves_no_broken_store(tmp_path):
@@ -144,18 +144,19 @@ PROCESSES = 8
 
 def mirror_at_once(results, number, barrier):
     """One of eight processes that all meet a store that does not exist yet."""
-    import mlflow  # noqa: F401  so that all reach the store at the same moment
-
     record = read_run(Layout(results), slots(TIERS, [0, 1])[number])
     barrier.wait()
     mirror(open_store(Tracking("new experiment", None), results.parent), record)
 
 
 def test_eight_processes_at_once_on_a_fresh_store_lose_nothing_and_misfile_nothing(tmp_path):
-    """MLflow alone breaks the database (7 of 8 processes fail) and files most runs under Default."""
+    """MLflow alone breaks the database, so that all of them fail, or files their runs under Default."""
     results = tmp_path / "results" / "race"
     layout = write_results(results, seeds=(0, 1), steps=5)
-    context = multiprocessing.get_context("spawn")
+    # Forked from a server that has mlflow loaded already, so that all reach the store at the same moment.
+    prepare_environment()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["mlflow.store.tracking.sqlalchemy_store"])
     barrier = context.Barrier(PROCESSES)
     jobs = [context.Process(target=mirror_at_once, args=(results, n, barrier)) for n in range(PROCESSES)]
     for job in jobs:

@@ -19,11 +19,11 @@ def refusal(checkout: Checkout) -> str:
 
 
 def test_misspelt_keys_are_named_with_file_line_and_nearest_key(fresh: Checkout) -> None:
-    with fresh.appended("config/smoke.yaml", "\nencode:\n  bacth: 3\nreprot:\n  title: x\n"):
+    with fresh.appended("config/smoke.yaml", "\nencode:\n  bacth: 3\nreportt:\n  title: x\n"):
         text = refusal(fresh)
         line = (fresh.folder / "config/smoke.yaml").read_text().splitlines().index("  bacth: 3") + 1
     assert f"config/smoke.yaml:{line}: encode.bacth: unknown key; did you mean batch?" in text
-    assert "reprot: unknown key; did you mean report?" in text
+    assert "reportt: unknown key; did you mean report?" in text
 
 
 def test_number_read_as_text(fresh: Checkout) -> None:
@@ -41,6 +41,11 @@ def test_default_file_that_is_not_yaml(fresh: Checkout) -> None:
 def test_data_set_that_is_not_there(fresh: Checkout) -> None:
     with fresh.edited("config/config.yaml", "mpiifacegaze: null", "mpiifacegaze: /nowhere"):
         assert "preprocess.mpiifacegaze: no such file or folder: /nowhere" in refusal(fresh)
+
+
+def test_overrides_without_a_name_do_not_mix_with_the_defaults_results(fresh: Checkout) -> None:
+    with fresh.edited("config/smoke.yaml", "name: smoke\n", ""):
+        assert "config/smoke.yaml: needs a `name`" in refusal(fresh)
 
 
 def test_rung_that_is_not_defined(fresh: Checkout) -> None:

@@ -30,6 +30,12 @@ def check_data(preprocess):
             raise faze.config.ConfigError(f"preprocess.{key}: no such file or folder: {preprocess[key]}")
 
 
+def check_name(overrides):
+    """Overrides have a name, and so a folder of results, of their own."""
+    if overrides and "name" not in faze.config.read(*overrides):
+        raise faze.config.ConfigError(f"{overrides[-1]}: needs a `name`: its results would replace those of {DEFAULTS}")
+
+
 in_one_sentence(faze.config.read, DEFAULTS)  # Snakemake's own reader would not name the line that is not YAML
 
 
@@ -37,6 +43,7 @@ configfile: DEFAULTS
 
 
 in_one_sentence(faze.config.validate, config, [DEFAULTS, *workflow.overwrite_configfiles])
+in_one_sentence(check_name, workflow.overwrite_configfiles)
 in_one_sentence(check_data, config["preprocess"])
 
 
@@ -56,9 +63,10 @@ CORES = workflow.resource_settings.cores or 1
 
 # Snakemake knows nothing of the jobs that a killed Snakemake left running, nor of a second one in this checkout. So
 # measured jobs run `alone` and the others `beside` each other, under one lock per machine that the kernel drops with
-# its last holder.
+# its last holder. (A prefix takes the place of Snakemake's own, strict mode.)
 MACHINE_LOCK = f".snakemake/{socket.gethostname()}.lock"
 shell.prefix(r"""
+    set -euo pipefail
     beside() {{ flock --shared {MACHINE_LOCK} "$@"; }}
     alone() {{
         flock --nonblock {MACHINE_LOCK} true || echo "$3: waiting for other jobs on this machine to end" >&2

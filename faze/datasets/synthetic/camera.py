@@ -51,7 +51,7 @@ class Camera:
 
         Returns:
             (height x scale, width x scale, 2). The lens is inverted on a coarse grid and interpolated linearly, within
-            0.01 px of the exact inverse.
+            0.02 px of the exact inverse.
         """
         left, top, width, height = box
         weights_x, coarse_x = _interpolation(left, width, scale)
@@ -92,7 +92,7 @@ class Camera:
 def _interpolation(start: int, length: int, scale: float) -> tuple[NDArray, NDArray]:
     """Weights (samples, knots) of linear interpolation between knots every few px, and the knots."""
     samples = start - 0.5 + (np.arange(round(length * scale)) + 0.5) / scale
-    knots = np.linspace(samples[0], samples[-1], max(2, length // 24 + 2))
+    knots = np.linspace(samples[0], samples[-1], max(2, length // 16 + 2))
     position = (samples - knots[0]) / (knots[1] - knots[0])
     return np.maximum(0.0, 1.0 - np.abs(position[:, None] - np.arange(len(knots)))), knots
 

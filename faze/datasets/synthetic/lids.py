@@ -39,7 +39,8 @@ def open_lids(person: Person, eye: int, x: Image, y: Image, optical: NDArray, ap
     Args:
         person: whose.
         eye: 0 or 1.
-        x, y: points on the face.
+        x: of points on the face.
+        y: of the same points.
         optical: (3,) the optical axis; the margins follow the iris, not all of its way.
         aperture: how wide, 1 = as usual.
     """
@@ -102,7 +103,7 @@ def cover_lids(person: Person, lashes: Image, opening: Opening, skin: Image, eye
     rim = np.exp(-np.square(opening.lower * 2 + np.float32(0.9))) * between * (opening.upper > 0)
     pink = np.array([0.10, 0.01, 0.01], np.float32) * np.float32(person.skin.mean())
     skin = skin * (1 - np.float32(0.34) * crease)[..., None] + rim[..., None] * pink
-    inside = ramp(np.minimum(opening.upper, opening.lower) / np.float32(0.35) + np.float32(0.5))
+    inside = ramp(np.minimum(opening.upper, opening.lower) / np.float32(0.35) + np.float32(0.5)) * (between > 0)
     red = np.abs(opening.along - np.float32(0.5))[..., None] ** 3 * np.array([0.4, 1.8, 1.8], np.float32)
     colour = skin + inside[..., None] * (eyeball * (shadow(opening)[..., None] * (1 - red)) - skin)
     ink = (0.35 * person.hair).astype(np.float32)

@@ -1,7 +1,7 @@
 """Who a synthetic person is: anatomy, colours, and how their eyes and their annotation deviate from the ideal.
 
-Head frame: origin midway between the inner eye corners, x right and y down as a camera sees the face, z into the head; mm.
-Eye 0 is the one on the image's left (the person's right). Of pitch and yaw, `faze.geometry` has the signs.
+Head frame: origin midway between the inner eye corners, x right and y down as a camera sees the face, z into the head;
+mm. Eye 0 is the one on the image's left (the person's right). Of pitch and yaw, `faze.geometry` has the signs.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ KAPPA_NASAL_DEG = 5.0  # mean angle of the visual axis to the optical axis: towa
 KAPPA_UP_DEG = 1.5  # ... and upward
 
 # Streams of random numbers: each aspect of a person draws from its own, so that none shifts another's.
-ANATOMY, SKIN, SCENE, ROOM, PIXELS = range(5)
+ANATOMY, SKIN, SCENE, ROOM, PIXELS, FILES = range(6)
 DOMAINS = ("mpiigaze_test", "gazecapture_train", "gazecapture_val", "gazecapture_test")
 
 _SKINS = np.array([[243, 208, 184], [230, 186, 158], [214, 167, 135], [190, 138, 104], [150, 103, 74], [104, 70, 52]])
@@ -30,7 +30,7 @@ def random(seed: int, domain: str, index: int, stream: int, *more: int) -> np.ra
 
 @dataclass(frozen=True, eq=False)
 class Lids:
-    """Palpebral fissure of both eyes; heights from the line between the corners, with the eye looking straight ahead."""
+    """Palpebral fissure of both eyes; heights from the line between the corners, looking straight ahead."""
 
     upper_mm: float
     lower_mm: float

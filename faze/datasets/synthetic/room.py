@@ -38,7 +38,7 @@ class Light:
     @property
     def mirrored(self) -> list[tuple[NDArray, float, float]]:
         """Lights that the cornea mirrors: direction, angular half-width on the cornea (rad), brightness."""
-        return [(self.key, 0.075, 0.9 * float(self.key_rgb.mean())), (self.screen, 0.1, 0.35)]
+        return [(self.key, 0.07, 1.8 * float(self.key_rgb.mean())), (self.screen, 0.09, 0.5)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,9 @@ def sample_room(rng: np.random.Generator, width_px: int, height_px: int) -> Room
         screen_rgb=np.array([0.95, 1.0, 1.06]) * rng.uniform(0.08, 0.22),
         ambient_rgb=ambient * (0.5 + 0.5 * tint),
     )
-    background = _paint_background(rng, width_px + _ROOM_MARGIN_PX, height_px + _ROOM_MARGIN_PX, tint * rng.uniform(0.35, 0.9))
+    background = _paint_background(
+        rng, width_px + _ROOM_MARGIN_PX, height_px + _ROOM_MARGIN_PX, tint * rng.uniform(0.35, 0.9)
+    )
     return Room(light, background, rng.uniform(0.05, 0.75, 3) * rng.uniform(0.4, 1.0), bool(rng.random() < 0.4))
 
 

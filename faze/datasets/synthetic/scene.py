@@ -1,8 +1,8 @@
 """One person's frames in three dimensions: head poses, targets, eye directions, and what the annotation says of them.
 
 The eyes fixate the true target: each eye's visual axis goes through it, and the optical axis, along which the iris is
-drawn, deviates by kappa. The annotated target is the dot on the screen. Seen from the gaze origin, it deviates from the true
-one by the person's bias, a rotation in the camera frame; so does the annotated head pose.
+drawn, deviates by kappa. The annotated target is the dot on the screen. Seen from the gaze origin, it deviates from the
+true one by the person's bias, a rotation in the camera frame; so does the annotated head pose.
 
 Shapes: N frames, 2 eyes. Everything in the camera frame and mm unless a name says otherwise.
 """

@@ -17,7 +17,8 @@ def paint_skin(rng: np.random.Generator, person: Person, x: Image, y: Image, per
     Args:
         rng: of this person's skin.
         person: whose.
-        x, y: (h, w) the map's points in the head frame, mm.
+        x: (h, w) of the map's points in the head frame, mm.
+        y: (h, w) of the same points.
         per_mm: its samples per mm.
 
     Returns:
@@ -35,8 +36,9 @@ def paint_skin(rng: np.random.Generator, person: Person, x: Image, y: Image, per
 def _bare_skin(rng: np.random.Generator, person: Person, x: Image, y: Image, per_mm: int) -> NDArray:
     side = np.abs(x)
     eye_x, eye_y = person.eye_centres_mm[1, :2]
-    mottle = sum(strength * smooth_noise(rng, x.shape, size * per_mm) for strength, size in
-                 ((0.02, 24), (0.02, 6), (0.018, 1)))
+    mottle = sum(
+        strength * smooth_noise(rng, x.shape, size * per_mm) for strength, size in ((0.02, 24), (0.02, 6), (0.018, 1))
+    )
     red = 0.05 * bump(side, y, (42, 36), (18, 14)) + 0.06 * bump(x, y, (0, 44), (12, 10))
     red += rng.uniform(0.01, 0.06) * bump(side, y, (eye_x, eye_y), (17, 11))
     rings = rng.uniform(0.02, 0.16) * bump(side, y, (eye_x - 5, eye_y + 11), (13, 6))
@@ -87,7 +89,9 @@ def _brows(rng: np.random.Generator, person: Person, x: Image, y: Image, per_mm:
         across = thickness * rng.normal(0, 0.5, hairs) * np.where(along > 0.3, 1.3 - along, 1.0)
         height = centre[1] - person.brow_height_mm + arch * (along - 0.25) ** 2 - 0.4 * arch + drop * along + across
         start = np.stack([centre[0] + side * (17.5 * along - 0.5), height], axis=1)
-        lean = np.stack([side * rng.uniform(2.5, 5.5, hairs), rng.normal(-1.6, 1.0, hairs) + 2.6 * (along + 0.3)], axis=1)
+        lean = np.stack(
+            [side * rng.uniform(2.5, 5.5, hairs), rng.normal(-1.6, 1.0, hairs) + 2.6 * (along + 0.3)], axis=1
+        )
         for a, b in zip((start - corner) * fine, (start + lean - corner) * fine, strict=True):
             draw_line(mask, a, b, 255)
     cover = cv2.resize(mask, x.shape[::-1], interpolation=cv2.INTER_AREA).astype(np.float32) / 255

@@ -20,7 +20,8 @@ _LEFT, _TOP, _RIGHT, _BOTTOM = -104.0, -136.0, 104.0, 152.0
 _CENTRE_MM = np.array([0.0, 20.0, 84.0])
 _AXES_MM = np.array([77.0, 120.0, 96.0])
 _ROUNDS = 3  # of correcting a ray for the displacement; the error shrinks by the slope each time
-_SOFT_MM = 6.0  # of the lids' bulge where it runs out into the face
+_SOFT_MM = 3.0  # of the lids' bulge where it runs out into the face
+_LID_SLOPE = 1.2  # of its sides; steeper ones would hide the outer corners of a turned head
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,11 +126,13 @@ def _features(person: Person, x: Image, y: Image) -> Image:
 
 
 def _lids(person: Person, x: Image, y: Image, depth: Image) -> Image:
-    """Bulge the face over the eyeballs."""
+    """Bulge the face over the eyeballs: a sphere that runs out into a cone before it grows too steep to be a face."""
+    edge = LID_RADIUS_MM * _LID_SLOPE / np.hypot(1, _LID_SLOPE)  # where the sphere is as steep
     for centre in person.eye_centres_mm:
-        square = LID_RADIUS_MM**2 - (x - centre[0]) ** 2 - (y - centre[1]) ** 2
-        # Beyond its rim the sphere goes on as a steep cone, so that the smooth minimum has nothing to jump over.
-        lid = centre[2] - np.where(square > 4.0, np.sqrt(np.maximum(square, 4.0)), 2.0 + (square - 4.0) / 4.0)
+        off = np.hypot(x - centre[0], y - centre[1])
+        sphere = np.sqrt(LID_RADIUS_MM**2 - np.minimum(off, edge) ** 2)
+        cone = _LID_SLOPE * np.maximum(off - edge, 0) + 0.15 * np.maximum(off - 16, 0) ** 2  # and soon ends
+        lid = centre[2] - sphere + cone
         blend = np.clip(0.5 + 0.5 * (depth - lid) / _SOFT_MM, 0, 1)
         depth = depth * (1 - blend) + lid * blend - _SOFT_MM * blend * (1 - blend)
     return depth
@@ -139,9 +142,11 @@ def _through_corners(person: Person, x: Image, y: Image, depth: Image) -> Image:
     """Pull the face through the eye corners, so that what is annotated is what is seen."""
     inner, outer = person.corners_mm[2:]
     hills = [bump(np.abs(x), y, (corner[0], corner[1]), (9.0, 9.0)) for corner in (inner, outer)]
-    nodes = [(round((corner[1] - _TOP) * _SHAPE_PER_MM), round((corner[0] - _LEFT) * _SHAPE_PER_MM)) for corner in (inner, outer)]
+    nodes = [
+        (round((corner[1] - _TOP) * _SHAPE_PER_MM), round((corner[0] - _LEFT) * _SHAPE_PER_MM))
+        for corner in (inner, outer)
+    ]
     heights = np.array([[hill[node] for hill in hills] for node in nodes])
     missing = np.array([corner[2] - depth[node] for corner, node in zip((inner, outer), nodes, strict=True)])
-    print("missing", missing)
     weights = np.linalg.solve(heights, missing)
     return depth + weights[0] * hills[0] + weights[1] * hills[1]

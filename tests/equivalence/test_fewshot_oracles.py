@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from faze.fewshot.draws import Batch
 from faze.fewshot.kernel import adapt, sgd_
 from faze.fewshot.meta import maml_loss, support_shares
-from faze.fewshot.mlp import Weights, angle_deg, gaze_vector, mean_angle_deg, random_weights
+from faze.fewshot.mlp import Batch, Weights, angle_deg, gaze_vector, mean_angle_deg, random_weights
 
 INPUTS, HIDDEN = 6, 5
 

@@ -1,0 +1,99 @@
+"""Rule `synthesise`: synthetic people -> raw camera frames in the data sets' own layouts, and the truth beside them."""
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+from faze.config import load
+from faze.datasets.synthetic.people import Annotated, cast, write_person
+from faze.files import sole_writer, whole_folder
+from faze.normalization import use_one_thread
+from faze.sections import Synthetic
+from faze.stages import one_sentence
+from faze.store import Supplementary, write_supplementary, write_truth
+from faze.telemetry import Progress
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="faze synthesise", description=__doc__)
+    parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
+    parser.add_argument("--threads", type=int, default=1, help="people rendered at the same time")
+    parser.add_argument("--mpiifacegaze", type=Path, required=True, help="folder to write: laptop users")
+    parser.add_argument("--gazecapture", type=Path, required=True, help="folder to write: phone and tablet users")
+    parser.add_argument("--mpiifacegaze-supplementary", type=Path, required=True, help="HDF5 to write")
+    parser.add_argument("--gazecapture-supplementary", type=Path, required=True, help="HDF5 to write")
+    parser.add_argument("--truth", type=Path, required=True, help="HDF5 to write: the bias-free truth of everybody")
+    return parser.parse_args()
+
+
+@one_sentence
+def main() -> None:
+    """Render everybody."""
+    args = parse()
+    if args.threads < 1:
+        raise ValueError(f"--threads {args.threads}: give at least 1")
+    synthetic = load(args.config, "synthesise").synthetic
+    with contextlib.ExitStack() as outputs:
+        for folder in (args.mpiifacegaze, args.gazecapture):
+            outputs.enter_context(sole_writer(folder))
+        roots = {
+            "mpiifacegaze": outputs.enter_context(whole_folder(args.mpiifacegaze)),
+            "gazecapture": outputs.enter_context(whole_folder(args.gazecapture)),
+        }
+        people = render_everybody(synthetic, roots, args.threads)
+        write_supplementary(args.mpiifacegaze_supplementary, supplementary_of(people, "mpiifacegaze"))
+        write_supplementary(args.gazecapture_supplementary, supplementary_of(people, "gazecapture"))
+        write_truth(args.truth, ((person.role.person_id, person.truth) for person in people))
+
+
+def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int) -> list[Annotated]:
+    """Write everybody's frames and annotation, several people at a time; the files do not depend on how many."""
+    roles = list(cast(synthetic))
+    progress = Progress("synthesise", len(roles) * synthetic.frames_per_person, "frames")
+    # Spawned, not forked: a forked process would inherit the lock on the output and hold it beyond our death.
+    context = multiprocessing.get_context("spawn")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # which the processes read as they load numpy
+    with ProcessPoolExecutor(min(threads, len(roles)), context, _start_process) as pool:
+        # Laptop users, whose frames are the largest, come first: no process is left alone with them at the end.
+        futures = [pool.submit(write_person, role, synthetic, roots[role.dataset]) for role in roles]
+        try:
+            for done, future in enumerate(as_completed(futures), start=1):
+                future.result()
+                progress(done * synthetic.frames_per_person)
+        except BrokenProcessPool:
+            raise ChildProcessError(
+                "a process was killed, most likely for want of memory: give fewer --threads"
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return [future.result() for future in futures]
+
+
+def _start_process() -> None:
+    use_one_thread()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A pool's process whose parent was killed would wait for work for ever."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def supplementary_of(people: Iterable[Annotated], dataset: str) -> Iterator[tuple[str, Supplementary]]:
+    """FAZE's annotation of one data set's people."""
+    for person in people:
+        if person.role.dataset == dataset:
+            yield person.role.person_id, Supplementary(file_names=person.file_names, **person.supplementary)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""The written folders are the data sets' own layouts, complete, and agree with themselves and with the truth."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from faze.config import read
+from faze.datasets import Frame, Reader
+from faze.datasets.gazecapture import GazeCapture
+from faze.datasets.mpiifacegaze import open_mpiifacegaze
+from faze.datasets.synthetic.annotation import FACE_MODEL_6_MM
+from faze.datasets.synthetic.people import Annotated, cast, write_person
+from faze.normalization import normalize_pose, read_image
+from faze.sections import Synthetic
+from faze.stages.synthesise import supplementary_of
+from faze.store import write_supplementary
+
+DEFAULT = Synthetic(**read(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
+TINY = dataclasses.replace(
+    DEFAULT,
+    mpiigaze_people=1,
+    gazecapture_train_people=1,
+    gazecapture_val_people=1,
+    gazecapture_test_people=1,
+    frames_per_person=5,
+)
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Annotated]]:
+    root = tmp_path_factory.mktemp("raw")
+    people = [write_person(role, TINY, root / role.dataset) for role in cast(TINY)]
+    for dataset in ("mpiifacegaze", "gazecapture"):
+        write_supplementary(root / f"{dataset}_supplementary.h5", supplementary_of(people, dataset))
+    return root, people
+
+
+def frames(reader: Reader) -> list[Frame]:
+    entries = [entry for person in reader.persons() for entry in reader.entries(person)]
+    assert entries and all(isinstance(entry, Frame) for entry in entries), entries
+    return entries
+
+
+def readers(root: Path) -> dict[str, Reader]:
+    return {
+        "txt": open_mpiifacegaze(root / "mpiifacegaze", None),
+        "supplementary": open_mpiifacegaze(root / "mpiifacegaze", root / "mpiifacegaze_supplementary.h5"),
+        "gazecapture": GazeCapture(root / "gazecapture", root / "gazecapture_supplementary.h5"),
+    }
+
+
+def label(frame: Frame) -> np.ndarray:
+    return normalize_pose(
+        frame.rotation_vector, frame.translation_mm, frame.inner_eye_corners_mm, frame.gaze_target_mm
+    ).labels
+
+
+def test_both_annotations_of_mpiifacegaze_give_the_same_labels(raw: tuple[Path, list[Annotated]]) -> None:
+    found = {name: frames(reader) for name, reader in readers(raw[0]).items()}
+    assert len(found["txt"]) == 5 and len(found["gazecapture"]) == 15
+    for own, supplementary in zip(found["txt"], found["supplementary"], strict=True):
+        assert own.file_name == supplementary.file_name
+        np.testing.assert_allclose(label(own), label(supplementary), atol=1e-7)
+        np.testing.assert_allclose(own.camera_matrix, supplementary.camera_matrix)
+        np.testing.assert_allclose(own.distortion, supplementary.distortion)
+    assert {frame.split for frame in found["gazecapture"]} == {"train", "val", "test"}
+
+
+def test_readers_labels_are_the_truth_but_for_the_bias(raw: tuple[Path, list[Annotated]]) -> None:
+    root, people = raw
+    for reader in readers(root).values():
+        for frame in frames(reader):
+            known = next(p.truth for p in people if p.role.person_id == frame.person_id)
+            row = known["file_name"].tolist().index(frame.file_name.encode())
+            off = np.abs(label(frame) - known["labels"][row])
+            # Pitch and yaw of a tilted rotation stretch with the angle from the axis; 1.2 covers 30 degrees.
+            assert (off[:2] <= 1.2 * np.hypot(*known["gaze_bias_rad"]) + 1e-6).all()
+            assert (off[2:] <= 1.2 * np.hypot(*known["head_bias_rad"]) + 1e-6).all()
+            assert off.max() > 1e-3
+
+
+def test_frames_are_plain_jpegs_of_the_cameras_size(raw: tuple[Path, list[Annotated]]) -> None:
+    for reader in readers(raw[0]).values():
+        for frame in frames(reader):
+            data = frame.image_path.read_bytes()
+            assert data.startswith(b"\xff\xd8") and b"Exif" not in data
+            height, width = read_image(frame.image_path).shape[:2]
+            laptop = frame.person_id.startswith("p")
+            assert (width, height) in ([(1280, 720)] if laptop else [(640, 480), (480, 640)])
+            assert abs(frame.camera_matrix[0, 2] - width / 2) < 0.06 * 640
+            assert abs(frame.camera_matrix[1, 2] - height / 2) < 0.06 * 640 * 2
+
+
+def mpiifacegaze_columns(root: Path) -> tuple[list[list[str]], np.ndarray]:
+    lines = [line.split() for line in (root / "mpiifacegaze/p00/p00.txt").read_text().splitlines()]
+    return lines, np.array([[float(number) for number in line[1:27]] for line in lines])
+
+
+def test_mpiifacegaze_has_its_28_columns(raw: tuple[Path, list[Annotated]]) -> None:
+    lines, numbers = mpiifacegaze_columns(raw[0])
+    assert [len(line) for line in lines] == [28] * 5
+    assert all((raw[0] / "mpiifacegaze/p00" / line[0]).is_file() for line in lines)
+    assert {line[27] for line in lines} <= {"left", "right"}
+    for row in numbers:
+        rotation = cv2.Rodrigues(row[14:17])[0]
+        np.testing.assert_allclose(rotation @ FACE_MODEL_6_MM.mean(axis=0) + row[17:20], row[20:23], atol=1e-5)
+
+
+def test_mpiifacegaze_landmarks_are_the_annotated_models_up_to_the_bias(raw: tuple[Path, list[Annotated]]) -> None:
+    """A generic model in a biased pose: near the person's own corners, not on them."""
+    from scipy.io import loadmat
+
+    camera = loadmat(raw[0] / "mpiifacegaze/p00/Calibration/Camera.mat")
+    for row in mpiifacegaze_columns(raw[0])[1]:
+        seen, _ = cv2.projectPoints(
+            FACE_MODEL_6_MM, row[14:17], row[17:20], camera["cameraMatrix"], camera["distCoeffs"]
+        )
+        off = np.linalg.norm(seen[:, 0] - row[2:14].reshape(6, 2), axis=1)
+        assert off[:4].max() < 9.0 and off.max() < 22.0
+
+
+def test_mpiifacegaze_screen_calibration_gives_the_target(raw: tuple[Path, list[Annotated]]) -> None:
+    from scipy.io import loadmat
+
+    folder = raw[0] / "mpiifacegaze/p00/Calibration"
+    screen, pose = loadmat(folder / "screenSize.mat"), loadmat(folder / "monitorPose.mat")
+    size_px = np.array([screen["width_pixel"].item(), screen["height_pixel"].item()])
+    size_mm = np.array([screen["width_mm"].item(), screen["height_mm"].item()])
+    assert 13.0 < np.hypot(*size_mm) / 25.4 < 17.6
+    for row in mpiifacegaze_columns(raw[0])[1]:
+        on_screen = np.array([*row[:2] * size_mm / size_px, 0.0])
+        target = cv2.Rodrigues(pose["rvecs"])[0] @ on_screen + pose["tvecs"].ravel()
+        np.testing.assert_allclose(row[23:26], target, atol=1e-5)
+        assert (row[:2] >= 0).all() and (row[:2] <= size_px).all()
+
+
+GAZECAPTURE_ARRAYS = {
+    "appleFace": {"X", "Y", "W", "H", "IsValid"},
+    "appleLeftEye": {"X", "Y", "W", "H", "IsValid"},
+    "appleRightEye": {"X", "Y", "W", "H", "IsValid"},
+    "faceGrid": {"X", "Y", "W", "H", "IsValid"},
+    "dotInfo": {"DotNum", "XPts", "YPts", "XCam", "YCam", "Time"},
+    "screen": {"H", "W", "Orientation"},
+}
+
+
+@pytest.mark.parametrize("person", ["00001", "60001", "80001"])
+def test_gazecapture_arrays_are_complete_and_parallel(raw: tuple[Path, list[Annotated]], person: str) -> None:
+    folder = raw[0] / "gazecapture" / person
+    names = json.loads((folder / "frames.json").read_text())
+    assert len(names) == 5 and all((folder / "frames" / name).is_file() for name in names)
+    for name, keys in GAZECAPTURE_ARRAYS.items():
+        arrays = json.loads((folder / f"{name}.json").read_text())
+        assert set(arrays) == keys, name
+        assert {len(array) for array in arrays.values()} == {5}, name
+    info = json.loads((folder / "info.json").read_text())
+    assert info["TotalFrames"] == 5 and info["Dataset"] == {"0": "train", "6": "val", "8": "test"}[person[0]]
+    assert isinstance(json.loads((folder / "motion.json").read_text()), list)
+    assert set(json.loads((folder / "screen.json").read_text())["Orientation"]) <= {1, 3, 4}
+
+
+def test_gazecapture_dots_are_the_targets_in_cm_from_the_camera(raw: tuple[Path, list[Annotated]]) -> None:
+    for frame in frames(readers(raw[0])["gazecapture"]):
+        folder, row = frame.image_path.parents[1], int(frame.image_path.stem)
+        dot = json.loads((folder / "dotInfo.json").read_text())
+        np.testing.assert_allclose(
+            [-10 * dot["XCam"][row], -10 * dot["YCam"][row], 0.0], frame.gaze_target_mm, atol=1e-9
+        )
+        orientation = json.loads((folder / "screen.json").read_text())["Orientation"][row]
+        beside = {1: dot["YCam"][row] < 0, 3: dot["XCam"][row] > 0, 4: dot["XCam"][row] < 0}
+        assert beside[orientation], "the screen lies below the camera upright, and on the side of the home button lying"
+
+
+def test_gazecapture_boxes_hold_face_and_eyes(raw: tuple[Path, list[Annotated]]) -> None:
+    root, people = raw
+    for frame in frames(readers(root)["gazecapture"]):
+        folder, row = frame.image_path.parents[1], int(frame.image_path.stem)
+        known = next(p.truth for p in people if p.role.person_id == frame.person_id)
+        eyes, _ = cv2.projectPoints(
+            known["eye_centres_mm"][row], np.zeros(3), np.zeros(3), frame.camera_matrix, frame.distortion
+        )
+        face = box(folder, "appleFace", row)
+        for name, eye in (("appleRightEye", eyes[0, 0]), ("appleLeftEye", eyes[1, 0])):
+            within = eye - face[:2] - box(folder, name, row)[:2]
+            assert (within > 0.2 * box(folder, name, row)[2:]).all() and (
+                within < 0.8 * box(folder, name, row)[2:]
+            ).all()
+            assert (eye > face[:2]).all() and (eye < face[:2] + face[2:]).all()
+        grid = box(folder, "faceGrid", row)
+        assert (grid >= 1).all() and (grid[:2] + grid[2:] <= 26).all()
+
+
+def box(folder: Path, name: str, row: int) -> np.ndarray:
+    arrays = json.loads((folder / f"{name}.json").read_text())
+    return np.array([arrays[key][row] for key in "XYWH"])

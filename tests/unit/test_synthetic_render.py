@@ -1,0 +1,183 @@
+"""What is rendered lies where the annotated camera and the truth say, and looks like eyes in its grey values."""
+
+import dataclasses
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from faze.config import read
+from faze.datasets.synthetic.annotation import Recording, head_pose, landmarks_px, truth
+from faze.datasets.synthetic.lids import open_lids
+from faze.datasets.synthetic.people import Role, render_recording, sample_recording
+from faze.datasets.synthetic.person import EYEBALL_RADIUS_MM, IRIS_RADIUS_MM
+from faze.datasets.synthetic.render import Renderer
+from faze.datasets.synthetic.sheet import contact_sheet
+from faze.datasets.synthetic.surface import build_face
+from faze.geometry import vector_from_pitchyaw
+from faze.normalization import INNER_EYE_CORNERS_14_MM, NormalizedCamera, normalize_pose, warp_fused
+from faze.sections import Synthetic
+
+DEFAULT = Synthetic(**read(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
+TINY = dataclasses.replace(DEFAULT, frames_per_person=6)
+ROLES = [Role("mpiifacegaze", "test", 1), Role("gazecapture", "test", 3)]
+STRIP = NormalizedCamera(focal_length_px=1300.0, distance_mm=600.0, width_px=256, height_px=64)
+
+
+@pytest.fixture(params=ROLES, ids=lambda role: role.dataset)
+def role(request: pytest.FixtureRequest) -> Role:
+    return request.param
+
+
+def with_person(recording: Recording, **changes: object) -> Recording:
+    return dataclasses.replace(recording, person=dataclasses.replace(recording.person, **changes))
+
+
+def wide_awake(recording: Recording) -> Recording:
+    """Lids so far open that the whole iris shows."""
+    lids = dataclasses.replace(recording.person.lids, upper_mm=9.0, lower_mm=9.0, follow=(1.0, 1.0), lashes=0.0)
+    return with_person(recording, lids=lids)
+
+
+def render(role: Role, recording: Recording) -> list[np.ndarray]:
+    return list(render_recording(role, recording, TINY.seed))
+
+
+def iris_centres_px(recording: Recording) -> np.ndarray:
+    """(N, 2, 2) pixels of the middle of each iris, from truth and annotated camera alone."""
+    known = truth(recording)
+    depth = np.sqrt(EYEBALL_RADIUS_MM**2 - IRIS_RADIUS_MM**2)
+    points = known["eye_centres_mm"] + depth * known["optical_axes"]
+    return np.stack([c.project(p) for c, p in zip(recording.cameras, points, strict=True)])
+
+
+def test_irises_lie_where_optics_puts_them(role: Role) -> None:
+    recording = wide_awake(sample_recording(role, TINY))
+    dark = render(role, with_person(recording, iris=np.array([0.05, 0.05, 0.05])))
+    light = render(role, with_person(recording, iris=np.array([0.9, 0.9, 0.9])))
+    expected = iris_centres_px(recording)
+    for row in range(len(dark)):
+        change = np.abs(light[row].astype(int) - dark[row]).sum(axis=-1)
+        for eye in range(2):
+            x, y = np.round(expected[row, eye]).astype(int)
+            window = change[y - 16 : y + 17, x - 16 : x + 17].astype(float)
+            at_y, at_x = np.mgrid[y - 16 : y + 17, x - 16 : x + 17]
+            found = np.array([(window * at_x).sum(), (window * at_y).sum()]) / window.sum()
+            # The lid's shadow dims the upper half a little, so the middle of brightness is not quite that of the disc.
+            np.testing.assert_allclose(found, expected[row, eye], atol=0.8)
+
+
+def test_pupil_is_the_dark_middle_of_the_iris(role: Role) -> None:
+    recording = wide_awake(sample_recording(role, TINY))
+    recording = with_person(recording, iris=np.array([0.6, 0.7, 0.8]), pupil_mm=2.4)
+    for image, centres in zip(render(role, recording), iris_centres_px(recording), strict=True):
+        grey = cv2.GaussianBlur(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), (0, 0), 1.0).astype(int)
+        for x, y in centres:
+            ring = [grey[round(y + 9 * np.sin(a)), round(x + 9 * np.cos(a))] for a in np.linspace(0, 6, 12)]
+            middle = grey[round(y) - 2 : round(y) + 3, round(x) - 2 : round(x) + 3]
+            assert middle.min() < 0.6 * np.median(ring)
+
+
+def test_lids_follow_the_gaze() -> None:
+    """Looking down, the upper margin sinks most of the iris' way and the opening narrows; looking up, both reverse."""
+    person = sample_recording(ROLES[0], TINY).person
+    centre = person.eye_centres_mm[1]
+    y, x = np.mgrid[-14:14:0.1, -14:14:0.1].astype(np.float32)
+    middles, heights = [], []
+    for pitch in np.radians([-20.0, 0.0, 15.0]):
+        optical = -vector_from_pitchyaw(np.array([pitch, 0.0]))
+        opening = open_lids(person, 1, x + np.float32(centre[0]), y + np.float32(centre[1]), optical, aperture=1.0)
+        inside = np.minimum(opening.upper, opening.lower) > 0
+        column = y[inside[:, 140], 140]
+        middles.append(column.min())
+        heights.append(np.ptp(column))
+    travel = EYEBALL_RADIUS_MM * np.sin(np.radians(20.0))
+    assert 0.6 * travel < middles[0] - middles[1] < travel
+    assert heights[0] < heights[1] < heights[2]
+    assert heights[0] > 3.0, "the eye does not close"
+
+
+def test_rendering_depends_on_nothing_but_its_arguments(role: Role) -> None:
+    recording = sample_recording(role, TINY)
+    first = render(role, recording)
+    renderer = Renderer(TINY.seed, role.domain, role.index, recording.person, recording.setting, rooms=3)
+    for row in (5, 0, 3):  # in another order
+        np.testing.assert_array_equal(renderer.render(recording.scene, row, int(recording.rooms[row])), first[row])
+    assert any((a != b).any() for a, b in zip(first, first[1:], strict=False) if a.shape == b.shape)
+
+
+def strips(role: Role, recording: Recording) -> np.ndarray:
+    poses = head_pose(recording.scene, INNER_EYE_CORNERS_14_MM)
+    found = []
+    for image, camera, head, target in zip(
+        render(role, recording), recording.cameras, poses, recording.scene.target_mm, strict=True
+    ):
+        pose = normalize_pose(head[:3], head[3:], INNER_EYE_CORNERS_14_MM, target)
+        bgr = np.ascontiguousarray(image[..., ::-1])
+        found.append(warp_fused(bgr, camera.matrix, camera.distortion, pose, STRIP))
+    return np.stack(found)
+
+
+def test_strips_show_both_eyes(role: Role) -> None:
+    recording = sample_recording(role, TINY)
+    light = strips(role, with_person(recording, sclera=np.ones(3), iris=np.ones(3))).astype(int)
+    dark = strips(role, with_person(recording, sclera=np.zeros(3), iris=np.zeros(3)))
+    eyes = np.abs(light - dark).sum(axis=-1) > 60  # (N, 64, 256)
+    for strip in eyes:
+        columns = np.flatnonzero(strip.any(axis=0))
+        left, right = strip[:, :128].sum(), strip[:, 128:].sum()
+        assert min(left, right) > 300, "an eyeball covers some hundred pixels of the strip"
+        assert columns.min() > 4 and columns.max() < 251, "and lies within it"
+        assert not strip[:, 112:144].any(), "the bridge of the nose is between"
+
+
+def test_landmarks_lie_on_the_lids_corners(role: Role) -> None:
+    """Between the annotated corners of an eye lies its opening, and nothing of it beyond."""
+    recording = wide_awake(sample_recording(role, TINY))
+    light = render(role, with_person(recording, sclera=np.ones(3), iris=np.ones(3)))
+    dark = render(role, with_person(recording, sclera=np.zeros(3), iris=np.zeros(3)))
+    corners = landmarks_px(recording)
+    for row, (a, b) in enumerate(zip(light, dark, strict=True)):
+        eyes = np.abs(a.astype(int) - b).sum(axis=-1) > 60
+        for outer, inner in ((0, 1), (3, 2)):
+            axis = corners[row, outer] - corners[row, inner]
+            length = np.hypot(*axis)
+            y, x = np.nonzero(eyes)
+            along = ((np.column_stack([x, y]) - corners[row, inner]) @ axis) / length
+            along = along[(along > -length) & (along < 2 * length)]
+            along = along[np.abs(along - length / 2) < length]
+            assert -3.0 < along.min() < 8.0
+            assert -8.0 < along.max() - length < 3.0
+
+
+def test_the_face_passes_through_the_annotated_corners(role: Role) -> None:
+    """Rays to the eye corners from any side meet the face there."""
+    person = sample_recording(role, TINY).person
+    face = build_face(np.random.default_rng(0), person)
+    for side in (-0.4, 0.0, 0.4):
+        viewpoint = 500.0 * np.array([np.sin(side), -0.1, -np.cos(side)])
+        hit = face.hit(viewpoint, (person.corners_mm - viewpoint).astype(np.float32)[None])
+        found = np.column_stack([hit.x[0], hit.y[0]])
+        np.testing.assert_allclose(found, person.corners_mm[:, :2], atol=0.6)
+        assert hit.inside.all()
+
+
+def test_contact_sheet_places_strips_in_rows() -> None:
+    made = contact_sheet(
+        np.arange(5, dtype=np.uint8)[:, None, None, None] * np.ones((5, 2, 4, 3), np.uint8), 2, gap_px=1
+    )
+    assert made.shape == (8, 9, 3)
+    assert made[3, 5, 0] == 3 and made[6, 0, 0] == 4 and not made[6:, 5:].any() and not made[2].any()
+
+
+def test_speed(role: Role, capsys: pytest.CaptureFixture[str]) -> None:
+    """Printed for the reader; machines differ too much to assert it."""
+    recording = sample_recording(role, dataclasses.replace(TINY, frames_per_person=24))
+    renderer = Renderer(TINY.seed, role.domain, role.index, recording.person, recording.setting, rooms=3)
+    began = time.process_time()
+    for row, room in enumerate(recording.rooms.tolist()):
+        assert cv2.imencode(".jpg", renderer.render(recording.scene, row, room))[0]
+    with capsys.disabled():
+        print(f"\n{role.dataset}: {24 / (time.process_time() - began):.0f} frames per second of one core")

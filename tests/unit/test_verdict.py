@@ -1,0 +1,71 @@
+import pandas as pd
+import pytest
+
+from faze.evaluation import verdict
+
+
+@pytest.mark.parametrize(("low", "ratio", "high", "said"), [
+    (1.9, 2.0, 2.1, "2.00 times as fast"),
+    (0.97, 1.02, 1.07, "No speed-up is shown"),
+    (0.9, 0.94, 0.98, "slower"),
+])  # fmt: skip
+def test_speed_claims_no_more_than_its_interval(low, ratio, high, said):
+    row = pd.Series({"speed_low": low, "speed_ratio": ratio, "speed_high": high})
+    sentence = verdict.describe_speed(row, 0.95)
+    assert said in sentence
+    assert f"95 % interval {low:.2f} to {high:.2f}" in sentence
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"), [(1.6, "falls from 1.60 to 1.00"), (1.01, "the same"), (0.5, "2.00 times as much")]
+)
+def test_memory_in_words(ratio, said):
+    row, baseline = pd.Series({"memory_ratio": ratio, "peak_gib": 1.6 / ratio}), pd.Series({"peak_gib": 1.6})
+    assert said in verdict.describe_memory(row, baseline)
+
+
+def test_one_difference_is_a_difference():
+    words = ["identical", "equivalent", "not shown", "different"]
+    assert [verdict.judge(pd.DataFrame({"verdict": words[: i + 1]})) for i in range(4)] == words
+
+
+@pytest.mark.parametrize(("number", "text"), [(0.084, "+0.08"), (-0.026, "−0.03"), (-0.001, "0.00"), (0.0, "0.00")])
+def test_signs(number, text):
+    assert verdict.signed(number) == text
+
+
+def change(verdict_word: str, k: int, more: int | None = None, seeds: int = 3) -> dict:
+    shared = {"dataset": "mpiigaze", "k": k, "difference_deg": 0.08, "low_deg": -0.03, "high_deg": 0.19, "people": 15}
+    return shared | {"verdict": verdict_word, "margin_deg": 0.1, "tost_p": 0.31, "more_seeds": more, "seeds": seeds}
+
+
+def test_a_difference_is_told_with_its_interval_and_nothing_else():
+    rows = pd.DataFrame([change("different", 0), change("equivalent", 9)])
+    told = verdict.describe_error(rows, 0.95)
+    assert told == (
+        "The error is different from the baseline's: MPIIGaze unadapted +0.08° (−0.03 to +0.19); "
+        "in brackets the 90 % interval."
+    )
+
+
+@pytest.mark.parametrize(("more", "seeds", "need"), [
+    (5, 3, "If there is truly no change, about 5 more seeds would show it."),
+    (1, 2, "At least 1 more seed would have to be trained to say more."),
+    (None, 3, "More people are needed: no useful number of seeds is enough."),
+])  # fmt: skip
+def test_what_is_not_shown_names_what_would_show_it(more, seeds, need):
+    rows = pd.DataFrame([change("identical", 0, seeds=seeds), change("not shown", 9, more, seeds)])
+    told = verdict.describe_error(rows.astype({"more_seeds": "Int64"}), 0.95)
+    assert told.startswith(
+        "It is not shown that the error is unchanged to within ±0.1°: MPIIGaze after 9 samples +0.08°"
+    )
+    assert told.endswith(need)
+
+
+def test_equivalence_gives_the_largest_p():
+    rows = pd.DataFrame(
+        [change("identical", 0) | {"tost_p": float("nan")}, change("equivalent", 9) | {"tost_p": 0.031}]
+    )
+    told = verdict.describe_error(rows, 0.95)
+    assert "shown to be unchanged" in told
+    assert "p = 0.031" in told

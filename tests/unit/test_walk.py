@@ -1,0 +1,186 @@
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from faze import geometry
+from faze.checkpoint import save_weights
+from faze.dted import DTED, Codes
+from faze.images import from_network, to_network
+from faze.sections import Model
+from faze.stages import walk as stage
+from faze.store import PersonStrips, Strips, write_strips
+from faze.walk import WALKS, contact_sheet, first_people, video_frames, walk_person, walk_rotations, write_video
+
+MODEL = Model(2, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
+CONFIG = {"people": 2, "range_deg": 30.0, "frames": 5, "fps": 15}
+
+
+def build() -> DTED:
+    torch.manual_seed(0)
+    return DTED(MODEL).eval()
+
+
+def write_store(path: Path, dataset: str, splits: dict[str, str]) -> Path:
+    rng = np.random.default_rng(0)
+
+    def strips(person: str, split: str) -> PersonStrips:
+        pixels = rng.integers(0, 256, (2, 64, 256, 3), dtype=np.uint8)
+        labels = rng.normal(0, 0.3, (2, 4)).astype(np.float32)
+        return PersonStrips(person, split, ["0.jpg", "1.jpg"], pixels, labels)
+
+    write_strips(path, dataset, (strips(person, split) for person, split in splits.items()))
+    return path
+
+
+@pytest.fixture
+def strips(tmp_path):
+    people = {"00002": "train", "00003": "val", "00005": "test", "00007": "test", "00011": "test"}
+    with Strips(write_store(tmp_path / "gazecapture.h5", "gazecapture", people)) as opened:
+        yield opened
+
+
+def test_rotations_span_the_range():
+    angles_deg, rotations = walk_rotations(1, 45.0, 15)
+    assert angles_deg[[0, 7, 14]].tolist() == [-45, 0, 45]
+    wanted = geometry.rotation_from_pitchyaw(np.stack([np.zeros(15), np.radians(angles_deg)], axis=-1))
+    assert np.allclose(rotations, wanted, atol=1e-15)
+
+
+def test_people_are_those_whom_no_training_saw(strips, tmp_path):
+    assert first_people(strips, 2) == ["00005", "00007"]
+    assert first_people(strips, 9) == ["00005", "00007", "00011"]
+    with Strips(write_store(tmp_path / "seen.h5", "seen", {"a": "train", "b": "train"})) as seen:
+        assert first_people(seen, 1) == ["a"]
+
+
+def test_each_step_is_the_strip_redirected(strips):
+    """Against encoding anew for every step, with the absolute pose of the step and the other factor frontal."""
+    dted = build()
+    walk = walk_person(dted, strips, "00005", range_deg=30.0, steps=5)
+    assert list(walk.steps) == list(WALKS) and walk.angles_deg.tolist() == [-30, -15, 0, 15, 30]
+    image = to_network(torch.from_numpy(strips.pixels("00005", slice(1))), 32, 128)
+    label = strips.labels("00005")[0].astype(np.float64)
+
+    def rotation(pitch: float, yaw: float) -> torch.Tensor:
+        return torch.from_numpy(geometry.rotation_from_pitchyaw([pitch, yaw])).float()[None]
+
+    own = rotation(*label[:2]), rotation(*label[2:])
+    straight = rotation(0, 0)
+    for step, angle in enumerate(np.radians(walk.angles_deg)):
+        wanted = {
+            "gaze yaw": (rotation(0, angle), straight),
+            "gaze pitch": (rotation(angle, 0), straight),
+            "head yaw": (straight, rotation(0, angle)),
+            "head pitch": (straight, rotation(angle, 0)),
+        }
+        for name, to in wanted.items():
+            picture = from_network(dted(image, own, to).detach())[0].numpy()
+            assert np.abs(picture.astype(int) - walk.steps[name][step]).max() <= 1, (name, step)
+    assert np.array_equal(walk.input, from_network(image)[0])
+    assert not np.array_equal(walk.steps["gaze yaw"][0], walk.steps["gaze yaw"][-1])
+
+
+def test_the_strip_is_encoded_once(strips, monkeypatch):
+    dted, seen = build(), []
+    encode = dted.encode
+
+    def count(image: torch.Tensor) -> Codes:
+        seen.append(len(image))
+        return encode(image)
+
+    monkeypatch.setattr(dted, "encode", count)
+    walk_person(dted, strips, "00005", range_deg=45.0, steps=15)
+    assert seen == [1]
+
+
+@pytest.mark.parametrize("steps", [2, 5, 15])
+def test_pictures(strips, steps):
+    walks = [walk_person(build(), strips, person, range_deg=45.0, steps=steps) for person in ("00005", "00007")]
+    sheet = contact_sheet(walks)
+    assert sheet.dtype == np.uint8 and sheet.shape[2] == 3
+    assert len(sheet) == 2 * len(contact_sheet(walks[:1]))
+    frames = list(video_frames(walks[0]))
+    assert len(frames) == 2 * steps - 2  # there and back, the ends once
+    assert {frame.shape for frame in frames} == {frames[0].shape}
+    assert frames[0].shape[0] % 2 == frames[0].shape[1] % 2 == 0
+    assert np.array_equal(frames[1], frames[-1])
+    assert not np.array_equal(frames[0], frames[steps - 1])
+
+
+def test_every_shown_step_is_on_the_sheet_in_its_place(strips):
+    walk = walk_person(build(), strips, "00005", range_deg=45.0, steps=3)
+    level = 0
+    for row, name in enumerate(WALKS):  # each picture one grey level of its own
+        for column in range(3):
+            level = 10 + 20 * (3 * row + column)
+            walk.steps[name][column] = level
+    sheet = contact_sheet([walk])
+    places = {}
+    for row in range(4):
+        for column in range(3):
+            ys, xs = np.nonzero((sheet == 10 + 20 * (3 * row + column)).all(-1))
+            places[row, column] = (np.median(ys), np.median(xs))
+    for row in range(4):
+        assert len({places[row, column][0] for column in range(3)}) == 1
+        assert places[row, 0][1] < places[row, 1][1] < places[row, 2][1]
+    assert [places[row, 0][0] for row in range(4)] == sorted(places[row, 0][0] for row in range(4))
+
+
+def run_stage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    lines = [f"walk.{key}: {value}" for key, value in CONFIG.items()]
+    (folder / "walk.yaml").write_text("\n".join(["stage: walk", "name: test", "tier: baseline", "seed: 0", *lines]))
+    arguments = ["--config", folder / "walk.yaml", "--checkpoint", folder / "checkpoint.pt"]
+    arguments += ["--data", folder / "mpiigaze.h5", folder / "gazecapture.h5", "--out", folder / "walks"]
+    arguments += ["--threads", torch.get_num_threads()]
+    monkeypatch.setattr(sys, "argv", ["walk", *map(str, arguments)])
+    return stage.main()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_store(tmp_path / "mpiigaze.h5", "mpiigaze", {"p00": "test"})
+    write_store(tmp_path / "gazecapture.h5", "gazecapture", {"1": "train", "2": "test", "3": "test", "4": "test"})
+    save_weights(tmp_path / "checkpoint.pt", build())
+    return tmp_path
+
+
+def test_stage_writes_a_video_per_person_and_a_contact_sheet(folder, monkeypatch):
+    assert run_stage(folder, monkeypatch) == 0
+    names = sorted(path.name for path in (folder / "walks").iterdir())
+    assert names == ["contact_sheet.png", "gazecapture_2.mp4", "gazecapture_3.mp4", "mpiigaze_p00.mp4"]
+    assert cv2.imread(str(folder / "walks" / "contact_sheet.png")).shape[1] > 1000
+
+
+def test_videos_are_what_browsers_play(folder, monkeypatch):
+    imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    run_stage(folder, monkeypatch)
+    video = folder / "walks" / "mpiigaze_p00.mp4"
+    said = subprocess.run(
+        [imageio_ffmpeg.get_ffmpeg_exe(), "-i", video, "-f", "null", "-"], capture_output=True, text=True
+    ).stderr
+    assert "h264" in said and "yuv420p" in said
+    assert re.search(r"frame=\s*8\b", said)  # 5 there, 3 back
+    head = video.read_bytes()[:4096]
+    assert b"moov" in head and head.index(b"moov") < 100  # playable before it is loaded
+
+
+def test_a_network_that_gives_no_numbers_is_refused(folder, monkeypatch, capsys):
+    dted = build()
+    with torch.no_grad():
+        dted.decoder.last.conv3.weight.fill_(3e38)
+    save_weights(folder / "checkpoint.pt", dted)
+    assert run_stage(folder, monkeypatch) == 1
+    assert "pictures of person p00 are not numbers" in capsys.readouterr().err
+    assert not (folder / "walks").exists()
+
+
+def test_a_missing_encoder_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    with pytest.raises(ValueError, match="pip install imageio-ffmpeg"):
+        write_video(tmp_path / "video.mp4", iter([np.zeros((2, 2, 3), np.uint8)]), 15)
