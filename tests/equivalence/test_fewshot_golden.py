@@ -15,8 +15,18 @@ from faze.store import read_codes
 from faze.validation import build
 
 ROOT = Path(__file__).resolve().parents[2]
-PAPER = build(Fewshot, config.read(ROOT / "config" / "config.yaml", ROOT / "config" / "paper.yaml")["fewshot"])
-SHORT = dataclasses.replace(PAPER, shots=(9,), outer_steps=300, validate_every_steps=300, repeats=2)
+SHORT = dataclasses.replace(
+    build(Fewshot, config.read(ROOT / "config" / "config.yaml")["fewshot"]),
+    query_entries=500,
+    meta_query=100,
+    outer_lr=1e-3,
+    inner_lr=1e-5,
+    adapt_lr=1e-5,
+    shots=(9,),
+    outer_steps=300,
+    validate_every_steps=300,
+    repeats=2,
+)
 
 
 @pytest.fixture(scope="module")

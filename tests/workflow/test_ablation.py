@@ -54,13 +54,12 @@ def test_no_stage_leaves_temporary_files(done: Checkout) -> None:
 
 def test_every_job_has_its_log_and_its_time(done: Checkout) -> None:
     results = done.folder / "results" / "smoke"
-    configured = {path.name.removesuffix(".config.yaml") for path in results.rglob("*.config.yaml")}
-    assert len(configured) == 12  # eleven stages, preprocess once per data set
-    for config in results.rglob("*.config.yaml"):
-        assert config.with_suffix(".log").exists()
-    for table in results.rglob("benchmarks/*.tsv"):
+    configured = list(results.rglob("configs/*.yaml"))
+    assert len(configured) == 5 * 5 + 7  # five stages per run; six per ablation, one of them per data set
+    tables = list(results.rglob("benchmarks/*.tsv"))
+    assert len(tables) == len(configured) + sum(of_runs(5).values()) + 4
+    for table in tables:
         assert (table.parents[1] / "logs" / f"{table.stem}.log").exists()
-    assert len(list(results.rglob("benchmarks/*.tsv"))) == sum(of_runs(5).values()) + 4
 
 
 def test_measured_jobs_take_every_core(fresh: Checkout) -> None:
@@ -130,8 +129,16 @@ def test_value_of_evaluate_re_evaluates_only(done: Checkout) -> None:
     assert "before: 'evaluate.resamples: 100' now: 'evaluate.resamples: 101'" in answer.blocks("configure_evaluate")[0]
 
 
-def test_change_of_a_rung_re_runs_it_and_those_above_it(done: Checkout) -> None:
-    with done.edited("config/config.yaml", "    precision: fp16\n", "    precision: fp16\n    tf32: true\n"):
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        ("config/config.yaml", "    precision: fp16\n", "    precision: fp16\n    tf32: true\n"),
+        ("config/smoke.yaml", "name: smoke\n", "name: smoke\ntiers:\n  amp:\n    tf32: true\n"),
+    ],
+    ids=["defaults", "overrides"],
+)
+def test_change_of_a_rung_re_runs_it_and_those_above_it(done: Checkout, path: str, old: str, new: str) -> None:
+    with done.edited(path, old, new):
         answer = done.dry_run("ablation")
     assert answer.jobs == of_runs(4) | {"benchmark": 1}
     assert not any("baseline" in block for block in answer.blocks("train"))
@@ -156,7 +163,7 @@ def test_real_mpiigaze_leaves_training_alone(done: Checkout, tmp_path: Path) -> 
         answer = done.dry_run("ablation")
     encode = {"encode": 5, "adapt": 10, "walk": 5}
     assert answer.jobs == {"preprocess": 1} | encode | AFTER_TRAINING
-    assert f"input: results/smoke/data/preprocess_mpiigaze.config.yaml, {tmp_path}\n" in answer.blocks("preprocess")[0]
+    assert f"input: results/smoke/configs/preprocess_mpiigaze.yaml, {tmp_path}\n" in answer.blocks("preprocess")[0]
 
 
 def test_with_both_data_sets_nothing_synthetic_runs(fresh: Checkout, tmp_path: Path) -> None:

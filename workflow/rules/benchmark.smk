@@ -3,7 +3,7 @@
 
 rule benchmark:
     input:
-        config="results/{name}/benchmark/benchmark.config.yaml",
+        config="results/{name}/configs/benchmark.yaml",
         data="results/{name}/data/gazecapture.h5",
     output:
         "results/{name}/benchmark/benchmark.json",

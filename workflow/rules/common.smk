@@ -36,12 +36,16 @@ def check_name(overrides):
         raise faze.config.ConfigError(f"{overrides[-1]}: needs a `name`: its results would replace those of {DEFAULTS}")
 
 
-in_one_sentence(faze.config.read, DEFAULTS)  # Snakemake's own reader would not name the line that is not YAML
+defaults = in_one_sentence(
+    faze.config.read, DEFAULTS
+)  # Snakemake's own reader would not name the line that is not YAML
 
 
 configfile: DEFAULTS
 
 
+# Snakemake puts the keys of --configfile first; the rungs of the ladder have an order, which is that of the defaults.
+config = faze.config.merge(defaults, config)
 in_one_sentence(faze.config.validate, config, [DEFAULTS, *workflow.overwrite_configfiles])
 in_one_sentence(check_name, workflow.overwrite_configfiles)
 in_one_sentence(check_data, config["preprocess"])
@@ -67,11 +71,12 @@ CORES = workflow.resource_settings.cores or 1
 MACHINE_LOCK = f".snakemake/{socket.gethostname()}.lock"
 shell.prefix(r"""
     set -euo pipefail
-    beside() {{ flock --shared {MACHINE_LOCK} "$@"; }}
-    alone() {{
-        flock --nonblock {MACHINE_LOCK} true || echo "$3: waiting for other jobs on this machine to end" >&2
-        flock {MACHINE_LOCK} "$@"
+    hold() {{
+        flock --nonblock "$1" {MACHINE_LOCK} true || echo "$4: waiting for other jobs on this machine to end" >&2
+        flock "$1" {MACHINE_LOCK} "${{@:2}}"
     }}
+    alone() {{ hold --exclusive "$@"; }}
+    beside() {{ hold --shared "$@"; }}
     """)
 
 
@@ -113,34 +118,35 @@ def values(stage, path):
     return [line(position) for position in range(len(own_config(stage, **{key: any_job[key] for key in keys})))]
 
 
+ABLATION, RUN = "results/{name}", "results/{name}/{tier}/seed{seed}"
 OWN_CONFIGS = {
-    "synthesise": "results/{name}/raw/synthesise",
-    "preprocess": "results/{name}/data/preprocess_{dataset}",
-    "train": "results/{name}/{tier}/seed{seed}/train",
-    "encode": "results/{name}/{tier}/seed{seed}/encode",
-    "meta_train": "results/{name}/{tier}/seed{seed}/meta_train",
-    "adapt": "results/{name}/{tier}/seed{seed}/adapt",
-    "walk": "results/{name}/{tier}/seed{seed}/walk",
-    "benchmark": "results/{name}/benchmark/benchmark",
-    "evaluate": "results/{name}/evaluate",
-    "report": "results/{name}/report",
-    "track": "results/{name}/track",
+    "synthesise": (ABLATION, "synthesise"),
+    "preprocess": (ABLATION, "preprocess_{dataset}"),
+    "train": (RUN, "train"),
+    "encode": (RUN, "encode"),
+    "meta_train": (RUN, "meta_train"),
+    "adapt": (RUN, "adapt"),
+    "walk": (RUN, "walk"),
+    "benchmark": (ABLATION, "benchmark"),
+    "evaluate": (ABLATION, "evaluate"),
+    "report": (ABLATION, "report"),
+    "track": (ABLATION, "track"),
 }
 
-for stage, path in OWN_CONFIGS.items():
+for stage, (folder, file) in OWN_CONFIGS.items():
 
     rule:
         name:
             f"configure_{stage}"
         output:
-            f"{path}.config.yaml",
+            f"{folder}/configs/{file}.yaml",
         log:
-            f"{path}.config.log",
+            f"{folder}/logs/configure_{file}.log",
         benchmark:
-            f"{path}.config.tsv"
+            f"{folder}/benchmarks/configure_{file}.tsv"
         localrule: True
         params:
-            *values(stage, path),
+            *values(stage, f"{folder}/{file}"),
         shell:
             r"""
             printf '%s\n' {params:q} 2>{log:q} >{output:q}

@@ -16,7 +16,7 @@ def supplementary(wildcards):
 
 rule synthesise:
     input:
-        config="results/{name}/raw/synthesise.config.yaml",
+        config="results/{name}/configs/synthesise.yaml",
     output:
         mpiifacegaze=directory("results/{name}/raw/mpiifacegaze"),
         gazecapture=directory("results/{name}/raw/gazecapture"),
@@ -48,7 +48,7 @@ rule synthesise:
 
 rule preprocess:
     input:
-        config="results/{name}/data/preprocess_{dataset}.config.yaml",
+        config="results/{name}/configs/preprocess_{dataset}.yaml",
         raw=raw,
         supplementary=supplementary,
     output:

@@ -3,7 +3,7 @@
 
 rule encode:
     input:
-        config="results/{name}/{tier}/seed{seed}/encode.config.yaml",
+        config="results/{name}/{tier}/seed{seed}/configs/encode.yaml",
         checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
         data="results/{name}/data/{dataset}.h5",
     output:
@@ -31,7 +31,7 @@ rule encode:
 
 rule meta_train:
     input:
-        config="results/{name}/{tier}/seed{seed}/meta_train.config.yaml",
+        config="results/{name}/{tier}/seed{seed}/configs/meta_train.yaml",
         codes="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",
     output:
         "results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt",
@@ -58,7 +58,7 @@ rule meta_train:
 
 rule adapt:
     input:
-        config="results/{name}/{tier}/seed{seed}/adapt.config.yaml",
+        config="results/{name}/{tier}/seed{seed}/configs/adapt.yaml",
         learner="results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt",
         mpiigaze="results/{name}/{tier}/seed{seed}/codes/mpiigaze.h5",
         gazecapture="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",

@@ -3,7 +3,7 @@
 
 rule evaluate:
     input:
-        config="results/{name}/evaluate.config.yaml",
+        config="results/{name}/configs/evaluate.yaml",
         codes=every("results/{name}/{tier}/seed{seed}/codes/{dataset}.h5"),
         errors=every("results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet"),
         run_logs=every("results/{name}/{tier}/seed{seed}/run.jsonl"),
@@ -32,7 +32,7 @@ rule evaluate:
 # Without wildcards, so that `report` is a target too.
 rule report:
     input:
-        config=every("results/{name}/report.config.yaml"),
+        config=every("results/{name}/configs/report.yaml"),
         evaluation=every("results/{name}/evaluation"),
         rejects=every("results/{name}/data/{dataset}_rejects.csv"),
         run_logs=every("results/{name}/{tier}/seed{seed}/run.jsonl"),
@@ -41,7 +41,7 @@ rule report:
     output:
         report(
             directory(f"results/{config['name']}/report"),
-            htmlindex="index.html",
+            patterns=["{page}.html", "{table}.csv", "figures/{figure}.svg"],
             category="Ablation",
             caption="../report/report.rst",
         ),
@@ -67,7 +67,7 @@ rule report:
 
 rule track:
     input:
-        config="results/{name}/track.config.yaml",
+        config="results/{name}/configs/track.yaml",
         run_logs=every("results/{name}/{tier}/seed{seed}/run.jsonl"),
         walks=every("results/{name}/{tier}/seed{seed}/walks"),
         evaluation="results/{name}/evaluation",

@@ -3,7 +3,7 @@
 
 rule train:
     input:
-        config="results/{name}/{tier}/seed{seed}/train.config.yaml",
+        config="results/{name}/{tier}/seed{seed}/configs/train.yaml",
         data="results/{name}/data/gazecapture.h5",
     output:
         checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",

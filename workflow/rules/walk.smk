@@ -3,7 +3,7 @@
 
 rule walk:
     input:
-        config="results/{name}/{tier}/seed{seed}/walk.config.yaml",
+        config="results/{name}/{tier}/seed{seed}/configs/walk.yaml",
         checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
         mpiigaze="results/{name}/data/mpiigaze.h5",
         gazecapture="results/{name}/data/gazecapture.h5",

@@ -142,9 +142,8 @@ def _true_target(
     person: Person, views: list[View], view: NDArray, origin: NDArray, annotated_origin: NDArray, target: NDArray
 ) -> NDArray:
     """Where on the screen's plane the eyes really look: the annotated direction without the person's bias."""
-    direction = (target - annotated_origin) @ bias_rotation(
-        person.gaze_bias_rad
-    )  # rows times B = transposed B times columns
+    # Rows times a rotation turn by its transpose: the bias is taken away.
+    direction = (target - annotated_origin) @ bias_rotation(person.gaze_bias_rad)
     normal = np.stack([seen.rotation[:, 2] for seen in views])[view]
     corner = np.stack([seen.translation_mm for seen in views])[view]
     reach = np.sum((corner - origin) * normal, axis=1) / np.sum(direction * normal, axis=1)
