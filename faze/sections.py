@@ -118,6 +118,7 @@ class Train:
     base_lr: NonNegative
     head_lr: NonNegative
     warmup_pairs: Count
+    decay_share: Share
     momentum: Share
     weight_decay: NonNegative
     log_every_pairs: Positive

@@ -16,7 +16,7 @@ from faze import engine
 from faze.dted import DTED
 from faze.engine.parallel import World
 from faze.engine.precision import Precision
-from faze.engine.schedule import learning_rate, ramp
+from faze.engine.schedule import decay, learning_rate, ramp
 from faze.engine.step import Step
 from faze.images import to_network
 from faze.losses import angle_deg, vector_from_pitchyaw
@@ -61,9 +61,10 @@ def build_step(*, model: Model, loss: Loss, engine_switches: Engine, train: Trai
 
 
 def learning_rates(pairs: int, train: Train) -> list[float]:
-    """Of the parameter groups of build_step: warmed up for the network, constant for the gaze head."""
-    rate = learning_rate(pairs, base_lr=train.base_lr, global_batch=train.global_batch, warmup_pairs=train.warmup_pairs)
-    return [rate, train.head_lr]
+    """Of the parameter groups of build_step: warmed up for the network, constant for the gaze head; then both decay."""
+    peak = learning_rate(pairs, base_lr=train.base_lr, global_batch=train.global_batch, warmup_pairs=train.warmup_pairs)
+    factor = decay(pairs, train.pairs, train.decay_share)
+    return [peak * factor, train.head_lr * factor]
 
 
 def loss_weights(pairs: int, loss: Loss, global_batch: int) -> dict[str, float]:

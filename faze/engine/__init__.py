@@ -7,8 +7,8 @@
     step          the composed step
     schedule      learning rate and ramps, in pairs
 
-It knows neither gaze nor HDF5. A new switch is a field of `faze.sections.Engine`, a value in config.yaml, and one line in
-the module that owns its group.
+It knows neither gaze nor HDF5. A new switch is a field of `faze.sections.Engine`, a value in config.yaml, and one line
+in the module that owns its group.
 """
 
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from faze.engine.schedule import learning_rate, ramp
+from faze.engine.schedule import decay, learning_rate, ramp
 
 
 @pytest.mark.parametrize("name", ["bash_8gpu_b64", "paper_b1536", "single_b128", "single_b64"])
@@ -22,3 +22,10 @@ def test_schedules_equal_the_released_ones(golden, name):
 def test_ramp_without_length_is_climbed_at_once():
     assert ramp(0, 0, 16) == 1.0
     assert ramp(0, 8, 16) == 1.0  # shorter than a batch
+
+
+def test_decay_is_a_half_cosine_at_the_end():
+    assert [decay(pairs, 1000, 0.5) for pairs in (0, 500)] == [1.0, 1.0]
+    assert decay(750, 1000, 0.5) == pytest.approx(0.5)
+    assert decay(1000, 1000, 0.5) == pytest.approx(0.0)
+    assert decay(999, 1000, 0.0) == 1.0

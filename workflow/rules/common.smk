@@ -33,12 +33,13 @@ def check_data(preprocess):
 def check_name(overrides):
     """Overrides have a name, and so a folder of results, of their own."""
     if overrides and "name" not in faze.config.read(*overrides):
-        raise faze.config.ConfigError(f"{overrides[-1]}: needs a `name`: its results would replace those of {DEFAULTS}")
+        raise faze.config.ConfigError(
+            f"{overrides[-1]}: needs a `name`: its results would mix with those of {DEFAULTS}"
+        )
 
 
-defaults = in_one_sentence(
-    faze.config.read, DEFAULTS
-)  # Snakemake's own reader would not name the line that is not YAML
+# Snakemake's own reader would not name the line that is not YAML.
+defaults = in_one_sentence(faze.config.read, DEFAULTS)
 
 
 configfile: DEFAULTS
