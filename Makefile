@@ -10,6 +10,7 @@ CONFIG ?=
 
 BIN := .venv/bin
 INSTALLED := .venv/installed
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: ablation test lint unit workflow ui
 

@@ -18,6 +18,9 @@ import yaml
 from faze.sections import SECTIONS, STAGES, Engine
 from faze.validation import ConfigError, Fault, build, check_mapping, fields_of, nearest, report, yaml_number
 
+# Folders beside those of the tiers, under results/<name>/.
+RESERVED = ("raw", "data", "benchmark", "evaluation", "report", "tracking", "configs", "logs", "benchmarks")
+
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     """Lay one mapping over another: mappings merge key by key, everything else is replaced."""
@@ -76,15 +79,23 @@ def _check_ladder(tiers: Any, run: Any) -> Iterator[Fault]:
         return
     for position, (tier, change) in enumerate(tiers.items()):
         yield from check_mapping(f"tiers.{tier}", change, fields_of(Engine), complete=position == 0)
+        if not _names_a_folder(str(tier)) or tier in RESERVED:
+            yield Fault(
+                f"tiers.{tier}", f"a tier names a folder: letters, digits, - and _, and not {', '.join(RESERVED)}"
+            )
     wanted = run.get("tiers") if isinstance(run, Mapping) else None
     for tier in wanted if isinstance(wanted, list | tuple) else ():
         if tier not in tiers:
             yield Fault("run.tiers", f"{tier!r} is not defined under tiers{nearest(tier, list(tiers))}")
 
 
+def _names_a_folder(name: str) -> bool:
+    return name.replace("_", "").replace("-", "").isalnum()
+
+
 def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     """What no single value shows: combinations that would fail later, or silently mean something else."""
-    if not c["name"].replace("_", "").replace("-", "").isalnum():
+    if not _names_a_folder(c["name"]):
         yield Fault("name", f"{c['name']!r} must be letters, digits, - and _: it names a folder")
     for tier in c["run"]["tiers"]:
         yield from _check_batch(tier, climb(c["tiers"], tier), c)
@@ -93,7 +104,8 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault("model.image_width_px", f"must keep the {width} x {height} strip's aspect")
     if height % model["image_height_px"] or model["image_height_px"] % 32:
         yield Fault("model.image_height_px", f"must be a multiple of 32 that divides {height}")
-    yield from _check_people(c["synthetic"], c["fewshot"])
+    if not (c["preprocess"]["mpiifacegaze"] and c["preprocess"]["gazecapture"]):
+        yield from _check_people(c["synthetic"], c["fewshot"])
     if c["preprocess"]["gazecapture"] and not c["preprocess"]["gazecapture_supplementary"]:
         yield Fault(
             "preprocess.gazecapture_supplementary",

@@ -22,6 +22,16 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path / "faze", "config/smoke.yaml")
 
 
+@pytest.fixture
+def groups() -> Iterator[list[int]]:
+    """Process groups that a test has started; whatever of them still lives at its end is ended."""
+    started: list[int] = []
+    yield started
+    for group in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+
+
 def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
     began = time.monotonic()
     while not condition():
@@ -49,10 +59,11 @@ def stage_runs(log: Path, stage: str, group: int) -> bool:
     return False
 
 
-def killed_while_synthesising(checkout: Checkout, tmp_path: Path, whole_group: bool) -> int:
+def killed_while_synthesising(checkout: Checkout, tmp_path: Path, groups: list[int], whole_group: bool) -> int:
     log = tmp_path / "first.log"
     process = checkout.start("--cores", "all", STORE, log=log)
-    wait_for(lambda: stage_runs(log, "synthesise", process.pid), 60, "synthesise")
+    groups.append(process.pid)
+    wait_for(lambda: stage_runs(log, "synthesise", process.pid), 120, "synthesise")
     if whole_group:
         os.killpg(process.pid, signal.SIGKILL)
     else:
@@ -65,22 +76,24 @@ def whole(checkout: Checkout) -> bool:
     return (checkout.folder / STORE).exists()
 
 
-def test_killed_with_all_its_jobs(checkout: Checkout, tmp_path: Path) -> None:
-    killed_while_synthesising(checkout, tmp_path, whole_group=True)
+def test_killed_with_all_its_jobs(checkout: Checkout, tmp_path: Path, groups: list[int]) -> None:
+    killed_while_synthesising(checkout, tmp_path, groups, whole_group=True)
     assert not (checkout.folder / "results/smoke/raw/truth.h5").exists()
     answer = checkout.snakemake("--cores", "all", STORE)
     assert answer.code == 0, answer.text[-4000:]
     assert whole(checkout)
 
 
-def test_killed_alone_its_orphan_and_the_re_run_do_not_write_together(checkout: Checkout, tmp_path: Path) -> None:
-    group = killed_while_synthesising(checkout, tmp_path, whole_group=False)
+def test_killed_alone_its_orphan_and_the_re_run_do_not_write_together(
+    checkout: Checkout, tmp_path: Path, groups: list[int]
+) -> None:
+    group = killed_while_synthesising(checkout, tmp_path, groups, whole_group=False)
     assert children_of(group), "the job died with Snakemake: nothing is tested"
     answer = checkout.snakemake("--cores", "all", STORE)
     assert answer.code == 0, answer.text[-4000:]
     assert "is being written by process" in answer.text
     assert whole(checkout)
-    wait_for(lambda: not children_of(group), 60, "the orphan's end")
+    wait_for(lambda: not children_of(group), 120, "the orphan's end")
 
 
 @contextlib.contextmanager
@@ -92,14 +105,17 @@ def another_job_on_this_machine(checkout: Checkout) -> Iterator[None]:
         yield
 
 
-def test_measured_job_waits_for_jobs_that_its_snakemake_does_not_know(done: Checkout, tmp_path: Path) -> None:
+def test_measured_job_waits_for_jobs_that_its_snakemake_does_not_know(
+    done: Checkout, tmp_path: Path, groups: list[int]
+) -> None:
     log = tmp_path / "benchmark.log"
     measured = done.folder / "results/smoke/benchmark/benchmark.json"
     with another_job_on_this_machine(done):
         process = done.start("--cores", "all", "--force", str(measured.relative_to(done.folder)), log=log)
-        wait_for(lambda: "waiting for other jobs on this machine" in log.read_text(), 60, "waiting")
+        groups.append(process.pid)
+        wait_for(lambda: "waiting for other jobs on this machine" in log.read_text(), 120, "waiting")
         time.sleep(0.5)
         assert not measured.exists()
         assert process.poll() is None
-    assert process.wait(timeout=300) == 0, log.read_text()[-4000:]
+    assert process.wait(timeout=600) == 0, log.read_text()[-4000:]
     assert measured.exists()
