@@ -5,7 +5,7 @@ hold (measured anew, say), a new run takes its place. The replaced run stays, ta
 """
 
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from faze.tracking.record import Point, Record
@@ -113,11 +113,14 @@ def _replace_artifacts(store: Store, run_id: str, path: Path, folder: str) -> No
         return
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-    new = {f"{folder}/{file.relative_to(path)}" for file in path.rglob("*") if file.is_file()}
+    # Hidden files are the workflow's own marks.
+    files = [file for file in path.rglob("*") if file.is_file() and not file.name.startswith(".")]
+    new = {f"{folder}/{file.relative_to(path)}" for file in files}
     repository = get_artifact_repository(store.client.get_run(run_id).info.artifact_uri, tracking_uri=store.uri)
     for old in set(_files(store, run_id, folder)) - new:
         repository.delete_artifacts(old)
-    store.client.log_artifacts(run_id, str(path), folder)
+    for file in files:
+        store.client.log_artifact(run_id, str(file), str(PurePosixPath(folder) / file.relative_to(path).parent))
 
 
 def _files(store: Store, run_id: str, folder: str) -> Iterator[str]:
