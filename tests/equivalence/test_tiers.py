@@ -1,6 +1,6 @@
 """Every tier is the same experiment: only speed and memory may change.
 
-Each test was seen red once: fused_sgd without Nesterov, autotune that changes the number format, ddp with shares
+Seen red once by breaking the code: fused_sgd without Nesterov, autotune that changes the number format, ddp with shares
 shifted by a pair and with positives searched over all that a process holds, fp16 with the scaler bypassed.
 """
 
