@@ -29,7 +29,7 @@ def vector_from_pitchyaw(pitchyaw: Tensor) -> Tensor:
 
 
 def angle_deg(a: Tensor, b: Tensor, clip: float | None = None) -> Tensor:
-    """Angle between vectors, with a finite gradient everywhere (zero where they coincide).
+    """Angle between vectors, with finite first and second derivatives everywhere (zero where they coincide).
 
     Args:
         a: (..., 3) of any length.
@@ -46,8 +46,12 @@ def angle_deg(a: Tensor, b: Tensor, clip: float | None = None) -> Tensor:
         return cosine.clamp(clip - 1, 1 - clip).acos().rad2deg()
     perpendicular = torch.linalg.cross(*torch.broadcast_tensors(a, b))
     # Fused multiply-adds leave a rounding error in v x v, and its direction would become a gradient of full size.
-    cross = torch.linalg.vector_norm(perpendicular.masked_fill((a == b).all(-1, keepdim=True), 0), dim=-1)
-    return torch.atan2(cross, dot).rad2deg()
+    perpendicular = perpendicular.masked_fill((a == b).all(-1, keepdim=True), 0)
+    squared = perpendicular.square().sum(-1)
+    apart = squared > 0
+    # The root's derivatives at 0 are infinite: where the two coincide it is kept out of the graph, and the angle is 0.
+    sine = torch.where(apart, squared, 1.0).sqrt() * apart
+    return torch.atan2(sine, torch.where(apart | (dot != 0), dot, 1.0)).rad2deg()
 
 
 def code_angle_deg(a: Tensor, b: Tensor, clip: float | None = None) -> Tensor:

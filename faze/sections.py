@@ -121,6 +121,7 @@ class Train:
     decay_share: Share
     momentum: Share
     weight_decay: NonNegative
+    clip_norm: NonNegative
     log_every_pairs: Positive
     validate_every_pairs: Positive
     checkpoint_every_pairs: Positive

@@ -57,6 +57,7 @@ def build_step(*, model: Model, loss: Loss, engine_switches: Engine, train: Trai
         world=world,
         momentum=train.momentum,
         weight_decay=train.weight_decay,
+        clip_norm=train.clip_norm,
     )
 
 

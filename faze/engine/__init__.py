@@ -16,7 +16,7 @@ from collections.abc import Callable
 from torch import nn
 
 from faze.engine.convolution import set_cudnn_benchmark
-from faze.engine.optim import build_optimizer
+from faze.engine.optim import build_clip, build_optimizer
 from faze.engine.parallel import World, build_wrap
 from faze.engine.precision import Precision, build_precision
 from faze.engine.step import Step
@@ -31,6 +31,7 @@ def build(
     world: World,
     momentum: float,
     weight_decay: float,
+    clip_norm: float,
 ) -> Step:
     """Compose the step of a tier.
 
@@ -41,6 +42,7 @@ def build(
         world: this process among those that train together.
         momentum: of SGD (Nesterov).
         weight_decay: of SGD.
+        clip_norm: largest length of the gradient; 0 does not clip.
     """
     precision = build_precision(engine.precision, tf32=engine.tf32, force=engine.force, device=world.device)
     cudnn = set_cudnn_benchmark(engine.cudnn_benchmark, world.device)
@@ -54,6 +56,7 @@ def build(
         foreach=engine.foreach,
         device=world.device,
     )
+    clip = build_clip(clip_norm, optimizer=optimizer, scaler=precision.scaler, foreach=engine.foreach)
     wrap = build_wrap(engine.parallel, world)
     switches = (*precision.switches, cudnn, wrap.switch, optim_switch)
-    return Step(wrap.module(objective), optimizer, precision.scaler, engine.set_to_none, wrap.replicas, switches)
+    return Step(wrap.module(objective), optimizer, precision.scaler, clip, engine.set_to_none, wrap.replicas, switches)

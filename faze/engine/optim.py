@@ -1,7 +1,7 @@
-"""Optimisers: plain SGD, and the fused one of apex or, where apex is not installed, of torch itself."""
+"""Optimisers, plain SGD and the fused one of apex or torch itself, and the clipping of long gradients."""
 
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -30,6 +30,24 @@ def build_optimizer(
 
         return FusedSGD(groups, **settings), Switch("optimizer", name, "apex FusedSGD")
     return torch.optim.SGD(groups, **settings, fused=True), Switch("optimizer", name, "torch SGD, fused")
+
+
+def build_clip(
+    clip_norm: float, *, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, foreach: bool
+) -> Callable[[], None]:
+    """Make what shortens the gradient of all parameters together to a length of clip_norm; 0 leaves it as it is.
+
+    Call it between backward and step, on averaged gradients: every process then finds the same length.
+    """
+    if not clip_norm:
+        return lambda: None
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+
+    def clip() -> None:
+        scaler.unscale_(optimizer)  # a scaler that is off passes; one that finds an overflow still skips the step
+        torch.nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=foreach)
+
+    return clip
 
 
 def _apex_has_optimizers() -> bool:

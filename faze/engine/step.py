@@ -24,6 +24,7 @@ class Step:
     model: nn.Module  # the objective inside its parallel wrapper; returns named loss terms
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
+    clip: Callable[[], None]  # shortens long gradients, in place
     set_to_none: bool
     replicas: int  # of the model in this process: one, or one per device under DataParallel
     switches: tuple[Switch, ...]
@@ -48,6 +49,7 @@ class Step:
         with clock("backward"):
             self.scaler.scale(loss).backward()
         with clock("optimizer"):
+            self.clip()
             self.scaler.step(self.optimizer)
             self.scaler.update()
             self.optimizer.zero_grad(set_to_none=self.set_to_none)

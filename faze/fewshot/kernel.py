@@ -83,7 +83,9 @@ def adapt(initial: Weights, support: Batch, *, steps: int, lr: float, threads: i
         return chunk, weights
 
     chunks = torch.arange(len(support.code)).split(_models_per_chunk(initial, samples=support.code.shape[1]))
-    with single_threaded_operations(), ThreadPoolExecutor(threads) as pool:
+    # OpenMP keeps the number for each thread apart: unset in the pool's own, every product would start a spinning team.
+    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    with single_threaded_operations(), pool:
         yield from pool.map(work, chunks)
 
 

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from faze.losses import angle_deg
+
 
 class Weights(NamedTuple):
     """Parameters of M networks."""
@@ -56,24 +58,6 @@ def gaze_vector(weights: Sequence[Tensor], code: Tensor) -> Tensor:
     hidden_weight, hidden_bias, output_weight, output_bias = weights
     hidden = torch.selu(torch.baddbmm(hidden_bias, code, hidden_weight))
     return torch.baddbmm(output_bias, hidden, output_weight)
-
-
-def angle_deg(vector: Tensor, gaze: Tensor) -> Tensor:
-    """Angle between directions, as faze.losses.angle_deg, but with a finite second derivative everywhere too.
-
-    Args:
-        vector: (..., 3) of any length.
-        gaze: (..., 3).
-
-    Returns:
-        (...) degrees.
-    """
-    cross, dot = torch.linalg.cross(vector, gaze), (vector * gaze).sum(-1)
-    squared = (cross * cross).sum(-1)
-    apart = squared > 0
-    # The root's derivatives at 0 are infinite: where the two coincide it is kept out of the graph, and the angle is 0.
-    sine = torch.where(apart, squared, 1.0).sqrt() * apart
-    return torch.atan2(sine, torch.where(apart | (dot != 0), dot, 1.0)) * (180 / torch.pi)
 
 
 def mean_angle_deg(weights: Sequence[Tensor], code: Tensor, gaze: Tensor, share: Tensor) -> Tensor:

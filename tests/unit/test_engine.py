@@ -26,7 +26,7 @@ class Line(torch.nn.Module):
         return {"near": (self.weight - batch["target"]).square().mean(), "small": self.weight.abs()}
 
 
-def make(tier: str, **switches) -> Step:
+def make(tier: str, *, clip_norm: float = 0.0, **switches) -> Step:
     return engine.build(
         lambda precision: Line(),
         lambda module: [{"params": list(module.parameters()), "lr": 0.1}],
@@ -34,6 +34,7 @@ def make(tier: str, **switches) -> Step:
         world=CPU,
         momentum=0.0,
         weight_decay=0.0,
+        clip_norm=clip_norm,
     )
 
 
@@ -42,6 +43,27 @@ def test_step_descends_the_weighted_sum():
     losses = step({"target": torch.tensor([3.0])}, {"near": 1.0, "small": 0.5})
     assert losses["loss"] == pytest.approx(4.0 + 0.5)
     assert step.model.weight.item() == pytest.approx(1.0 - 0.1 * (-4.0 + 0.5))
+
+
+@pytest.mark.parametrize(("clip_norm", "moved"), [(0.0, 0.4), (1.0, 0.1), (100.0, 0.4)])
+def test_clipping_shortens_only_longer_gradients(clip_norm, moved):
+    step = make("baseline", clip_norm=clip_norm)
+    step({"target": torch.tensor([3.0])}, {"near": 1.0, "small": 0.0})  # a gradient of -4
+    assert step.model.weight.item() == pytest.approx(1.0 + moved)
+
+
+def test_clipping_measures_the_gradient_without_the_loss_scale():
+    step = make("amp", clip_norm=2.0, force=True)
+    step.scaler.load_state_dict(step.scaler.state_dict() | {"scale": 1024.0})
+    step({"target": torch.tensor([3.0])}, {"near": 1.0, "small": 0.0})
+    assert step.model.weight.item() == pytest.approx(1.2, rel=1e-4)
+
+
+def test_clipping_leaves_a_step_that_overflows_to_the_scaler():
+    step = make("amp", clip_norm=2.0, force=True)
+    step({"target": torch.tensor([float("inf")])}, {"near": 1.0, "small": 0.0})
+    assert step.model.weight.item() == 1.0
+    assert step.scaler.get_scale() < 65536.0
 
 
 @pytest.mark.parametrize(("set_to_none", "left"), [(True, True), (False, False)])
