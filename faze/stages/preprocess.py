@@ -8,12 +8,9 @@ import concurrent.futures
 import csv
 import functools
 import multiprocessing
-import os
 import sys
-import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
@@ -39,6 +36,7 @@ from faze.sections import Preprocess
 from faze.stages import one_sentence
 from faze.store import PersonStrips, write_strips
 from faze.telemetry import Progress
+from faze.workers import worker_processes
 
 READERS = {"mpiigaze": open_mpiifacegaze, "gazecapture": GazeCapture}
 # What the released procedure takes for the camera matrix of an undistorted frame.
@@ -140,11 +138,8 @@ def run(normaliser: Normaliser, threads: int) -> Iterator[Normalised]:
     persons = normaliser.reader.persons()
     total = sum(normaliser.reader.count(person) for person in persons)  # reads every annotation: faults show at once
     progress = Progress("preprocess", total, "frames")
-    # Spawned, not forked: a forked process would inherit the lock on the output and hold it beyond our death.
-    context = multiprocessing.get_context("spawn")
-    done = context.Value("q", 0)
-    pool = concurrent.futures.ProcessPoolExecutor(threads, context, _start_process, (normaliser, done))
-    try:
+    done = multiprocessing.get_context("spawn").Value("q", 0)
+    with worker_processes(threads, _start_process, normaliser, done) as pool:
         waiting: deque[concurrent.futures.Future[Normalised]] = deque()
         for person in persons:
             waiting.append(pool.submit(_normalise, person))
@@ -152,31 +147,19 @@ def run(normaliser: Normaliser, threads: int) -> Iterator[Normalised]:
                 yield _result(waiting.popleft(), lambda: progress(done.value))
         while waiting:
             yield _result(waiting.popleft(), lambda: progress(done.value))
-    finally:
-        pool.shutdown(cancel_futures=True)
     progress(total)
 
 
 def _result(future: "concurrent.futures.Future[Normalised]", show: Callable[[], None]) -> Normalised:
     while not concurrent.futures.wait([future], timeout=0.2).done:
         show()
-    try:
-        return future.result()
-    except BrokenProcessPool:
-        raise ChildProcessError("a process was killed, most likely for want of memory: give fewer --threads") from None
+    return future.result()
 
 
 def _start_process(normaliser: Normaliser, done: "Synchronized[int]") -> None:
     global _normaliser, _done
     _normaliser, _done = normaliser, done
     use_one_thread()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A pool's process whose parent was killed would wait for work for ever."""
-    multiprocessing.parent_process().join()
-    os._exit(1)
 
 
 def _normalise(person: str) -> Normalised:

@@ -2,13 +2,9 @@
 
 import argparse
 import contextlib
-import multiprocessing
-import os
 import sys
-import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import as_completed
 from pathlib import Path
 
 from faze.config import load
@@ -19,6 +15,7 @@ from faze.sections import Synthetic
 from faze.stages import one_sentence
 from faze.store import Supplementary, write_supplementary, write_truth
 from faze.telemetry import Progress
+from faze.workers import worker_processes
 
 
 def parse() -> argparse.Namespace:
@@ -58,34 +55,13 @@ def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int)
     """Write everybody's frames and annotation, several people at a time; the files do not depend on how many."""
     roles = list(cast(synthetic))
     progress = Progress("synthesise", len(roles) * synthetic.frames_per_person, "frames")
-    # Spawned, not forked: a forked process would inherit the lock on the output and hold it beyond our death.
-    context = multiprocessing.get_context("spawn")
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # which the processes read as they load numpy
-    with ProcessPoolExecutor(min(threads, len(roles)), context, _start_process) as pool:
+    with worker_processes(min(threads, len(roles)), use_one_thread) as pool:
         # Laptop users, whose frames are the largest, come first: no process is left alone with them at the end.
         futures = [pool.submit(write_person, role, synthetic, roots[role.dataset]) for role in roles]
-        try:
-            for done, future in enumerate(as_completed(futures), start=1):
-                future.result()
-                progress(done * synthetic.frames_per_person)
-        except BrokenProcessPool:
-            raise ChildProcessError(
-                "a process was killed, most likely for want of memory: give fewer --threads"
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
-    return [future.result() for future in futures]
-
-
-def _start_process() -> None:
-    use_one_thread()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A pool's process whose parent was killed would wait for work for ever."""
-    multiprocessing.parent_process().join()
-    os._exit(1)
+        for done, future in enumerate(as_completed(futures), start=1):
+            future.result()
+            progress(done * synthetic.frames_per_person)
+        return [future.result() for future in futures]
 
 
 def supplementary_of(people: Iterable[Annotated], dataset: str) -> Iterator[tuple[str, Supplementary]]:

@@ -1,5 +1,6 @@
 # What all rules share: the checked configuration, each stage's own config file, the code that it imports.
 import functools
+import json
 import os
 import re
 import socket

@@ -94,4 +94,6 @@ rule track:
 
 
 onsuccess:
-    print(f"report: results/{config['name']}/report/index.html · MLflow: make ui")
+    print(f"report: results/{config['name']}/report/index.html")
+    if (tracked := Path(f"results/{config['name']}/tracking/tracked.json")).exists():
+        print(json.loads(tracked.read_text(encoding="utf-8"))["invitation"])
