@@ -10,7 +10,18 @@ from matplotlib.figure import Figure
 
 from faze.evaluation import UNADAPTED
 from faze.evaluation.verdict import NAMES
-from faze.report.style import BAND, INK, MARKERS, MUTED, REFERENCE, learner_colors, panels, text_on, tier_colors
+from faze.report.style import (
+    BAND,
+    INK,
+    MARKERS,
+    MUTED,
+    ON_LINES,
+    REFERENCE,
+    learner_colors,
+    panels,
+    text_on,
+    tier_colors,
+)
 
 TALK_SPEED, TALK_MEMORY = 2.07, 1.6  # the talk's headline figures; its bars per tier were not published
 PAPER_MPIIGAZE_K9_DEG = 3.14  # the paper's error on MPIIGaze after 9 samples
@@ -85,7 +96,7 @@ def _accuracy_bars(axes: Axes, results: Results) -> None:
     axes.barh(rows, after, height=0.62, color=[colors[t] for t in before.index])
     near = {"textcoords": "offset points", "va": "center", "fontsize": 9}
     for row, (tier, start, end) in enumerate(zip(before.index, before, after, strict=True)):
-        axes.annotate(f"{start:.2f}", (start, row), (5, 0), **near)
+        axes.annotate(f"{start:.2f}", (start, row), (5, 0), bbox=ON_LINES, **near)
         axes.annotate(f"{end:.2f}", (end, row), (-5, 0), ha="right", color=text_on(colors[tier]), **near)
     if len(rows) > 1:
         for reference in (before.iloc[0], after.iloc[0]):
@@ -107,7 +118,7 @@ def _reference(axes: Axes, value: float, row: int, text: str) -> None:
 
 def _write_reference(axes: Axes, value: float, row: int, text: str) -> None:
     below = {"textcoords": "offset points", "ha": "center", "va": "top", "fontsize": 9}
-    axes.annotate(text, (value, row + 0.42), (0, -3), color=REFERENCE, **below)
+    axes.annotate(text, (value, row + 0.42), (0, -3), color=REFERENCE, bbox=ON_LINES, **below)
 
 
 def draw_changes(results: Results) -> Figure:
@@ -186,8 +197,8 @@ def _label_shots(axes: Axes, shots: pd.Series, title: str) -> None:
 
 
 def draw_people(results: Results) -> Figure:
-    """Error of every test person in the last tier, unadapted and after adaptation, sorted."""
-    tier, learner = results.tiers[-1], results.learners[0]
+    """Error of every test person in the first tier, unadapted and after adaptation, sorted."""
+    tier, learner = results.tiers[0], results.learners[0]
     persons = results.tables["persons"]
     persons = persons[persons["tier"] == tier].groupby(["dataset", "person", "learner", "k"])["error_deg"].mean()
     counts = [persons[d].index.get_level_values("person").nunique() for d in results.datasets]

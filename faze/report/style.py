@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 INK, MUTED, RULE, BAND = "#1f2933", "#616e7c", "#d9dfe5", "#e9eef3"
 REFERENCE = "#b42318"  # the talk's and the paper's figures, where they are drawn beside ours
 BASELINE = "#7b8794"
+ON_LINES = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # box of words that lines may cross
 _TIERS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")  # Okabe and Ito 2008
 _LEARNERS = ("#5b21b6", "#0f766e", "#b45309", "#9f1239", "#1e3a8a", "#3f6212")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "h", "p", "*")
