@@ -4,7 +4,7 @@ Events, each with `time` (unix seconds) and `event`:
     start     stage, name, tier, seed, config (flat dict), config_hash, fingerprint, machine (dict)
     switch    switch, wanted, acted, reason ("" = active)
     metrics   pairs (or step), values {name: number}
-    resume    pairs
+    resume    step, in pairs
     note      text
     end       seconds
 

@@ -4,6 +4,8 @@ import contextlib
 import datetime
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -87,11 +89,19 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
     if alone:
         yield World(0, 1, device)
         return
+    threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
         yield World(dist.get_rank(), dist.get_world_size(), device)
     finally:
         dist.destroy_process_group()
+
+
+def _end_with(parent: int) -> None:
+    """Torchrun starts its workers in sessions of their own: whoever kills its group would leave them at work."""
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
 
 
 @dataclass(frozen=True)

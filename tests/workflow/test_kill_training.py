@@ -1,0 +1,291 @@
+"""A training killed through Snakemake, whatever dies and whenever: the same bare command ends with the same weights.
+
+What a kill means for the stage alone stands in tests/equivalence/test_resume.py. Moments are drawn in pairs, not in
+seconds, so that a busy machine meets the same ones. Seen red once by breaking the code: a resume that leaves out the
+optimiser's state.
+"""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+import yaml
+from checkout import NOTHING, ROOT, Checkout
+
+from faze.telemetry import read_events
+
+pytestmark = pytest.mark.workflow
+
+BATCH, EVERY, PAIRS = 8, 32, 640  # pairs of a step, between two checkpoints, of the training
+EARLY = (2 * EVERY, 4 * EVERY)  # the rest lasts longer than Snakemake needs to start
+ANY = (2 * EVERY, PAIRS * 6 // 10)
+OVERRIDES = {
+    "synthetic": {"mpiigaze_people": 1, "gazecapture_train_people": 2, "gazecapture_test_people": 1},
+    "train": {
+        "pairs": PAIRS,
+        "global_batch": BATCH,
+        "log_every_pairs": BATCH,
+        "validate_every_pairs": PAIRS // 2,
+        "checkpoint_every_pairs": EVERY,
+    },
+}
+
+
+class End(NamedTuple):
+    """What a training leaves, without its times."""
+
+    weights: dict[str, torch.Tensor]
+    metrics: list[tuple[int, dict[str, float]]]
+
+
+class Training:
+    """One tier's training, the command that makes it, and every process that this has started."""
+
+    def __init__(self, checkout: Checkout, tier: str, logs: Path) -> None:
+        self.checkout, self.logs = checkout, logs
+        self.folder = checkout.folder / "results/kill" / tier / "seed0"
+        self.out, self.work = self.folder / "checkpoint.pt", self.folder / "train.work"
+        self.target = str(self.out.relative_to(checkout.folder))
+        self.processes: set[int] = set()
+
+    def start(self) -> None:
+        """Start the bare command in a process group of its own."""
+        self.log = self.logs / f"{len(self.processes)}.log"
+        self.snakemake = self.checkout.start("--cores", "all", self.target, log=self.log)
+        self.processes.add(self.snakemake.pid)
+
+    def reached(self) -> int:
+        """Pairs after which the last line of the running training's log was written."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.work / "run.jsonl").read_text(encoding="utf-8").count('"event": "metrics"') * BATCH
+        return 0
+
+    def writes(self) -> bool:
+        """Whether a checkpoint is being written: it still has its temporary name."""
+        return bool(list(self.work.glob(".checkpoint.pt.*")))
+
+    def wait_for(self, pairs: int) -> None:
+        """Wait until so many pairs are logged; note who is at work."""
+
+        def there() -> bool:
+            failed = self.snakemake.poll() not in (None, -signal.SIGKILL)
+            return self.reached() >= pairs or self.out.exists() or failed
+
+        until(there, f"{pairs} pairs")
+        for process in list(self.processes):
+            self.processes |= family(process)
+        assert self.reached() >= pairs and not self.out.exists(), f"nothing is tested: {self.read_log()[-4000:]}"
+
+    def stop_while_writing(self) -> None:
+        """Stop every process between the making of a checkpoint's temporary file and its renaming."""
+
+        def caught() -> bool:
+            if not self.writes():
+                return False
+            send(self.processes, signal.SIGSTOP)
+            until(lambda: set(living(self.processes).values()) == {"T"}, "a standstill")
+            if not self.writes():
+                send(self.processes, signal.SIGCONT)
+            return self.writes()
+
+        until(caught, "a checkpoint's write", pause=0.001)
+
+    def read_log(self) -> str:
+        return self.log.read_text(encoding="utf-8")
+
+    def events(self, kind: str) -> list[dict]:
+        return [event for event in read_events(self.folder / "run.jsonl") if event["event"] == kind]
+
+    def end(self) -> End:
+        metrics = [
+            (event["step"], {name: value for name, value in event["values"].items() if "speed" not in name})
+            for event in self.events("metrics")
+        ]
+        return End(torch.load(self.out, weights_only=True)["model"], metrics)
+
+
+def until(condition: Callable[[], bool], what: str, *, seconds: float = 600, pause: float = 0.02) -> None:
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds, f"{what} did not happen in {seconds} s"
+        time.sleep(pause)
+
+
+def table() -> dict[int, tuple[str, int]]:
+    """State and parent of every process that lives."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            if state != "Z":
+                found[int(entry.name)] = (state, int(parent))
+    return found
+
+
+def living(processes: set[int]) -> dict[int, str]:
+    """State of those of the processes that live."""
+    return {process: state for process, (state, _) in table().items() if process in processes}
+
+
+def family(process: int) -> set[int]:
+    """A process and all that descend from it, whatever their group."""
+    parents = {child: parent for child, (_, parent) in table().items()}
+    found: set[int] = set()
+    added = {process} & parents.keys()
+    while added:
+        found |= added
+        added = {child for child, parent in parents.items() if parent in added}
+    return found
+
+
+def send(processes: set[int], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
+def kill(processes: set[int]) -> None:
+    send(processes, signal.SIGKILL)
+    until(lambda: not living(processes), "their end")
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout with a configuration of its own: every step is logged, and checkpoints are many."""
+    checkout = Checkout(tmp_path_factory.mktemp("kill") / "faze", "config/kill.yaml")
+    values = yaml.safe_load((ROOT / "config/smoke.yaml").read_text(encoding="utf-8")) | {"name": "kill"}
+    for section, changed in OVERRIDES.items():
+        values[section] |= changed
+    (checkout.folder / checkout.config).write_text(yaml.safe_dump(values), encoding="utf-8")
+    return checkout
+
+
+@pytest.fixture(scope="module")
+def undisturbed(checkout: Checkout, tmp_path_factory: pytest.TempPathFactory) -> dict[str, End]:
+    """Each tier's uninterrupted training, by the workflow from raw frames on; their data stay for the killed ones."""
+    trainings = {tier: Training(checkout, tier, tmp_path_factory.mktemp(tier)) for tier in ("baseline", "ddp")}
+    answer = checkout.snakemake("--cores", "all", *(training.target for training in trainings.values()))
+    assert answer.code == 0, answer.text[-4000:]
+    assert not any(training.events("resume") for training in trainings.values())
+    return {tier: training.end() for tier, training in trainings.items()}
+
+
+@contextlib.contextmanager
+def fresh(checkout: Checkout, tier: str, logs: Path) -> Iterator[Training]:
+    """A tier's training of which only the data are there; what of it still lives at the end is ended."""
+    training = Training(checkout, tier, logs)
+    shutil.rmtree(training.folder)
+    try:
+        yield training
+    finally:
+        for process in list(training.processes):
+            training.processes |= family(process)
+        kill(training.processes)
+
+
+@pytest.fixture
+def baseline(checkout: Checkout, undisturbed: dict[str, End], tmp_path: Path) -> Iterator[Training]:
+    with fresh(checkout, "baseline", tmp_path) as training:
+        yield training
+
+
+def end_of_re_run(training: Training, undisturbed: End) -> str:
+    """What the command that runs now says; it ends as if nothing had ever been killed."""
+    code = training.snakemake.wait(timeout=600)
+    assert code == 0, training.read_log()[-4000:]
+    weights, metrics = training.end()
+    for name, value in undisturbed.weights.items():
+        assert torch.equal(weights[name], value), name
+    assert metrics == undisturbed.metrics  # no gap, nothing twice
+    assert not training.work.exists()
+    left = {path.name for path in training.folder.rglob(".*")}
+    assert left <= {".checkpoint.pt.lock", ".snakemake_timestamp"}
+    return training.read_log()
+
+
+def assert_resumed(training: Training, reached: int) -> None:
+    """It went on neither from the beginning nor from before the last checkpoint, and had something left to do."""
+    (event,) = training.events("resume")
+    assert 0 < reached - EVERY <= event["step"] <= reached < PAIRS
+
+
+@pytest.mark.parametrize("moment", ["first", "second", "while_writing"])
+def test_killed_with_all_its_jobs(baseline: Training, undisturbed: dict[str, End], moment: str) -> None:
+    baseline.start()
+    baseline.wait_for(random.Random(f"group, {moment}").randint(*ANY))
+    if moment == "while_writing":
+        baseline.stop_while_writing()
+    os.killpg(baseline.snakemake.pid, signal.SIGKILL)
+    baseline.snakemake.wait()
+    until(lambda: not living(baseline.processes), "the end of all")
+    assert baseline.writes() or moment != "while_writing"
+    reached = baseline.reached()
+    baseline.start()
+    assert "resumed after" in end_of_re_run(baseline, undisturbed["baseline"])
+    assert_resumed(baseline, reached)
+
+
+@pytest.mark.parametrize("moment", ["first", "second", "while_writing"])
+def test_killed_alone_and_its_orphan_later(baseline: Training, undisturbed: dict[str, End], moment: str) -> None:
+    """The orphan dies before the re-run, or (second) while the re-run waits for it."""
+    draw = random.Random(f"alone, {moment}")
+    baseline.start()
+    baseline.wait_for(draw.randint(*(EARLY if moment == "second" else ANY)))
+    if moment == "while_writing":
+        baseline.stop_while_writing()
+    baseline.snakemake.kill()
+    baseline.snakemake.wait()
+    send(baseline.processes, signal.SIGCONT)
+    at_death = baseline.reached()
+    orphans = set(living(baseline.processes))
+    if moment == "second":
+        baseline.start()
+        until(lambda: "waiting for other jobs on this machine" in baseline.read_log(), "waiting")
+        kill(orphans)
+        reached = baseline.reached()
+    else:
+        baseline.wait_for(at_death + draw.randint(EVERY, 3 * EVERY))
+        kill(orphans)
+        reached = baseline.reached()
+        baseline.start()
+    assert reached > at_death  # the orphan had gone on
+    assert "resumed after" in end_of_re_run(baseline, undisturbed["baseline"])
+    assert_resumed(baseline, reached)
+
+
+def test_killed_alone_and_its_orphan_lives(baseline: Training, undisturbed: dict[str, End]) -> None:
+    """Nobody resumes: the re-run waits for the orphan and takes what it has made."""
+    baseline.start()
+    baseline.wait_for(random.Random("orphan").randint(*EARLY))
+    baseline.snakemake.kill()
+    baseline.snakemake.wait()
+    orphans = set(living(baseline.processes))
+    baseline.start()
+    text = end_of_re_run(baseline, undisturbed["baseline"])
+    assert "waiting for other jobs on this machine" in text
+    assert "pairs/s" not in text  # it did not train
+    assert not baseline.events("resume")
+    assert not living(orphans)
+    assert NOTHING in baseline.checkout.dry_run(baseline.target).text
+
+
+def test_killed_group_of_two_processes(checkout: Checkout, undisturbed: dict[str, End], tmp_path: Path) -> None:
+    """Torchrun's workers have groups of their own, and end by themselves when it is gone."""
+    with fresh(checkout, "ddp", tmp_path) as ddp:
+        ddp.start()
+        ddp.wait_for(random.Random("ddp").randint(*ANY))
+        os.killpg(ddp.snakemake.pid, signal.SIGKILL)
+        ddp.snakemake.wait()
+        until(lambda: not living(ddp.processes), "the end of all")
+        reached = ddp.reached()
+        ddp.start()
+        assert "resumed after" in end_of_re_run(ddp, undisturbed["ddp"])
+        assert_resumed(ddp, reached)
