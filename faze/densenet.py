@@ -3,6 +3,8 @@
 Four blocks of four layers, growth g, no compression, no dropout. The decoder mirrors the encoder with transposed
 convolutions.
 
+Modules with the attribute `lean` have a second way to the same result that keeps fewer activations (`faze.lean`).
+
 Shapes: B images; C channels; H x W pixels.
 """
 
@@ -10,19 +12,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from faze.activation import activate
+from faze.lean import activated_conv, dense_block
+
 BLOCKS = 4
 LAYERS = 4
 SHRINKAGE = 32  # input pixels per pixel of the innermost feature map: two strided convolutions and three transitions
 
 
-def activate(x: Tensor) -> Tensor:
-    """InstanceNorm (no affine, no running statistics), then LeakyReLU: every channel of every image by itself."""
-    # In place: the backward pass then keeps one tensor instead of two.
-    return F.leaky_relu(F.instance_norm(x, eps=1e-5), negative_slope=0.01, inplace=True)
-
-
 class Composite(nn.Module):
     """InstanceNorm -> LeakyReLU -> convolution."""
+
+    lean = False
 
     def __init__(self, conv: nn.Module) -> None:
         super().__init__()
@@ -30,11 +31,13 @@ class Composite(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, C', H', W')."""
-        return self.conv(activate(x))
+        return _activated(self.conv, x) if self.lean else self.conv(activate(x))
 
 
 class DenseBlock(nn.Module):
     """Four composite layers; each sees the block's input and all channels added before it."""
+
+    lean = False
 
     def __init__(self, channels: int, growth: int, conv: type[nn.Conv2d] | type[nn.ConvTranspose2d]) -> None:
         super().__init__()
@@ -45,8 +48,10 @@ class DenseBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, C + 4 g, H, W)."""
-        # As published. InstanceNorm mixes no channels, so each layer normalises anew what the one before it already
-        # had: the first thing for a memory-lean switch to save, not for the baseline.
+        if self.lean:
+            kernels = [layer.conv.weight for layer in self.children()]
+            return dense_block(x, kernels, transposed=isinstance(self.compo1.conv, nn.ConvTranspose2d))
+        # As published: each layer concatenates, and normalises anew what the one before it already had.
         for layer in self.children():
             x = torch.cat([x, layer(x)], dim=1)
         return x
@@ -55,6 +60,8 @@ class DenseBlock(nn.Module):
 class Initial(nn.Module):
     """Two strided convolutions: an image -> 4 g channels at a quarter of its size."""
 
+    lean = False
+
     def __init__(self, growth: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, 2 * growth, 3, stride=2, padding=1, bias=False)
@@ -62,11 +69,14 @@ class Initial(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """(B, 3, H, W) -> (B, 4 g, H/4, W/4)."""
-        return self.conv2(activate(self.conv1(image)))
+        x = self.conv1(image)
+        return _activated(self.conv2, x) if self.lean else self.conv2(activate(x))
 
 
 class TransitionDown(nn.Module):
     """1 x 1 composite, then average pooling."""
+
+    lean = False
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -74,6 +84,8 @@ class TransitionDown(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, C, H/2, W/2)."""
+        if self.lean:
+            return activated_conv(x, self.composite.conv.weight, pool=True)
         return F.avg_pool2d(self.composite(x), 2)
 
 
@@ -85,6 +97,8 @@ def transition_up(channels: int) -> Composite:
 class Last(nn.Module):
     """Two doublings and a convolution to an image; no activation on the image."""
 
+    lean = False
+
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
         self.conv1 = _doubling(channels, 4 * growth)
@@ -93,8 +107,10 @@ class Last(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, 3, 4 H, 4 W)."""
-        x = activate(self.conv1(x))
-        x = activate(self.conv2(x))
+        x = self.conv1(x)
+        if self.lean:
+            return _activated(self.conv3, _activated(self.conv2, x))
+        x = activate(self.conv2(activate(x)))
         return self.conv3(x)
 
 
@@ -139,6 +155,11 @@ class DenseNetDecoder(nn.Module):
         for part in self.children():
             x = part(x)
         return x
+
+
+def _activated(conv: nn.Conv2d | nn.ConvTranspose2d, x: Tensor) -> Tensor:
+    """What a convolution makes of the activated x, the lean way."""
+    return activated_conv(x, conv.weight, stride=conv.stride[0], transposed=isinstance(conv, nn.ConvTranspose2d))
 
 
 def _doubling(channels: int, out: int) -> nn.ConvTranspose2d:

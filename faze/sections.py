@@ -28,7 +28,7 @@ class Engine:
     """The switches of one tier; meanings and units in config.yaml."""
 
     device: Literal["auto", "cpu", "cuda"]
-    precision: Literal["fp32", "fp16"]
+    precision: Literal["fp32", "fp16", "bf16"]
     tf32: bool
     force: bool
     parallel: Literal["single", "dp", "ddp"]
@@ -37,6 +37,9 @@ class Engine:
     foreach: bool
     set_to_none: bool
     cudnn_benchmark: bool
+    channels_last: bool
+    lean: bool
+    accumulate: Positive
 
 
 @dataclass(frozen=True)

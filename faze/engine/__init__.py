@@ -2,6 +2,7 @@
 
     precision     number formats and loss scaling
     convolution   how convolutions become kernels
+    memory        what a step keeps
     parallel      devices and processes
     optim         the optimiser
     step          the composed step
@@ -15,11 +16,13 @@ from collections.abc import Callable
 
 from torch import nn
 
-from faze.engine.convolution import set_cudnn_benchmark
+from faze.engine.convolution import set_channels_last, set_cudnn_benchmark
+from faze.engine.memory import set_lean
 from faze.engine.optim import build_clip, build_optimizer
-from faze.engine.parallel import World, build_wrap
+from faze.engine.parallel import World, build_exchanges, build_wrap
 from faze.engine.precision import Precision, build_precision
 from faze.engine.step import Step
+from faze.engine.switches import Switch
 from faze.sections import Engine
 
 
@@ -47,6 +50,8 @@ def build(
     precision = build_precision(engine.precision, tf32=engine.tf32, force=engine.force, device=world.device)
     cudnn = set_cudnn_benchmark(engine.cudnn_benchmark, world.device)
     objective = make_objective(precision).to(world.device)
+    lean = set_lean(objective, engine.lean)
+    layout = set_channels_last(objective, engine.channels_last)
     # The optimiser takes the bare parameters, which the wrapper below shares; it must come after .to(device).
     optimizer, optim_switch = build_optimizer(
         engine.optimizer,
@@ -58,5 +63,8 @@ def build(
     )
     clip = build_clip(clip_norm, optimizer=optimizer, scaler=precision.scaler, foreach=engine.foreach)
     wrap = build_wrap(engine.parallel, world)
-    switches = (*precision.switches, cudnn, wrap.switch, optim_switch)
-    return Step(wrap.module(objective), optimizer, precision.scaler, clip, engine.set_to_none, wrap.replicas, switches)
+    module = wrap.module(objective)
+    exchanges = build_exchanges(module, engine.accumulate)
+    parts = Switch("accumulate", str(engine.accumulate), f"{engine.accumulate} parts")
+    switches = (*precision.switches, cudnn, layout, lean, wrap.switch, parts, optim_switch)
+    return Step(module, optimizer, precision.scaler, clip, engine.set_to_none, exchanges, wrap.replicas, switches)

@@ -1,6 +1,7 @@
-"""How convolutions are turned into kernels: cuDNN's algorithm search."""
+"""How convolutions are turned into kernels: cuDNN's algorithm search, the order of a tensor in memory."""
 
 import torch
+from torch import nn
 
 from faze.engine.switches import Switch
 
@@ -10,3 +11,9 @@ def set_cudnn_benchmark(wanted: bool, device: torch.device) -> Switch:
     torch.backends.cudnn.benchmark = wanted
     reason = "cuDNN runs on CUDA devices only" if wanted and device.type != "cuda" else ""
     return Switch("cudnn_benchmark", str(wanted).lower(), str(wanted and not reason).lower(), reason)
+
+
+def set_channels_last(module: nn.Module, wanted: bool) -> Switch:
+    """Store the kernels channels-last; a convolution then computes and answers in that order."""
+    module.to(memory_format=torch.channels_last if wanted else torch.contiguous_format)
+    return Switch("channels_last", str(wanted).lower(), str(wanted).lower())

@@ -130,14 +130,19 @@ def build_wrap(parallel: str, world: World) -> Wrap:
     return Wrap(lambda module: module, 1, Switch("parallel", parallel, "one device", reason))
 
 
+def build_exchanges(module: nn.Module, parts: int) -> tuple[Callable[[], contextlib.AbstractContextManager], ...]:
+    """The context of each part of a batch: DistributedDataParallel exchanges gradients with the last one only."""
+    return (*[getattr(module, "no_sync", contextlib.nullcontext)] * (parts - 1), contextlib.nullcontext)
+
+
 def check_chunks(global_batch: int, chunk_pairs: int, replicas: int) -> None:
-    """Every replica holds whole chunks, or the loss would depend on their number.
+    """Every replica holds whole chunks in each part of the batch, or the loss would depend on their number.
 
     Raises:
         ValueError: the global batch is not a multiple of replicas x chunk.
     """
     if global_batch % (replicas * chunk_pairs):
         raise ValueError(
-            f"train.global_batch {global_batch} is not a multiple of {replicas} processes or replicas "
-            f"x loss.chunk_pairs {chunk_pairs}"
+            f"train.global_batch {global_batch} is not a multiple of {replicas} processes, replicas or accumulated "
+            f"parts x loss.chunk_pairs {chunk_pairs}"
         )

@@ -26,11 +26,12 @@ def build_precision(precision: str, *, tf32: bool, force: bool, device: torch.de
     """Set TF32 for the process, and make the autocast context and the scaler of a precision."""
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
-    reason = "" if precision == "fp32" or force else _no_kernels(device)
-    low = precision == "fp16" and not reason
-    autocast = functools.partial(torch.autocast, device.type, torch.float16) if low else contextlib.nullcontext
-    scaler = torch.amp.GradScaler(device.type, enabled=low)
-    acted = "fp16 autocast, dynamic loss scaling" if low else "fp32"
+    reason = "" if precision == "fp32" or force else _no_kernels(precision, device)
+    acts = "fp32" if reason else precision
+    dtype = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}[acts]
+    autocast = functools.partial(torch.autocast, device.type, dtype) if dtype else contextlib.nullcontext
+    scaler = torch.amp.GradScaler(device.type, enabled=acts == "fp16")
+    acted = {"fp16": "fp16 autocast, dynamic loss scaling", "bf16": "bf16 autocast"}.get(acts, "fp32")
     tf32_reason = "TF32 is a format of CUDA devices" if tf32 and device.type != "cuda" else ""
     switches = (
         Switch("precision", precision, acted, reason),
@@ -39,7 +40,13 @@ def build_precision(precision: str, *, tf32: bool, force: bool, device: torch.de
     return Precision(autocast, scaler, switches)
 
 
-def _no_kernels(device: torch.device) -> str:
-    if device.type == "cuda" or torch.cpu._is_amx_fp16_supported():
+def _no_kernels(precision: str, device: torch.device) -> str:
+    if device.type == "cuda":
+        supported = precision == "fp16" or torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        supported = torch.cpu._is_amx_fp16_supported() if precision == "fp16" else torch.cpu._is_avx512_bf16_supported()
+    if supported:
         return ""
-    return "this CPU has no fp16 kernels, autocast would be many times slower; `force: true` uses it all the same"
+    where = "GPU" if device.type == "cuda" else "CPU"
+    slow = "autocast would be many times slower; `force: true` uses it all the same"
+    return f"this {where} has no {precision} kernels, {slow}"

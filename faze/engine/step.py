@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from faze.engine.memory import in_parts
 from faze.engine.switches import Switch
 
 Clock = Callable[[str], contextlib.AbstractContextManager]
@@ -26,6 +27,7 @@ class Step:
     scaler: torch.amp.GradScaler
     clip: Callable[[], None]  # shortens long gradients, in place
     set_to_none: bool
+    exchanges: tuple[Callable[[], contextlib.AbstractContextManager], ...]  # the context of each part of a batch
     replicas: int  # of the model in this process: one, or one per device under DataParallel
     switches: tuple[Switch, ...]
 
@@ -42,18 +44,34 @@ class Step:
         Returns:
             The loss terms and their weighted `loss`, detached scalars on the device.
         """
-        with clock("forward"):
-            # DataParallel gathers one value per replica; all replicas hold equally many chunks.
-            terms = {name: term.mean() for name, term in self.model(batch).items()}
-            loss = torch.stack([weights[name] * term for name, term in terms.items()]).sum()
-        with clock("backward"):
-            self.scaler.scale(loss).backward()
+        means: dict[str, Tensor] = {}
+        for part, exchange in zip(in_parts(batch, len(self.exchanges)), self.exchanges, strict=True):
+            with exchange():
+                terms = self._add_gradients(part, weights, clock)
+            means = {name: means.get(name, 0.0) + term for name, term in terms.items()}
         with clock("optimizer"):
             self.clip()
             self.scaler.step(self.optimizer)
             self.scaler.update()
             self.optimizer.zero_grad(set_to_none=self.set_to_none)
+        return means
+
+    def _add_gradients(
+        self, part: Mapping[str, Tensor], weights: Mapping[str, float], clock: Clock
+    ) -> dict[str, Tensor]:
+        """Forward and backward pass of one part; what it adds to the step's terms and loss, detached."""
+        with clock("forward"):
+            # DataParallel gathers one value per replica; all replicas and parts hold equally many chunks.
+            terms = {name: term.mean() / len(self.exchanges) for name, term in self.model(part).items()}
+            loss = torch.stack([weights[name] * term for name, term in terms.items()]).sum()
+        with clock("backward"):
+            self.scaler.scale(loss).backward()
         return {"loss": loss.detach()} | {name: term.detach() for name, term in terms.items()}
+
+    @property
+    def shares(self) -> int:
+        """Pieces into which a process cuts its batch: replicas times parts."""
+        return self.replicas * len(self.exchanges)
 
     def set_learning_rates(self, rates: list[float]) -> None:
         """Set the learning rate of each parameter group, in order."""

@@ -62,7 +62,7 @@ def play(config: Resolved, args: argparse.Namespace) -> None:
         peak = MemoryPeak(world.device)
         sections = {"model": config.model, "loss": config.loss, "train": config.train}
         step = build_step(**sections, engine_switches=engine, world=world, seed=0)
-        check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.replicas)
+        check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.shares)
         batch = {"global_batch": config.train.global_batch, "rank": world.rank, "processes": world.size}
         batches = PairBatches(people, seed=0, **batch)
         Player(step, batches, world, peak=peak, **sections).play(args.conductor, args.tier)

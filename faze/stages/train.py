@@ -77,7 +77,7 @@ def train(config: Resolved, data: Path, work: Path, world: World, out: Path) -> 
         world=world,
         seed=config.seed,
     )
-    check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.replicas)
+    check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.shares)
     fingerprint = provenance.fingerprint()
     identity = f"{config.hash}-{fingerprint}-{people.digest()}"
     if is_finished(out, identity, config.train.pairs):

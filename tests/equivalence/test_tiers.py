@@ -36,6 +36,29 @@ def test_exact_switch_alone_gives_the_baseline(switches, baseline_float64, basel
     np.testing.assert_allclose(losses(engine, steps=5, dtype=torch.float32), baseline_float32, rtol=1e-6)
 
 
+REORDERING = [
+    {"lean": True},
+    {"channels_last": True},
+    {"lean": True, "channels_last": True},
+    {"accumulate": 2},
+    {"accumulate": 4, "lean": True},
+]
+
+
+@pytest.mark.parametrize("switches", REORDERING)
+def test_switch_that_reorders_sums_gives_the_baseline(switches, baseline_float64, baseline_float32):
+    engine = tier("baseline", **switches)
+    found = losses(engine, steps=STEPS, dtype=torch.float64)
+    np.testing.assert_allclose(found, baseline_float64, rtol=1e-10)
+    np.testing.assert_allclose(losses(engine, steps=5, dtype=torch.float32), baseline_float32, rtol=1e-6)
+
+
+def test_two_processes_that_accumulate_give_the_baseline(baseline_float64):
+    """Both hold back their gradients until the last part."""
+    found = losses(tier("ddp", accumulate=2, lean=True), steps=STEPS, dtype=torch.float64, processes=2)
+    np.testing.assert_allclose(found, baseline_float64, rtol=1e-10)
+
+
 @pytest.mark.parametrize("name", ["ddp", "fused_sgd", "autotune"])
 def test_rung_with_two_processes_gives_the_baseline(name, baseline_float64, baseline_float32):
     """Two processes add up gradients in another order: 1e-10. The rungs above ddp contain it."""
@@ -53,6 +76,14 @@ def test_forced_fp16_stays_near_the_baseline(baseline_float32):
     """
     found = losses(tier("amp", force=True), steps=5, dtype=torch.float32, loss_scale=64.0)
     np.testing.assert_allclose(found, baseline_float32, rtol=2e-2)
+    assert found != baseline_float32  # it did act
+
+
+@pytest.mark.parametrize("lean", [False, True])
+def test_forced_bf16_stays_near_the_baseline(lean, baseline_float32):
+    """Bf16 has 8 bits: 4e-3 per rounding."""
+    found = losses(tier("baseline", precision="bf16", lean=lean, force=True), steps=5, dtype=torch.float32)
+    np.testing.assert_allclose(found, baseline_float32, rtol=5e-2)
     assert found != baseline_float32  # it did act
 
 

@@ -75,7 +75,8 @@ def test_gradients_are_freed_only_if_asked(set_to_none, left):
 
 def test_every_switch_is_reported_once_and_inactive_ones_say_why():
     switches = {s.switch: s for s in make("baseline", precision="fp16", cudnn_benchmark=True, tf32=True).switches}
-    assert set(switches) == {"precision", "tf32", "cudnn_benchmark", "parallel", "optimizer"}
+    names = {"precision", "tf32", "cudnn_benchmark", "channels_last", "lean", "parallel", "accumulate", "optimizer"}
+    assert set(switches) == names
     assert not switches["cudnn_benchmark"].active and "CUDA" in switches["cudnn_benchmark"].reason
     assert not switches["tf32"].active
     assert not switches["parallel"].active and "DataParallel" in switches["parallel"].reason
@@ -96,6 +97,30 @@ def test_fused_sgd_without_apex_is_torchs():
     settings = {"momentum": 0.9, "weight_decay": 0.0, "foreach": False, "device": torch.device("cpu")}
     optimizer, switch = build_optimizer("fused_sgd", [{"params": [weight], "lr": 0.1}], **settings)
     assert optimizer.param_groups[0]["fused"] and switch.acted == "torch SGD, fused"
+
+
+def test_bf16_without_kernels_is_inactive_and_with_force_acts(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    [idle] = [s for s in make("baseline", precision="bf16").switches if s.switch == "precision"]
+    assert not idle.active and idle.acted == "fp32" and "bf16" in idle.reason
+    forced = make("baseline", precision="bf16", force=True)
+    [acting] = [s for s in forced.switches if s.switch == "precision"]
+    assert acting.active and acting.acted == "bf16 autocast" and not forced.scaler.is_enabled()
+
+
+def test_lean_says_so_where_nothing_has_a_lean_way():
+    [lean] = [s for s in make("baseline", lean=True).switches if s.switch == "lean"]
+    assert not lean.active and "no part" in lean.reason
+
+
+def test_accumulated_parts_are_the_big_step():
+    batch = {"target": torch.tensor([3.0, 5.0, -1.0, 2.0])}
+    whole, parts = make("baseline"), make("baseline", accumulate=2)
+    once, twice = (step(batch, {"near": 1.0, "small": 0.5}) for step in (whole, parts))
+    assert twice["loss"] == pytest.approx(once["loss"])
+    assert parts.model.weight.item() == pytest.approx(whole.model.weight.item())
+    with pytest.raises(ValueError, match=r"4 pairs .* accumulate 3"):
+        make("baseline", accumulate=3)(batch, {"near": 1.0, "small": 0.5})
 
 
 def test_chunks_must_be_whole_in_every_process():

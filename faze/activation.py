@@ -1,0 +1,13 @@
+"""InstanceNorm -> LeakyReLU, before every convolution of DT-ED but the first of each half."""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+EPSILON = 1e-5  # of InstanceNorm
+SLOPE = 0.01  # of LeakyReLU
+
+
+def activate(x: Tensor) -> Tensor:
+    """InstanceNorm (no affine, no running statistics), then LeakyReLU: every channel of every image by itself."""
+    # In place: the backward pass then keeps one tensor instead of two.
+    return F.leaky_relu(F.instance_norm(x, eps=EPSILON), negative_slope=SLOPE, inplace=True)
