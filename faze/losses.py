@@ -2,17 +2,27 @@
 
 Shapes: ... groups within which samples are compared; N codes of a group; F 3-D vectors of a code (rows).
 A *code distance* is the mean over rows of the angle (degrees) or of the euclidean distance between corresponding rows.
+
+Losses that compare samples first search the hardest partner of each code among all N x N pairs, without gradient, in a
+grid that never holds the pairs' vectors, (..., N, N, F, 3); then they compute the distance to that one partner exactly.
 """
 
-from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# (..., F, 3), (..., F, 3) -> (...)
-CodeDistance = Callable[[Tensor, Tensor], Tensor]
+
+class CodeDistance(Protocol):
+    """How far codes are apart."""
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        """(..., F, 3), (..., F, 3) -> (...), with gradient."""
+
+    def grid(self, codes: Tensor) -> Tensor:
+        """(..., N, F, 3) -> (..., N, N), every code to every code, up to a factor: to search in, without gradient."""
 
 
 def vector_from_pitchyaw(pitchyaw: Tensor) -> Tensor:
@@ -54,19 +64,50 @@ def angle_deg(a: Tensor, b: Tensor, clip: float | None = None) -> Tensor:
     return torch.atan2(sine, torch.where(apart | (dot != 0), dot, 1.0)).rad2deg()
 
 
-def code_angle_deg(a: Tensor, b: Tensor, clip: float | None = None) -> Tensor:
-    """(..., F, 3) codes -> (...) mean angle between rows, degrees."""
-    return angle_deg(a, b, clip).mean(-1)
+@dataclass(frozen=True)
+class CodeAngle:
+    """Mean angle between rows, degrees; clip as angle_deg's."""
+
+    clip: float | None = None
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        """(..., F, 3), (..., F, 3) -> (...)."""
+        return angle_deg(a, b, self.clip).mean(-1)
+
+    @torch.no_grad()
+    def grid(self, codes: Tensor) -> Tensor:
+        """(..., N, F, 3), no row of length 0, -> (..., N, N) radians.
+
+        By Gram matrices, in float64 whatever the codes are: the angle of a float32 cosine is wrong by up to 0.03
+        degrees near 0 and 180, where the nearest and the farthest lie, and TF32 would round the products to 11 bits.
+        """
+        rows = F.normalize(codes.double(), dim=-1).movedim(-2, -3)  # (..., N, F, 3) -> (..., F, N, 3)
+        bound = 1 - (self.clip or 0.0)
+        return (rows @ rows.mT).clamp_(-bound, bound).acos_().mean(-3)  # (..., F, N, N) -> (..., N, N)
 
 
-def code_euclidean(a: Tensor, b: Tensor) -> Tensor:
-    """(..., F, 3) codes -> (...) mean distance between rows."""
-    return torch.linalg.vector_norm(a - b, dim=-1).mean(-1)
+@dataclass(frozen=True)
+class CodeEuclidean:
+    """Mean euclidean distance between rows."""
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        """(..., F, 3), (..., F, 3) -> (...)."""
+        return torch.linalg.vector_norm(a - b, dim=-1).mean(-1)
+
+    @torch.no_grad()
+    def grid(self, codes: Tensor) -> Tensor:
+        """(..., N, F, 3) -> (..., N, N), by differences: the squares of a Gram matrix would cancel for near codes."""
+        rows = codes.movedim(-2, -3)  # (..., N, F, 3) -> (..., F, N, 3)
+        return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").mean(-3)
+
+
+code_angle_deg = CodeAngle()
+code_euclidean = CodeEuclidean()
 
 
 def exact_or_clipped(clip: float | None) -> CodeDistance:
     """The angular code distance, exact (None) or under the released code's clip."""
-    return partial(code_angle_deg, clip=clip)
+    return CodeAngle(clip)
 
 
 def gaze_angle_deg(vector: Tensor, gaze: Tensor, clip: float | None = None) -> Tensor:
@@ -90,18 +131,25 @@ def hard_distances(codes: Tensor, person: Tensor, distance: CodeDistance) -> tup
     Returns:
         (..., N) farthest of the same person, (..., N) nearest of another, (..., N) bool: there is another.
     """
-    same = person.unsqueeze(-1) == person.unsqueeze(-2)  # (..., N, N)
-    with torch.no_grad():  # the search over all pairs keeps nothing for the backward pass
-        all_pairs = distance(codes.unsqueeze(-3), codes.unsqueeze(-4))
-        farthest = all_pairs.masked_fill(~same, -torch.inf).argmax(-1)
-        nearest = all_pairs.masked_fill(same, torch.inf).argmin(-1)
-    return distance(codes, _take(codes, farthest)), distance(codes, _take(codes, nearest)), ~same.all(-1)
+    same, grid = _same_person(person), distance.grid(codes)
+    farthest, nearest = _take(codes, farthest_same(grid, same)), _take(codes, nearest_other(grid, same))
+    return distance(codes, farthest), distance(codes, nearest), ~same.all(-1)
+
+
+def farthest_same(grid: Tensor, same: Tensor) -> Tensor:
+    """(..., N, N) distances and whether both are of one person -> (..., N) place of the farthest of the same person."""
+    return grid.masked_fill(~same, -torch.inf).argmax(-1)
+
+
+def nearest_other(grid: Tensor, same: Tensor) -> Tensor:
+    """(..., N, N) distances and whether both are of one person -> (..., N) place of the nearest of another person."""
+    return grid.masked_fill(same, torch.inf).argmin(-1)
 
 
 def embedding_consistency(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tensor:
     """Mean distance of each frontalised code to the farthest one of the same person (paper equation 4)."""
-    farthest, _, _ = hard_distances(codes, person, distance)
-    return farthest.mean()
+    farthest = farthest_same(distance.grid(codes), _same_person(person))
+    return distance(codes, _take(codes, farthest)).mean()
 
 
 def triplet(codes: Tensor, person: Tensor, distance: CodeDistance, margin: float) -> Tensor:
@@ -118,6 +166,11 @@ def triplet(codes: Tensor, person: Tensor, distance: CodeDistance, margin: float
 def all_equal(codes: Tensor, distance: CodeDistance) -> Tensor:
     """Sample standard deviation, over a group, of the distance of its codes to their mean code; mean over groups."""
     return distance(codes, codes.mean(-3, keepdim=True)).std(-1).mean()
+
+
+def _same_person(person: Tensor) -> Tensor:
+    """(..., N) numbers -> (..., N, N) bool."""
+    return person.unsqueeze(-1) == person.unsqueeze(-2)
 
 
 def _take(codes: Tensor, index: Tensor) -> Tensor:

@@ -3,10 +3,12 @@ from functools import partial
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from faze import geometry, losses
 
 ANGLE = losses.exact_or_clipped(None)
+DISTANCES = [ANGLE, losses.exact_or_clipped(1e-6), losses.code_euclidean]
 
 
 def random_codes(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -66,7 +68,7 @@ def test_code_distances_are_means_over_rows():
     assert float(losses.code_euclidean(a, b)) == pytest.approx((math.sqrt(2) + 3) / 2)
 
 
-@pytest.mark.parametrize("distance", [ANGLE, losses.code_euclidean, losses.exact_or_clipped(1e-6)])
+@pytest.mark.parametrize("distance", DISTANCES)
 def test_hard_distances_are_those_of_a_loop_over_pairs(distance):
     codes = random_codes(7, 4)
     person = torch.tensor([0, 1, 1, 0, 2, 1, 0])
@@ -90,6 +92,66 @@ def test_hard_distances_have_the_gradient_of_the_full_grid(distance):
     grid = distance(again.unsqueeze(0), again.unsqueeze(1))
     grid.masked_fill(person[:, None] != person, -torch.inf).max(dim=1).values.mean().backward()
     assert torch.allclose(codes.grad, again.grad, atol=1e-12)
+
+
+def search(codes: torch.Tensor, person: torch.Tensor, distance: losses.CodeDistance) -> tuple[torch.Tensor, ...]:
+    """Farthest same, nearest other and the mask."""
+    same, grid = person.unsqueeze(-1) == person.unsqueeze(-2), distance.grid(codes)
+    return losses.farthest_same(grid, same), losses.nearest_other(grid, same), same
+
+
+def all_pairs(codes: torch.Tensor, distance: losses.CodeDistance) -> torch.Tensor:
+    return distance(codes.double().unsqueeze(-3), codes.double().unsqueeze(-4))
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_search_finds_the_index_of_brute_force(distance, dtype):
+    codes = random_codes(3, 40, 2).to(dtype)
+    person = torch.stack([torch.arange(40) % 6, torch.zeros(40, dtype=torch.int64), torch.arange(40)])
+    farthest, nearest, same = search(codes, person, distance)
+    pairs = all_pairs(codes, distance)
+    assert torch.equal(farthest, pairs.masked_fill(~same, -torch.inf).argmax(-1))
+    assert torch.equal(nearest, pairs.masked_fill(same, torch.inf).argmin(-1))
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_search_among_codes_that_occur_twice_finds_one_of_them(distance):
+    codes = random_codes(20, 2).repeat(2, 1, 1).float()
+    farthest, nearest, same = search(codes, torch.arange(40) % 4, distance)
+    pairs, each = all_pairs(codes, distance), torch.arange(40)
+    assert torch.equal(pairs[each, farthest], pairs.masked_fill(~same, -torch.inf).amax(-1))
+    assert torch.equal(pairs[each, nearest], pairs.masked_fill(same, torch.inf).amin(-1))
+
+
+def test_search_tells_apart_float32_codes_whose_cosines_are_equal():
+    """All within 0.02 degrees, or within 0.02 degrees of opposite: float32 cosines are 1 and -1 there."""
+    codes = (random_codes(1, 2) + 1e-4 * random_codes(40, 2, seed=1)).float()
+    codes[::2] *= -1
+    person = torch.arange(40) // 4
+    farthest, nearest, same = search(codes, person, ANGLE)
+    pairs = all_pairs(codes, ANGLE)
+    assert torch.equal(farthest, pairs.masked_fill(~same, -torch.inf).argmax(-1))
+    assert torch.equal(nearest, pairs.masked_fill(same, torch.inf).argmin(-1))
+
+
+class Largest(TorchDispatchMode):
+    """Elements of the largest tensor that was made."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        self.elements = max(self.elements, made.numel() if isinstance(made, torch.Tensor) else 0)
+        return made
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_no_tensor_holds_the_vectors_of_all_pairs(distance):
+    codes, person = random_codes(3, 50, 2).requires_grad_(), torch.arange(50).repeat(3, 1) % 7
+    with Largest() as largest:
+        losses.triplet(codes, person, distance, 0.1).backward()
+    assert largest.elements <= 3 * 2 * 50 * 50  # (..., F, N, N)
 
 
 def test_groups_are_compared_apart():
