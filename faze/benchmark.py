@@ -22,7 +22,7 @@ import numpy as np
 
 from faze.engine.parallel import World
 from faze.engine.step import Step, no_clock
-from faze.measurement import MemoryPeak, PhaseClock, ratio_interval, synchronize
+from faze.measurement import MemoryPeak, PhaseClock, ratio_interval, refuse_debugging, synchronize
 from faze.pairs import PairBatches
 from faze.sections import Benchmark, Loss, Model, Train
 from faze.telemetry import Progress
@@ -74,6 +74,7 @@ class Player:
             line.send(tier=tier, rank=self.world.rank, processes=self.world.size, switches=switches)
             answers: dict[str, Callable[[int], dict]] = {"block": self._block, "phases": self._phases}
             while (message := line.receive())["do"] != "stop":
+                refuse_debugging()  # each time: whatever is imported or built meanwhile could switch it on
                 line.send(
                     **(self.peak.read() if message["do"] == "memory" else answers[message["do"]](message["steps"]))
                 )

@@ -9,8 +9,9 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 
 @contextlib.contextmanager
@@ -57,18 +58,32 @@ def sole_writer(path: Path | str) -> Iterator[None]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with (path.parent / f".{path.name}.lock").open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+
+        def say() -> None:
             lock.seek(0)
             print(f"{path} is being written by process {lock.read().strip()}: waiting for it to end", file=sys.stderr)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.seek(0)
-        lock.truncate()
-        lock.write(str(os.getpid()))
-        lock.flush()
+
+        take(lock, fcntl.LOCK_EX, say)
+        write_anew(lock, str(os.getpid()))
         _remove_torn(path)
         yield
+
+
+def take(lock: IO[str], kind: int, if_held: Callable[[], None]) -> None:
+    """Take the kernel's lock on an open file; call `if_held` first, which may raise, and wait while another has it."""
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if_held()
+        fcntl.flock(lock, kind)
+
+
+def write_anew(file: IO[str], text: str) -> None:
+    """Replace what an open file holds, for others to read at once."""
+    file.seek(0)
+    file.truncate()
+    file.write(text)
+    file.flush()
 
 
 def _remove_torn(path: Path) -> None:

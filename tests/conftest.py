@@ -10,6 +10,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def machine_lock(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests neither hold up measured runs on this machine nor are refused by them."""
+    os.environ["FAZE_MACHINE_LOCK"] = str(tmp_path_factory.mktemp("machine") / "lock")
+
+
 @pytest.fixture(scope="session")
 def golden_dir() -> Path:
     folder = Path(os.environ.get("FAZE_GOLDEN_DIR", ROOT.parent / "shared" / "golden"))

@@ -1,6 +1,7 @@
 """Rule `benchmark`: speed and memory of every tier, interleaved in fresh processes on fixed batches.
 
-Nothing else may run on the machine meanwhile: the rule claims every core.
+Nothing else may run on the machine meanwhile: the rule claims every core, and the stage refuses to start where another
+benchmark or a training runs, of whatever checkout and user.
 """
 
 import argparse
@@ -14,8 +15,9 @@ from faze.benchmark import Player, conduct, player_command, players
 from faze.config import Resolved, load
 from faze.engine.parallel import check_chunks, join, launch
 from faze.files import sole_writer, whole_file
-from faze.measurement import MemoryPeak
+from faze.measurement import MemoryPeak, refuse_debugging
 from faze.pairs import PairBatches, load_people
+from faze.solitude import machine_alone
 from faze.stages import one_sentence
 from faze.training import build_step
 
@@ -44,7 +46,9 @@ def main() -> None:
         play(config, args)
         return
     commands = {tier: player_command(tier, args.config, args.data, args.threads) for tier in config.engines}
-    with sole_writer(args.out), players(commands) as tiers:
+    refuse_debugging()
+    what = f"the benchmark {args.out.absolute()}"
+    with machine_alone(what), sole_writer(args.out), players(commands) as tiers:
         measured = conduct(tiers, config.benchmark, config.train.global_batch)
     result = {"machine": machine.describe(), "tiers": measured}
     with whole_file(args.out) as temporary:

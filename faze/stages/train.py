@@ -18,6 +18,7 @@ from faze.engine.parallel import World, check_chunks, join, launch
 from faze.files import sole_writer
 from faze.pairs import PairBatches, load_people
 from faze.resume import is_finished, load_training
+from faze.solitude import machine_shared
 from faze.stages import one_sentence
 from faze.telemetry import RunLog
 from faze.training import Fit, bare_model, build_step
@@ -54,8 +55,15 @@ def main() -> None:
 
 @contextlib.contextmanager
 def writing(out: Path) -> Iterator[None]:
-    """Only one training writes this output; the first of its processes stands for all."""
-    with sole_writer(out) if int(os.environ.get("RANK", 0)) == 0 else contextlib.nullcontext():
+    """Only one training writes this output, and none runs beside a benchmark.
+
+    The first of its processes stands for all; where there are several machines, the first on each.
+    """
+    with contextlib.ExitStack() as stack:
+        if int(os.environ.get("RANK", 0)) == 0:
+            stack.enter_context(sole_writer(out))
+        if int(os.environ.get("LOCAL_RANK", 0)) == 0:
+            stack.enter_context(machine_shared(f"the training {out.absolute()}"))
         yield
 
 

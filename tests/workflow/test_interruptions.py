@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import signal
 import socket
@@ -12,9 +13,12 @@ from pathlib import Path
 import pytest
 from checkout import Checkout
 
+from faze.solitude import machine_alone
+
 pytestmark = pytest.mark.workflow
 
 STORE = "results/smoke/data/mpiigaze.h5"
+MEASURED = "results/smoke/benchmark/benchmark.json"
 
 
 @pytest.fixture
@@ -109,9 +113,9 @@ def test_measured_job_waits_for_jobs_that_its_snakemake_does_not_know(
     done: Checkout, tmp_path: Path, groups: list[int]
 ) -> None:
     log = tmp_path / "benchmark.log"
-    measured = done.folder / "results/smoke/benchmark/benchmark.json"
+    measured = done.folder / MEASURED
     with another_job_on_this_machine(done):
-        process = done.start("--cores", "all", "--force", str(measured.relative_to(done.folder)), log=log)
+        process = done.start("--cores", "all", "--force", MEASURED, log=log)
         groups.append(process.pid)
         wait_for(lambda: "waiting for other jobs on this machine" in log.read_text(), 120, "waiting")
         time.sleep(0.5)
@@ -119,3 +123,38 @@ def test_measured_job_waits_for_jobs_that_its_snakemake_does_not_know(
         assert process.poll() is None
     assert process.wait(timeout=600) == 0, log.read_text()[-4000:]
     assert measured.exists()
+
+
+def test_measured_job_is_refused_while_another_checkout_measures(done: Checkout) -> None:
+    with machine_alone("the benchmark of another checkout"):
+        refused = done.snakemake("--cores", "all", "--force", MEASURED)
+    assert refused.code != 0
+    sentence = f"this machine is not free: process {os.getpid()} of user"
+    assert sentence in refused.text and "the benchmark of another checkout" in refused.text
+    assert "Traceback" not in refused.text
+    answer = done.snakemake("--cores", "all", MEASURED)
+    assert answer.code == 0, answer.text[-4000:]
+
+
+def test_re_run_waits_for_its_own_orphaned_benchmark(
+    done: Checkout, tmp_path: Path, groups: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its own checkout it first waits `alone`; by then the machine is free, and nothing is refused."""
+    machine = tmp_path / "machine.lock"
+    monkeypatch.setenv("FAZE_MACHINE_LOCK", str(machine))
+    killed = done.start("--cores", "all", "--force", MEASURED, log=tmp_path / "first.log")
+    groups.append(killed.pid)
+    wait_for(lambda: machine.exists() and machine.read_text().endswith("\n"), 120, "measuring")
+    killed.kill()
+    killed.wait()
+    orphan = json.loads(machine.read_text())["process"]
+    os.kill(orphan, signal.SIGSTOP)
+    log = tmp_path / "second.log"
+    process = done.start("--cores", "all", MEASURED, log=log)
+    groups.append(process.pid)
+    wait_for(lambda: "waiting for other jobs on this machine" in log.read_text(), 120, "waiting")
+    assert json.loads(machine.read_text())["process"] == orphan
+    os.kill(orphan, signal.SIGCONT)
+    assert process.wait(timeout=600) == 0, log.read_text()[-4000:]
+    assert (done.folder / MEASURED).exists()
+    assert not children_of(killed.pid)

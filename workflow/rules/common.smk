@@ -69,7 +69,8 @@ CORES = workflow.resource_settings.cores or 1
 
 # Snakemake knows nothing of the jobs that a killed Snakemake left running, nor of a second one in this checkout. So
 # measured jobs run `alone` and the others `beside` each other, under one lock per machine that the kernel drops with
-# its last holder. (A prefix takes the place of Snakemake's own, strict mode.)
+# its last holder. (A prefix takes the place of Snakemake's own, strict mode.) Other checkouts are the stages' own affair:
+# faze.solitude refuses or waits, once its job has the checkout's lock.
 MACHINE_LOCK = f".snakemake/{socket.gethostname()}.lock"
 shell.prefix(r"""
     set -euo pipefail
