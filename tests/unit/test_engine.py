@@ -119,7 +119,7 @@ def test_accumulated_parts_are_the_big_step():
     once, twice = (step(batch, {"near": 1.0, "small": 0.5}) for step in (whole, parts))
     assert twice["loss"] == pytest.approx(once["loss"])
     assert parts.model.weight.item() == pytest.approx(whole.model.weight.item())
-    with pytest.raises(ValueError, match=r"4 pairs .* accumulate 3"):
+    with pytest.raises(ValueError, match=r"4 pairs .*accumulate 3"):
         make("baseline", accumulate=3)(batch, {"near": 1.0, "small": 0.5})
 
 
