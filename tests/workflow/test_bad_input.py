@@ -27,9 +27,9 @@ def test_misspelt_keys_are_named_with_file_line_and_nearest_key(fresh: Checkout)
 
 
 def test_number_read_as_text(fresh: Checkout) -> None:
-    with fresh.edited("config/config.yaml", "base_lr: 0.001", "base_lr: 1e-3"):
+    with fresh.edited("config/config.yaml", "outer_lr: 0.001", "outer_lr: 1e-3"):
         text = refusal(fresh)
-    assert re.search(r"config/config\.yaml:\d+: train\.base_lr: YAML reads 1e-3 as text; write 0\.001", text)
+    assert re.search(r"config/config\.yaml:\d+: fewshot\.outer_lr: YAML reads 1e-3 as text; write 0\.001", text)
 
 
 def test_default_file_that_is_not_yaml(fresh: Checkout) -> None:
