@@ -1,0 +1,40 @@
+"""Parallel work keeps to the threads it was given: more of them would spin against each other.
+
+Seen red once by breaking the code: without OPENBLAS_NUM_THREADS in a pool's environment, and without the initializer of
+the adaptation's threads.
+"""
+
+import os
+
+import torch
+
+from faze.fewshot import kernel
+from faze.fewshot.mlp import Batch, random_weights
+from faze.workers import worker_processes
+
+
+def nothing() -> None:
+    """What a pool's process has to do first."""
+
+
+def test_pool_processes_use_one_blas_thread_each(monkeypatch):
+    """Snakemake exports the job's threads to all that a job starts."""
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "8")
+    with worker_processes(1, nothing) as pool:
+        assert pool.submit(os.getenv, "OPENBLAS_NUM_THREADS").result() == "1"
+
+
+def test_adapting_threads_use_one_torch_thread_each(monkeypatch):
+    """OpenMP keeps the number for each thread apart."""
+    seen = []
+    monkeypatch.setattr(kernel, "sgd_", lambda *_, **__: seen.append(torch.get_num_threads()))
+    support = Batch(torch.randn(400, 9, 6), torch.randn(400, 9, 3))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        chunks = list(kernel.adapt(random_weights(1, 6, 64, seed=0), support, steps=1, lr=0.1, threads=2))
+        assert torch.get_num_threads() == 2  # as it was
+    finally:
+        torch.set_num_threads(before)
+    assert len(chunks) > 1
+    assert seen == [1] * len(chunks)
