@@ -6,6 +6,8 @@ Players wait on a socket in between; when the conductor dies they see its end cl
 """
 
 import contextlib
+import functools
+import itertools
 import json
 import os
 import socket
@@ -13,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,13 @@ from typing import Any
 import numpy as np
 
 from faze.engine.parallel import World
-from faze.engine.step import Step, no_clock
+from faze.engine.step import Clock, Step, no_clock
+from faze.feed import Feed
 from faze.measurement import MemoryPeak, PhaseClock, ratio_interval, refuse_debugging, synchronize
-from faze.pairs import PairBatches
-from faze.sections import Benchmark, Loss, Model, Train
+from faze.pairs import Batch
+from faze.sections import Benchmark, Loss, Train
 from faze.telemetry import Progress
-from faze.training import loss_weights, to_device
+from faze.training import loss_weights
 
 
 class Line:
@@ -58,11 +61,11 @@ class Player:
     """One process of one tier: runs blocks when told to."""
 
     step: Step
-    batches: PairBatches
+    feed: Feed
     world: World
-    model: Model
     loss: Loss
     train: Train
+    benchmark: Benchmark
     peak: MemoryPeak
 
     def play(self, address: str, tier: str) -> None:
@@ -70,8 +73,9 @@ class Player:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(address)
             line = Line(connection)
-            switches = [asdict(switch) for switch in self.step.switches]
-            line.send(tier=tier, rank=self.world.rank, processes=self.world.size, switches=switches)
+            switches = [asdict(switch) for switch in (*self.step.switches, *self.feed.switches)]
+            place = {"tier": tier, "rank": self.world.rank, "processes": self.world.size}
+            line.send(**place, switches=switches, settling_steps=self.step.settling_steps)
             answers: dict[str, Callable[[int], dict]] = {"block": self._block, "phases": self._phases}
             while (message := line.receive())["do"] != "stop":
                 refuse_debugging()  # each time: whatever is imported or built meanwhile could switch it on
@@ -83,26 +87,25 @@ class Player:
         self.world.wait()
         synchronize(self.world.device)
         began = time.perf_counter()
-        for number in range(steps):
-            self._step(number, no_clock)
+        self._train(itertools.islice(self._batches, steps), no_clock)
         synchronize(self.world.device)
         return {"seconds": time.perf_counter() - began}
 
     def _phases(self, steps: int) -> dict:
         clock = PhaseClock(self.world.device)
         self.world.wait()
-        for number in range(steps):
-            self._step(number, clock)
+        self._train(self.feed(range(steps), clock), clock)
         return {phase: seconds / steps for phase, seconds in clock.seconds.items()}
 
-    def _step(self, number: int, clock: Callable) -> None:
-        # The first steps of the training over and over: every block of every tier sees the same batches.
+    @functools.cached_property
+    def _batches(self) -> Iterator[Batch]:
+        """The first steps of the training over and over: every block of every tier sees the same batches."""
+        return self.feed(itertools.cycle(range(self.benchmark.block_steps)))
+
+    def _train(self, batches: Iterable[Batch], clock: Clock) -> None:
         weights = loss_weights(self.train.pairs, self.loss, self.train.global_batch)
-        with clock("data"):
-            raw = self.batches[number]
-        with clock("copy"):
-            batch = to_device(raw, self.world.device, self.model)
-        self.step(batch, weights, clock)
+        for batch in batches:
+            self.step(batch, weights, clock)
 
 
 class Tier:
@@ -111,12 +114,13 @@ class Tier:
     def __init__(self, name: str) -> None:
         self.name = name
         self.switches: list[dict] = []
+        self.settling_steps = 0
         self._lines: list[Line] = []
 
     def join(self, line: Line, hello: Mapping[str, Any]) -> bool:
         """Take in a process; True once all are there."""
         self._lines.append(line)
-        self.switches = hello["switches"]
+        self.switches, self.settling_steps = hello["switches"], hello["settling_steps"]
         return len(self._lines) == hello["processes"]
 
     def ask(self, do: str, steps: int = 0) -> list[dict]:
@@ -188,7 +192,7 @@ def conduct(tiers: Sequence[Tier], benchmark: Benchmark, global_batch: int) -> d
         Per tier what benchmark.json holds.
     """
     for tier in tiers:
-        tier.ask("block", benchmark.warmup_steps)
+        tier.ask("block", tier.settling_steps + benchmark.warmup_steps)
     blocks: dict[str, list[float]] = {tier.name: [] for tier in tiers}
     progress = Progress("benchmark", benchmark.blocks * len(tiers), "blocks")
     for block in range(benchmark.blocks):

@@ -40,6 +40,10 @@ class Engine:
     channels_last: bool
     lean: bool
     accumulate: Positive
+    pin: bool
+    prefetch: bool
+    resident: bool
+    graphs: bool
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@
     memory        what a step keeps
     parallel      devices and processes
     optim         the optimiser
+    transfer      how batches come to the device
+    graphs        how kernels are launched
     step          the composed step
     schedule      learning rate and ramps, in pairs
 
@@ -17,11 +19,12 @@ from collections.abc import Callable
 from torch import nn
 
 from faze.engine.convolution import set_channels_last, set_cudnn_benchmark
+from faze.engine.graphs import build_launching, hold_rates
 from faze.engine.memory import set_lean
 from faze.engine.optim import build_clip, build_optimizer
 from faze.engine.parallel import World, build_exchanges, build_wrap
 from faze.engine.precision import Precision, build_precision
-from faze.engine.step import Step
+from faze.engine.step import Held, Step
 from faze.engine.switches import Switch
 from faze.sections import Engine
 
@@ -62,9 +65,27 @@ def build(
         device=world.device,
     )
     clip = build_clip(clip_norm, optimizer=optimizer, scaler=precision.scaler, foreach=engine.foreach)
+    hold_rates(optimizer)
     wrap = build_wrap(engine.parallel, world)
-    module = wrap.module(objective)
+    ddp = engine.parallel == "ddp"
+    launching = build_launching(
+        engine.graphs, optimizer=optimizer, ddp=ddp, replicas=wrap.replicas, device=world.device
+    )
+    with launching.stream():
+        module = wrap.module(objective)
     exchanges = build_exchanges(module, engine.accumulate)
     parts = Switch("accumulate", str(engine.accumulate), f"{engine.accumulate} parts")
-    switches = (*precision.switches, cudnn, layout, lean, wrap.switch, parts, optim_switch)
-    return Step(module, optimizer, precision.scaler, clip, engine.set_to_none, exchanges, wrap.replicas, switches)
+    switches = (*precision.switches, cudnn, layout, lean, wrap.switch, parts, optim_switch, launching.switch)
+    return Step(
+        model=module,
+        optimizer=optimizer,
+        scaler=precision.scaler,
+        clip=clip,
+        set_to_none=engine.set_to_none,
+        exchanges=exchanges,
+        replicas=wrap.replicas,
+        weights=Held(world.device, next(objective.parameters()).dtype),
+        launch=launching.launch,
+        settling_steps=launching.settling_steps,
+        switches=switches,
+    )

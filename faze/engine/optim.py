@@ -29,7 +29,9 @@ def build_optimizer(
         from apex.optimizers import FusedSGD
 
         return FusedSGD(groups, **settings), Switch("optimizer", name, "apex FusedSGD")
-    return torch.optim.SGD(groups, **settings, fused=True), Switch("optimizer", name, "torch SGD, fused")
+    optimizer = torch.optim.SGD(groups, **settings, fused=True)
+    _start_momentum(optimizer)
+    return optimizer, Switch("optimizer", name, "torch SGD, fused")
 
 
 def build_clip(
@@ -48,6 +50,17 @@ def build_clip(
         torch.nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=foreach)
 
     return clip
+
+
+def _start_momentum(optimizer: torch.optim.Optimizer) -> None:
+    """Start from zeros, which gives the same first step.
+
+    The fused kernel makes its buffers of whatever lies in memory and fills them in the first step; if a loss scaler
+    skips that step, the second takes what lay there for momentum.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"] if group["momentum"] else ():
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def _apex_has_optimizers() -> bool:

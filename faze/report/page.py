@@ -31,7 +31,14 @@ FILTERS = (
     "count",
     "marked",
 )
-PHASES = ("data", "copy", "forward", "backward", "optimizer")  # of a step, as far as the benchmark tells them apart
+PHASES = (
+    "data",
+    "copy",
+    "forward",
+    "backward",
+    "optimizer",
+    "graph",
+)  # of a step, as far as the benchmark tells them apart
 WALK_VIDEOS = 8  # embedded per page; the others stay where they are
 
 

@@ -14,9 +14,10 @@ from faze import machine
 from faze.benchmark import Player, conduct, player_command, players
 from faze.config import Resolved, load
 from faze.engine.parallel import check_chunks, join, launch
+from faze.feed import build_feed
 from faze.files import sole_writer, whole_file
 from faze.measurement import MemoryPeak, refuse_debugging
-from faze.pairs import PairBatches, load_people
+from faze.pairs import load_people
 from faze.solitude import machine_alone
 from faze.stages import one_sentence
 from faze.training import build_step
@@ -64,12 +65,13 @@ def play(config: Resolved, args: argparse.Namespace) -> None:
         memory = {"memory_gib": config.data.memory_gib}
         people, _ = load_people(args.data, "train", min_entries=config.data.min_entries, **size, **memory)
         peak = MemoryPeak(world.device)
-        sections = {"model": config.model, "loss": config.loss, "train": config.train}
-        step = build_step(**sections, engine_switches=engine, world=world, seed=0)
+        sections = {"model": config.model, "train": config.train}
+        acts = {"engine_switches": engine, "world": world, "seed": 0}
+        step = build_step(**sections, loss=config.loss, **acts)
         check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.shares)
-        batch = {"global_batch": config.train.global_batch, "rank": world.rank, "processes": world.size}
-        batches = PairBatches(people, seed=0, **batch)
-        Player(step, batches, world, peak=peak, **sections).play(args.conductor, args.tier)
+        feed = build_feed(people, workers=0, **sections, **acts)
+        player = Player(step, feed, world, config.loss, config.train, config.benchmark, peak)
+        player.play(args.conductor, args.tier)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def test_gradients_are_freed_only_if_asked(set_to_none, left):
 def test_every_switch_is_reported_once_and_inactive_ones_say_why():
     switches = {s.switch: s for s in make("baseline", precision="fp16", cudnn_benchmark=True, tf32=True).switches}
     names = {"precision", "tf32", "cudnn_benchmark", "channels_last", "lean", "parallel", "accumulate", "optimizer"}
-    assert set(switches) == names
+    assert set(switches) == names | {"graphs"}
     assert not switches["cudnn_benchmark"].active and "CUDA" in switches["cudnn_benchmark"].reason
     assert not switches["tf32"].active
     assert not switches["parallel"].active and "DataParallel" in switches["parallel"].reason
@@ -97,6 +97,21 @@ def test_fused_sgd_without_apex_is_torchs():
     settings = {"momentum": 0.9, "weight_decay": 0.0, "foreach": False, "device": torch.device("cpu")}
     optimizer, switch = build_optimizer("fused_sgd", [{"params": [weight], "lr": 0.1}], **settings)
     assert optimizer.param_groups[0]["fused"] and switch.acted == "torch SGD, fused"
+
+
+def test_fused_sgd_skips_an_overflow_in_its_first_step(monkeypatch):
+    """Torch makes its momentum of whatever lies in memory, here made visible, and fills it in the first step."""
+    monkeypatch.setattr(torch, "empty_like", lambda like: torch.full_like(like, float("nan")))
+    weight = torch.nn.Parameter(torch.ones(3))
+    settings = {"momentum": 0.9, "weight_decay": 0.0, "foreach": False, "device": torch.device("cpu")}
+    optimizer, _ = build_optimizer("fused_sgd", [{"params": [weight], "lr": 0.1}], **settings)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for gradient in (float("inf"), 1.0):
+        scaler.scale((weight * gradient).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    assert weight.tolist() == pytest.approx([1.0 - 0.1 * 1.9] * 3)
 
 
 def test_bf16_without_kernels_is_inactive_and_with_force_acts(monkeypatch):

@@ -119,12 +119,12 @@ def test_debugging_variables_are_refused_with_their_values(monkeypatch: pytest.M
 def test_a_player_that_debugs_measures_nothing(do: str, tmp_path: Path) -> None:
     steps = []
     player = Player(
-        step=SimpleNamespace(switches=(), __call__=steps.append),
-        batches=None,
+        step=SimpleNamespace(switches=(), settling_steps=0, __call__=steps.append),
+        feed=SimpleNamespace(switches=()),
         world=SimpleNamespace(rank=0, size=1, device=torch.device("cpu"), wait=lambda: steps.append("wait")),
-        model=None,
         loss=None,
         train=None,
+        benchmark=None,
         peak=None,
     )
     with socket.socket(socket.AF_UNIX) as server:
