@@ -8,6 +8,7 @@ from faze.validation import nearest
 
 PEOPLE = {
     "import-checkpoint": "import_checkpoint",
+    "ledger": "ledger",
     "ui": "ui",
 }
 

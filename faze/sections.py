@@ -177,8 +177,11 @@ class Benchmark:
     """Timed steps."""
 
     warmup_steps: Positive
+    warmup_blocks: Annotated[int, Range(3)]
+    steady_share: Share
     block_steps: Positive
     blocks: Annotated[int, Range(2)]
+    leave_one_out: bool
 
 
 @dataclass(frozen=True)
@@ -232,7 +235,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "meta_train": ("fewshot",),
     "adapt": ("fewshot",),
     "walk": ("walk",),
-    "benchmark": ("data", "model", "loss", "train", "benchmark", "engines"),
+    "benchmark": ("data", "model", "loss", "train", "benchmark", "engines", "leave_one_out"),
     "evaluate": ("run", "fewshot", "evaluate"),
     "report": ("run", "report"),
     "track": ("run", "tracking"),

@@ -19,7 +19,9 @@ import pytest
 import scipy.stats
 import torch
 
+from faze import config
 from faze.benchmark import Player
+from faze.energy import Meter, _rapl, build_meter
 from faze.measurement import MemoryPeak, PhaseClock, ratio_interval, refuse_debugging, student_quantile
 
 
@@ -126,6 +128,10 @@ def test_a_player_that_debugs_measures_nothing(do: str, tmp_path: Path) -> None:
         train=None,
         benchmark=None,
         peak=None,
+        engine=config.climb(
+            config.read(Path(__file__).resolve().parents[2] / "config/config.yaml")["tiers"], "baseline"
+        ),
+        meter=Meter("none"),
     )
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "c"))
@@ -145,6 +151,26 @@ def test_a_player_that_debugs_measures_nothing(do: str, tmp_path: Path) -> None:
             player.play(str(tmp_path / "c"), "baseline")
         conductor.join(timeout=5)
     assert not steps
+
+
+def test_energy_of_a_processor_adds_its_packages_and_survives_the_counters_end(tmp_path: Path) -> None:
+    for name, counter in {"intel-rapl:0": 900_000, "intel-rapl:1": 0, "intel-rapl:0:0": 5}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "energy_uj").write_text(f"{counter}\n")
+        (tmp_path / name / "max_energy_range_uj").write_text("999999\n")
+    meter = _rapl(tmp_path)
+    before = meter.read()
+    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("400000\n")  # through its end: 0.5 J
+    (tmp_path / "intel-rapl:1" / "energy_uj").write_text("250000\n")
+    (tmp_path / "intel-rapl:0:0" / "energy_uj").write_text("999999\n")  # a part of package 0, counted there
+    assert meter.since(before) == pytest.approx(0.75)
+
+
+def test_no_energy_comes_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("faze.energy.POWERCAP", tmp_path)
+    meter = build_meter(torch.device("cpu"))
+    assert meter.since(meter.read()) is None
+    assert "no energy counters" in meter.reason
 
 
 def test_no_code_of_ours_checks_gradients() -> None:
