@@ -10,9 +10,9 @@ LEFT_OUT = ("left out", "step ms", "speed without it x (95 % interval)", "peak G
 
 def ledger(benchmark: Mapping[str, Any]) -> str:
     """Markdown: the machine, one row per tier, and one per leave-one-out where they were measured."""
-    parts = [_machine(benchmark), _table(TIERS + ROOF, _tier_rows(benchmark["tiers"]))]
+    parts = [_machine(benchmark), table(TIERS + ROOF, _tier_rows(benchmark["tiers"]))]
     if left_out := benchmark.get("leave_one_out"):
-        parts += [_about_left_out(left_out), _table(LEFT_OUT, _left_out_rows(left_out))]
+        parts += [_about_left_out(left_out), table(LEFT_OUT, _left_out_rows(left_out))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -89,5 +89,6 @@ def _share(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.0f} %"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))

@@ -4,10 +4,10 @@
 
 In this order, so that a short lease is spent on what matters first (units.plan):
 
-    check/RUNG, check/RUNG_alone   losses of a small training against the baseline's, in float64 where it is exact
-    tier/RUNG                      steps of one 256-pair chunk, interleaved with the baseline's in fresh processes
-    step/RUNG                      one step of the talk's global batch, 8 x 256 pairs accumulated: the baseline's terms
-    without/RUNG                   the top rung without this one's change, interleaved with the top rung
+    check/RUNG     losses of a small training against the baseline's: the rung's change alone, and all up to it
+    tier/RUNG      steps of one 256-pair chunk, interleaved with the baseline's in fresh processes
+    step/RUNG      one step of the talk's global batch, 8 x 256 pairs accumulated: the baseline's loss terms
+    without/RUNG   the top rung without this one's change, interleaved with the top rung
 
 Each result is recorded at once, under the code, the machine and the sizes that made it; a further call does the rest.
 Exit code 0: all is done and right; 1: a check failed; 3: a further call is needed.
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from records import Records
-from table import table
+from table import page
 from units import Unit, identity, make_data, plan, run, settings
 
 from faze.files import whole_file
@@ -44,7 +44,8 @@ def main() -> int:
     units = list(plan(c))
     records = Records(args.out / "gpu.json", identity(c))
     make_data(args.out / "strips.h5", c)
-    waiting = [unit for unit in units if records[unit.name] is None]
+    # What ended in an error is tried again, but takes no time from what was never tried.
+    waiting = [u for u in units if records[u.name] is None] + [u for u in units if records.failed(u.name)]
     while waiting:
         left = args.budget_s - (time.monotonic() - began)
         if left < records.expected_s(waiting[0].kind):
@@ -53,7 +54,7 @@ def main() -> int:
         if not perform(unit, c, args.out, left, records):
             waiting.insert(0, unit)
             break
-    text = table(records, units)
+    text = page(records, units)
     with whole_file(args.out / "gpu.md") as temporary:
         temporary.write_text(text, encoding="utf-8")
     print(text)
@@ -73,17 +74,16 @@ def perform(unit: Unit, c: dict, out: Path, limit_s: float, records: Records) ->
 
 
 def conclude(waiting: list[Unit], units: list[Unit], records: Records) -> int:
-    """Say in the last line what a person has to do next."""
-    failed = [unit.name for unit in units if "failed" in (records[unit.name] or {})]
-    if failed:
-        print(f"failed: {', '.join(failed)} (gpu.json says why; --retry-failed is: delete them there)")
+    """Say in the last lines what a person has to do next."""
+    failed = [unit.name for unit in units if records.failed(unit.name)]
+    for name in failed:
+        print(f"{name} failed: {records[name]['failed']}")
     if waiting:
-        print(f"{len(units) - len(waiting)} of {len(units)} done; give the same command again for {waiting[0].name} ...")
+        done = len(units) - len(waiting)
+        print(f"{done} of {len(units)} done; give the same command again for {waiting[0].name} and what follows")
         return UNFINISHED
-    if failed:
-        return FAILED
-    print(f"all {len(units)} done")
-    return 0
+    print(f"all {len(units)} done" + (f", {len(failed)} failed" if failed else ""))
+    return FAILED if failed else 0
 
 
 if __name__ == "__main__":

@@ -9,16 +9,24 @@ import argparse
 import dataclasses
 import json
 import math
+import os
+import socket
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from faze.config import Resolved, load
 from faze.engine.parallel import join, pick_device
+from faze.feed import build_feed
 from faze.files import whole_file
+from faze.measurement import MemoryPeak, synchronize
+from faze.pairs import load_people
 from faze.sections import Engine
+from faze.training import build_step, loss_weights
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/equivalence"))
 import trajectory
@@ -41,26 +49,30 @@ def difference(found: Sequence[float], expected: Sequence[float]) -> float:
 
 
 def check(config: Resolved) -> dict:
-    """Losses against the other engine's: in float64 without the number format, then in float32 with it."""
-    against, engine = config.engines.values()
-    device = pick_device(engine.device)
+    """Losses against the first engine's: in float64 without the number format, then in float32 with it."""
+    against, *others = config.engines
+    device = pick_device(config.engines[against].device)
 
     def losses(engine: Engine, dtype: torch.dtype, steps: int) -> list[float]:
         scale = LOSS_SCALE if engine.precision == "fp16" else None
         return trajectory.losses(engine, steps=steps, dtype=dtype, loss_scale=scale, device=device)
 
-    plain = [dataclasses.replace(e, precision="fp32", tf32=False) for e in (engine, against)]
-    exact = difference(*(losses(e, torch.float64, STEPS) for e in plain))
-    near = difference(*(losses(e, torch.float32, 5) for e in (engine, against)))
-    tolerance = TOLERANCE[kind_of(engine)]
-    result = {"float64": exact, "float64_tolerance": EXACT, "float32": near, "float32_tolerance": tolerance}
-    wrong = [name for name in ("float64", "float32") if not result[name] <= result[f"{name}_tolerance"]]
-    return result | ({"failed": f"losses differ too much in {', '.join(wrong)}"} if wrong else {})
+    def exact(engine: Engine) -> list[float]:
+        return losses(dataclasses.replace(engine, precision="fp32", tf32=False), torch.float64, STEPS)
+
+    expected = exact(config.engines[against]), losses(config.engines[against], torch.float32, 5)
+    result: dict = {}
+    for name in others:
+        engine = config.engines[name]
+        gaps = difference(exact(engine), expected[0]), difference(losses(engine, torch.float32, 5), expected[1])
+        result[name] = {"float64": gaps[0], "float32": gaps[1], "tolerances": [EXACT, TOLERANCE[kind_of(engine)]]}
+    wrong = [name for name, r in result.items() if not (r["float64"] <= EXACT and r["float32"] <= r["tolerances"][1])]
+    return result | ({"failed": f"losses differ too much: {', '.join(wrong)}"} if wrong else {})
 
 
 def one_step(config: Resolved, data: Path) -> dict:
-    """The loss terms of one step of the whole global batch against the other engine's; a second one is timed."""
-    (_, expected), (engine, found) = ((e, _terms(config, e, data)) for e in config.engines.values())
+    """The loss terms of one step of the whole global batch against the first engine's; a second one is timed."""
+    (_, expected), (engine, found) = ((engine, _terms(config, engine, data)) for engine in config.engines.values())
     tolerance = TOLERANCE[kind_of(engine)]
     gap = difference([found["terms"][name] for name in expected["terms"]], list(expected["terms"].values()))
     result = {"difference": gap, "tolerance": tolerance, "seconds": found["seconds"], "peak_gib": found["peak_gib"]}
@@ -68,20 +80,33 @@ def one_step(config: Resolved, data: Path) -> dict:
 
 
 def _terms(config: Resolved, engine: Engine, data: Path) -> dict:
-    size = {"height": config.model.image_height_px, "width": config.model.image_width_px}
-    people, _ = load_people(data, "train", min_entries=2, **size, memory_gib=config.data.memory_gib)
     with join(engine, os.cpu_count() or 1) as world:
+        size = {"height": config.model.image_height_px, "width": config.model.image_width_px}
+        people, _ = load_people(data, "train", min_entries=2, **size, memory_gib=config.data.memory_gib)
         peak = MemoryPeak(world.device)
-        sections = {"model": config.model, "loss": config.loss, "train": config.train}
-        step = build_step(**sections, engine_switches=engine, world=world, seed=0)
-        batches = PairBatches(people, seed=0, global_batch=config.train.global_batch)
+        sections = {"model": config.model, "train": config.train, "engine_switches": engine, "world": world, "seed": 0}
+        step = build_step(loss=config.loss, **sections)
         weights = loss_weights(config.train.pairs, config.loss, config.train.global_batch)
-        terms = step(to_device(batches[0], world.device, config.model), weights)
-        terms = {name: float(term) for name, term in terms.items() if weights.get(name, 1.0)}
-        began = time.perf_counter()
-        step(to_device(batches[1], world.device, config.model), weights)
-        synchronize(world.device)
-        return {"terms": terms, "seconds": time.perf_counter() - began} | peak.read()
+        terms, began = {}, 0.0
+        for batch in build_feed(people, workers=0, **sections)(range(2)):
+            found = step(batch, weights)
+            synchronize(world.device)
+            terms, began, seconds = terms or _read(found, weights), time.perf_counter(), time.perf_counter() - began
+        return {"terms": terms, "seconds": seconds} | peak.read()
+
+
+def _read(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> dict[str, float]:
+    """The terms that count, and the loss."""
+    return {name: float(term) for name, term in terms.items() if weights.get(name, 1.0)}
+
+
+def stand_alone() -> None:
+    """Tell this process what torchrun would tell the only one of a training."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1"}
+    os.environ |= {name: str(value) for name, value in (place | {"MASTER_PORT": port}).items()}
 
 
 def main() -> None:
@@ -93,6 +118,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     config = load(args.config, "benchmark")
+    stand_alone()
     result = check(config) if args.what == "check" else one_step(config, args.data)
     with whole_file(args.out) as temporary:
         temporary.write_text(json.dumps(result), encoding="utf-8")

@@ -33,6 +33,10 @@ class Records:
         found = self._all.get(unit)
         return found["result"] if found and found["identity"] == self._identity else None
 
+    def failed(self, unit: str) -> bool:
+        """Whether a unit ended in an error, or in a difference that is too large."""
+        return "failed" in (self[unit] or {})
+
     def add(self, unit: str, result: dict, seconds: float) -> None:
         """Keep a result, and on disk too."""
         self._all[unit] = {"identity": self._identity, "seconds": seconds, "result": result}

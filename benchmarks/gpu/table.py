@@ -1,106 +1,67 @@
-"""The results as one Markdown page: rows for docs/ledger.md."""
+"""The results as one Markdown page: rows for docs/ledger.md, and the proofs."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 from records import Records
-from units import Unit
+from units import AGAINST, Unit
 
 from faze import machine
+from faze.ledger import ledger, table
 
-NOTHING = ""
 
-
-def table(records: Records, units: Sequence[Unit]) -> str:
-    """Machine, ladder, leave-one-outs and proofs; what is not yet done stays empty."""
-    facts = machine.describe()
+def page(records: Records, units: Sequence[Unit]) -> str:
+    """Ladder, leave-one-outs and proofs, as far as they are done."""
+    checks, steps = list(_checks(records, units)), list(_steps(records, units))
     parts = [
-        f"{facts.get('gpus') or facts['processor']}; torch {facts['torch']}, CUDA {facts.get('cuda', 'none')}, "
-        f"Python {facts['python']}; commit {facts['commit']}",
-        "## Ladder: one chunk of pairs a step, against the first rung",
-        _grid(
-            ["tier", "step ms (quartiles)", "images/s", "speed x (95 % interval)", "peak GiB", "memory x less", "roof"],
-            (_ladder_row(unit, records) for unit in units if unit.kind == "tier"),
-        ),
-        "## Leave one out: the top rung without a rung's change",
-        _grid(
-            ["without", "speed x (95 % interval)", "memory x less"],
-            (_without_row(unit, records) for unit in units if unit.kind == "without"),
-        ),
-        "## The same experiment: largest relative difference of the losses",
-        _grid(
-            ["unit", "float64", "float32", "verdict"],
-            (_check_row(unit, records) for unit in units if unit.kind == "check"),
-        ),
-        "## One step of the talk's global batch, in parts",
-        _grid(
-            ["tier", "difference of the loss terms", "step s", "peak GiB", "verdict"],
-            (_step_row(unit, records) for unit in units if unit.kind == "step"),
-        ),
+        _measured(records, units),
+        "The same experiment: largest relative difference of the small training's losses.",
+        table(("rung", "alone, float64", "float32", "cumulative, float64", "float32", "verdict"), checks),
+        "One step of the talk's global batch, in parts: largest relative difference of the loss terms.",
+        table(("tier", "difference", "step s", "peak GiB", "verdict"), steps),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _measured(records: Records, units: Sequence[Unit]) -> str:
+    """The ledger's rows; each tier was interleaved with the one that it is compared to, in a run of its own."""
+    rungs = {unit.rung: records[unit.name] for unit in units if unit.kind == "tier"}
+    rungs = {rung: result for rung, result in rungs.items() if result and "tiers" in result}
+    if not rungs:
+        return ""
+    first = next(iter(rungs.values()))
+    tiers = {rung: result["tiers"][rung] for rung, result in rungs.items()}
+    whole = {"machine": machine.describe(), "work": first["work"], "roof": first["roof"], "tiers": tiers}
+    left_out = {unit.rung: records[unit.name] for unit in units if unit.kind == "without"}
+    left_out = {rung: result for rung, result in left_out.items() if result and "tiers" in result}
+    if left_out:
+        top = [unit.rung for unit in units if unit.kind == "tier"][-1]
+        full = next(iter(left_out.values()))["tiers"][AGAINST]
+        without = {rung: result["tiers"][rung] for rung, result in left_out.items()}
+        whole["leave_one_out"] = {"of": top, "full": full, "without": without}
+    return ledger(whole).rstrip()
 
 
-def _row(unit: Unit, records: Records, cells: int, fill: Callable[[dict], list[str]]) -> list[str]:
-    result = records[unit.name]
-    if result is None:
-        return [unit.rung, *[NOTHING] * (cells - 1), "not yet"]
-    if "failed" in result and len(result) == 1:
-        return [unit.rung, *[NOTHING] * (cells - 1), f"failed: {result['failed']}"]
-    return [unit.rung, *fill(result)]
+def _done(kind: str, records: Records, units: Sequence[Unit]) -> Iterator[tuple[str, dict, str]]:
+    """Rung, result and verdict of the units of a kind that are done."""
+    for unit in units:
+        result = records[unit.name]
+        if unit.kind == kind and result is not None:
+            yield unit.rung, result, f"failed: {result['failed']}" if "failed" in result else "the same"
 
 
-def _ladder_row(unit: Unit, records: Records) -> list[str]:
-    def fill(result: dict) -> list[str]:
-        tier = result["tiers"][unit.rung]
-        first, third = tier["step_ms_quartiles"]
-        roof = max(tier.get("share_of_matmul_roof") or 0.0, tier.get("share_of_copy_roof") or 0.0)
-        return [
-            f"{tier['step_ms']:.4g} ({first:.4g} to {third:.4g})",
-            f"{tier['images_per_s']:.4g}",
-            _ratio(tier["speedup"]),
-            f"{tier['peak_gib']:.3g}",
-            f"{tier['memory_ratio']:.2f}",
-            f"{roof:.0%}" if roof else NOTHING,
-        ]
-
-    return _row(unit, records, 6, fill)
+def _checks(records: Records, units: Sequence[Unit]) -> Iterator[list[str]]:
+    for rung, result, verdict in _done("check", records, units):
+        cells = []
+        for name in ("alone", "cumulative"):
+            gaps = result.get(name)
+            both = zip((gaps["float64"], gaps["float32"]), gaps["tolerances"], strict=True) if gaps else ()
+            cells += [f"{gap:.1e} of {tolerance:.0e}" for gap, tolerance in both] or ["", ""]
+        yield [rung, *cells, verdict]
 
 
-def _without_row(unit: Unit, records: Records) -> list[str]:
-    def fill(result: dict) -> list[str]:
-        tier = result["tiers"][unit.rung]
-        return [_ratio(tier["speedup"]), f"{tier['memory_ratio']:.2f}"]
-
-    return _row(unit, records, 2, fill)
-
-
-def _check_row(unit: Unit, records: Records) -> list[str]:
-    def fill(result: dict) -> list[str]:
-        return [
-            f"{result['float64']:.1e} of {result['float64_tolerance']:.0e}",
-            f"{result['float32']:.1e} of {result['float32_tolerance']:.0e}",
-            result.get("failed", "the same"),
-        ]
-
-    return _row(unit, records, 3, fill)
-
-
-def _step_row(unit: Unit, records: Records) -> list[str]:
-    def fill(result: dict) -> list[str]:
-        return [
-            f"{result['difference']:.1e} of {result['tolerance']:.0e}",
-            f"{result['seconds']:.3g}",
-            f"{result['peak_gib']:.3g}",
-            result.get("failed", "the same"),
-        ]
-
-    return _row(unit, records, 4, fill)
-
-
-def _ratio(interval: dict) -> str:
-    return f"{interval['ratio']:.2f} ({interval['low']:.2f} to {interval['high']:.2f})"
+def _steps(records: Records, units: Sequence[Unit]) -> Iterator[list[str]]:
+    for rung, r, verdict in _done("step", records, units):
+        cells = ["", "", ""]
+        if "difference" in r:
+            cells = [f"{r['difference']:.1e} of {r['tolerance']:.0e}", f"{r['seconds']:.3g}", f"{r['peak_gib']:.3g}"]
+        yield [rung, *cells, verdict]

@@ -1,5 +1,6 @@
 """The units of work, the processes that do them, and what is compared with what."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -11,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from faze import config, machine
 from faze.provenance import module_hash
@@ -19,6 +19,7 @@ from faze.sections import Engine
 from faze.store import PersonStrips, write_strips
 
 HERE, ROOT = Path(__file__).resolve().parent, Path(__file__).resolve().parents[2]
+AGAINST = "against"  # what a unit compares itself with, among the engines of its configuration
 PARTS = 8  # of the talk's step: one per GPU there, one after the other here
 PEOPLE, ENTRIES = 16, 64  # strips enough that a chunk of 256 pairs hardly meets one twice
 
@@ -34,7 +35,7 @@ TINY = {
     "model": {"growth": 4, "image_height_px": 32, "image_width_px": 128},
     "train": {"global_batch": 4},
     "loss": {"chunk_pairs": 4},
-    "benchmark": {"warmup_steps": 1, "block_steps": 1, "blocks": 2},
+    "benchmark": {"warmup_steps": 1, "warmup_blocks": 3, "block_steps": 1, "blocks": 2},
 }
 
 
@@ -44,8 +45,7 @@ class Unit:
 
     kind: str  # check, tier, step or without
     rung: str
-    engine: Engine
-    against: Engine
+    engines: dict[str, Engine]  # the first is what the others are compared to
 
     @property
     def name(self) -> str:
@@ -56,7 +56,7 @@ class Unit:
 def settings(tiny: bool) -> dict:
     """The configuration: the paper's with one chunk a step, or toy sizes."""
     paper = config.merge(config.read(ROOT / "config/config.yaml"), config.read(ROOT / "config/paper.yaml"))
-    return config.merge(config.merge(paper, PAPER), TINY if tiny else {})
+    return config.validate(config.merge(config.merge(paper, PAPER), TINY if tiny else {}))
 
 
 def identity(c: dict) -> str:
@@ -69,18 +69,18 @@ def identity(c: dict) -> str:
 
 def plan(c: dict) -> Iterator[Unit]:
     """All units, the most wanted first."""
-    first, *rungs = c["tiers"]
-    engines = {rung: config.climb(c["tiers"], rung) for rung in c["tiers"]}
+    tiers = c["tiers"]
+    engines = {rung: config.climb(tiers, rung) for rung in tiers}
+    first, *rungs = tiers
     for rung in rungs:
-        alone = dataclasses.replace(engines[first], **c["tiers"][rung])
-        yield Unit("check", f"{rung}_alone", alone, engines[first])
-        yield Unit("check", rung, engines[rung], engines[first])
-    for rung in c["tiers"]:
-        yield Unit("tier", rung, engines[rung], engines[first])
-        yield Unit("step", rung, engines[rung], engines[first])
-    top = engines[rungs[-1]]
-    for rung, engine in config.leave_one_out(c["tiers"], rungs[-1]).items():
-        yield Unit("without", rung, engine, top)
+        alone = dataclasses.replace(engines[first], **tiers[rung])
+        yield Unit("check", rung, {AGAINST: engines[first], "alone": alone, "cumulative": engines[rung]})
+    for rung in tiers:
+        yield Unit("tier", rung, {AGAINST: engines[first], rung: engines[rung]})
+        yield Unit("step", rung, {AGAINST: engines[first], rung: engines[rung]})
+    for name, engine in config.leave_one_out(tiers, rungs[-1]).items():
+        rung = name.removeprefix(config.WITHOUT)
+        yield Unit("without", rung, {AGAINST: engines[rungs[-1]], rung: engine})
 
 
 def make_data(path: Path, c: dict) -> None:
@@ -108,16 +108,17 @@ def make_data(path: Path, c: dict) -> None:
 
 def run(unit: Unit, c: dict, out: Path, limit_s: float) -> dict | None:
     """Do a unit in processes of its own; None if the limit ended them, {'failed': why} if they ended otherwise."""
-    answer = out / "answer.json"
+    answer, resolved = out / "answer.json", out / "unit.yaml"
     answer.unlink(missing_ok=True)
-    resolved = out / "benchmark.yaml"
     resolved.write_text("\n".join(_resolve(unit, c)) + "\n", encoding="utf-8")
     given = ["--config", resolved, "--data", out / "strips.h5", "--out", answer]
     how = ["-m", "faze.stages.benchmark"] if unit.kind in ("tier", "without") else [HERE / "proof.py", unit.kind]
-    code = _child([*how, *given], out, limit_s)
-    if code is None:
-        return None
-    return {"failed": f"exit code {code}"} if code else json.loads(answer.read_text(encoding="utf-8"))
+    words = out / "words.txt"
+    code = _child([*how, *given], words, out / "caches", limit_s)
+    if code == 0:
+        return json.loads(answer.read_text(encoding="utf-8"))
+    last = words.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+    return None if code is None else {"failed": last or f"exit code {code}"}
 
 
 def _resolve(unit: Unit, c: dict) -> list[str]:
@@ -126,21 +127,28 @@ def _resolve(unit: Unit, c: dict) -> list[str]:
         c = config.merge(c, {"train": {"global_batch": PARTS * c["train"]["global_batch"]}})
     flat = {key: value for key, value in config.resolve(c, "benchmark").items() if not key.startswith("engines.")}
     parts = {"accumulate": PARTS} if unit.kind == "step" else {}
-    pair = {"against": unit.against, unit.rung: unit.engine}
-    engines = {name: dataclasses.asdict(engine) | parts for name, engine in pair.items()}
+    engines = {name: dataclasses.asdict(engine) | parts for name, engine in unit.engines.items()}
     return config.to_lines(flat | config.flatten({"engines": engines}))
 
 
-def _child(arguments: Sequence[str | os.PathLike], out: Path, limit_s: float) -> int | None:
-    """Exit code of a process; None if it was stopped at the limit, with all that it had started."""
-    caches = {"TORCHINDUCTOR_CACHE_DIR": str(out.absolute() / "inductor"), "TRITON_CACHE_DIR": str(out.absolute() / "triton")}
-    environment = os.environ | caches
-    process = subprocess.Popen([sys.executable, *arguments], env=environment, start_new_session=True)
-    try:
-        return process.wait(timeout=limit_s)
-    except BaseException as error:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if isinstance(error, subprocess.TimeoutExpired):
+def _child(arguments: Sequence[str | os.PathLike], words: Path, caches: Path, limit_s: float) -> int | None:
+    """Exit code of a process; None if it was stopped at the limit, with all that it had started.
+
+    Args:
+        arguments: of Python.
+        words: file for what it says.
+        caches: folder of compiled kernels, kept for the next process.
+        limit_s: seconds that it may take.
+    """
+    kept = {f"{name}_CACHE_DIR": str(caches.absolute() / name.lower()) for name in ("TORCHINDUCTOR", "TRITON")}
+    with words.open("w", encoding="utf-8") as said:
+        streams = {"stdout": said, "stderr": subprocess.STDOUT, "start_new_session": True}
+        process = subprocess.Popen([sys.executable, *arguments], env=os.environ | kept, **streams)
+        try:
+            return process.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
             return None
-        raise
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
