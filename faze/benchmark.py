@@ -18,12 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from faze.energy import Meter
-from faze.engine.parallel import World
-from faze.engine.step import Step, no_clock
 from faze.measurement import MemoryPeak, PhaseClock, refuse_debugging, synchronize
-from faze.pairs import PairBatches
-from faze.sections import Engine, Loss, Model, Train
-from faze.training import loss_weights, to_device
+from faze.sections import Engine
+from faze.trial import Trial
 
 ROOF = "the roof"  # with a space: no tier can have this name
 
@@ -67,54 +64,40 @@ def serve(address: str, hello: Mapping[str, Any], answers: Mapping[str, Callable
 class Player:
     """One process of one tier: runs blocks when told to."""
 
-    step: Step
-    batches: PairBatches
-    world: World
-    model: Model
-    loss: Loss
-    train: Train
+    trial: Trial
     peak: MemoryPeak
     engine: Engine
     meter: Meter
 
     def play(self, address: str, tier: str) -> None:
         """Serve the conductor until it says stop."""
-        on_gpus = self.world.device.type == "cuda"
+        on_gpus = self.trial.world.device.type == "cuda"
         hello = {
             "tier": tier,
-            "rank": self.world.rank,
-            "processes": self.world.size,
-            "devices": self.world.size * self.step.replicas if on_gpus else 1,
+            "rank": self.trial.world.rank,
+            "processes": self.trial.world.size,
+            "devices": self.trial.world.size * self.trial.step.replicas if on_gpus else 1,
             "engine": asdict(self.engine),
-            "switches": [asdict(switch) for switch in self.step.switches],
+            "switches": [asdict(switch) for switch in self.trial.step.switches],
             "energy": {"source": self.meter.source, "reason": self.meter.reason},
         }
         serve(address, hello, {"block": self._block, "phases": self._phases, "memory": lambda: self.peak.read()})
 
     def _block(self, steps: int) -> dict:
-        self.world.wait()
-        synchronize(self.world.device)
+        self.trial.world.wait()
+        synchronize(self.trial.world.device)
         joules, began = self.meter.read(), time.perf_counter()
         for number in range(steps):
-            self._step(number, no_clock)
-        synchronize(self.world.device)
+            self.trial(number)
+        synchronize(self.trial.world.device)
         return {"seconds": time.perf_counter() - began, "joules": self.meter.since(joules)}
 
     def _phases(self, steps: int) -> dict:
-        clock = PhaseClock(self.world.device)
-        self.world.wait()
+        clock = PhaseClock(self.trial.world.device)
+        self.trial.world.wait()
         for number in range(steps):
-            self._step(number, clock)
+            self.trial(number, clock)
         return {phase: seconds / steps for phase, seconds in clock.seconds.items()}
-
-    def _step(self, number: int, clock: Callable) -> None:
-        # The first steps of the training over and over: every block of every tier sees the same batches.
-        weights = loss_weights(self.train.pairs, self.loss, self.train.global_batch)
-        with clock("data"):
-            raw = self.batches[number]
-        with clock("copy"):
-            batch = to_device(raw, self.world.device, self.model)
-        self.step(batch, weights, clock)
 
 
 class Tier:
@@ -199,7 +182,9 @@ def _gather(server: socket.socket, started: Mapping[str, subprocess.Popen], tier
                 waiting.discard(hello["tier"])
 
 
-def player_command(tier: str, config: Path, data: Path, threads: int) -> list[str]:
-    """Command line of the player of a tier, or of the ROOF; `players` adds the address."""
-    module = [sys.executable, "-m", "faze.stages.benchmark", "--config", os.fspath(config), "--data", os.fspath(data)]
+def player_command(tier: str, config: Path, data: Path | None, threads: int) -> list[str]:
+    """Command line of the player of a tier, or of the ROOF, on stored or made-up strips; `players` adds the address."""
+    module = [sys.executable, "-m", "faze.stages.benchmark", "--config", os.fspath(config)]
+    if data:
+        module += ["--data", os.fspath(data)]
     return [*module, "--threads", str(threads), "--tier", tier, "--conductor"]
