@@ -8,7 +8,9 @@ from faze.validation import nearest
 
 PEOPLE = {
     "import-checkpoint": "import_checkpoint",
+    "largest-batch": "largest_batch",
     "ledger": "ledger",
+    "profile": "profile",
     "ui": "ui",
 }
 

@@ -14,19 +14,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from faze.energy import Meter
-from faze.engine.parallel import World
-from faze.engine.step import Clock, Step, no_clock
-from faze.feed import Feed
+from faze.engine.step import no_clock
 from faze.measurement import MemoryPeak, PhaseClock, refuse_debugging, synchronize
 from faze.pairs import Batch
-from faze.sections import Benchmark, Engine, Loss, Train
-from faze.training import loss_weights
+from faze.sections import Engine
+from faze.trial import Trial
 
 ROOF = "the roof"  # with a space: no tier can have this name
 
@@ -70,54 +68,45 @@ def serve(address: str, hello: Mapping[str, Any], answers: Mapping[str, Callable
 class Player:
     """One process of one tier: runs blocks when told to."""
 
-    step: Step
-    feed: Feed
-    world: World
-    loss: Loss
-    train: Train
-    benchmark: Benchmark
+    trial: Trial
+    block_steps: int
     peak: MemoryPeak
     engine: Engine
     meter: Meter
 
     def play(self, address: str, tier: str) -> None:
         """Serve the conductor until it says stop."""
-        on_gpus = self.world.device.type == "cuda"
+        on_gpus = self.trial.world.device.type == "cuda"
         hello = {
             "tier": tier,
-            "rank": self.world.rank,
-            "processes": self.world.size,
-            "devices": self.world.size * self.step.replicas if on_gpus else 1,
+            "rank": self.trial.world.rank,
+            "processes": self.trial.world.size,
+            "devices": self.trial.world.size * self.trial.step.replicas if on_gpus else 1,
             "engine": asdict(self.engine),
-            "switches": [asdict(switch) for switch in (*self.step.switches, *self.feed.switches)],
-            "settling_steps": self.step.settling_steps,
+            "switches": [asdict(switch) for switch in self.trial.switches],
+            "settling_steps": self.trial.step.settling_steps,
             "energy": {"source": self.meter.source, "reason": self.meter.reason},
         }
         serve(address, hello, {"block": self._block, "phases": self._phases, "memory": lambda: self.peak.read()})
 
     def _block(self, steps: int) -> dict:
-        self.world.wait()
-        synchronize(self.world.device)
+        self.trial.world.wait()
+        synchronize(self.trial.world.device)
         joules, began = self.meter.read(), time.perf_counter()
-        self._train(itertools.islice(self._batches, steps), no_clock)
-        synchronize(self.world.device)
+        self.trial.train_on(itertools.islice(self._batches, steps), no_clock)
+        synchronize(self.trial.world.device)
         return {"seconds": time.perf_counter() - began, "joules": self.meter.since(joules)}
 
     def _phases(self, steps: int) -> dict:
-        clock = PhaseClock(self.world.device)
-        self.world.wait()
-        self._train(self.feed(range(steps), clock), clock)
+        clock = PhaseClock(self.trial.world.device)
+        self.trial.world.wait()
+        self.trial.train_on(self.trial.feed(range(steps), clock), clock)
         return {phase: seconds / steps for phase, seconds in clock.seconds.items()}
 
     @functools.cached_property
     def _batches(self) -> Iterator[Batch]:
         """The first steps of the training over and over: every block of every tier sees the same batches."""
-        return self.feed(itertools.cycle(range(self.benchmark.block_steps)))
-
-    def _train(self, batches: Iterable[Batch], clock: Clock) -> None:
-        weights = loss_weights(self.train.pairs, self.loss, self.train.global_batch)
-        for batch in batches:
-            self.step(batch, weights, clock)
+        return self.trial.feed(itertools.cycle(range(self.block_steps)))
 
 
 class Tier:
@@ -202,7 +191,9 @@ def _gather(server: socket.socket, started: Mapping[str, subprocess.Popen], tier
                 waiting.discard(hello["tier"])
 
 
-def player_command(tier: str, config: Path, data: Path, threads: int) -> list[str]:
-    """Command line of the player of a tier, or of the ROOF; `players` adds the address."""
-    module = [sys.executable, "-m", "faze.stages.benchmark", "--config", os.fspath(config), "--data", os.fspath(data)]
+def player_command(tier: str, config: Path, data: Path | None, threads: int) -> list[str]:
+    """Command line of the player of a tier, or of the ROOF, on stored or made-up strips; `players` adds the address."""
+    module = [sys.executable, "-m", "faze.stages.benchmark", "--config", os.fspath(config)]
+    if data:
+        module += ["--data", os.fspath(data)]
     return [*module, "--threads", str(threads), "--tier", tier, "--conductor"]

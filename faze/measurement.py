@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 # Each makes steps slower, or memory larger, than those of a training. (Autograd's gradcheck is a call, not a mode.)
 DEBUG_VARIABLES = (
@@ -116,10 +117,16 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float], con
     Returns:
         ratio, low, high; ratio is the geometric mean.
     """
-    logs = np.log(np.asarray(numerator)) - np.log(np.asarray(denominator))
-    n, mean = len(logs), logs.mean()
-    half = student_quantile((1 + confidence) / 2, n - 1) * logs.std(ddof=1) / math.sqrt(n)
-    return {"ratio": math.exp(mean), "low": math.exp(mean - half), "high": math.exp(mean + half)}
+    logs = mean_interval(np.log(np.asarray(numerator)) - np.log(np.asarray(denominator)), confidence)
+    return {"ratio": math.exp(logs["mean"]), "low": math.exp(logs["low"]), "high": math.exp(logs["high"])}
+
+
+def mean_interval(values: ArrayLike, confidence: float = 0.95) -> dict[str, float]:
+    """Mean of independent values with its t interval: mean, low, high."""
+    values = np.asarray(values, dtype=float)
+    n, mean = len(values), float(values.mean())
+    half = student_quantile((1 + confidence) / 2, n - 1) * float(values.std(ddof=1)) / math.sqrt(n)
+    return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
 def student_quantile(p: float, freedom: int) -> float:

@@ -7,6 +7,7 @@ exceed 1.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,7 +41,12 @@ class Traffic(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bytes = 0
+        self.of: dict[str, int] = defaultdict(int)  # an operation's name -> bytes
+
+    @property
+    def bytes(self) -> int:
+        """Of all operations."""
+        return sum(self.of.values())
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
@@ -48,10 +54,11 @@ class Traffic(TorchDispatchMode):
         """Run an operation and count it; views move nothing."""
         out = func(*args, **(kwargs or {}))
         name = func._schema.name
+        self.of[name] += 0
         if func.namespace == "aten" and not func.is_view and not name.startswith(ALLOCATIONS):
             read = args[1:] if name in WRITE_ONLY or name.startswith("aten::new_") else args
             tensors = [x for x in tree_leaves((read, kwargs, out)) if isinstance(x, Tensor)]
-            self.bytes += sum(x.numel() * x.element_size() for x in tensors)
+            self.of[name] += sum(x.numel() * x.element_size() for x in tensors)
         return out
 
 
@@ -66,7 +73,7 @@ def count_work(model: Model, loss: Loss, train: Train) -> Work:
         batch = {f"image_{member}": torch.empty(pairs, 3, height, width) for member in "ab"}
         batch |= {f"{angles}_{member}": torch.empty(pairs, 2) for angles in ("gaze", "head") for member in "ab"}
         batch["person"] = torch.empty(pairs, dtype=torch.int64)
-        with Traffic() as traffic, FlopCounterMode(display=False) as counter:
+        with FlopCounterMode(display=False) as counter, Traffic() as traffic:
             torch.stack(list(objective(batch).values())).sum().backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=False)

@@ -19,30 +19,28 @@ from faze.benchmark import ROOF, Player, player_command, players, serve
 from faze.conductor import ladder_rows, leave_one_out_rows, measure, split_idle
 from faze.config import WITHOUT, Resolved, load
 from faze.energy import Meter, build_meter
-from faze.engine.parallel import check_chunks, join, launch, pick_device
-from faze.feed import build_feed
+from faze.engine.parallel import join, launch, pick_device
 from faze.files import sole_writer, whole_file
 from faze.ledger import ledger
 from faze.measurement import MemoryPeak, refuse_debugging
-from faze.pairs import load_people
 from faze.roof import Roof, Work, count_work
 from faze.solitude import machine_alone
 from faze.stages import one_sentence
-from faze.training import build_step
+from faze.trial import build_trial, read_people
 
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
-    parser.add_argument("--data", type=Path, required=True, help="store of normalised strips")
+    parser.add_argument("--data", type=Path, help="store of normalised strips")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads of each tier in its turn")
     parser.add_argument("--out", type=Path, help="benchmark.json to write")
     parser.add_argument("--tier", help=argparse.SUPPRESS)  # with --conductor: be a player
     parser.add_argument("--conductor", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if not args.out and not args.conductor:
-        parser.error("--out is needed")
+    if not args.conductor and not (args.data and args.out):
+        parser.error("--data and --out are needed")
     return args
 
 
@@ -95,20 +93,12 @@ def play(config: Resolved, args: argparse.Namespace) -> None:
     engine = (config.engines | config.leave_one_out)[args.tier]
     launch(engine, "faze.stages.benchmark", sys.argv[1:])
     with join(engine, args.threads) as world:
-        size = {"height": config.model.image_height_px, "width": config.model.image_width_px}
-        memory = {"memory_gib": config.data.memory_gib}
-        people, _ = load_people(args.data, "train", min_entries=config.data.min_entries, **size, **memory)
+        people = read_people(args.data, config.data, config.model)
         # All processes of a CPU share one counter, each GPU has its own.
         meter = build_meter(world.device) if world.device.type == "cuda" or world.rank == 0 else Meter("none")
         peak = MemoryPeak(world.device)
-        sections = {"model": config.model, "train": config.train}
-        acts = {"engine_switches": engine, "world": world, "seed": 0}
-        step = build_step(**sections, loss=config.loss, **acts)
-        check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.shares)
-        feed = build_feed(people, workers=0, **sections, **acts)
-        measured = {"peak": peak, "engine": engine, "meter": meter}
-        player = Player(step, feed, world, config.loss, config.train, config.benchmark, **measured)
-        player.play(args.conductor, args.tier)
+        trial = build_trial(engine, world, people, model=config.model, loss=config.loss, train=config.train)
+        Player(trial, config.benchmark.block_steps, peak, engine, meter).play(args.conductor, args.tier)
 
 
 def play_roof(config: Resolved, args: argparse.Namespace) -> None:

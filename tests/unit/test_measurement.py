@@ -23,6 +23,7 @@ from faze import config
 from faze.benchmark import Player
 from faze.energy import Meter, _rapl, build_meter
 from faze.measurement import MemoryPeak, PhaseClock, ratio_interval, refuse_debugging, student_quantile
+from faze.trial import Trial
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 9, 40, 200])
@@ -120,13 +121,11 @@ def test_debugging_variables_are_refused_with_their_values(monkeypatch: pytest.M
 @pytest.mark.parametrize("do", ["block", "phases"])
 def test_a_player_that_debugs_measures_nothing(do: str, tmp_path: Path) -> None:
     steps = []
+    world = SimpleNamespace(rank=0, size=1, device=torch.device("cpu"), wait=lambda: steps.append("wait"))
+    step = SimpleNamespace(switches=(), settling_steps=0, __call__=steps.append)
     player = Player(
-        step=SimpleNamespace(switches=(), settling_steps=0, __call__=steps.append),
-        feed=SimpleNamespace(switches=()),
-        world=SimpleNamespace(rank=0, size=1, device=torch.device("cpu"), wait=lambda: steps.append("wait")),
-        loss=None,
-        train=None,
-        benchmark=None,
+        trial=Trial(step, SimpleNamespace(switches=()), world, None, None),
+        block_steps=1,
         peak=None,
         engine=config.climb(
             config.read(Path(__file__).resolve().parents[2] / "config/config.yaml")["tiers"], "baseline"
