@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faze.activation import activate
-from faze.lean import activated_conv, dense_block
+from faze.lean import Layer, chain, dense_block
 
 BLOCKS = 4
 LAYERS = 4
@@ -31,7 +31,7 @@ class Composite(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, C', H', W')."""
-        return _activated(self.conv, x) if self.lean else self.conv(activate(x))
+        return _lean(x, self.conv) if self.lean else self.conv(activate(x))
 
 
 class DenseBlock(nn.Module):
@@ -69,8 +69,9 @@ class Initial(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """(B, 3, H, W) -> (B, 4 g, H/4, W/4)."""
-        x = self.conv1(image)
-        return _activated(self.conv2, x) if self.lean else self.conv2(activate(x))
+        if self.lean:
+            return _lean(image, self.conv1, self.conv2, first_activated=False)
+        return self.conv2(activate(self.conv1(image)))
 
 
 class TransitionDown(nn.Module):
@@ -85,7 +86,7 @@ class TransitionDown(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, C, H/2, W/2)."""
         if self.lean:
-            return activated_conv(x, self.composite.conv.weight, pool=True)
+            return chain(x, [Layer(pooled=True)], [self.composite.conv.weight])
         return F.avg_pool2d(self.composite(x), 2)
 
 
@@ -107,9 +108,10 @@ class Last(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, 3, 4 H, 4 W)."""
-        x = self.conv1(x)
         if self.lean:
-            return _activated(self.conv3, _activated(self.conv2, x))
+            x = _lean(x, self.conv1, first_activated=False)
+            return _lean(x, self.conv2, self.conv3)
+        x = self.conv1(x)
         x = activate(self.conv2(activate(x)))
         return self.conv3(x)
 
@@ -157,9 +159,13 @@ class DenseNetDecoder(nn.Module):
         return x
 
 
-def _activated(conv: nn.Conv2d | nn.ConvTranspose2d, x: Tensor) -> Tensor:
-    """What a convolution makes of the activated x, the lean way."""
-    return activated_conv(x, conv.weight, stride=conv.stride[0], transposed=isinstance(conv, nn.ConvTranspose2d))
+def _lean(x: Tensor, *convs: nn.Conv2d | nn.ConvTranspose2d, first_activated: bool = True) -> Tensor:
+    """What convolutions make of x, each after InstanceNorm -> LeakyReLU, the lean way."""
+    layers = [
+        Layer(conv.stride[0], isinstance(conv, nn.ConvTranspose2d), activated=first_activated or number > 0)
+        for number, conv in enumerate(convs)
+    ]
+    return chain(x, layers, [conv.weight for conv in convs])
 
 
 def _doubling(channels: int, out: int) -> nn.ConvTranspose2d:
