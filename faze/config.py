@@ -102,7 +102,9 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     if not _names_a_folder(c["name"]):
         yield Fault("name", f"{c['name']!r} must be letters, digits, - and _: it names a folder")
     for tier in c["run"]["tiers"]:
-        yield from _check_batch(tier, climb(c["tiers"], tier), c)
+        engine = climb(c["tiers"], tier)
+        yield from _check_batch(tier, engine, c)
+        yield from _check_switches(tier, engine)
     model, height, width = c["model"], c["preprocess"]["height_px"], c["preprocess"]["width_px"]
     if model["image_height_px"] * width != model["image_width_px"] * height:
         yield Fault("model.image_width_px", f"must keep the {width} x {height} strip's aspect")
@@ -138,6 +140,18 @@ def _check_batch(tier: str, engine: Engine, c: Mapping[str, Any]) -> Iterator[Fa
             "train.global_batch",
             f"{batch} is not a multiple of {processes} processes x loss.chunk_pairs {chunk} (tier {tier})",
         )
+
+
+def _check_switches(tier: str, engine: Engine) -> Iterator[Fault]:
+    if engine.parallel == "ddp" and engine.static_graph and engine.accumulate > 1:
+        yield Fault(
+            f"tiers.{tier}",
+            f"static_graph does not go with accumulate {engine.accumulate}: torch's DistributedDataParallel fails in "
+            "the first step (pytorch#187732); set static_graph false or accumulate 1",
+        )
+    both = sorted(set(engine.keep_fp32) & set(engine.force_low))
+    if both:
+        yield Fault(f"tiers.{tier}", f"keep_fp32 and force_low both name {', '.join(both)}; take it out of one of them")
 
 
 def climb(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> Engine:
@@ -199,7 +213,10 @@ def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{'a': {'b': 1}} -> {'a.b': 1}; lists are values."""
     flat: dict[str, Any] = {}
     for key, value in mapping.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:  # a dataclass holds tuples, YAML lists
+            flat[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
     return flat
 
 

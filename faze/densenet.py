@@ -3,6 +3,7 @@
 Four blocks of four layers, growth g, no compression, no dropout. The decoder mirrors the encoder with transposed
 convolutions.
 
+Encoder and decoder call their parts by their attribute `call`, so that `faze.engine.memory` can keep less of a part.
 Modules with the attribute `lean` have a second way to the same result that keeps fewer activations (`faze.lean`).
 
 Shapes: B images; C channels; H x W pixels.
@@ -116,8 +117,15 @@ class Last(nn.Module):
         return self.conv3(x)
 
 
+def call(part: nn.Module, x: Tensor) -> Tensor:
+    """Apply a part of the network and keep whatever its backward pass wants."""
+    return part(x)
+
+
 class DenseNetEncoder(nn.Module):
     """Image -> features, pooled over the picture."""
+
+    call = staticmethod(call)
 
     def __init__(self, growth: int) -> None:
         super().__init__()
@@ -135,12 +143,14 @@ class DenseNetEncoder(nn.Module):
         """(B, 3, H, W) -> (B, 20 g)."""
         x = image
         for part in self.children():
-            x = part(x)
+            x = self.call(part, x)
         return x.mean(dim=(2, 3))  # (B, 20 g, H/32, W/32) -> (B, 20 g)
 
 
 class DenseNetDecoder(nn.Module):
     """Feature map -> image."""
+
+    call = staticmethod(call)
 
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
@@ -155,7 +165,7 @@ class DenseNetDecoder(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H/32, W/32) -> (B, 3, H, W)."""
         for part in self.children():
-            x = part(x)
+            x = self.call(part, x)
         return x
 
 

@@ -7,12 +7,16 @@ them and hands them on.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from faze.validation import Range
+from faze.validation import MayBeEmpty, Range
 
 Count = Annotated[int, Range(0)]
 Positive = Annotated[int, Range(1)]
 NonNegative = Annotated[float, Range(0)]
 Share = Annotated[float, Range(0, 1)]
+
+
+# Of DT-ED, between its codes and its images; `faze.engine.precision` knows their functions.
+Operation = Literal["conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Engine:
     force: bool
     parallel: Literal["single", "dp", "ddp"]
     processes: Count
-    optimizer: Literal["sgd", "fused_sgd"]
+    optimizer: Literal["sgd", "fused_sgd", "adamw", "lamb", "lars", "novograd"]
     foreach: bool
     set_to_none: bool
     cudnn_benchmark: bool
@@ -44,6 +48,13 @@ class Engine:
     prefetch: bool
     resident: bool
     graphs: bool
+    bucket_mib: NonNegative
+    bucket_view: bool
+    static_graph: bool
+    keep_fp32: Annotated[list[Operation], MayBeEmpty()]
+    force_low: Annotated[list[Operation], MayBeEmpty()]
+    checkpointing: bool
+    expandable_segments: bool
 
 
 @dataclass(frozen=True)
@@ -132,6 +143,7 @@ class Train:
     log_every_pairs: Positive
     validate_every_pairs: Positive
     checkpoint_every_pairs: Positive
+    lr_scaling: Literal["linear", "sqrt", "none"]
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,13 @@ def build_step(*, model: Model, loss: Loss, engine_switches: Engine, train: Trai
 
 def learning_rates(pairs: int, train: Train) -> list[float]:
     """Of the parameter groups of build_step: warmed up for the network, constant for the gaze head; then both decay."""
-    peak = learning_rate(pairs, base_lr=train.base_lr, global_batch=train.global_batch, warmup_pairs=train.warmup_pairs)
+    peak = learning_rate(
+        pairs,
+        base_lr=train.base_lr,
+        global_batch=train.global_batch,
+        warmup_pairs=train.warmup_pairs,
+        scaling=train.lr_scaling,
+    )
     factor = decay(pairs, train.pairs, train.decay_share)
     return [peak * factor, train.head_lr * factor]
 
@@ -153,6 +159,7 @@ class Fit:
         if due(train.log_every_pairs):
             values |= interval.read(self.world, batch)
             values["train/lr"] = learning_rates((step - 1) * batch, train)[0]
+            values |= self.step.scaler.counts()
             _refuse_divergence(values["train/loss"], step * batch)
         if due(train.validate_every_pairs):
             values["val/gaze_deg"] = validate(self.step, self.validation, model=self.model, world=self.world)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from faze.engine.memory import in_parts
+from faze.engine.precision import Scaler
 from faze.engine.switches import Switch
 
 Clock = Callable[[str], contextlib.AbstractContextManager]
@@ -47,7 +48,7 @@ class Step:
 
     model: nn.Module  # the objective inside its parallel wrapper; returns named loss terms
     optimizer: torch.optim.Optimizer
-    scaler: torch.amp.GradScaler
+    scaler: Scaler
     clip: Callable[[], None]  # shortens long gradients, in place
     set_to_none: bool
     exchanges: tuple[Callable[[], contextlib.AbstractContextManager], ...]  # the context of each part of a batch
