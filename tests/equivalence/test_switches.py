@@ -12,8 +12,9 @@ from trajectory import LOSS, MODEL, TRAIN, losses, people, tier
 
 from faze.engine import optim
 from faze.engine.parallel import World
+from faze.feed import to_device
 from faze.pairs import PairBatches
-from faze.training import bare_model, build_step, loss_weights, to_device
+from faze.training import bare_model, build_step, loss_weights
 
 STEPS = 20
 EVERY_OPERATION = ("conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean")
