@@ -57,12 +57,24 @@ class StandIn:
 
     def replay(self) -> None:
         self.replays += 1
-        if not self.whole:  # a graph writes its gradients, where Python would add to them
-            assert all(p.grad is None or self.replays > 1 for p in self.step.model.parameters())
-            for parameter in self.step.model.parameters():
-                parameter.grad = None
+        parameters, self.attached = list(self.step.model.parameters()), []
+        if not self.whole:
+            self.attached = [parameter.grad for parameter in parameters]
+            self.step.optimizer.zero_grad(set_to_none=True)
         for name, term in self.launch().items():
             self.terms[name].copy_(term)
+        if not self.whole:
+            self._write_gradients(parameters)
+
+    def _write_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
+        """A graph writes, each time anew, those gradients that the capture made; it attaches them only then."""
+        if self.replays == 1:
+            assert self.attached == [None] * len(parameters)
+            self.gradients = [parameter.grad for parameter in parameters]
+            return
+        for parameter, attached, captured in zip(parameters, self.attached, self.gradients, strict=True):
+            captured.copy_(parameter.grad)
+            parameter.grad = attached
 
 
 @pytest.mark.parametrize(
