@@ -3,7 +3,8 @@
 Four blocks of four layers, growth g, no compression, no dropout. The decoder mirrors the encoder with transposed
 convolutions.
 
-Modules with the attribute `lean` have a second way to the same result that keeps fewer activations (`faze.lean`).
+Modules with the attribute `lean` have a second way to the same result that keeps fewer activations (`faze.lean`); those
+with the attribute `fused_norm` can normalise and activate in one operation (`faze.fused_norm`).
 
 Shapes: B images; C channels; H x W pixels.
 """
@@ -24,6 +25,7 @@ class Composite(nn.Module):
     """InstanceNorm -> LeakyReLU -> convolution."""
 
     lean = False
+    fused_norm = False
 
     def __init__(self, conv: nn.Module) -> None:
         super().__init__()
@@ -31,7 +33,7 @@ class Composite(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, C', H', W')."""
-        return _activated(self.conv, x) if self.lean else self.conv(activate(x))
+        return _activated(self.conv, x) if self.lean else self.conv(activate(x, fused=self.fused_norm))
 
 
 class DenseBlock(nn.Module):
@@ -61,6 +63,7 @@ class Initial(nn.Module):
     """Two strided convolutions: an image -> 4 g channels at a quarter of its size."""
 
     lean = False
+    fused_norm = False
 
     def __init__(self, growth: int) -> None:
         super().__init__()
@@ -70,7 +73,7 @@ class Initial(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """(B, 3, H, W) -> (B, 4 g, H/4, W/4)."""
         x = self.conv1(image)
-        return _activated(self.conv2, x) if self.lean else self.conv2(activate(x))
+        return _activated(self.conv2, x) if self.lean else self.conv2(activate(x, fused=self.fused_norm))
 
 
 class TransitionDown(nn.Module):
@@ -98,6 +101,7 @@ class Last(nn.Module):
     """Two doublings and a convolution to an image; no activation on the image."""
 
     lean = False
+    fused_norm = False
 
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
@@ -110,8 +114,9 @@ class Last(nn.Module):
         x = self.conv1(x)
         if self.lean:
             return _activated(self.conv3, _activated(self.conv2, x))
-        x = activate(self.conv2(activate(x)))
-        return self.conv3(x)
+        for conv in (self.conv2, self.conv3):
+            x = conv(activate(x, fused=self.fused_norm))
+        return x
 
 
 class DenseNetEncoder(nn.Module):

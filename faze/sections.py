@@ -40,6 +40,8 @@ class Engine:
     channels_last: bool
     lean: bool
     accumulate: Positive
+    compile: Literal["eager", "default", "max-autotune-no-cudagraphs"]
+    fused_norm: bool
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
     precision     number formats and loss scaling
     convolution   how convolutions become kernels
+    fusion        operations that become one kernel
     memory        what a step keeps
     parallel      devices and processes
     optim         the optimiser
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from torch import nn
 
 from faze.engine.convolution import set_channels_last, set_cudnn_benchmark
+from faze.engine.fusion import set_compile, set_fused_norm
 from faze.engine.memory import set_lean
 from faze.engine.optim import build_clip, build_optimizer
 from faze.engine.parallel import World, build_exchanges, build_wrap
@@ -51,6 +53,7 @@ def build(
     cudnn = set_cudnn_benchmark(engine.cudnn_benchmark, world.device)
     objective = make_objective(precision).to(world.device)
     lean = set_lean(objective, engine.lean)
+    fused_norm = set_fused_norm(objective, engine.fused_norm, world.device)
     layout = set_channels_last(objective, engine.channels_last)
     # The optimiser takes the bare parameters, which the wrapper below shares; it must come after .to(device).
     optimizer, optim_switch = build_optimizer(
@@ -63,8 +66,9 @@ def build(
     )
     clip = build_clip(clip_norm, optimizer=optimizer, scaler=precision.scaler, foreach=engine.foreach)
     wrap = build_wrap(engine.parallel, world)
+    compiled = set_compile(objective, engine.compile, device=world.device, replicas=wrap.replicas)
     module = wrap.module(objective)
     exchanges = build_exchanges(module, engine.accumulate)
     parts = Switch("accumulate", str(engine.accumulate), f"{engine.accumulate} parts")
-    switches = (*precision.switches, cudnn, layout, lean, wrap.switch, parts, optim_switch)
+    switches = (*precision.switches, cudnn, layout, lean, fused_norm, compiled, wrap.switch, parts, optim_switch)
     return Step(module, optimizer, precision.scaler, clip, engine.set_to_none, exchanges, wrap.replicas, switches)

@@ -76,6 +76,7 @@ def test_gradients_are_freed_only_if_asked(set_to_none, left):
 def test_every_switch_is_reported_once_and_inactive_ones_say_why():
     switches = {s.switch: s for s in make("baseline", precision="fp16", cudnn_benchmark=True, tf32=True).switches}
     names = {"precision", "tf32", "cudnn_benchmark", "channels_last", "lean", "parallel", "accumulate", "optimizer"}
+    names |= {"compile", "fused_norm"}
     assert set(switches) == names
     assert not switches["cudnn_benchmark"].active and "CUDA" in switches["cudnn_benchmark"].reason
     assert not switches["tf32"].active
