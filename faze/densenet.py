@@ -4,7 +4,8 @@ Four blocks of four layers, growth g, no compression, no dropout. The decoder mi
 convolutions.
 
 Encoder and decoder call their parts by their attribute `call`, so that `faze.engine.memory` can keep less of a part.
-Modules with the attribute `lean` have a second way to the same result that keeps fewer activations (`faze.lean`).
+Modules with the attribute `lean` have a second way to the same result that keeps fewer activations (`faze.lean`); those
+with the attribute `fused_norm` can normalise and activate in one operation (`faze.fused_norm`).
 
 Shapes: B images; C channels; H x W pixels.
 """
@@ -25,6 +26,7 @@ class Composite(nn.Module):
     """InstanceNorm -> LeakyReLU -> convolution."""
 
     lean = False
+    fused_norm = False
 
     def __init__(self, conv: nn.Module) -> None:
         super().__init__()
@@ -32,7 +34,7 @@ class Composite(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, C', H', W')."""
-        return _lean(x, self.conv) if self.lean else self.conv(activate(x))
+        return _lean(x, self.conv) if self.lean else self.conv(activate(x, fused=self.fused_norm))
 
 
 class DenseBlock(nn.Module):
@@ -62,6 +64,7 @@ class Initial(nn.Module):
     """Two strided convolutions: an image -> 4 g channels at a quarter of its size."""
 
     lean = False
+    fused_norm = False
 
     def __init__(self, growth: int) -> None:
         super().__init__()
@@ -72,7 +75,7 @@ class Initial(nn.Module):
         """(B, 3, H, W) -> (B, 4 g, H/4, W/4)."""
         if self.lean:
             return _lean(image, self.conv1, self.conv2, first_activated=False)
-        return self.conv2(activate(self.conv1(image)))
+        return self.conv2(activate(self.conv1(image), fused=self.fused_norm))
 
 
 class TransitionDown(nn.Module):
@@ -100,6 +103,7 @@ class Last(nn.Module):
     """Two doublings and a convolution to an image; no activation on the image."""
 
     lean = False
+    fused_norm = False
 
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
@@ -113,8 +117,9 @@ class Last(nn.Module):
             x = _lean(x, self.conv1, first_activated=False)
             return _lean(x, self.conv2, self.conv3)
         x = self.conv1(x)
-        x = activate(self.conv2(activate(x)))
-        return self.conv3(x)
+        for conv in (self.conv2, self.conv3):
+            x = conv(activate(x, fused=self.fused_norm))
+        return x
 
 
 def call(part: nn.Module, x: Tensor) -> Tensor:

@@ -55,6 +55,8 @@ class Engine:
     force_low: Annotated[list[Operation], MayBeEmpty()]
     checkpointing: bool
     expandable_segments: bool
+    compile: Literal["eager", "default", "max-autotune-no-cudagraphs"]
+    fused_norm: bool
 
 
 @dataclass(frozen=True)

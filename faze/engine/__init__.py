@@ -3,6 +3,7 @@
     precision     number formats and loss scaling
     operations    operations with a number format of their own
     convolution   how convolutions become kernels
+    fusion        operations that become one kernel
     memory        what a step keeps
     parallel      devices and processes
     optim         the optimiser
@@ -17,13 +18,15 @@ in the module that owns its group.
 
 from collections.abc import Callable
 
+import torch
 from torch import nn
 
 from faze.engine.convolution import set_channels_last, set_cudnn_benchmark
-from faze.engine.graphs import build_launching, hold_rates
+from faze.engine.fusion import set_compile, set_fused_norm
+from faze.engine.graphs import Launching, build_launching, hold_rates
 from faze.engine.memory import set_checkpointing, set_expandable_segments, set_lean
 from faze.engine.optim import build_clip, build_optimizer
-from faze.engine.parallel import World, build_exchanges, build_wrap
+from faze.engine.parallel import World, Wrap, build_exchanges, build_wrap
 from faze.engine.precision import Precision, build_precision
 from faze.engine.step import Held, Step
 from faze.engine.switches import Switch
@@ -61,11 +64,8 @@ def build(
         lean=engine.lean,
         device=world.device,
     )
-    cudnn = set_cudnn_benchmark(engine.cudnn_benchmark, world.device)
     objective = make_objective(precision).to(world.device)
-    lean = set_lean(objective, engine.lean)
-    checkpointing = set_checkpointing(objective, engine.checkpointing, lean=engine.lean, within=precision.operations)
-    layout = set_channels_last(objective, engine.channels_last)
+    shape = _shape(objective, engine, precision, world.device)
     # The optimiser takes the bare parameters, which the wrapper below shares; it must come after .to(device).
     optimizer, optim_switch = build_optimizer(
         engine.optimizer,
@@ -75,36 +75,51 @@ def build(
         foreach=engine.foreach,
         device=world.device,
     )
-    clip = build_clip(clip_norm, optimizer=optimizer, scaler=precision.scaler, foreach=engine.foreach)
     hold_rates(optimizer)
-    wrap = build_wrap(
-        engine.parallel,
-        world,
-        bucket_mib=engine.bucket_mib,
-        bucket_view=engine.bucket_view,
-        static_graph=engine.static_graph,
-    )
-    ddp = engine.parallel == "ddp"
-    launching = build_launching(
-        engine.graphs, optimizer=optimizer, ddp=ddp, replicas=wrap.replicas, device=world.device
-    )
-    with launching.stream():
-        module = wrap.module(objective)
-    parts = Switch("accumulate", str(engine.accumulate), f"{engine.accumulate} parts")
-    memory = (lean, checkpointing, segments)
+    module, wrap, launching, spread = _spread(objective, engine, optimizer, world)
     return Step(
         model=module,
         optimizer=optimizer,
         scaler=precision.scaler,
-        clip=clip,
+        clip=build_clip(clip_norm, optimizer=optimizer, scaler=precision.scaler, foreach=engine.foreach),
         set_to_none=engine.set_to_none,
         exchanges=build_exchanges(module, engine.accumulate),
         replicas=wrap.replicas,
         weights=Held(world.device, next(objective.parameters()).dtype),
         launch=launching.launch,
         settling_steps=launching.settling_steps,
-        switches=(
-            *(*precision.switches, cudnn, layout, *memory),
-            *(*wrap.switches, parts, optim_switch, launching.switch),
-        ),
+        switches=(segments, *precision.switches, *shape, optim_switch, *spread),
     )
+
+
+def _shape(objective: nn.Module, engine: Engine, precision: Precision, device: torch.device) -> tuple[Switch, ...]:
+    """Set how the model computes and what it keeps."""
+    lean = set_lean(objective, engine.lean)  # the two that follow look at which parts are lean
+    within = precision.operations
+    return (
+        set_cudnn_benchmark(engine.cudnn_benchmark, device),
+        set_channels_last(objective, engine.channels_last),
+        set_fused_norm(objective, engine.fused_norm, device),
+        lean,
+        set_checkpointing(objective, engine.checkpointing, lean=engine.lean, within=within),
+    )
+
+
+def _spread(
+    objective: nn.Module, engine: Engine, optimizer: torch.optim.Optimizer, world: World
+) -> tuple[nn.Module, Wrap, Launching, tuple[Switch, ...]]:
+    """Bring the model to its devices and processes, compiled if wanted, and choose how its kernels are launched."""
+    buckets = {"bucket_mib": engine.bucket_mib, "bucket_view": engine.bucket_view, "static_graph": engine.static_graph}
+    wrap = build_wrap(engine.parallel, world, **buckets)
+    launching = build_launching(
+        engine.graphs,
+        optimizer=optimizer,
+        ddp=engine.parallel == "ddp",
+        replicas=wrap.replicas,
+        device=world.device,
+    )
+    compiled = set_compile(objective, engine.compile, device=world.device, replicas=wrap.replicas)
+    with launching.stream():
+        module = wrap.module(objective)
+    parts = Switch("accumulate", str(engine.accumulate), f"{engine.accumulate} parts")
+    return module, wrap, launching, (compiled, *wrap.switches, parts, launching.switch)

@@ -80,6 +80,7 @@ def test_every_switch_is_reported_once_and_inactive_ones_say_why():
     names = {"precision", "tf32", "cudnn_benchmark", "channels_last", "lean", "parallel", "accumulate", "optimizer"}
     names |= {"bucket_mib", "bucket_view", "static_graph", "keep_fp32", "force_low"}
     names |= {"checkpointing", "expandable_segments", "graphs"}
+    names |= {"compile", "fused_norm"}
     assert set(switches) == names
     assert not switches["cudnn_benchmark"].active and "CUDA" in switches["cudnn_benchmark"].reason
     assert not switches["tf32"].active
