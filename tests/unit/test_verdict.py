@@ -1,3 +1,9 @@
+"""The words of a verdict.
+
+Seen red by breaking the code: the first of several undecided changes named instead of the worst, one that no number of
+seeds settles passed over, the range of the number left out, numbers beyond a hundred told as if they were known.
+"""
+
 import pandas as pd
 import pytest
 
@@ -76,3 +82,17 @@ def test_equivalence_gives_the_largest_p():
     told = verdict.describe_error(rows, 0.95)
     assert "shown to be unchanged" in told
     assert "p = 0.031" in told
+
+
+def test_a_tiers_words_name_what_its_worst_change_needs():
+    few, many, none = (
+        change("not shown", k, more) | {"words": f"not shown, needs {more}"} for k, more in ((0, 4), (3, 9), (9, None))
+    )
+    settled = change("equivalent", 9) | {"words": "equivalent"}
+
+    def words(*rows: dict) -> str:
+        return verdict.tier_words(pd.DataFrame(rows).astype(dict.fromkeys(seeds_needed(None), "Int64")))
+
+    assert words(settled) == "equivalent"
+    assert words(settled, few, many) == "not shown, needs 9"
+    assert words(settled, few, none) == "not shown, needs None"
