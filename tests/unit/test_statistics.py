@@ -3,9 +3,9 @@
 Simulated rates have a standard error of 0.5 points at 5 % (2,000 draws) and 0.5 points at 90 % (4,000 draws).
 
 Seen red by breaking the code: intervals of 1 - alpha instead of 1 - 2 alpha; one of the two tests left out; people
-alone judged at three seeds; the interaction added instead of taken off; the normal law instead of t; a population's standard
-deviation; the power of a known error instead of the exact one; no range around the number of seeds, that number without
-the seeds' spread, or named where no number is enough; seeds not resampled.
+alone judged at three seeds; the interaction added instead of taken off; the normal law instead of t; a population's
+standard deviation; the power of a known error instead of the exact one; no range around the number of seeds, that
+number without the seeds' spread, or named where no number is enough; seeds not resampled.
 """
 
 import numpy as np
