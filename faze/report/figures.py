@@ -110,6 +110,7 @@ def _accuracy_bars(axes: Axes, results: Results) -> tuple[float, float]:
         title="Error on MPIIGaze",
         xlabel=f"degrees; pale: unadapted, full: {results.learners[0]}, k = {results.largest_k}",
     )
+    axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, 1.18 * before.max())
     axes.grid(axis="x")
     return before.iloc[0], after.iloc[0]
