@@ -23,8 +23,8 @@ def times_to_error(curves: pd.DataFrame, images_per_s: pd.Series, margin_deg: fl
     other's last value is a toss of a coin.
 
     Args:
-        curves: of `validation_curves`; the first tier is the baseline.
-        images_per_s: rate of each tier in the benchmark, by tier.
+        curves: of `validation_curves`.
+        images_per_s: rate of each tier in the benchmark, by tier; the first is the baseline.
         margin_deg: of the equivalence test.
 
     Returns:
@@ -34,7 +34,7 @@ def times_to_error(curves: pd.DataFrame, images_per_s: pd.Series, margin_deg: fl
     """
     if curves.empty:
         return pd.DataFrame(columns=COLUMNS)
-    baseline = curves[curves["tier"] == curves["tier"].iloc[0]]
+    baseline = curves[curves["tier"] == images_per_s.index[0]]
     target = baseline.groupby("seed")["error_deg"].last() + margin_deg
     rows = []
     for (tier, seed), curve in curves.groupby(["tier", "seed"], sort=False):
@@ -45,7 +45,7 @@ def times_to_error(curves: pd.DataFrame, images_per_s: pd.Series, margin_deg: fl
             | {"pairs": pairs, "seconds": seconds, "rate_seconds": 2 * pairs / images_per_s[tier]}
         )
     times = pd.DataFrame(rows)
-    first = times[times["tier"] == times["tier"].iloc[0]].set_index("seed")
+    first = times[times["tier"] == images_per_s.index[0]].set_index("seed")
     for ratio, value in (("time_ratio", "seconds"), ("rate_ratio", "rate_seconds")):
         times[ratio] = times["seed"].map(first[value]) / times[value]
     return times[COLUMNS]

@@ -66,7 +66,8 @@ def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
         evaluate: margin and confidence; the level of the tests is 1 - confidence.
 
     Returns:
-        One row per tier, data set, learner and k; low_deg and high_deg are the interval of the equivalence test.
+        One row per tier, data set, learner and k; low_deg and high_deg are the interval of the equivalence test;
+        more_seeds (statistics.Need) is empty where no number would do or none is needed.
     """
     alpha = 1 - evaluate.confidence
     baseline = {key: matrix(group) for key, group in persons[persons["tier"] == ablation.tiers[0]].groupby(CELL)}

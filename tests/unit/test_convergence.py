@@ -1,8 +1,8 @@
 """Validation curves, and the time to the baseline's error.
 
-Seen red: the seconds that a killed training waited for its resumption counted; the last validation taken instead of the
-first that is good enough; the target of another seed, or the baseline's best instead of its last; images taken for
-pairs; the ratio upside down; the margin left out.
+Seen red: the seconds that a killed training waited for its resumption counted; the last validation taken instead of
+the first that is good enough; the target of another seed, or the baseline's best instead of its last; images taken
+for pairs; the ratio upside down; the margin left out; another tier taken for a missing baseline.
 """
 
 import json
@@ -94,3 +94,6 @@ def test_trainings_that_never_validated_have_no_times():
     assert times_to_error(validation_curves({}), RATES, 0.1).empty
     short = validation_curves({("baseline", 0): Training(0.0, {}, [], [], [(100, 9.0, 5.0)])})
     assert times_to_error(short, RATES, 0.1)["time_ratio"].tolist() == [pytest.approx(1.0)]
+    # Without a baseline to reach, nobody is measured against another tier instead.
+    alone = times_to_error(curves(fast_0=[9, 5]), RATES, 0.1)
+    assert not alone["reached"].any() and alone["time_ratio"].isna().all()
