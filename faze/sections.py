@@ -35,28 +35,28 @@ class Engine:
     precision: Literal["fp32", "fp16", "bf16"]
     tf32: bool
     force: bool
+    keep_fp32: Annotated[list[Operation], MayBeEmpty()]
+    force_low: Annotated[list[Operation], MayBeEmpty()]
     parallel: Literal["single", "dp", "ddp"]
     processes: Count
+    bucket_mib: NonNegative
+    bucket_view: bool
+    static_graph: bool
     optimizer: Literal["sgd", "fused_sgd", "adamw", "lamb", "lars", "novograd"]
     foreach: bool
     set_to_none: bool
     cudnn_benchmark: bool
     channels_last: bool
+    compile: Literal["eager", "default", "max-autotune-no-cudagraphs"]
+    fused_norm: bool
     lean: bool
+    checkpointing: bool
     accumulate: Positive
+    expandable_segments: bool
     pin: bool
     prefetch: bool
     resident: bool
     graphs: bool
-    bucket_mib: NonNegative
-    bucket_view: bool
-    static_graph: bool
-    keep_fp32: Annotated[list[Operation], MayBeEmpty()]
-    force_low: Annotated[list[Operation], MayBeEmpty()]
-    checkpointing: bool
-    expandable_segments: bool
-    compile: Literal["eager", "default", "max-autotune-no-cudagraphs"]
-    fused_norm: bool
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ def set_lean(module: nn.Module, wanted: bool) -> Switch:
     parts = [part for part in module.modules() if hasattr(part, "lean")]
     for part in parts:
         part.lean = wanted
-    reason = "no part of the model has a lean way" if wanted and not parts else ""
-    return Switch("lean", str(wanted).lower(), str(wanted and not reason).lower(), reason)
+    return Switch.of("lean", wanted, "" if parts else "no part of the model has a lean way")
 
 
 def set_checkpointing(
