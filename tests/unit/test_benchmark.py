@@ -207,6 +207,10 @@ def test_warm_up_ends_when_three_blocks_are_alike() -> None:
     assert (warm.steps, warm.seconds, warm.steady) == (22, pytest.approx(126.15), True)
 
 
+def test_warm_up_compares_blocks_of_the_same_length_only() -> None:
+    assert warm_up(Pace(4.0, 4.0, 4.0, 4.0, 1.0), SETTINGS).steps == 14
+
+
 def test_warm_up_ends_unsteady_after_its_most_blocks() -> None:
     warm = warm_up(Pace(1, 1, 2, 1, 2, 1), SETTINGS)
     assert (warm.steps, warm.steady) == (22, False)
