@@ -112,7 +112,7 @@ def test_largest_batch_of_a_cpu_stays_within_the_memory_it_was_given() -> None:
 
 
 def test_largest_batch_of_a_cpu_needs_to_know_the_memory() -> None:
-    ended = run("largest-batch", "--tier", "amp", "--config", SMOKE)
+    ended = run("largest-batch", "--tier", "amp", "--config", SMOKE, "--most", "1")
     assert ended.returncode == 1
     assert (
         ended.stderr == "faze largest-batch: give --memory-gib: on a CPU nothing else says when a batch is too large\n"
