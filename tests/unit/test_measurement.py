@@ -1,6 +1,7 @@
 """Clock, memory and intervals of the benchmark, and what it refuses to measure under.
 
 Refusals seen red by breaking the code: each tested mode, a variable and `off` left out; a player that does not ask.
+Also seen red: a peak that counts torch's late imports, a full energy counter, a package counted with its parts.
 """
 
 import ast
