@@ -14,6 +14,7 @@ import torch
 from faze import config
 from faze.conductor import split_idle, warm_up, why_same
 from faze.ledger import ledger
+from faze.measurement import ratio_interval
 from faze.roof import Roof, count_work, number_format, shares
 from faze.sections import Benchmark, Loss, Model, Train
 from faze.store import PersonStrips, write_strips
@@ -97,7 +98,7 @@ def test_leave_one_outs_are_measured_against_the_topmost_tier(measured: tuple[di
     assert "same" not in left_out["without"]["without_foreach"]
     without_lean = left_out["without"]["without_lean"]
     assert without_lean["memory_ratio"] == pytest.approx(left_out["full"]["peak_gib"] / without_lean["peak_gib"])
-    assert without_lean["speedup"]["low"] <= without_lean["speedup"]["ratio"] <= without_lean["speedup"]["high"]
+    assert without_lean["speedup"] == ratio_interval(left_out["full"]["blocks_ms"], without_lean["blocks_ms"])
     assert {s["switch"]: s["acted"] for s in without_lean["switches"]}["lean"] == "false"
 
 
@@ -205,6 +206,10 @@ def test_warm_up_ends_when_three_blocks_are_alike() -> None:
     warm = warm_up(tier, SETTINGS)
     assert tier.asked == [2, 4, 4, 4, 4, 4]
     assert (warm.steps, warm.seconds, warm.steady) == (22, pytest.approx(126.15), True)
+
+
+def test_warm_up_compares_blocks_of_the_same_length_only() -> None:
+    assert warm_up(Pace(4.0, 4.0, 4.0, 4.0, 1.0), SETTINGS).steps == 14
 
 
 def test_warm_up_ends_unsteady_after_its_most_blocks() -> None:
