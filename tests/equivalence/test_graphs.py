@@ -3,7 +3,10 @@
 Without a GPU, a stand-in that runs the captured step anew at each replay shows that the bookkeeping around a graph is
 right: where batches and numbers lie, who clears gradients, what is handed out. With one, the graph itself is shown.
 
-Seen red once by breaking the code: BREAKAGES
+Seen red once by breaking the code: batches not copied to where the captured one lay; terms handed out that the next
+replay overwrites; the optimiser outside the graph forgotten, or gradients cleared after it; a capture that finds
+gradients; one step of warm-up too few; an optimiser taken for capturable that is not; DataParallel captured; shapes
+unchecked. The tests that need CUDA have not been run yet.
 """
 
 import contextlib
