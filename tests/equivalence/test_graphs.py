@@ -5,7 +5,7 @@ right: where batches and numbers lie, who clears gradients, what is handed out. 
 
 Seen red once by breaking the code: batches not copied to where the captured one lay; terms handed out that the next
 replay overwrites; the optimiser outside the graph forgotten, or gradients cleared after it; a capture that finds
-gradients; one step of warm-up too few; an optimiser taken for capturable that is not; DataParallel captured; shapes
+gradients; a warm-up that lasts too long; an optimiser taken for capturable that is not; DataParallel captured; shapes
 unchecked. The tests that need CUDA have not been run yet.
 """
 
