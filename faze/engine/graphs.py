@@ -6,7 +6,8 @@ https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -53,7 +54,7 @@ def build_launching(
     warm_up, stream = WARM_UP_DDP if ddp else WARM_UP, torch.cuda.Stream(device)
     acted = "the whole step" if whole else "forward and backward; the optimiser takes its numbers from Python"
     launch = Graph(stream, warm_up=warm_up, whole=whole)
-    return Launching(launch, lambda: torch.cuda.stream(stream), warm_up + 1, Switch("graphs", "true", acted))
+    return Launching(launch, functools.partial(on_stream, stream), warm_up + 1, Switch("graphs", "true", acted))
 
 
 def _is_capturable(group: Mapping[str, object]) -> bool:
@@ -88,12 +89,8 @@ class Graph:
         Raises:
             ValueError: its tensors have other names or shapes than those captured.
         """
-        around = torch.cuda.current_stream(self._stream.device)
-        self._stream.wait_stream(around)
-        with torch.cuda.stream(self._stream):
-            terms = self._launch(step, batch, weights, clock)
-        around.wait_stream(self._stream)
-        return terms
+        with on_stream(self._stream):
+            return self._launch(step, batch, weights, clock)
 
     def _launch(
         self, step: Step, batch: Mapping[str, Tensor], weights: Mapping[str, Tensor], clock: Clock
@@ -130,6 +127,16 @@ class Graph:
             raise ValueError(f"engine.graphs: a batch of {shapes} after the graph was captured with {captured}")
         if weights is not self._weights:
             raise ValueError("engine.graphs: the loss has other terms than when the graph was captured")
+
+
+@contextlib.contextmanager
+def on_stream(stream: torch.cuda.Stream) -> Iterator[None]:
+    """Launch on this stream what comes after all that was launched around it, and before all that follows."""
+    around = torch.cuda.current_stream(stream.device)
+    stream.wait_stream(around)
+    with torch.cuda.stream(stream):
+        yield
+    around.wait_stream(stream)
 
 
 def record(

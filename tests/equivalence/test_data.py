@@ -1,6 +1,10 @@
 """Batches are the same however they come to the device, and nobody waits for the device on the way through a step.
 
-Seen red once by breaking the code: BREAKAGES
+Seen red once by breaking the code: a partner's place one too far; gaze and head labels exchanged; people who are read
+when needed taken for resident; all free device memory given to strips; a loader that begins at step 0; the computing
+stream that does not wait for the copy, or does not keep its memory; pinning said to act on a CPU; a step that reads its
+loss; weights and rates on the device that differ from the floats, weights at new addresses; an optimiser whose state
+does not go through the checkpoint.
 """
 
 import contextlib
@@ -16,10 +20,11 @@ from trajectory import LOSS, MODEL, TRAIN, losses, people, tier
 from faze import engine
 from faze.engine import transfer
 from faze.engine.parallel import World
-from faze.engine.step import Held, no_clock
+from faze.engine.step import Held, Step, no_clock
 from faze.feed import Feed, build_feed
 from faze.pairs import Batch, People
-from faze.training import build_step, learning_rates, loss_weights
+from faze.resume import Resume, load_training, save_training
+from faze.training import bare_model, build_step, learning_rates, loss_weights
 
 CPU = torch.device("cpu")
 STEPS = 12  # of 8 pairs: more than three epochs of 28
@@ -175,6 +180,25 @@ def test_numbers_on_the_device_are_the_floats(monkeypatch):
     monkeypatch.setattr(engine, "hold_rates", lambda optimizer: None)
     monkeypatch.setattr(Held, "__call__", lambda self, values: dict(values))
     assert losses(tier("fused_sgd", parallel="single"), steps=6, dtype=torch.float32) == held
+
+
+def test_rates_on_the_device_go_through_a_checkpoint(tmp_path):
+    """The optimiser's state holds them as tensors; a resumed step must go on setting those."""
+    world = World(0, 1, CPU)
+    sections = {"model": MODEL, "train": TRAIN, "engine_switches": tier("fused_sgd", parallel="single"), "world": world}
+    steps = [build_step(loss=LOSS, **sections, seed=seed) for seed in (3, 4)]
+    batches = list(build_feed(people(), workers=0, **sections, seed=3)(range(3)))
+
+    def train(step: Step, number: int) -> float:
+        step.set_learning_rates(learning_rates(8 * number, TRAIN))
+        return float(step(batches[number], loss_weights(8 * number, LOSS, 8))["loss"])
+
+    train(steps[0], 0)
+    path = tmp_path / "checkpoint.pt"
+    save_training(path, bare_model(steps[0]), steps[0], at=Resume(1, 8, 0), identity="one")
+    assert load_training(path, "one", bare_model(steps[1]), steps[1], CPU).step == 1
+    assert [train(steps[1], n) for n in (1, 2)] == [train(steps[0], n) for n in (1, 2)]
+    assert isinstance(steps[1].optimizer.param_groups[0]["lr"], torch.Tensor)
 
 
 def test_held_numbers_keep_their_addresses_and_do_not_share_memory_with_the_host():

@@ -3,7 +3,10 @@
 Without a GPU, a stand-in that runs the captured step anew at each replay shows that the bookkeeping around a graph is
 right: where batches and numbers lie, who clears gradients, what is handed out. With one, the graph itself is shown.
 
-Seen red once by breaking the code: BREAKAGES
+Seen red once by breaking the code: batches not copied to where the captured one lay; terms handed out that the next
+replay overwrites; the optimiser outside the graph forgotten, or gradients cleared after it; a capture that finds
+gradients; a warm-up that lasts too long; an optimiser taken for capturable that is not; DataParallel captured; shapes
+unchecked. The tests that need CUDA have not been run yet.
 """
 
 import contextlib
@@ -165,11 +168,11 @@ def test_graph_is_eager_in_float64(switches):
     "switches",
     [{"pin": True}, {"pin": True, "prefetch": True}, {"resident": True}, {"resident": True, "prefetch": True}],
 )
-def test_batches_on_a_gpu_are_those_on_a_cpu(switches):
-    _, wanted = built(tier("baseline"), CPU)
+def test_batches_on_a_gpu_are_those_streamed_from_pageable_memory(switches):
+    _, wanted = built(on_gpu(pin=False), gpu())
     _, found = built(on_gpu(**switches), gpu())
     for one, other in zip(found(range(12)), wanted(range(12)), strict=True):
-        assert all(torch.equal(one[name].cpu(), other[name]) for name in other)
+        assert all(torch.equal(one[name], other[name]) for name in other)
 
 
 @needs_cuda
