@@ -1,6 +1,7 @@
 """Optimisers beside SGD against their published formulas, and what a checkpoint keeps of them.
 
-SEEN_RED
+Seen red once by breaking the code: LARS without Nesterov, LAMB with its decay outside of the trust ratio or with the
+package's own correction of the step, Adam for AdamW, a fallback that does not say so.
 """
 
 import pytest

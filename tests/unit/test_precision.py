@@ -1,6 +1,7 @@
 """Operations with a number format of their own, and a scaler that counts what it skips.
 
-SEEN_RED
+Seen red once by breaking the code: autocast acting inside a listed operation, a function left out, steps counted that
+were not skipped, scale or count forgotten at resume.
 """
 
 import pytest
