@@ -26,8 +26,8 @@ from torch.nn import functional as F
 
 from faze.activation import EPSILON, SLOPE, activate
 
-# Of the widest map of a slice; about six of them are alive in a backward pass. Small on a CPU, where that is still two
-# images per slice at paper width; a GPU needs more to be busy.
+# Of the widest map of a slice, of which a backward pass holds about six. On a CPU 8 MiB are two images at paper width;
+# with half of it the steps take longer, with more they do not take less. A GPU needs more to be busy: not yet measured.
 SLICE_BYTES = {"cpu": 8 * 2**20, "cuda": 64 * 2**20}
 
 
@@ -61,10 +61,11 @@ class _Chain(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, *weights = ctx.saved_tensors
-        by_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        by_x = torch.empty_like(x)
         by_weights = [torch.zeros_like(weight) for weight in weights]
+        weights = [weight.to(grad.dtype) for weight in weights]  # autocast has ended; what it computed has not
         for part in _slices(x, ctx.widest):
-            _chain_backward(grad[part], x[part], ctx.layers, weights, None if by_x is None else by_x[part], by_weights)
+            _chain_backward(grad[part], x[part], ctx.layers, weights, by_x[part], by_weights)
         return by_x, None, *by_weights
 
 
@@ -80,28 +81,24 @@ def _chain_backward(
     x: Tensor,
     layers: Sequence[Layer],
     weights: Sequence[Tensor],
-    by_x: Tensor | None,
+    by_x: Tensor,
     by_weights: Sequence[Tensor],
 ) -> None:
-    """Write the gradient by x into by_x, where it is wanted, and add those by the kernels to by_weights."""
+    """Write the gradient by x into by_x and add those by the kernels to by_weights."""
     activations: list[_Activated | None] = []
     inputs: list[Tensor] = []
     for number, layer in enumerate(layers):  # the forward pass again, up to the last convolution
         if number:
-            x = _conv(inputs[-1], weights[number - 1].to(grad.dtype), layers[number - 1])
+            x = _conv(inputs[-1], weights[number - 1], layers[number - 1])
         activations.append(_Activated(x) if layer.activated else None)
-        active = activations[-1].value if layer.activated else x.to(grad.dtype)
+        active = (activations[-1].value if layer.activated else x).to(grad.dtype)
         inputs.append(F.avg_pool2d(active, 2) if layer.pooled else active)
     for number in range(len(layers) - 1, -1, -1):
         layer, activation = layers[number], activations.pop()
-        wanted = number > 0 or by_x is not None
-        grad = _conv_backward(grad, inputs.pop(), weights[number], layer, by_weights[number], wanted)
-        if wanted and layer.pooled:
-            grad = F.interpolate(grad, scale_factor=2, mode="nearest").div_(4)
-        if wanted and activation:
-            grad = activation.backward(grad)
-    if by_x is not None:
-        by_x.copy_(grad)
+        grad = _conv_backward(grad, inputs.pop(), weights[number], layer, by_weights[number])
+        grad = F.interpolate(grad, scale_factor=2, mode="nearest").div_(4) if layer.pooled else grad
+        grad = activation.backward(grad) if activation else grad
+    by_x.copy_(grad)
 
 
 class _DenseBlock(torch.autograd.Function):
@@ -122,6 +119,7 @@ class _DenseBlock(torch.autograd.Function):
         raw, *weights = ctx.saved_tensors
         by_x = raw.new_empty(len(raw), ctx.starts[0], *raw.shape[2:])
         by_weights = [torch.zeros_like(weight) for weight in weights]
+        weights = [weight.to(grad.dtype) for weight in weights]
         for part in _slices(raw, raw[0].numel()):
             _block_backward(grad[part], raw[part], ctx.starts, ctx.layer, weights, by_x[part], by_weights)
         return by_x, None, *by_weights
@@ -191,14 +189,12 @@ def _conv(x: Tensor, weight: Tensor, layer: Layer) -> Tensor:
     return F.conv2d(x, weight, stride=layer.stride, padding=padding)
 
 
-def _conv_backward(
-    grad: Tensor, x: Tensor, weight: Tensor, layer: Layer, by_weight: Tensor, by_x_wanted: bool = True
-) -> Tensor | None:
-    """Gradient by x, if wanted; adds that by the kernel to by_weight."""
+def _conv_backward(grad: Tensor, x: Tensor, weight: Tensor, layer: Layer, by_weight: Tensor) -> Tensor:
+    """Gradient by x; adds that by the kernel to by_weight."""
     by_x, added, _ = torch.ops.aten.convolution_backward(
         grad,
         x,
-        weight.to(x.dtype),  # autocast has ended; what it computed has not
+        weight,
         None,
         [layer.stride] * 2,
         [weight.shape[-1] // 2] * 2,
@@ -206,7 +202,7 @@ def _conv_backward(
         layer.transposed,
         [layer.stride - 1 if layer.transposed else 0] * 2,
         1,
-        [by_x_wanted, True, False],
+        [True, True, False],
     )
     by_weight.add_(added)
     return by_x
