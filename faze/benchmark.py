@@ -22,7 +22,14 @@ import numpy as np
 
 from faze.engine.parallel import World
 from faze.engine.step import Step, no_clock
-from faze.measurement import MemoryPeak, PhaseClock, ratio_interval, refuse_debugging, synchronize
+from faze.measurement import (
+    MemoryPeak,
+    PhaseClock,
+    pays_off_after_pairs,
+    ratio_interval,
+    refuse_debugging,
+    synchronize,
+)
 from faze.pairs import PairBatches
 from faze.sections import Benchmark, Loss, Model, Train
 from faze.telemetry import Progress
@@ -187,8 +194,10 @@ def conduct(tiers: Sequence[Tier], benchmark: Benchmark, global_batch: int) -> d
     Returns:
         Per tier what benchmark.json holds.
     """
-    for tier in tiers:
-        tier.ask("block", benchmark.warmup_steps)
+    # Seconds until compiled and tuned; one tier after the other, so the first call's work is each tier's own.
+    warmup_s = {
+        tier.name: max(answer["seconds"] for answer in tier.ask("block", benchmark.warmup_steps)) for tier in tiers
+    }
     blocks: dict[str, list[float]] = {tier.name: [] for tier in tiers}
     progress = Progress("benchmark", benchmark.blocks * len(tiers), "blocks")
     for block in range(benchmark.blocks):
@@ -202,6 +211,11 @@ def conduct(tiers: Sequence[Tier], benchmark: Benchmark, global_batch: int) -> d
     return {
         tier.name: {
             **_speed(blocks[tier.name], blocks[first], global_batch),
+            "warmup_s": warmup_s[tier.name],
+            "pays_off_after_pairs": pays_off_after_pairs(
+                warmup_s[tier.name] - warmup_s[first],
+                (np.median(blocks[first]) - np.median(blocks[tier.name])) / 1e3 / global_batch,
+            ),
             **memory[tier.name],
             "memory_ratio": memory[first]["peak_gib"] / memory[tier.name]["peak_gib"],
             "phases_ms": {phase: 1e3 * seconds for phase, seconds in phases[tier.name].items()},

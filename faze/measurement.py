@@ -122,6 +122,21 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float], con
     return {"ratio": math.exp(mean), "low": math.exp(mean - half), "high": math.exp(mean + half)}
 
 
+def pays_off_after_pairs(extra_warmup_s: float, saved_s_per_pair: float) -> float | None:
+    """Pairs after which a tier's longer warm-up, such as compiling, is won back by its faster steps.
+
+    Args:
+        extra_warmup_s: its warm-up seconds less the baseline's.
+        saved_s_per_pair: the baseline's seconds per pair less its own.
+
+    Returns:
+        0 if it costs no warm-up and is no slower; None if it never is won back.
+    """
+    if extra_warmup_s <= 0 <= saved_s_per_pair:
+        return 0.0
+    return extra_warmup_s / saved_s_per_pair if saved_s_per_pair > 0 else None
+
+
 def student_quantile(p: float, freedom: int) -> float:
     """Quantile of Student's t for p >= 0.5, by bisection of its integrated density (scipy is not in the core)."""
     # Substituting t = sqrt(freedom) tan(u) makes the density a power of the cosine on a finite interval.

@@ -1,6 +1,7 @@
 """Clock, memory and intervals of the benchmark, and what it refuses to measure under.
 
-Refusals seen red by breaking the code: each tested mode, a variable and `off` left out; a player that does not ask.
+Refusals seen red by breaking the code: each tested mode, a variable and `off` left out; a player that does not ask. The
+warm-up that pays off: without the case of no gain, and with the ratio upside down.
 """
 
 import ast
@@ -20,7 +21,14 @@ import scipy.stats
 import torch
 
 from faze.benchmark import Player
-from faze.measurement import MemoryPeak, PhaseClock, ratio_interval, refuse_debugging, student_quantile
+from faze.measurement import (
+    MemoryPeak,
+    PhaseClock,
+    pays_off_after_pairs,
+    ratio_interval,
+    refuse_debugging,
+    student_quantile,
+)
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 9, 40, 200])
@@ -42,6 +50,21 @@ def test_drift_that_meets_both_alike_leaves_the_ratio():
     drift = np.linspace(1, 3, 10)
     found = ratio_interval(2.0 * drift, 1.0 * drift)
     assert found["low"] == pytest.approx(2.0) and found["high"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("extra_warmup_s", "saved_s_per_pair", "pairs"),
+    [
+        (90.0, 0.25, 360.0),
+        (90.0, 0.0, None),
+        (90.0, -0.1, None),
+        (-1.0, 0.1, 0.0),
+        (0.0, 0.0, 0.0),
+        (-1.0, -0.1, None),  # ahead at first, but never for good
+    ],
+)
+def test_a_longer_warm_up_pays_off_once_faster_steps_have_saved_as_much(extra_warmup_s, saved_s_per_pair, pairs):
+    assert pays_off_after_pairs(extra_warmup_s, saved_s_per_pair) == pairs
 
 
 def test_memory_peak_sees_a_block_that_is_gone_again():
