@@ -13,15 +13,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._inductor import config
 from trajectory import LOSS, MODEL, TRAIN, losses, tier
 
 from faze.activation import EPSILON, SLOPE, activate
 from faze.engine import fusion
 from faze.engine.parallel import World
 from faze.training import bare_model, build_step
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read at Triton's first import
 
 STEPS = 20
 CPU = torch.device("cpu")
@@ -205,9 +203,18 @@ def test_kernels_are_kept_where_the_user_says(tmp_path, monkeypatch):
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1)
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "faze" / "inductor")
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
-    fusion._keep_kernels()
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/elsewhere"
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "elsewhere"))
+    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1)
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "elsewhere")
+
+
+def test_headers_are_compiled_beforehand_only_where_torch_can_name_them(monkeypatch):
+    monkeypatch.setattr(config, "cpp_cache_precompile_headers", True)
+    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1)
+    assert config.cpp_cache_precompile_headers
+    monkeypatch.setattr(fusion.shutil, "which", lambda command: None)
+    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1)
+    assert not config.cpp_cache_precompile_headers
 
 
 def test_fused_norm_says_where_it_acts():
