@@ -73,10 +73,9 @@ def _forward_kernel(
         tile_mean = tl.sum(value, axis=1, keep_dims=True) / count
         deviation = tl.where(inside, value - tile_mean, 0.0)
         apart = tile_mean - mean
-        squares += tl.sum(deviation * deviation, axis=1, keep_dims=True) + apart * apart * (
-            seen * count / (seen + count)
-        )
-        mean += apart * (count / (seen + count))
+        share = count / (seen + count)
+        squares += tl.sum(deviation * deviation, axis=1, keep_dims=True) + apart * apart * (seen * share)
+        mean += apart * share
         seen += count
 
     inverse = 1.0 / tl.sqrt(squares / seen + EPS)

@@ -60,6 +60,10 @@ def _keep_kernels() -> None:
     """Give inductor a cache that outlives the process and the machine's /tmp; a set TORCHINDUCTOR_CACHE_DIR stays."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.fspath(caches / "faze" / "inductor"))
+    if not shutil.which("openssl"):  # the command by which torch names the headers that it compiles beforehand
+        from torch._inductor import config
+
+        config.cpp_cache_precompile_headers = False
 
 
 def _no_compiler(device: torch.device) -> str:
