@@ -62,6 +62,7 @@ def build(
         keep_fp32=engine.keep_fp32,
         force_low=engine.force_low,
         lean=engine.lean,
+        fused_norm=engine.fused_norm,
         device=world.device,
     )
     objective = make_objective(precision).to(world.device)
@@ -118,7 +119,7 @@ def _spread(
         replicas=wrap.replicas,
         device=world.device,
     )
-    compiled = set_compile(objective, engine.compile, device=world.device, replicas=wrap.replicas)
+    compiled = set_compile(objective, engine.compile, device=world.device, replicas=wrap.replicas, lean=engine.lean)
     with launching.stream():
         module = wrap.module(objective)
     parts = Switch("accumulate", str(engine.accumulate), f"{engine.accumulate} parts")

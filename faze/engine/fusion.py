@@ -12,7 +12,7 @@ from torch.utils._triton import has_triton
 from faze.engine.switches import Switch
 
 
-def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas: int) -> Switch:
+def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas: int, lean: bool) -> Switch:
     """Compile a module in place, at its first call; the names of its parameters stay.
 
     Only calls of the module itself run compiled, not those of its parts: a model inside an objective stays free to take
@@ -23,12 +23,12 @@ def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas:
         mode: of torch.compile; eager does not compile.
         device: on which it runs.
         replicas: of the module in this process, as of `faze.engine.parallel.Wrap`.
+        lean: its layers are the lean ones.
     """
     if mode == "eager":
         return Switch("compile", mode, mode)
     _keep_kernels()
-    reason = "DataParallel's replicas would all call the compiled original" if replicas > 1 else _no_compiler(device)
-    if reason:
+    if reason := _no_whole_graph(replicas, lean) or _no_compiler(device):
         return Switch("compile", mode, "eager", reason)
     module.compile(mode=mode, fullgraph=True, dynamic=False)
     return Switch("compile", mode, f"torch.compile, inductor, {mode}")
@@ -64,6 +64,12 @@ def _keep_kernels() -> None:
         from torch._inductor import config
 
         config.cpp_cache_precompile_headers = False
+
+
+def _no_whole_graph(replicas: int, lean: bool) -> str:
+    if lean:
+        return "the lean layers' loops over slices would be unrolled: minutes of compiling, and no slice is fused"
+    return "DataParallel's replicas would all call the compiled original" if replicas > 1 else ""
 
 
 def _no_compiler(device: torch.device) -> str:

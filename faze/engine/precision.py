@@ -62,6 +62,7 @@ def build_precision(
     keep_fp32: Sequence[str],
     force_low: Sequence[str],
     lean: bool,
+    fused_norm: bool,
     device: torch.device,
 ) -> Precision:
     """Set TF32 for the process, and make the autocast context and the scaler of a precision.
@@ -73,6 +74,7 @@ def build_precision(
         keep_fp32: operations that autocast leaves in float32.
         force_low: operations that it puts into low precision, whatever it would choose.
         lean: the layers are the lean ones, inside which operations have no names.
+        fused_norm: normalising and activating are one operation, which has no name either.
         device: the computing one.
     """
     torch.backends.cuda.matmul.allow_tf32 = tf32
@@ -81,7 +83,7 @@ def build_precision(
     acts = "fp32" if reason else precision
     dtype = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}[acts]
     autocast = functools.partial(torch.autocast, device.type, dtype) if dtype else contextlib.nullcontext
-    lists_reason = _no_lists(acts, lean)
+    lists_reason = _no_lists(acts, {*keep_fp32, *force_low}, lean=lean, fused_norm=fused_norm)
     operations = None
     if (keep_fp32 or force_low) and not lists_reason:
         operations = formats_of(keep_fp32, force_low, dtype, device.type)
@@ -103,10 +105,14 @@ def _inside(autocast: Context, operations: Context) -> Iterator[None]:
         yield
 
 
-def _no_lists(acts: str, lean: bool) -> str:
+def _no_lists(acts: str, named: set[str], *, lean: bool, fused_norm: bool) -> str:
     if acts == "fp32":
         return "no operation is in low precision"
-    return "the lean layers follow autocast alone" if lean else ""
+    if lean:
+        return "the lean layers follow autocast alone"
+    if fused_norm and named & {"instance_norm", "leaky_relu"}:
+        return "fused_norm makes one operation of instance_norm and leaky_relu, which follows autocast alone"
+    return ""
 
 
 def _no_kernels(precision: str, device: torch.device) -> str:

@@ -187,16 +187,18 @@ def no_compiler() -> str:
 
 def test_compile_says_why_it_does_not_act(monkeypatch):
     module = nn.Linear(2, 2)
-    copies = fusion.set_compile(module, "default", device=CPU, replicas=2)
+    copies = fusion.set_compile(module, "default", device=CPU, replicas=2, lean=False)
     assert not copies.active and "DataParallel" in copies.reason
-    old = fusion.set_compile(module, "default", device=torch.device("cuda"), replicas=1)
+    lean = fusion.set_compile(module, "default", device=CPU, replicas=1, lean=True)
+    assert not lean.active and "lean" in lean.reason
+    old = fusion.set_compile(module, "default", device=torch.device("cuda"), replicas=1, lean=False)
     assert not old.active and "Triton" in old.reason
     with monkeypatch.context() as without:
         without.setattr("torch._inductor.cpp_builder.cpp_compiler_search", lambda names: no_compiler())
-        bare = fusion.set_compile(module, "default", device=CPU, replicas=1)
+        bare = fusion.set_compile(module, "default", device=CPU, replicas=1, lean=False)
     assert not bare.active and bare.acted == "eager" and "C++ compiler" in bare.reason
     monkeypatch.setattr(fusion.sysconfig, "get_path", lambda name: "/no/such/folder")
-    headless = fusion.set_compile(module, "default", device=CPU, replicas=1)
+    headless = fusion.set_compile(module, "default", device=CPU, replicas=1, lean=False)
     assert not headless.active and "header" in headless.reason
     assert module._compiled_call_impl is None
 
@@ -204,19 +206,19 @@ def test_compile_says_why_it_does_not_act(monkeypatch):
 def test_kernels_are_kept_where_the_user_says(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1)
+    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, lean=False)
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "faze" / "inductor")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "elsewhere"))
-    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1)
+    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, lean=False)
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "elsewhere")
 
 
 def test_headers_are_compiled_beforehand_only_where_torch_can_name_them(monkeypatch):
     monkeypatch.setattr(config, "cpp_cache_precompile_headers", True)
-    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1)
+    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, lean=False)
     assert config.cpp_cache_precompile_headers
     monkeypatch.setattr(fusion.shutil, "which", lambda command: None)
-    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1)
+    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, lean=False)
     assert not config.cpp_cache_precompile_headers
 
 

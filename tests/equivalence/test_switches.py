@@ -118,6 +118,13 @@ def test_lists_are_inactive_where_they_cannot_reach(lists, baseline_float32):
     assert losses(tier("baseline", **lists), steps=5, dtype=torch.float32) == baseline_float32
 
 
+@pytest.mark.parametrize(("operation", "acts"), [("instance_norm", False), ("conv", True)])
+def test_lists_do_not_reach_into_the_fused_norm(operation, acts):
+    step, _ = step_and_batch(keep_fp32=(operation,), fused_norm=True, **BF16)
+    [switch] = [s for s in step.switches if s.switch == "keep_fp32"]
+    assert switch.active == acts and ("fused_norm" in switch.reason) != acts
+
+
 def test_accumulated_parts_are_the_step_of_as_many_processes():
     """8 parts of 4 pairs on one device = the mean gradient of 8 processes of one chunk: 8 x 256 = 2048, scaled down."""
     loss, train = dataclasses.replace(LOSS, chunk_pairs=4), dataclasses.replace(TRAIN, global_batch=32)

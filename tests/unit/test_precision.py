@@ -46,7 +46,9 @@ def test_modules_are_reached_and_other_operations_left_to_autocast():
 
 def precision(name: str, **lists):
     lists = {"keep_fp32": (), "force_low": ()} | lists
-    return build_precision(name, tf32=False, force=True, lean=False, device=torch.device("cpu"), **lists)
+    return build_precision(
+        name, tf32=False, force=True, lean=False, fused_norm=False, device=torch.device("cpu"), **lists
+    )
 
 
 def test_autocast_enters_the_lists():
