@@ -27,7 +27,7 @@ from faze.statistics import (
 # Student 1908, additional hours of sleep under two drugs, ten patients: R's documentation of t.test works this example.
 SLEEP_1 = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])
 SLEEP_2 = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
-# Wellek 2003, p. 212: AUC of a test and a reference drug in twelve people, as in SAS/STAT's manual, example 5 of its t test.
+# Wellek 2003, p. 212: AUC of a test and a reference drug in twelve people, as in SAS/STAT's manual (t test, example 5).
 AUC_TEST = np.array([103.4, 59.92, 68.17, 94.54, 69.48, 72.17, 74.37, 84.44, 96.74, 94.26, 48.52, 95.68])
 AUC_REFERENCE = np.array([90.11, 77.71, 77.71, 97.51, 58.21, 101.3, 79.84, 96.06, 89.30, 97.22, 61.62, 85.80])
 BOOTSTRAP = {"confidence": 0.95, "resamples": 4000, "seed": 0}
