@@ -178,7 +178,7 @@ def change_rows(results: Results) -> list[dict[str, Any]]:
 
 
 def time_rows(results: Results) -> list[dict[str, Any]]:
-    """When each tier reaches the baseline's final validation error: means over seeds that do, geometric of ratios."""
+    """When each tier reaches the baseline's final validation error: means over seeds, geometric of ratios."""
     rows = []
     for tier, times in results.tables["convergence"].groupby("tier", sort=False):
         reached = times[times["reached"]]

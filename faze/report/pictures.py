@@ -35,7 +35,8 @@ def draw_training(results: Results) -> Figure:
     row[0].annotate(told, (1, target), (0, -9), xycoords=("axes fraction", "data"), va="center", **where)
     row[0].set(xlabel="training pairs seen", ylabel="validation error, degrees")
     row[1].set(xlabel="seconds of training")
-    row[0].set_ylim(0, 1.08 * curves["error_deg"].max())
+    errors = curves["error_deg"]  # of the first validations, before anything is learnt, some may leave the picture
+    row[0].set_ylim(0, min(1.08 * errors.max(), 3 * errors.median()))
     handles = [
         Line2D([], [], color=color, marker=MARKERS[i % len(MARKERS)], markersize=4, label=tier)
         for i, (tier, color) in enumerate(tier_colors(results.tiers).items())

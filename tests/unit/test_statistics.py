@@ -27,7 +27,7 @@ from faze.statistics import (
 # Student 1908, additional hours of sleep under two drugs, ten patients: R's documentation of t.test works this example.
 SLEEP_1 = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])
 SLEEP_2 = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
-# Wellek 2003, p. 212: AUC of a test and a reference drug in twelve people, as in SAS/STAT's example 5 of PROC TTEST.
+# Wellek 2003, p. 212: AUC of a test and a reference drug in twelve people, as in SAS/STAT's manual (t test, example 5).
 AUC_TEST = np.array([103.4, 59.92, 68.17, 94.54, 69.48, 72.17, 74.37, 84.44, 96.74, 94.26, 48.52, 95.68])
 AUC_REFERENCE = np.array([90.11, 77.71, 77.71, 97.51, 58.21, 101.3, 79.84, 96.06, 89.30, 97.22, 61.62, 85.80])
 BOOTSTRAP = {"confidence": 0.95, "resamples": 4000, "seed": 0}
@@ -95,7 +95,7 @@ def test_three_seeds_add_both_variances():
 
 
 def test_tost_agrees_with_sas_on_welleks_bioequivalence_data():
-    # PROC TTEST, dist=lognormal tost(0.8, 1.25): geometric mean ratio 0.9412, 90 % limits 0.8634, 1.0260; equivalent.
+    # SAS/STAT, dist=lognormal tost(0.8, 1.25): geometric mean ratio 0.9412, 90 % limits 0.8634, 1.0260; equivalent.
     result = compare(np.log(AUC_TEST / AUC_REFERENCE), margin=np.log(1.25))
     assert np.exp([result.difference, result.low, result.high]) == pytest.approx([0.9412, 0.8634, 1.0260], abs=5e-5)
     assert result.verdict == "equivalent"
