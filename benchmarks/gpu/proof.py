@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from faze.config import Resolved, load
-from faze.engine.parallel import join, pick_device
+from faze.engine.parallel import join
 from faze.feed import build_feed
 from faze.files import whole_file
 from faze.measurement import MemoryPeak, synchronize
@@ -51,11 +51,11 @@ def difference(found: Sequence[float], expected: Sequence[float]) -> float:
 def check(config: Resolved) -> dict:
     """Losses against the first engine's: in float64 without the number format, then in float32 with it."""
     against, *others = config.engines
-    device = pick_device(config.engines[against].device)
 
     def losses(engine: Engine, dtype: torch.dtype, steps: int) -> list[float]:
         scale = LOSS_SCALE if engine.precision == "fp16" else None
-        return trajectory.losses(engine, steps=steps, dtype=dtype, loss_scale=scale, device=device)
+        with join(engine, os.cpu_count() or 1) as world:
+            return trajectory.train(engine, world, steps=steps, dtype=dtype, loss_scale=scale)
 
     def exact(engine: Engine) -> list[float]:
         return losses(dataclasses.replace(engine, precision="fp32", tf32=False), torch.float64, STEPS)

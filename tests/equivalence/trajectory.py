@@ -18,7 +18,6 @@ from faze.sections import Engine, Loss, Model, Train
 from faze.training import build_step, learning_rates, loss_weights
 from faze.validation import build
 
-CPU = torch.device("cpu")
 CONFIG = config.read(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
 MODEL = dataclasses.replace(build(Model, CONFIG["model"]), growth=4)
 # Every embedding term, in chunks: two of them for each of two processes.
@@ -43,54 +42,30 @@ def tier(name: str, **switches) -> Engine:
 
 
 def losses(
-    engine: Engine,
-    *,
-    steps: int,
-    dtype: torch.dtype,
-    processes: int = 1,
-    loss_scale: float | None = None,
-    device: torch.device = CPU,
+    engine: Engine, *, steps: int, dtype: torch.dtype, processes: int = 1, loss_scale: float | None = None
 ) -> list[float]:
-    """Loss of each step over the global batch.
-
-    Args:
-        engine: the switches.
-        steps: of the training.
-        dtype: of weights and batches.
-        processes: with ddp; all on the same device.
-        loss_scale: the scaler's first, instead of its default of 65536.
-        device: to train on.
-    """
-    if engine.parallel != "ddp":
-        return _train(engine, steps, dtype, World(0, 1, device), loss_scale)
+    """Loss of each step over the global batch; loss_scale: the scaler's first, instead of its default of 65536."""
+    if processes == 1:
+        return train(engine, World(0, 1, torch.device("cpu")), steps=steps, dtype=dtype, loss_scale=loss_scale)
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_process, args=(engine, steps, dtype, processes, folder, loss_scale, device), nprocs=processes)
+        mp.spawn(_process, args=(engine, steps, dtype, processes, folder), nprocs=processes)
         return np.load(f"{folder}/losses.npy").tolist()
 
 
-def _process(
-    rank: int,
-    engine: Engine,
-    steps: int,
-    dtype: torch.dtype,
-    processes: int,
-    folder: str,
-    loss_scale: float | None,
-    device: torch.device,
-) -> None:
+def _process(rank: int, engine: Engine, steps: int, dtype: torch.dtype, processes: int, folder: str) -> None:
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, init_method=f"file://{folder}/meet", rank=rank, world_size=processes)
-    found = _train(engine, steps, dtype, World(rank, processes, device), loss_scale)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=processes)
+    found = train(engine, World(rank, processes, torch.device("cpu")), steps=steps, dtype=dtype)
     if rank == 0:
         np.save(f"{folder}/losses.npy", found)
     dist.destroy_process_group()
 
 
-def _train(
-    engine: Engine, steps: int, dtype: torch.dtype, world: World, loss_scale: float | None = None
+def train(
+    engine: Engine, world: World, *, steps: int, dtype: torch.dtype, loss_scale: float | None = None
 ) -> list[float]:
+    """The same as one process among those that train together."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
