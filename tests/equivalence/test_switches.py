@@ -35,7 +35,6 @@ def baseline_float32() -> list[float]:
 
 DDP_OPTIONS = [
     {"bucket_mib": 0.02},
-    {"bucket_view": True},
     {"static_graph": True},
     {"bucket_view": True, "accumulate": 2},
     {"bucket_mib": 0.02, "bucket_view": True, "static_graph": True, "set_to_none": True, "checkpointing": True},

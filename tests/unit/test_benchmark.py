@@ -192,8 +192,9 @@ def test_same_is_only_what_is_known_to_act_the_same(variant: dict, same: bool) -
 class Pace:
     """A tier whose steps take the given seconds, one entry per block."""
 
-    def __init__(self, *seconds: float) -> None:
+    def __init__(self, *seconds: float, settling_steps: int = 0) -> None:
         self.seconds = list(seconds)
+        self.hello = {"settling_steps": settling_steps}
         self.asked: list[int] = []
 
     def ask(self, do: str, steps: int) -> list[dict]:
@@ -210,6 +211,12 @@ def test_warm_up_ends_when_three_blocks_are_alike() -> None:
 
 def test_warm_up_compares_blocks_of_the_same_length_only() -> None:
     assert warm_up(Pace(4.0, 4.0, 4.0, 4.0, 1.0), SETTINGS).steps == 14
+
+
+def test_warm_up_begins_with_the_steps_that_settle() -> None:
+    tier = Pace(4.0, 4.0, 4.0, 4.0, 1.0, settling_steps=3)
+    assert warm_up(tier, SETTINGS).steps == 17
+    assert tier.asked == [5, 4, 4, 4]
 
 
 def test_warm_up_ends_unsteady_after_its_most_blocks() -> None:
