@@ -12,7 +12,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: ablation test lint unit workflow ui
+.PHONY: ablation test lint unit compiled workflow ui
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(if $(CONFIG),--configfile $(CONFIG))
@@ -28,7 +28,11 @@ lint: $(INSTALLED)
 
 # One thread per process: two workers on two cores.
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not workflow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not workflow and not compiled"
+
+# Minutes where no kernel is kept from before, so not part of `test`.
+compiled: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m compiled
 
 workflow: $(INSTALLED)
 	$(BIN)/pytest -m workflow

@@ -7,7 +7,11 @@ from faze.sections import STAGES
 from faze.validation import nearest
 
 PEOPLE = {
+    "export": "export",
     "import-checkpoint": "import_checkpoint",
+    "largest-batch": "largest_batch",
+    "ledger": "ledger",
+    "profile": "profile",
     "ui": "ui",
 }
 

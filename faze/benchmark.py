@@ -1,11 +1,12 @@
-"""Speed and memory of the tiers, measured side by side. DESIGN section 7.
+"""The players of a benchmark: fresh processes that run blocks of steps when told to. DESIGN section 7.
 
-Every tier lives in fresh processes of its own for the whole benchmark. The conductor lets one of them at a time run one
-block of steps on fixed batches, tiers interleaved in alternating order, so that a drift of the machine meets all alike.
-Players wait on a socket in between; when the conductor dies they see its end closed and leave.
+Each tier has its own, and so has the roof. `faze.conductor` lets one of them at a time play, so that a drift of the
+machine meets all alike. Players wait on a socket in between; when the conductor dies they see its end closed and leave.
 """
 
 import contextlib
+import functools
+import itertools
 import json
 import os
 import socket
@@ -18,15 +19,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from faze.energy import Meter
+from faze.engine.step import no_clock
+from faze.measurement import MemoryPeak, PhaseClock, refuse_debugging, synchronize
+from faze.pairs import Batch
+from faze.sections import Engine
+from faze.trial import Trial
 
-from faze.engine.parallel import World
-from faze.engine.step import Step, no_clock
-from faze.measurement import MemoryPeak, PhaseClock, ratio_interval, refuse_debugging, synchronize
-from faze.pairs import PairBatches
-from faze.sections import Benchmark, Loss, Model, Train
-from faze.telemetry import Progress
-from faze.training import loss_weights, to_device
+ROOF = "the roof"  # with a space: no tier can have this name
 
 
 class Line:
@@ -53,80 +53,90 @@ class Line:
         self._connection.close()
 
 
+def serve(address: str, hello: Mapping[str, Any], answers: Mapping[str, Callable[..., dict]]) -> None:
+    """Introduce this process to the conductor and answer it until it says stop."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address)
+        line = Line(connection)
+        line.send(**hello)
+        while (message := line.receive())["do"] != "stop":
+            refuse_debugging()  # each time: whatever is imported or built meanwhile could switch it on
+            line.send(**answers[message.pop("do")](**message))
+
+
 @dataclass(frozen=True)
 class Player:
     """One process of one tier: runs blocks when told to."""
 
-    step: Step
-    batches: PairBatches
-    world: World
-    model: Model
-    loss: Loss
-    train: Train
+    trial: Trial
+    block_steps: int
     peak: MemoryPeak
+    engine: Engine
+    meter: Meter
 
     def play(self, address: str, tier: str) -> None:
         """Serve the conductor until it says stop."""
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(address)
-            line = Line(connection)
-            switches = [asdict(switch) for switch in self.step.switches]
-            line.send(tier=tier, rank=self.world.rank, processes=self.world.size, switches=switches)
-            answers: dict[str, Callable[[int], dict]] = {"block": self._block, "phases": self._phases}
-            while (message := line.receive())["do"] != "stop":
-                refuse_debugging()  # each time: whatever is imported or built meanwhile could switch it on
-                line.send(
-                    **(self.peak.read() if message["do"] == "memory" else answers[message["do"]](message["steps"]))
-                )
+        on_gpus = self.trial.world.device.type == "cuda"
+        hello = {
+            "tier": tier,
+            "rank": self.trial.world.rank,
+            "processes": self.trial.world.size,
+            "devices": self.trial.world.size * self.trial.step.replicas if on_gpus else 1,
+            "engine": asdict(self.engine),
+            "switches": [asdict(switch) for switch in self.trial.switches],
+            "settling_steps": self.trial.step.settling_steps,
+            "energy": {"source": self.meter.source, "reason": self.meter.reason},
+        }
+        serve(address, hello, {"block": self._block, "phases": self._phases, "memory": lambda: self.peak.read()})
 
     def _block(self, steps: int) -> dict:
-        self.world.wait()
-        synchronize(self.world.device)
-        began = time.perf_counter()
-        for number in range(steps):
-            self._step(number, no_clock)
-        synchronize(self.world.device)
-        return {"seconds": time.perf_counter() - began}
+        self.trial.world.wait()
+        synchronize(self.trial.world.device)
+        joules, began = self.meter.read(), time.perf_counter()
+        self.trial.train_on(itertools.islice(self._batches, steps), no_clock)
+        synchronize(self.trial.world.device)
+        return {"seconds": time.perf_counter() - began, "joules": self.meter.since(joules)}
 
     def _phases(self, steps: int) -> dict:
-        clock = PhaseClock(self.world.device)
-        self.world.wait()
-        for number in range(steps):
-            self._step(number, clock)
+        clock = PhaseClock(self.trial.world.device)
+        self.trial.world.wait()
+        self.trial.train_on(self.trial.feed(range(steps), clock), clock)
         return {phase: seconds / steps for phase, seconds in clock.seconds.items()}
 
-    def _step(self, number: int, clock: Callable) -> None:
-        # The first steps of the training over and over: every block of every tier sees the same batches.
-        weights = loss_weights(self.train.pairs, self.loss, self.train.global_batch)
-        with clock("data"):
-            raw = self.batches[number]
-        with clock("copy"):
-            batch = to_device(raw, self.world.device, self.model)
-        self.step(batch, weights, clock)
+    @functools.cached_property
+    def _batches(self) -> Iterator[Batch]:
+        """The first steps of the training over and over: every block of every tier sees the same batches."""
+        return self.trial.feed(itertools.cycle(range(self.block_steps)))
 
 
 class Tier:
-    """The conductor's view of one tier: its processes, as one."""
+    """The conductor's view of one tier (or of the roof): its processes, as one."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.switches: list[dict] = []
+        self.hello: Mapping[str, Any] = {}
         self._lines: list[Line] = []
 
     def join(self, line: Line, hello: Mapping[str, Any]) -> bool:
         """Take in a process; True once all are there."""
         self._lines.append(line)
-        self.switches = hello["switches"]
+        if hello["rank"] == 0:
+            self.hello = hello
         return len(self._lines) == hello["processes"]
 
-    def ask(self, do: str, steps: int = 0) -> list[dict]:
+    @property
+    def switches(self) -> list[dict[str, str]]:
+        """How each of its switches acts."""
+        return self.hello["switches"]
+
+    def ask(self, do: str, **arguments: Any) -> list[dict]:
         """Tell all processes the same and gather their answers.
 
         Raises:
             ValueError: a process ended instead of answering.
         """
         for line in self._lines:
-            line.send(do=do, steps=steps)
+            line.send(do=do, **arguments)
         answers = [line.receive() for line in self._lines]
         if any(answer.get("do") == "stop" for answer in answers):
             raise ValueError(f"tier {self.name}: a process of the benchmark ended early; its words are above")
@@ -134,8 +144,8 @@ class Tier:
 
     def dismiss(self) -> None:
         """Let the processes go."""
-        for line in self._lines:
-            line.close()
+        while self._lines:
+            self._lines.pop().close()
 
 
 @contextlib.contextmanager
@@ -181,52 +191,9 @@ def _gather(server: socket.socket, started: Mapping[str, subprocess.Popen], tier
                 waiting.discard(hello["tier"])
 
 
-def conduct(tiers: Sequence[Tier], benchmark: Benchmark, global_batch: int) -> dict[str, dict]:
-    """Warm up, run the interleaved blocks, then the phases; the first tier is the baseline.
-
-    Returns:
-        Per tier what benchmark.json holds.
-    """
-    for tier in tiers:
-        tier.ask("block", benchmark.warmup_steps)
-    blocks: dict[str, list[float]] = {tier.name: [] for tier in tiers}
-    progress = Progress("benchmark", benchmark.blocks * len(tiers), "blocks")
-    for block in range(benchmark.blocks):
-        for tier in tiers if block % 2 == 0 else reversed(tiers):
-            seconds = max(answer["seconds"] for answer in tier.ask("block", benchmark.block_steps))
-            blocks[tier.name].append(1e3 * seconds / benchmark.block_steps)
-            progress(sum(map(len, blocks.values())))
-    memory = {tier.name: _add_up(tier.ask("memory")) for tier in tiers}
-    phases = {tier.name: tier.ask("phases", benchmark.block_steps)[0] for tier in tiers}
-    first = tiers[0].name
-    return {
-        tier.name: {
-            **_speed(blocks[tier.name], blocks[first], global_batch),
-            **memory[tier.name],
-            "memory_ratio": memory[first]["peak_gib"] / memory[tier.name]["peak_gib"],
-            "phases_ms": {phase: 1e3 * seconds for phase, seconds in phases[tier.name].items()},
-            "switches": tier.switches,
-        }
-        for tier in tiers
-    }
-
-
-def _speed(blocks_ms: list[float], baseline_ms: list[float], global_batch: int) -> dict[str, Any]:
-    first, median, third = np.percentile(blocks_ms, [25, 50, 75])
-    return {
-        "step_ms": median,
-        "step_ms_quartiles": [first, third],
-        "images_per_s": 2 * global_batch / median * 1e3,
-        "blocks_ms": blocks_ms,
-        "speedup": ratio_interval(baseline_ms, blocks_ms),
-    }
-
-
-def _add_up(answers: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: sum(answer[name] for answer in answers) for name in answers[0]}
-
-
-def player_command(tier: str, config: Path, data: Path, threads: int) -> list[str]:
-    """Command line of a player; `players` adds the address."""
-    module = [sys.executable, "-m", "faze.stages.benchmark", "--config", os.fspath(config), "--data", os.fspath(data)]
+def player_command(tier: str, config: Path, data: Path | None, threads: int) -> list[str]:
+    """Command line of the player of a tier, or of the ROOF, on stored or made-up strips; `players` adds the address."""
+    module = [sys.executable, "-m", "faze.stages.benchmark", "--config", os.fspath(config)]
+    if data:
+        module += ["--data", os.fspath(data)]
     return [*module, "--threads", str(threads), "--tier", tier, "--conductor"]

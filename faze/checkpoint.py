@@ -76,9 +76,17 @@ def import_published(path: Path | str, model: Model) -> DTED:
     return _fill(path, content, model)
 
 
-def save_weights(path: Path | str, dted: DTED) -> None:
-    """Write a checkpoint that holds weights alone: enough for every stage but a resumed training."""
-    content = {"format": FORMAT, "model": dted.state_dict(), "model_config": dataclasses.asdict(dted.model)}
+def save_weights(path: Path | str, dted: DTED, dtype: torch.dtype = torch.float32) -> None:
+    """Write a checkpoint that holds weights alone, in this format: enough for every stage but a resumed training.
+
+    Raises:
+        ValueError: a weight lies beyond what the format can hold.
+    """
+    state = {key: value.to(dtype) for key, value in dted.state_dict().items()}
+    beyond = [key for key, value in state.items() if not value.isfinite().all()]
+    if beyond:
+        raise ValueError(f"{path}: {', '.join(beyond)} would not be finite as {str(dtype).removeprefix('torch.')}")
+    content = {"format": FORMAT, "model": state, "model_config": dataclasses.asdict(dted.model)}
     with whole_file(path) as temporary:
         torch.save(content, temporary)
 

@@ -20,6 +20,8 @@ from faze.validation import ConfigError, Fault, build, check_mapping, fields_of,
 
 # Folders beside those of the tiers, under results/<name>/.
 RESERVED = ("raw", "data", "benchmark", "evaluation", "report", "tracking", "configs", "logs", "benchmarks")
+LADDERS = ("engines", "leave_one_out")  # sections of a resolved file that hold several tiers' switches
+WITHOUT = "without_"  # begins the names of the leave-one-outs
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,6 +81,8 @@ def _check_ladder(tiers: Any, run: Any) -> Iterator[Fault]:
         return
     for position, (tier, change) in enumerate(tiers.items()):
         yield from check_mapping(f"tiers.{tier}", change, fields_of(Engine), complete=position == 0)
+        if str(tier).startswith(WITHOUT):
+            yield Fault(f"tiers.{tier}", f"names that begin with {WITHOUT!r} are those of the leave-one-outs")
         if not _names_a_folder(str(tier)) or tier in RESERVED:
             yield Fault(
                 f"tiers.{tier}", f"a tier names a folder: letters, digits, - and _, and not {', '.join(RESERVED)}"
@@ -98,7 +102,9 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     if not _names_a_folder(c["name"]):
         yield Fault("name", f"{c['name']!r} must be letters, digits, - and _: it names a folder")
     for tier in c["run"]["tiers"]:
-        yield from _check_batch(tier, climb(c["tiers"], tier), c)
+        engine = climb(c["tiers"], tier)
+        yield from _check_batch(tier, engine, c)
+        yield from _check_switches(tier, engine)
     model, height, width = c["model"], c["preprocess"]["height_px"], c["preprocess"]["width_px"]
     if model["image_height_px"] * width != model["image_width_px"] * height:
         yield Fault("model.image_width_px", f"must keep the {width} x {height} strip's aspect")
@@ -136,6 +142,18 @@ def _check_batch(tier: str, engine: Engine, c: Mapping[str, Any]) -> Iterator[Fa
         )
 
 
+def _check_switches(tier: str, engine: Engine) -> Iterator[Fault]:
+    if engine.parallel == "ddp" and engine.static_graph and engine.accumulate > 1:
+        yield Fault(
+            f"tiers.{tier}",
+            f"static_graph does not go with accumulate {engine.accumulate}: torch's DistributedDataParallel fails in "
+            "the first step (pytorch#187732); set static_graph false or accumulate 1",
+        )
+    both = sorted(set(engine.keep_fp32) & set(engine.force_low))
+    if both:
+        yield Fault(f"tiers.{tier}", f"keep_fp32 and force_low both name {', '.join(both)}; take it out of one of them")
+
+
 def climb(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> Engine:
     """Add up the rungs from the first to this one: the switches of a tier."""
     switches: dict[str, Any] = {}
@@ -144,6 +162,25 @@ def climb(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> Engine:
         if rung == tier:
             return build(Engine, switches)
     raise ConfigError(f"tier {tier!r} is not defined under tiers: {', '.join(tiers)}")
+
+
+def leave_one_out(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> dict[str, Engine]:
+    """The switches of a tier with the change of one rung taken back, for every rung above the first.
+
+    What a later rung changes too stays as that one has it: such a variant is the tier itself.
+
+    Returns:
+        `without_<rung>` -> switches, in the order of the ladder.
+    """
+    climb(tiers, tier)  # or say that it is not defined
+    rungs = list(tiers)[: list(tiers).index(tier) + 1]
+    rest = {out: [rung for rung in rungs if rung != out] for out in rungs[1:]}
+    return {f"{WITHOUT}{out}": climb({rung: tiers[rung] for rung in left}, left[-1]) for out, left in rest.items()}
+
+
+def topmost(config: Mapping[str, Any]) -> str:
+    """The rung of run.tiers that stands highest on the ladder."""
+    return max(config["run"]["tiers"], key=list(config["tiers"]).index)
 
 
 def resolve(config: Mapping[str, Any], stage: str, tier: str | None = None, seed: int | None = None) -> dict[str, Any]:
@@ -161,6 +198,12 @@ def resolve(config: Mapping[str, Any], stage: str, tier: str | None = None, seed
         elif section == "engines":
             rungs = {t: dataclasses.asdict(climb(config["tiers"], t)) for t in config["run"]["tiers"]}
             flat |= flatten({"engines": rungs})
+        elif section == "leave_one_out":
+            wanted = config["benchmark"]["leave_one_out"]
+            variants = leave_one_out(config["tiers"], topmost(config)) if wanted else {}
+            flat |= flatten(
+                {"leave_one_out": {name: dataclasses.asdict(variant) for name, variant in variants.items()}}
+            )
         else:
             flat |= flatten({section: config[section]})
     return flat
@@ -170,7 +213,10 @@ def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{'a': {'b': 1}} -> {'a.b': 1}; lists are values."""
     flat: dict[str, Any] = {}
     for key, value in mapping.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:  # a dataclass holds tuples, YAML lists
+            flat[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
     return flat
 
 
@@ -227,14 +273,15 @@ def load(path: Path | str, stage: str) -> Resolved:
     kinds: dict[str, Any] = {"stage": str, "name": str, "tier": str | None, "seed": int | None}
     nested = {"tier": None, "seed": None} | nested
     sections = {"engine": Engine} | SECTIONS
-    plain = {s: sections[s] for s in STAGES[stage] if s != "engines"}
-    rungs = nested.pop("engines", {})
+    plain = {s: sections[s] for s in STAGES[stage] if s not in LADDERS}
+    ladders = {ladder: nested.pop(ladder, {}) for ladder in LADDERS if ladder in STAGES[stage]}
     faults = list(check_mapping("", nested, kinds | plain))
-    for rung, switches in rungs.items():
-        faults += check_mapping(f"engines.{rung}", switches, fields_of(Engine))
+    for ladder, rungs in ladders.items():
+        for rung, switches in rungs.items():
+            faults += check_mapping(f"{ladder}.{rung}", switches, fields_of(Engine))
     if faults:
         raise ConfigError(report(faults, [path]))
-    built = {s: build(kind, nested[s]) for s, kind in plain.items()}
-    if "engines" in STAGES[stage]:
-        built["engines"] = {rung: build(Engine, switches) for rung, switches in rungs.items()}
+    built: dict[str, Any] = {s: build(kind, nested[s]) for s, kind in plain.items()}
+    for ladder, rungs in ladders.items():
+        built[ladder] = {rung: build(Engine, switches) for rung, switches in rungs.items()}
     return Resolved(stage, nested["name"], nested["tier"], nested["seed"], built, flatten(unflatten(read(path))))

@@ -3,7 +3,9 @@
 Four blocks of four layers, growth g, no compression, no dropout. The decoder mirrors the encoder with transposed
 convolutions.
 
-Modules with the attribute `lean` have a second way to the same result that keeps fewer activations (`faze.lean`).
+Encoder and decoder call their parts by their attribute `call`, so that `faze.engine.memory` can keep less of a part.
+Modules with the attribute `lean` have a second way to the same result that keeps fewer activations (`faze.lean`); those
+with the attribute `fused_norm` can normalise and activate in one operation (`faze.fused_norm`).
 
 Shapes: B images; C channels; H x W pixels.
 """
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faze.activation import activate
-from faze.lean import activated_conv, dense_block
+from faze.lean import Layer, chain, dense_block
 
 BLOCKS = 4
 LAYERS = 4
@@ -24,6 +26,7 @@ class Composite(nn.Module):
     """InstanceNorm -> LeakyReLU -> convolution."""
 
     lean = False
+    fused_norm = False
 
     def __init__(self, conv: nn.Module) -> None:
         super().__init__()
@@ -31,7 +34,7 @@ class Composite(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, C', H', W')."""
-        return _activated(self.conv, x) if self.lean else self.conv(activate(x))
+        return _lean(x, self.conv) if self.lean else self.conv(activate(x, fused=self.fused_norm))
 
 
 class DenseBlock(nn.Module):
@@ -61,6 +64,7 @@ class Initial(nn.Module):
     """Two strided convolutions: an image -> 4 g channels at a quarter of its size."""
 
     lean = False
+    fused_norm = False
 
     def __init__(self, growth: int) -> None:
         super().__init__()
@@ -69,8 +73,9 @@ class Initial(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """(B, 3, H, W) -> (B, 4 g, H/4, W/4)."""
-        x = self.conv1(image)
-        return _activated(self.conv2, x) if self.lean else self.conv2(activate(x))
+        if self.lean:
+            return _lean(image, self.conv1, self.conv2, first_activated=False)
+        return self.conv2(activate(self.conv1(image), fused=self.fused_norm))
 
 
 class TransitionDown(nn.Module):
@@ -85,7 +90,7 @@ class TransitionDown(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, C, H/2, W/2)."""
         if self.lean:
-            return activated_conv(x, self.composite.conv.weight, pool=True)
+            return chain(x, [Layer(pooled=True)], [self.composite.conv.weight])
         return F.avg_pool2d(self.composite(x), 2)
 
 
@@ -98,6 +103,7 @@ class Last(nn.Module):
     """Two doublings and a convolution to an image; no activation on the image."""
 
     lean = False
+    fused_norm = False
 
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
@@ -107,15 +113,24 @@ class Last(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, 3, 4 H, 4 W)."""
-        x = self.conv1(x)
         if self.lean:
-            return _activated(self.conv3, _activated(self.conv2, x))
-        x = activate(self.conv2(activate(x)))
-        return self.conv3(x)
+            x = _lean(x, self.conv1, first_activated=False)
+            return _lean(x, self.conv2, self.conv3)
+        x = self.conv1(x)
+        for conv in (self.conv2, self.conv3):
+            x = conv(activate(x, fused=self.fused_norm))
+        return x
+
+
+def call(part: nn.Module, x: Tensor) -> Tensor:
+    """Apply a part of the network and keep whatever its backward pass wants."""
+    return part(x)
 
 
 class DenseNetEncoder(nn.Module):
     """Image -> features, pooled over the picture."""
+
+    call = staticmethod(call)
 
     def __init__(self, growth: int) -> None:
         super().__init__()
@@ -133,12 +148,14 @@ class DenseNetEncoder(nn.Module):
         """(B, 3, H, W) -> (B, 20 g)."""
         x = image
         for part in self.children():
-            x = part(x)
+            x = self.call(part, x)
         return x.mean(dim=(2, 3))  # (B, 20 g, H/32, W/32) -> (B, 20 g)
 
 
 class DenseNetDecoder(nn.Module):
     """Feature map -> image."""
+
+    call = staticmethod(call)
 
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
@@ -153,13 +170,17 @@ class DenseNetDecoder(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H/32, W/32) -> (B, 3, H, W)."""
         for part in self.children():
-            x = part(x)
+            x = self.call(part, x)
         return x
 
 
-def _activated(conv: nn.Conv2d | nn.ConvTranspose2d, x: Tensor) -> Tensor:
-    """What a convolution makes of the activated x, the lean way."""
-    return activated_conv(x, conv.weight, stride=conv.stride[0], transposed=isinstance(conv, nn.ConvTranspose2d))
+def _lean(x: Tensor, *convs: nn.Conv2d | nn.ConvTranspose2d, first_activated: bool = True) -> Tensor:
+    """What convolutions make of x, each after InstanceNorm -> LeakyReLU, the lean way."""
+    layers = [
+        Layer(conv.stride[0], isinstance(conv, nn.ConvTranspose2d), activated=first_activated or number > 0)
+        for number, conv in enumerate(convs)
+    ]
+    return chain(x, layers, [conv.weight for conv in convs])
 
 
 def _doubling(channels: int, out: int) -> nn.ConvTranspose2d:

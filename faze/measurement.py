@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 # Each makes steps slower, or memory larger, than those of a training. (Autograd's gradcheck is a call, not a mode.)
 DEBUG_VARIABLES = (
@@ -90,6 +91,7 @@ class MemoryPeak:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         else:
+            _import_the_rest_of_torch()
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
             self._before = _status_bytes("VmRSS")
 
@@ -101,6 +103,14 @@ class MemoryPeak:
                 "reserved_gib": torch.cuda.max_memory_reserved(self._device) / 2**30,
             }
         return {"peak_gib": (_status_bytes("VmHWM") - self._before) / 2**30}
+
+
+def _import_the_rest_of_torch() -> None:
+    """Torch imports 70 MiB of itself when the first optimiser of a process is made: interpreter, not training."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    weight.sum().backward()
+    optimizer.step()
 
 
 def _status_bytes(field: str) -> int:
@@ -116,10 +126,16 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float], con
     Returns:
         ratio, low, high; ratio is the geometric mean.
     """
-    logs = np.log(np.asarray(numerator)) - np.log(np.asarray(denominator))
-    n, mean = len(logs), logs.mean()
-    half = student_quantile((1 + confidence) / 2, n - 1) * logs.std(ddof=1) / math.sqrt(n)
-    return {"ratio": math.exp(mean), "low": math.exp(mean - half), "high": math.exp(mean + half)}
+    logs = mean_interval(np.log(np.asarray(numerator)) - np.log(np.asarray(denominator)), confidence)
+    return {"ratio": math.exp(logs["mean"]), "low": math.exp(logs["low"]), "high": math.exp(logs["high"])}
+
+
+def mean_interval(values: ArrayLike, confidence: float = 0.95) -> dict[str, float]:
+    """Mean of independent values with its t interval: mean, low, high."""
+    values = np.asarray(values, dtype=float)
+    n, mean = len(values), float(values.mean())
+    half = student_quantile((1 + confidence) / 2, n - 1) * float(values.std(ddof=1)) / math.sqrt(n)
+    return {"mean": mean, "low": mean - half, "high": mean + half}
 
 
 def student_quantile(p: float, freedom: int) -> float:

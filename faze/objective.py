@@ -30,6 +30,7 @@ class Objective(nn.Module):
         self.dted = dted
         self.loss = loss
         self.clip = clip
+        self.angle = losses.exact_or_clipped(clip)
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Unweighted terms under the names of their weights in `loss`.
@@ -77,8 +78,7 @@ class Objective(nn.Module):
         # (B, G, 3) twice -> (B / P, 2 P, G, 3)
         codes = torch.cat([code.unflatten(0, (-1, pairs)) for code in (frontal_a, frontal_b)], dim=1)
         person = person.unflatten(0, (-1, pairs)).repeat(1, 2)
-        angle = losses.exact_or_clipped(self.clip)
-        euclidean, margin = losses.code_euclidean, self.loss.triplet_margin
+        angle, euclidean, margin = self.angle, losses.code_euclidean, self.loss.triplet_margin
         terms: dict[str, Tensor] = {}
         if self.loss.embedding_consistency:
             terms["embedding_consistency"] = losses.embedding_consistency(codes, person, angle)

@@ -4,7 +4,7 @@ Neither the number of processes, nor of loader workers, nor a resumed run change
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from faze.images import shrink
 from faze.store import Strips
@@ -52,17 +52,24 @@ class PairOrder:
 class People:
     """Strips and labels of some people, at the model's image size.
 
-    pixels: per person (N, height, width, 3) uint8; labels: per person (N, 4) float32 radians.
+    pixels: per person (N, height, width, 3) uint8; labels: per person (N, 4) float32 radians; table: everyone's pixels
+    in one array of which `pixels` are parts, None where they are read when needed.
     """
 
     names: list[str]
     pixels: list[NDArray] | list["StoredPixels"]
     labels: list[NDArray]
+    table: NDArray | None = None
 
     @property
     def counts(self) -> list[int]:
         """Entries per person."""
         return [len(labels) for labels in self.labels]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all pixels."""
+        return sum(self.counts) * self.pixels[0][0].size
 
     def digest(self) -> str:
         """Identity of these people: 8 hex digits over names and labels."""
@@ -107,26 +114,49 @@ def load_people(
             f"{path}: no person of split {split!r} has {min_entries} entries (data.min_entries); "
             f"{len(left_out)} have fewer"
         )
-    pixels: list = [StoredPixels(strips, name, height, width) for name in names]
-    if sum(map(strips.count, names)) * height * width * 3 <= memory_gib * 2**30:
-        pixels = [stored[:] for stored in pixels]
-    return People(names, pixels, [strips.labels(name) for name in names]), left_out
+    pixels = [StoredPixels(strips, name, height, width) for name in names]
+    stored = People(names, pixels, [strips.labels(name) for name in names])
+    return hold(stored) if stored.size <= memory_gib * 2**30 else stored, left_out
 
 
-class PairBatches(Dataset):
-    """Item `step` is this process's contiguous share of the global batch of that step."""
+def hold(people: People) -> People:
+    """The same people with all their pixels in memory, in one array."""
+    table = np.empty((sum(people.counts), *people.pixels[0][0].shape), np.uint8)
+    parts = np.split(table, np.cumsum(people.counts)[:-1])
+    for part, pixels in zip(parts, people.pixels, strict=True):
+        part[:] = pixels[:]
+    return People(people.names, parts, people.labels, table)
 
-    def __init__(self, people: People, *, seed: int, global_batch: int, rank: int = 0, processes: int = 1) -> None:
-        self._people = people
-        self._order = PairOrder(people.counts, seed)
+
+class PairShare:
+    """This process's contiguous share of the global batch of a step."""
+
+    def __init__(
+        self, counts: Sequence[int], *, seed: int, global_batch: int, rank: int = 0, processes: int = 1
+    ) -> None:
+        """Args: counts: entries per person."""
+        self._order = PairOrder(counts, seed)
         self._global_batch = global_batch
         self._share = global_batch // processes
         self._offset = rank * self._share
 
+    def pairs(self, step: int) -> tuple[NDArray, NDArray, NDArray]:
+        """(person, entry a, entry b), each (B,)."""
+        first = step * self._global_batch + self._offset
+        return self._order[first : first + self._share]
+
+
+class PairBatches(PairShare, Dataset):
+    """Item `step` holds the strips and labels of the pairs of that step."""
+
+    def __init__(self, people: People, **share: int) -> None:
+        """Args: share: see PairShare."""
+        super().__init__(people.counts, **share)
+        self._people = people
+
     def __getitem__(self, step: int) -> Batch:
         """Strips uint8 (B, height, width, 3), labels float32 (B, 2) radians, person int64 (B,)."""
-        first = step * self._global_batch + self._offset
-        person, a, b = self._order[first : first + self._share]
+        person, a, b = self.pairs(step)
         batch: Batch = {"person": torch.from_numpy(person)}
         for member, entry in (("a", a), ("b", b)):
             pixels = np.stack([self._people.pixels[p][e] for p, e in zip(person, entry, strict=True)])
@@ -136,9 +166,18 @@ class PairBatches(Dataset):
             batch[f"head_{member}"] = torch.from_numpy(labels[:, 2:])
         return batch
 
-    def iterate(self, first_step: int, steps: int, *, workers: int, pin: bool) -> Iterator[Batch]:
-        """Batches of the steps first_step .. steps - 1, in order."""
-        loader = DataLoader(
-            self, batch_size=None, sampler=range(first_step, steps), num_workers=workers, pin_memory=pin
-        )
-        return iter(loader)
+
+class PairPlaces(PairShare, Dataset):
+    """Item `step` holds the places of the pairs of that step in a table of everyone's entries, one after the other."""
+
+    def __init__(self, counts: Sequence[int], **share: int) -> None:
+        """Args: counts: entries per person. share: see PairShare."""
+        super().__init__(counts, **share)
+        self._first = np.cumsum([0, *counts])
+
+    def __getitem__(self, step: int) -> Batch:
+        """`person`, `place_a`, `place_b`: int64 (B,)."""
+        person, a, b = self.pairs(step)
+        first = self._first[person]
+        places = {"person": person, "place_a": first + a, "place_b": first + b}
+        return {name: torch.from_numpy(place) for name, place in places.items()}

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import yaml
 
 from faze.sections import SECTIONS, Engine
-from faze.validation import Range, fields_of
+from faze.validation import MayBeEmpty, Range, fields_of
 
 Schema = dict[str, Any]
 NAMES = {str: "string", bool: "boolean", int: "integer", float: "number"}
@@ -53,6 +53,8 @@ def section_schema(section: type, name: str, notes: Mapping[str, str]) -> Schema
 def value_schema(kind: Any) -> Schema:
     """Give the schema of one declared type, as `faze.validation.check_value` reads it."""
     origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated and isinstance(args[1], MayBeEmpty):
+        return value_schema(args[0]) | {"minItems": 0}
     if origin is Annotated:
         return value_schema(args[0]) | _bounds(args[1])
     if origin is Literal:

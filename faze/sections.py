@@ -7,12 +7,16 @@ them and hands them on.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from faze.validation import Range
+from faze.validation import MayBeEmpty, Range
 
 Count = Annotated[int, Range(0)]
 Positive = Annotated[int, Range(1)]
 NonNegative = Annotated[float, Range(0)]
 Share = Annotated[float, Range(0, 1)]
+
+
+# Of DT-ED, between its codes and its images; `faze.engine.precision` knows their functions.
+Operation = Literal["conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean"]
 
 
 @dataclass(frozen=True)
@@ -31,15 +35,28 @@ class Engine:
     precision: Literal["fp32", "fp16", "bf16"]
     tf32: bool
     force: bool
+    keep_fp32: Annotated[list[Operation], MayBeEmpty()]
+    force_low: Annotated[list[Operation], MayBeEmpty()]
     parallel: Literal["single", "dp", "ddp"]
     processes: Count
-    optimizer: Literal["sgd", "fused_sgd"]
+    bucket_mib: NonNegative
+    bucket_view: bool
+    static_graph: bool
+    optimizer: Literal["sgd", "fused_sgd", "adamw", "lamb", "lars", "novograd"]
     foreach: bool
     set_to_none: bool
     cudnn_benchmark: bool
     channels_last: bool
+    compile: Literal["eager", "default", "max-autotune-no-cudagraphs"]
+    fused_norm: bool
     lean: bool
+    checkpointing: bool
     accumulate: Positive
+    expandable_segments: bool
+    pin: bool
+    prefetch: bool
+    resident: bool
+    graphs: bool
 
 
 @dataclass(frozen=True)
@@ -128,6 +145,7 @@ class Train:
     log_every_pairs: Positive
     validate_every_pairs: Positive
     checkpoint_every_pairs: Positive
+    lr_scaling: Literal["linear", "sqrt", "none"]
 
 
 @dataclass(frozen=True)
@@ -173,8 +191,11 @@ class Benchmark:
     """Timed steps."""
 
     warmup_steps: Positive
+    warmup_blocks: Annotated[int, Range(3)]
+    steady_share: Share
     block_steps: Positive
     blocks: Annotated[int, Range(2)]
+    leave_one_out: bool
 
 
 @dataclass(frozen=True)
@@ -228,7 +249,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "meta_train": ("fewshot",),
     "adapt": ("fewshot",),
     "walk": ("walk",),
-    "benchmark": ("data", "model", "loss", "train", "benchmark", "engines"),
+    "benchmark": ("data", "model", "loss", "train", "benchmark", "engines", "leave_one_out"),
     "evaluate": ("run", "fewshot", "evaluate"),
     "report": ("run", "report"),
     "track": ("run", "tracking"),

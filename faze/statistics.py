@@ -1,12 +1,12 @@
 """Intervals and the equivalence test: what may be said about errors of several people and several seeds.
 
 People and seeds are crossed factors: every seed's model is tried on the same people. Shapes: S seeds, P people, B
-resamples. Arrays of errors and of paired differences are (S, P), in degrees.
+resamples. Arrays of errors and of paired differences are (..., S, P), in degrees.
 
 - `bootstrap_mean` describes a mean error: it resamples people and, independently, whole seeds.
 - `compare` judges a change by two one-sided t tests (TOST; Schuirmann 1987) on paired differences. With three seeds or
-  more the standard error is that of the crossed design, with Satterthwaite's degrees of freedom. A percentile bootstrap
-  would not do here: resampling three seeds, it covers 66 to 85 % instead of 90 % where seeds spread as much as people.
+  more the standard error is that of the crossed design, with Satterthwaite's degrees of freedom: resampling three seeds
+  covers 64 to 80 % instead of 90 % where seeds spread as much as people (docs/decisions/0003-seeds-and-people.md).
 
 numpy and scipy only.
 """
@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special, stats
 
 SEEDS_FOR_A_TIER = 3  # fewer speak only for the checkpoints at hand
 POWER = 0.8  # at which the number of further seeds is aimed
-MOST_SEEDS = 100  # beyond this the answer is "too many to be of use"
+MOST_SEEDS = 100  # beyond this a number of further seeds is only called more than this
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,20 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Need:
+    """How many further seeds would show equivalence if there is truly no change; MOST_SEEDS + 1 stands for more.
+
+    Attributes:
+        about: at the spreads seen so far.
+        low, high: where the seeds' true spread is at the ends of its own 80 % interval. Of three seeds it is wide.
+    """
+
+    about: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
 class Comparison:
     """A paired change and what it shows.
 
@@ -41,8 +56,7 @@ class Comparison:
         tost_p: of equivalence (small: the change is shown to lie within the margin); nan without a test.
         difference_p: of a difference from zero, two-sided; nan without a test.
         verdict: identical | equivalent | different | not shown.
-        more_seeds: about how many further seeds would show equivalence if there is truly no change; None: no number
-            that is of use, or no need.
+        need: further seeds that would show equivalence; None: no number of seeds would, or there is no need.
         people, seeds: that were compared.
     """
 
@@ -52,7 +66,7 @@ class Comparison:
     tost_p: float
     difference_p: float
     verdict: str
-    more_seeds: int | None
+    need: Need | None
     people: int
     seeds: int
 
@@ -130,81 +144,114 @@ def compare(differences: ArrayLike, *, margin: float, alpha: float = 0.05) -> Co
     mean = float(differences.mean())
     if people < 2:
         return Comparison(mean, np.nan, np.nan, np.nan, np.nan, "not shown", None, people, seeds)
-    error, freedom = _standard_error(differences)
-    tost_p = max(_upper_tail(margin - mean, error, freedom), _upper_tail(margin + mean, error, freedom))
-    difference_p = min(1.0, 2 * _upper_tail(abs(mean), error, freedom))
-    reach = float(stats.t.ppf(1 - alpha, freedom)) * error
+    error, freedom = standard_error(differences)
+    tost_p = float(equivalence_p(mean, error, freedom, margin))
+    difference_p = float(min(1.0, 2 * _upper_tail(abs(mean), error, freedom)))
+    reach = float(stats.t.ppf(1 - alpha, freedom) * error)
     verdict = "equivalent" if tost_p < alpha else "different" if difference_p < alpha else "not shown"
-    more = _further_seeds(differences, margin, alpha) if verdict == "not shown" else None
-    return Comparison(mean, mean - reach, mean + reach, tost_p, difference_p, verdict, more, people, seeds)
+    need = _further_seeds(differences, margin, alpha) if verdict == "not shown" else None
+    return Comparison(mean, mean - reach, mean + reach, tost_p, difference_p, verdict, need, people, seeds)
 
 
-def _upper_tail(distance: float, error: float, freedom: float) -> float:
+def equivalence_p(mean: ArrayLike, error: ArrayLike, freedom: ArrayLike, margin: float) -> NDArray:
+    """P-value of two one-sided t tests that the true mean lies within the margin; arguments broadcast.
+
+    Args:
+        mean: of the differences, degrees.
+        error: its standard error, degrees.
+        freedom: degrees of freedom of the error.
+        margin: of equivalence, degrees.
+    """
+    return _upper_tail(margin - np.abs(mean), error, freedom)
+
+
+def _upper_tail(distance: ArrayLike, error: ArrayLike, freedom: ArrayLike) -> NDArray:
     """P(T > distance / error); the limit where every difference is the same."""
-    if error == 0:
-        return 0.0 if distance > 0 else 1.0
-    return float(stats.t.sf(distance / error, freedom))
+    distance, error = np.broadcast_arrays(np.asarray(distance, float), np.asarray(error, float))
+    limit = np.where(distance > 0, np.inf, -np.inf)
+    return stats.t.sf(np.divide(distance, error, out=limit, where=error > 0), freedom)
 
 
-def _standard_error(differences: NDArray) -> tuple[float, float]:
-    """Standard error of the mean difference, and its degrees of freedom."""
-    seeds, people = differences.shape
+def standard_error(differences: NDArray) -> tuple[NDArray, NDArray]:
+    """Standard error of the mean difference and its degrees of freedom, (..., S, P) -> (...), (...).
+
+    Below three seeds: over people of their means over seeds, so it speaks for these checkpoints only.
+    """
+    seeds, people = differences.shape[-2:]
     if seeds < SEEDS_FOR_A_TIER:
-        per_person = differences.mean(axis=0)  # (S, P) -> (P,)
-        return float(per_person.std(ddof=1) / np.sqrt(people)), float(people - 1)
+        per_person = differences.mean(axis=-2)  # (..., S, P) -> (..., P)
+        error = per_person.std(axis=-1, ddof=1) / np.sqrt(people)
+        return error, np.full(error.shape, people - 1.0)
     return _crossed_error(*_mean_squares(differences), seeds, people)
 
 
-def _mean_squares(differences: NDArray) -> tuple[float, float, float]:
+def _mean_squares(differences: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     """Mean squares of seeds, of people and of their interaction in the two-way layout without replication."""
-    seeds, people = differences.shape
-    of_seed, of_person = differences.mean(axis=1), differences.mean(axis=0)
-    rest = differences - of_seed[:, None] - of_person + differences.mean()
-    interaction = (rest**2).sum() / ((seeds - 1) * (people - 1))
-    return float(people * of_seed.var(ddof=1)), float(seeds * of_person.var(ddof=1)), float(interaction)
+    seeds, people = differences.shape[-2:]
+    of_seed, of_person = differences.mean(axis=-1, keepdims=True), differences.mean(axis=-2, keepdims=True)
+    rest = differences - of_seed - of_person + differences.mean(axis=(-2, -1), keepdims=True)
+    interaction = (rest**2).sum(axis=(-2, -1)) / ((seeds - 1) * (people - 1))
+    return people * of_seed.var(axis=(-2, -1), ddof=1), seeds * of_person.var(axis=(-2, -1), ddof=1), interaction
 
 
 def _crossed_error(
-    of_seeds: float, of_people: float, interaction: float, seeds: int, people: int
-) -> tuple[float, float]:
+    of_seeds: ArrayLike, of_people: ArrayLike, interaction: ArrayLike, seeds: int, people: int
+) -> tuple[NDArray, NDArray]:
     """Standard error of the grand mean of a crossed random design, with Satterthwaite's degrees of freedom.
 
     The unbiased sum of mean squares can fall below either factor's own, which it cannot truly do: the larger counts.
     """
-    total = max(of_seeds + of_people - interaction, of_seeds, of_people)
-    if total == 0:
-        return 0.0, float(people - 1)
+    of_seeds, of_people, interaction = np.broadcast_arrays(of_seeds, of_people, interaction)
+    total = np.maximum(of_seeds + of_people - interaction, np.maximum(of_seeds, of_people))
     spread = of_seeds**2 / (seeds - 1) + of_people**2 / (people - 1) + interaction**2 / ((seeds - 1) * (people - 1))
-    return float(np.sqrt(total / (seeds * people))), max(1.0, total**2 / spread)
+    freedom = np.divide(total**2, spread, out=np.full(total.shape, people - 1.0), where=spread > 0)
+    return np.sqrt(total / (seeds * people)), np.maximum(freedom, 1.0)
 
 
-def tost_power(margin: float, error: float, freedom: float, alpha: float = 0.05) -> float:
-    """Chance that the equivalence test succeeds when there is truly no difference.
+def tost_power(margin: float, error: float, freedom: float, alpha: float = 0.05, difference: float = 0.0) -> float:
+    """Chance that the equivalence test succeeds: exact where the error's square follows a scaled chi-squared law.
+
+    The test succeeds when the mean found lies within margin - t x error found, so the normal mean's chance of that
+    is averaged over the errors that may be found (what Owen's Q functions do in closed form; Phillips 1990).
 
     Args:
         margin: of the test, degrees.
-        error: standard error of the mean difference, degrees.
-        freedom: its degrees of freedom.
+        error: true standard error of the mean difference, degrees.
+        freedom: degrees of freedom with which the test knows it.
         alpha: level of both one-sided tests.
+        difference: the true mean difference, degrees.
     """
     if error == 0:
-        return 1.0
-    return max(0.0, float(2 * stats.t.cdf(margin / error - stats.t.ppf(1 - alpha, freedom), freedom) - 1))
+        return float(abs(difference) < margin)
+    reach = stats.t.ppf(1 - alpha, freedom)
+    possible = special.chdtr(freedom, freedom * (margin / (reach * error)) ** 2)  # chance that any mean would do
+    share = possible * (1 + _NODES) / 2  # quantiles of the error found, up to there
+    found = np.sqrt(2 * special.gammaincinv(freedom / 2, share) / freedom)  # in true errors
+    room = margin / error - reach * found
+    chance = special.ndtr(room - difference / error) - special.ndtr(-room - difference / error)
+    return float(possible * (_WEIGHTS * chance).sum() / 2)
 
 
-def _further_seeds(differences: NDArray, margin: float, alpha: float) -> int | None:
-    """About how many further seeds give the test its power, at the spreads seen so far."""
+def _further_seeds(differences: NDArray, margin: float, alpha: float) -> Need | None:
+    """How many further seeds give the test its power if there is truly no change; None: no number does."""
     seeds, people = differences.shape
     if seeds < SEEDS_FOR_A_TIER:
-        return SEEDS_FOR_A_TIER - seeds  # the fewest that let seeds be judged at all
-    of_seeds, of_people, rest = _mean_squares(differences)
-    seed_variance = max(0.0, (of_seeds - rest) / people)
+        fewest = SEEDS_FOR_A_TIER - seeds  # that let seeds be judged at all
+        return Need(fewest, fewest, MOST_SEEDS + 1)
+    of_seeds, of_people, rest = (float(square) for square in _mean_squares(differences))
     person_variance = max(0.0, (of_people - rest) / seeds)
+    if tost_power(margin, np.sqrt(person_variance / people), people - 1, alpha) < POWER:
+        return None
 
-    def enough(more: int) -> bool:
-        n = seeds + more
-        error, freedom = _crossed_error(rest + people * seed_variance, rest + n * person_variance, rest, n, people)
-        return tost_power(margin, error, freedom, alpha) >= POWER
+    def fewest(of_seeds: float) -> int:
+        seed_variance = max(0.0, (of_seeds - rest) / people)
 
-    fewest = 1 + bisect.bisect_left(range(1, MOST_SEEDS + 1), True, key=enough)
-    return fewest if fewest <= MOST_SEEDS else None
+        def enough(more: int) -> bool:
+            n = seeds + more
+            error, freedom = _crossed_error(rest + people * seed_variance, rest + n * person_variance, rest, n, people)
+            return tost_power(margin, float(error), float(freedom), alpha) >= POWER
+
+        return 1 + bisect.bisect_left(range(1, MOST_SEEDS + 1), True, key=enough)
+
+    small, large = of_seeds * (seeds - 1) / stats.chi2.ppf([0.9, 0.1], seeds - 1)
+    return Need(fewest(of_seeds), fewest(small), fewest(large))

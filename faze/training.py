@@ -18,24 +18,17 @@ from faze.engine.parallel import World
 from faze.engine.precision import Precision
 from faze.engine.schedule import decay, learning_rate, ramp
 from faze.engine.step import Step
+from faze.feed import Feed
 from faze.images import to_network
 from faze.losses import angle_deg, vector_from_pitchyaw
 from faze.objective import Objective
-from faze.pairs import Batch, PairBatches, People
+from faze.pairs import People
 from faze.resume import Resume, save_training
 from faze.sections import Engine, Loss, Model, Train
 from faze.telemetry import Progress, RunLog
 
 TERMS = ("reconstruction_l1", "gaze_angle", "gaze_mse")
 RAMPED_TERMS = ("embedding_consistency", "triplet_angular", "triplet_euclidean", "all_equal")  # compare embeddings
-
-
-def to_device(batch: Batch, device: torch.device, model: Model) -> Batch:
-    """Bring a batch to the device and make its strips network input there: (B, 3, H, W) in [-1, 1]."""
-    batch = {name: value.to(device, non_blocking=True) for name, value in batch.items()}
-    for image in ("image_a", "image_b"):
-        batch[image] = to_network(batch[image], model.image_height_px, model.image_width_px)
-    return batch
 
 
 def build_step(*, model: Model, loss: Loss, engine_switches: Engine, train: Train, world: World, seed: int) -> Step:
@@ -63,7 +56,13 @@ def build_step(*, model: Model, loss: Loss, engine_switches: Engine, train: Trai
 
 def learning_rates(pairs: int, train: Train) -> list[float]:
     """Of the parameter groups of build_step: warmed up for the network, constant for the gaze head; then both decay."""
-    peak = learning_rate(pairs, base_lr=train.base_lr, global_batch=train.global_batch, warmup_pairs=train.warmup_pairs)
+    peak = learning_rate(
+        pairs,
+        base_lr=train.base_lr,
+        global_batch=train.global_batch,
+        warmup_pairs=train.warmup_pairs,
+        scaling=train.lr_scaling,
+    )
     factor = decay(pairs, train.pairs, train.decay_share)
     return [peak * factor, train.head_lr * factor]
 
@@ -125,7 +124,7 @@ class Fit:
     """All that the loop needs; `work` is the folder of the resume checkpoint."""
 
     step: Step
-    batches: PairBatches
+    feed: Feed
     validation: People
     model: Model
     loss: Loss
@@ -134,22 +133,17 @@ class Fit:
     log: RunLog | None  # of the first process; None on the others
     work: Path
     identity: str
-    workers: int = 0
 
     def run(self, first_step: int) -> None:
         """Train from a step to the end; leave the last checkpoint in the work folder."""
         train, batch = self.train, self.train.global_batch
         steps = -(-train.pairs // batch)
         progress = Progress("train", train.pairs, "pairs", done=first_step * batch) if self.log else _no_progress
-        pin = self.world.device.type == "cuda"
         interval, began = Interval(), time.perf_counter()
-        for number, raw in enumerate(
-            self.batches.iterate(first_step, steps, workers=self.workers, pin=pin), start=first_step
-        ):
+        for number, ready in enumerate(self.feed(range(first_step, steps)), start=first_step):
             pairs = number * batch
             self.step.set_learning_rates(learning_rates(pairs, train))
-            weights = loss_weights(pairs, self.loss, batch)
-            interval.add(self.step(to_device(raw, self.world.device, self.model), weights))
+            interval.add(self.step(ready, loss_weights(pairs, self.loss, batch)))
             interval.seconds += time.perf_counter() - began
             self._after(number + 1, steps, interval, progress)
             began = time.perf_counter()
@@ -165,6 +159,7 @@ class Fit:
         if due(train.log_every_pairs):
             values |= interval.read(self.world, batch)
             values["train/lr"] = learning_rates((step - 1) * batch, train)[0]
+            values |= self.step.scaler.counts()
             _refuse_divergence(values["train/loss"], step * batch)
         if due(train.validate_every_pairs):
             values["val/gaze_deg"] = validate(self.step, self.validation, model=self.model, world=self.world)

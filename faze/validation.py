@@ -35,6 +35,11 @@ class Range:
 
 
 @dataclass(frozen=True)
+class MayBeEmpty:
+    """Marks a list that may hold nothing."""
+
+
+@dataclass(frozen=True)
 class Fault:
     """One thing wrong: the dotted key it concerns and a sentence."""
 
@@ -45,7 +50,10 @@ class Fault:
 def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
     """Yield what is wrong with one value against its declared type."""
     origin, args = get_origin(kind), get_args(kind)
-    if origin is Annotated:
+    if origin is Annotated and isinstance(args[1], MayBeEmpty):
+        if value not in ([], ()):
+            yield from check_value(key, value, args[0])
+    elif origin is Annotated:
         yield from _check_range(key, value, args[0], args[1])
     elif origin is Literal:
         if value not in args or isinstance(value, bool) != any(isinstance(a, bool) for a in args):

@@ -1,10 +1,14 @@
 """The engine: one owner per group of switches, and build(), which only composes them.
 
     precision     number formats and loss scaling
+    operations    operations with a number format of their own
     convolution   how convolutions become kernels
+    fusion        operations that become one kernel
     memory        what a step keeps
     parallel      devices and processes
     optim         the optimiser
+    transfer      how batches come to the device
+    graphs        how kernels are launched
     step          the composed step
     schedule      learning rate and ramps, in pairs
 
@@ -14,14 +18,17 @@ in the module that owns its group.
 
 from collections.abc import Callable
 
+import torch
 from torch import nn
 
 from faze.engine.convolution import set_channels_last, set_cudnn_benchmark
-from faze.engine.memory import set_lean
+from faze.engine.fusion import set_compile, set_fused_norm
+from faze.engine.graphs import Launching, build_launching, hold_rates
+from faze.engine.memory import set_checkpointing, set_expandable_segments, set_lean
 from faze.engine.optim import build_clip, build_optimizer
-from faze.engine.parallel import World, build_exchanges, build_wrap
+from faze.engine.parallel import World, Wrap, build_exchanges, build_wrap
 from faze.engine.precision import Precision, build_precision
-from faze.engine.step import Step
+from faze.engine.step import Held, Step
 from faze.engine.switches import Switch
 from faze.sections import Engine
 
@@ -43,15 +50,23 @@ def build(
         group: its parameter groups, each with `params` and `lr`.
         engine: the switches.
         world: this process among those that train together.
-        momentum: of SGD (Nesterov).
-        weight_decay: of SGD.
+        momentum: of SGD (Nesterov), also inside LARS.
+        weight_decay: of SGD; what the other optimisers make of it, they say.
         clip_norm: largest length of the gradient; 0 does not clip.
     """
-    precision = build_precision(engine.precision, tf32=engine.tf32, force=engine.force, device=world.device)
-    cudnn = set_cudnn_benchmark(engine.cudnn_benchmark, world.device)
+    segments = set_expandable_segments(engine.expandable_segments, world.device)
+    precision = build_precision(
+        engine.precision,
+        tf32=engine.tf32,
+        force=engine.force,
+        keep_fp32=engine.keep_fp32,
+        force_low=engine.force_low,
+        lean=engine.lean,
+        fused_norm=engine.fused_norm,
+        device=world.device,
+    )
     objective = make_objective(precision).to(world.device)
-    lean = set_lean(objective, engine.lean)
-    layout = set_channels_last(objective, engine.channels_last)
+    shape = _shape(objective, engine, precision, world.device)
     # The optimiser takes the bare parameters, which the wrapper below shares; it must come after .to(device).
     optimizer, optim_switch = build_optimizer(
         engine.optimizer,
@@ -61,10 +76,51 @@ def build(
         foreach=engine.foreach,
         device=world.device,
     )
-    clip = build_clip(clip_norm, optimizer=optimizer, scaler=precision.scaler, foreach=engine.foreach)
-    wrap = build_wrap(engine.parallel, world)
-    module = wrap.module(objective)
-    exchanges = build_exchanges(module, engine.accumulate)
+    hold_rates(optimizer)
+    module, wrap, launching, spread = _spread(objective, engine, optimizer, world)
+    return Step(
+        model=module,
+        optimizer=optimizer,
+        scaler=precision.scaler,
+        clip=build_clip(clip_norm, optimizer=optimizer, scaler=precision.scaler, foreach=engine.foreach),
+        set_to_none=engine.set_to_none,
+        exchanges=build_exchanges(module, engine.accumulate),
+        replicas=wrap.replicas,
+        weights=Held(world.device, next(objective.parameters()).dtype),
+        launch=launching.launch,
+        settling_steps=launching.settling_steps,
+        switches=(segments, *precision.switches, *shape, optim_switch, *spread),
+    )
+
+
+def _shape(objective: nn.Module, engine: Engine, precision: Precision, device: torch.device) -> tuple[Switch, ...]:
+    """Set how the model computes and what it keeps."""
+    lean = set_lean(objective, engine.lean)  # the two that follow look at which parts are lean
+    within = precision.operations
+    return (
+        set_cudnn_benchmark(engine.cudnn_benchmark, device),
+        set_channels_last(objective, engine.channels_last),
+        set_fused_norm(objective, engine.fused_norm, device),
+        lean,
+        set_checkpointing(objective, engine.checkpointing, lean=engine.lean, within=within),
+    )
+
+
+def _spread(
+    objective: nn.Module, engine: Engine, optimizer: torch.optim.Optimizer, world: World
+) -> tuple[nn.Module, Wrap, Launching, tuple[Switch, ...]]:
+    """Bring the model to its devices and processes, compiled if wanted, and choose how its kernels are launched."""
+    buckets = {"bucket_mib": engine.bucket_mib, "bucket_view": engine.bucket_view, "static_graph": engine.static_graph}
+    wrap = build_wrap(engine.parallel, world, **buckets)
+    launching = build_launching(
+        engine.graphs,
+        optimizer=optimizer,
+        ddp=engine.parallel == "ddp",
+        replicas=wrap.replicas,
+        device=world.device,
+    )
+    compiled = set_compile(objective, engine.compile, device=world.device, replicas=wrap.replicas, lean=engine.lean)
+    with launching.stream():
+        module = wrap.module(objective)
     parts = Switch("accumulate", str(engine.accumulate), f"{engine.accumulate} parts")
-    switches = (*precision.switches, cudnn, layout, lean, wrap.switch, parts, optim_switch)
-    return Step(module, optimizer, precision.scaler, clip, engine.set_to_none, exchanges, wrap.replicas, switches)
+    return module, wrap, launching, (compiled, *wrap.switches, parts, launching.switch)

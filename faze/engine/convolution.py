@@ -9,11 +9,10 @@ from faze.engine.switches import Switch
 def set_cudnn_benchmark(wanted: bool, device: torch.device) -> Switch:
     """Let cuDNN time its algorithms for each new shape and keep the fastest (process-wide)."""
     torch.backends.cudnn.benchmark = wanted
-    reason = "cuDNN runs on CUDA devices only" if wanted and device.type != "cuda" else ""
-    return Switch("cudnn_benchmark", str(wanted).lower(), str(wanted and not reason).lower(), reason)
+    return Switch.of("cudnn_benchmark", wanted, "" if device.type == "cuda" else "cuDNN runs on CUDA devices only")
 
 
 def set_channels_last(module: nn.Module, wanted: bool) -> Switch:
     """Store the kernels channels-last; a convolution then computes and answers in that order."""
     module.to(memory_format=torch.channels_last if wanted else torch.contiguous_format)
-    return Switch("channels_last", str(wanted).lower(), str(wanted).lower())
+    return Switch.of("channels_last", wanted)

@@ -1,8 +1,13 @@
-"""What a step keeps: recomputed activations, a batch in parts."""
+"""What a step keeps: recomputed activations, a batch in parts, how CUDA's allocator grows."""
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from faze.engine.switches import Switch
 
@@ -12,8 +17,42 @@ def set_lean(module: nn.Module, wanted: bool) -> Switch:
     parts = [part for part in module.modules() if hasattr(part, "lean")]
     for part in parts:
         part.lean = wanted
-    reason = "no part of the model has a lean way" if wanted and not parts else ""
-    return Switch("lean", str(wanted).lower(), str(wanted and not reason).lower(), reason)
+    return Switch.of("lean", wanted, "" if parts else "no part of the model has a lean way")
+
+
+def set_checkpointing(
+    module: nn.Module, wanted: bool, *, lean: bool, within: Callable[[], contextlib.AbstractContextManager] | None
+) -> Switch:
+    """Let every network that calls its parts by its attribute `call` keep only what passes between them.
+
+    Args:
+        module: the objective.
+        wanted: compute what is inside a part again in the backward pass.
+        lean: the parts are lean already; a lean block keeps its output alone, as a checkpoint would.
+        within: context that the second computation must enter; autocast is entered anyway.
+    """
+    parts = [part for part in module.modules() if hasattr(part, "call")]
+    reason = "the lean layers compute inner activations again anyway" if lean else ""
+    reason = reason or ("" if parts else "no part of the model can be computed again")
+    if wanted and not reason:
+        # Without random numbers there is no random state to restore.
+        how = {"use_reentrant": False, "preserve_rng_state": False}
+        if within is not None:  # only then: torch.compile refuses foreign contexts here
+            how["context_fn"] = lambda: (contextlib.nullcontext(), within())
+        for part in parts:
+            part.call = functools.partial(checkpoint, **how)
+    return Switch.of("checkpointing", wanted, reason)
+
+
+def set_expandable_segments(wanted: bool, device: torch.device) -> Switch:
+    """Let segments of CUDA's allocator grow (process-wide); call it before the first tensor is on the device."""
+    if device.type != "cuda":
+        return Switch.of("expandable_segments", wanted, "the allocator of CUDA devices has segments")
+    # The settings are replaced as a whole: what else the environment asks for is said again.
+    given = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
+    others = [setting for setting in given.split(",") if setting and not setting.startswith("expandable_segments")]
+    torch._C._accelerator_setAllocatorSettings(",".join([*others, f"expandable_segments:{wanted}"]))
+    return Switch.of("expandable_segments", wanted)
 
 
 def in_parts(batch: Mapping[str, Tensor], parts: int) -> Iterator[dict[str, Tensor]]:

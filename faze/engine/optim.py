@@ -1,11 +1,14 @@
-"""Optimisers, plain SGD and the fused one of apex or torch itself, and the clipping of long gradients."""
+"""Optimisers, plain and fused SGD and those for large batches, and the clipping of long gradients."""
 
+import functools
 import importlib.util
 from collections.abc import Callable, Iterable
 
 import torch
 
 from faze.engine.switches import Switch
+
+LARGE_BATCH = ("lamb", "lars", "novograd")
 
 
 def build_optimizer(
@@ -17,19 +20,51 @@ def build_optimizer(
     foreach: bool,
     device: torch.device,
 ) -> tuple[torch.optim.Optimizer, Switch]:
-    """Make SGD with Nesterov momentum over parameter groups (each with its own `lr`).
+    """Make an optimiser over parameter groups (each with its own `lr`).
 
-    Every variant computes the same update; they differ in how many kernels it takes.
+    `sgd` and `fused_sgd` compute the same update, SGD with Nesterov momentum, in more or fewer kernels. The others
+    compute another one; where such a one is not installed, the tier is trained with SGD and marked inactive.
     """
+    groups = list(groups)
+    if name == "adamw":
+        optimizer = torch.optim.AdamW(groups, weight_decay=weight_decay, fused=True)
+        return optimizer, Switch("optimizer", name, "torch AdamW, fused")
+    if name in LARGE_BATCH and (make := _large_batch(name, momentum)):
+        return make(groups, weight_decay=weight_decay), Switch("optimizer", name, f"pytorch-optimizer {name}")
     settings = {"momentum": momentum, "nesterov": momentum > 0, "weight_decay": weight_decay}
-    if name == "sgd":
-        optimizer = torch.optim.SGD(groups, **settings, foreach=foreach, fused=False)
-        return optimizer, Switch("optimizer", name, f"torch SGD, {'foreach' if foreach else 'for loop'}")
+    if name == "fused_sgd":
+        return _fused_sgd(groups, settings, device)
+    reason = "" if name == "sgd" else "pip install pytorch-optimizer brings it; trained with SGD"
+    optimizer = torch.optim.SGD(groups, **settings, foreach=foreach, fused=False)
+    return optimizer, Switch("optimizer", name, f"torch SGD, {'foreach' if foreach else 'for loop'}", reason)
+
+
+def _fused_sgd(groups: list[dict], settings: dict, device: torch.device) -> tuple[torch.optim.Optimizer, Switch]:
     if device.type == "cuda" and _apex_has_optimizers():
         from apex.optimizers import FusedSGD
 
-        return FusedSGD(groups, **settings), Switch("optimizer", name, "apex FusedSGD")
-    return torch.optim.SGD(groups, **settings, fused=True), Switch("optimizer", name, "torch SGD, fused")
+        return FusedSGD(groups, **settings), Switch("optimizer", "fused_sgd", "apex FusedSGD")
+    optimizer = torch.optim.SGD(groups, **settings, fused=True)
+    _start_momentum(optimizer)
+    return optimizer, Switch("optimizer", "fused_sgd", "torch SGD, fused")
+
+
+def _large_batch(name: str, momentum: float) -> Callable[..., torch.optim.Optimizer] | None:
+    """LAMB (You et al. 2020), LARS (You et al. 2017) or NovoGrad (Ginsburg et al. 2019), or None if not installed.
+
+    Of one package on every device, not of apex on some: details differ (apex's LAMB clips gradients by itself), and the
+    same tier would be another experiment on another machine.
+    """
+    if importlib.util.find_spec("pytorch_optimizer") is None:
+        return None
+    import pytorch_optimizer as package
+
+    return {
+        # Weight decay inside the trust ratio and no correction of the step, as in the paper's third version.
+        "lamb": functools.partial(package.Lamb, weight_decouple=False, adam_debias=True),
+        "lars": functools.partial(package.LARS, momentum=momentum, nesterov=momentum > 0),
+        "novograd": package.NovoGrad,
+    }[name]
 
 
 def build_clip(
@@ -48,6 +83,17 @@ def build_clip(
         torch.nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=foreach)
 
     return clip
+
+
+def _start_momentum(optimizer: torch.optim.Optimizer) -> None:
+    """Start from zeros, which gives the same first step.
+
+    The fused kernel makes its buffers of whatever lies in memory and fills them in the first step; if a loss scaler
+    skips that step, the second takes what lay there for momentum.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"] if group["momentum"] else ():
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def _apex_has_optimizers() -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import functools
 import os
 import sys
 import threading
@@ -110,24 +111,42 @@ class Wrap:
 
     module: Callable[[nn.Module], nn.Module]
     replicas: int
-    switch: Switch
+    switches: tuple[Switch, ...]
 
 
-def build_wrap(parallel: str, world: World) -> Wrap:
-    """Choose the wrapper of a tier."""
-    ids = [world.device] if world.device.type == "cuda" else None
+def build_wrap(parallel: str, world: World, *, bucket_mib: float, bucket_view: bool, static_graph: bool) -> Wrap:
+    """Choose the wrapper of a tier.
+
+    Args:
+        parallel: single, dp or ddp; the options below are DistributedDataParallel's.
+        world: this process among those that train together.
+        bucket_mib: size of the buckets in which gradients are exchanged; 0 is torch's own choice.
+        bucket_view: gradients are views into the buckets instead of copies.
+        static_graph: the order of the gradients is learnt in the first step, and kept.
+    """
+    cuda = world.device.type == "cuda"
     if parallel == "ddp":
-        backend = "nccl" if ids else "gloo"
-        return Wrap(
-            lambda module: nn.parallel.DistributedDataParallel(module, device_ids=ids),
-            1,
-            Switch("parallel", parallel, f"{world.size} processes, {backend}"),
-        )
-    devices = torch.cuda.device_count() if ids else 1
+        options = {
+            "device_ids": [world.device] if cuda else None,
+            "bucket_cap_mb": bucket_mib or None,
+            "gradient_as_bucket_view": bucket_view,
+            "static_graph": static_graph,
+        }
+        switch = Switch("parallel", parallel, f"{world.size} processes, {'nccl' if cuda else 'gloo'}")
+        make, replicas = functools.partial(nn.parallel.DistributedDataParallel, **options), 1
+    else:
+        make, replicas, switch = _in_one_process(parallel, torch.cuda.device_count() if cuda else 1)
+    reason = "" if parallel == "ddp" else "an option of DistributedDataParallel"
+    asked = {"bucket_mib": bucket_mib, "bucket_view": bucket_view, "static_graph": static_graph}
+    return Wrap(make, replicas, (switch, *(Switch.of(name, value, reason) for name, value in asked.items())))
+
+
+def _in_one_process(parallel: str, devices: int) -> tuple[Callable[[nn.Module], nn.Module], int, Switch]:
+    """Wrapper, replicas, and the switch."""
     if parallel == "dp" and devices > 1:
-        return Wrap(nn.DataParallel, devices, Switch("parallel", parallel, f"DataParallel over {devices} devices"))
+        return nn.DataParallel, devices, Switch("parallel", parallel, f"DataParallel over {devices} devices")
     reason = "DataParallel needs several CUDA devices" if parallel == "dp" else ""
-    return Wrap(lambda module: module, 1, Switch("parallel", parallel, "one device", reason))
+    return lambda module: module, 1, Switch("parallel", parallel, "one device", reason)
 
 
 def build_exchanges(module: nn.Module, parts: int) -> tuple[Callable[[], contextlib.AbstractContextManager], ...]:

@@ -5,39 +5,114 @@ O1 of the talk is fp16 autocast with dynamic loss scaling. `apex.amp` left apex 
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from faze.engine.operations import formats_of
 from faze.engine.switches import Switch
+
+Context = Callable[[], contextlib.AbstractContextManager]
+
+
+class Scaler(torch.amp.GradScaler):
+    """Dynamic loss scaling that counts the steps it skips, on the device: no step waits for the count."""
+
+    def __init__(self, device: torch.device, *, enabled: bool) -> None:
+        super().__init__(device.type, enabled=enabled)
+        self._skipped = torch.zeros((), dtype=torch.int64, device=device)
+        self._one = torch.ones((), device=device)
+
+    def update(self, new_scale: float | torch.Tensor | None = None) -> None:
+        """Adapt the scale; it falls if, and only if, the step was skipped."""
+        before = self.scale(self._one)
+        super().update(new_scale)
+        self._skipped += self.scale(self._one) < before
+
+    def counts(self) -> dict[str, float]:
+        """What the run log tells of it; nothing for a scaler that is off. Reading waits for the device."""
+        return {"train/skipped_steps": float(self._skipped)} if self.is_enabled() else {}
+
+    def state_dict(self) -> dict[str, float]:
+        """For a checkpoint; empty for a scaler that is off."""
+        return super().state_dict() | ({"skipped": int(self._skipped)} if self.is_enabled() else {})
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Continue from a checkpoint."""
+        super().load_state_dict(state)
+        self._skipped.fill_(state["skipped"])
 
 
 @dataclass(frozen=True)
 class Precision:
     """How the step computes; off is a no-op context and a scaler that passes everything through."""
 
-    autocast: Callable[[], contextlib.AbstractContextManager]
-    scaler: torch.amp.GradScaler
+    autocast: Context
+    operations: Context | None  # the part of it that what is computed again later must enter anew
+    scaler: Scaler
     switches: tuple[Switch, ...]
 
 
-def build_precision(precision: str, *, tf32: bool, force: bool, device: torch.device) -> Precision:
-    """Set TF32 for the process, and make the autocast context and the scaler of a precision."""
+def build_precision(
+    precision: str,
+    *,
+    tf32: bool,
+    force: bool,
+    keep_fp32: Sequence[str],
+    force_low: Sequence[str],
+    lean: bool,
+    fused_norm: bool,
+    device: torch.device,
+) -> Precision:
+    """Set TF32 for the process, and make the autocast context and the scaler of a precision.
+
+    Args:
+        precision: fp32, fp16 or bf16.
+        tf32: round matrix products and cuDNN's convolutions to TensorFloat-32.
+        force: use low precision even where the device has no kernels for it.
+        keep_fp32: operations that autocast leaves in float32.
+        force_low: operations that it puts into low precision, whatever it would choose.
+        lean: the layers are the lean ones, inside which operations have no names.
+        fused_norm: normalising and activating are one operation, which has no name either.
+        device: the computing one.
+    """
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
     reason = "" if precision == "fp32" or force else _no_kernels(precision, device)
     acts = "fp32" if reason else precision
     dtype = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}[acts]
     autocast = functools.partial(torch.autocast, device.type, dtype) if dtype else contextlib.nullcontext
-    scaler = torch.amp.GradScaler(device.type, enabled=acts == "fp16")
+    lists_reason = _no_lists(acts, {*keep_fp32, *force_low}, lean=lean, fused_norm=fused_norm)
+    operations = None
+    if (keep_fp32 or force_low) and not lists_reason:
+        operations = formats_of(keep_fp32, force_low, dtype, device.type)
+        autocast = functools.partial(_inside, autocast, operations)
     acted = {"fp16": "fp16 autocast, dynamic loss scaling", "bf16": "bf16 autocast"}.get(acts, "fp32")
-    tf32_reason = "TF32 is a format of CUDA devices" if tf32 and device.type != "cuda" else ""
+    tf32_reason = "" if device.type == "cuda" else "TF32 is a format of CUDA devices"
     switches = (
         Switch("precision", precision, acted, reason),
-        Switch("tf32", str(tf32).lower(), str(tf32 and not tf32_reason).lower(), tf32_reason),
+        Switch.of("tf32", tf32, tf32_reason),
+        Switch.of("keep_fp32", keep_fp32, lists_reason),
+        Switch.of("force_low", force_low, lists_reason),
     )
-    return Precision(autocast, scaler, switches)
+    return Precision(autocast, operations, Scaler(device, enabled=acts == "fp16"), switches)
+
+
+@contextlib.contextmanager
+def _inside(autocast: Context, operations: Context) -> Iterator[None]:
+    with autocast(), operations():
+        yield
+
+
+def _no_lists(acts: str, named: set[str], *, lean: bool, fused_norm: bool) -> str:
+    if acts == "fp32":
+        return "no operation is in low precision"
+    if lean:
+        return "the lean layers follow autocast alone"
+    if fused_norm and named & {"instance_norm", "leaky_relu"}:
+        return "fused_norm makes one operation of instance_norm and leaky_relu, which follows autocast alone"
+    return ""
 
 
 def _no_kernels(precision: str, device: torch.device) -> str:

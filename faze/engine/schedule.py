@@ -12,9 +12,19 @@ def ramp(pairs: int, ramp_pairs: int, global_batch: int) -> float:
     return min(pairs // global_batch / steps, 1.0) if steps else 1.0
 
 
-def learning_rate(pairs: int, *, base_lr: float, global_batch: int, warmup_pairs: int) -> float:
-    """Linear warm-up from base_lr to base_lr x global_batch, then constant (Goyal et al. 2017; paper, appendix B)."""
-    peak = base_lr * global_batch
+def learning_rate(pairs: int, *, base_lr: float, global_batch: int, warmup_pairs: int, scaling: str) -> float:
+    """Linear warm-up from base_lr to the peak, then constant (Goyal et al. 2017; paper, appendix B).
+
+    Args:
+        pairs: seen so far.
+        base_lr: the rate of a batch of one pair.
+        global_batch: pairs of a step.
+        warmup_pairs: length of the warm-up.
+        scaling: how the peak follows the global batch. linear: a step of k pairs goes as far as k steps of one (Goyal
+            et al. 2017, arXiv 1706.02677). sqrt: the variance of a step stays (Krizhevsky 2014, arXiv 1404.5997;
+            Hoffer et al. 2017, arXiv 1705.08741). none: the peak is base_lr.
+    """
+    peak = base_lr * {"linear": global_batch, "sqrt": math.sqrt(global_batch), "none": 1}[scaling]
     return base_lr + (peak - base_lr) * ramp(pairs, warmup_pairs, global_batch)
 
 

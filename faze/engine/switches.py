@@ -1,5 +1,6 @@
 """What became of a switch on the device at hand: never silently skipped."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -12,6 +13,12 @@ class Switch:
     acted: str
     reason: str = ""
 
+    @classmethod
+    def of(cls, switch: str, wanted: bool | float | Sequence[str], reason: str = "") -> "Switch":
+        """A switch that is off (false, 0, an empty list) or on; `reason` why it cannot act counts only if it is on."""
+        reason = reason if wanted else ""
+        return cls(switch, _words(wanted), _words(type(wanted)() if reason else wanted), reason)
+
     @property
     def active(self) -> bool:
         """Whether the switch acts as wanted."""
@@ -19,3 +26,7 @@ class Switch:
 
     def __str__(self) -> str:
         return f"{self.switch} {self.wanted}" + (f": inactive ({self.reason})" if self.reason else f" ({self.acted})")
+
+
+def _words(value: bool | float | Sequence[str]) -> str:
+    return (", ".join(value) or "none") if isinstance(value, list | tuple) else str(value).lower()

@@ -150,11 +150,11 @@ class Training:
     machine: Mapping[str, str]
     switches: Sequence[Mapping[str, str]]  # switch, wanted, acted, reason ("" = active)
     notes: Sequence[str]
-    validation: Sequence[tuple[int, float, float]]  # pairs seen, seconds since the start, error in degrees
+    validation: Sequence[tuple[int, float, float]]  # pairs seen, seconds of training till then, error in degrees
 
 
 def read_training(layout: Layout, tier: str, seed: int) -> Training:
-    """Read one run log; a training that was killed and resumed counts from its first start.
+    """Read one run log; what a training that was killed had done since its last checkpoint is not in it.
 
     Raises:
         ValueError: the log has no start.
@@ -166,8 +166,8 @@ def read_training(layout: Layout, tier: str, seed: int) -> Training:
         raise ValueError(f"{path}: has no start event, so it is not a training's run log; train this run again")
     switches = {event["switch"]: event for event in events if event["event"] == "switch"}
     validation = {
-        event["step"]: (event["time"] - starts[0]["time"], event["values"]["val/gaze_deg"])
-        for event in events
+        event["step"]: (seconds, event["values"]["val/gaze_deg"])
+        for event, seconds in zip(events, _seconds_at_work(events), strict=True)
         if event["event"] == "metrics" and event["values"].get("val/gaze_deg") is not None
     }
     return Training(
@@ -177,3 +177,15 @@ def read_training(layout: Layout, tier: str, seed: int) -> Training:
         notes=[event["text"] for event in events if event["event"] == "note"],
         validation=[(pairs, *at) for pairs, at in sorted(validation.items())],
     )
+
+
+def _seconds_at_work(events: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Seconds from the first event to each, without those that a killed training waited to be resumed."""
+    seconds, before = 0.0, events[0]["time"]
+    at_work = []
+    for event in events:
+        if event["event"] != "resume":
+            seconds += event["time"] - before
+        before = event["time"]
+        at_work.append(seconds)
+    return at_work

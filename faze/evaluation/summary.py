@@ -28,7 +28,7 @@ def summarize(
 
     Args:
         ablation: the runs.
-        tables: runs, persons, changes, controls, performance, by name.
+        tables: runs, persons, changes, controls, performance, convergence, by name.
         trainings: the run log of every run.
         machine: that the benchmark ran on.
         evaluate: margin and confidence.
@@ -36,6 +36,7 @@ def summarize(
     largest_k = int(tables["runs"]["k"].max())
     learner, seed = ablation.learners[0], ablation.seeds[0]
     of_tier = {tier: trainings[tier, seed] for tier in ablation.tiers}
+    decisive = {tier: verdict.decisive(tables["changes"], tier, learner, largest_k) for tier in ablation.tiers[1:]}
     return {
         "tiers": list(ablation.tiers),
         "seeds": list(ablation.seeds),
@@ -45,10 +46,8 @@ def summarize(
         "margin_deg": evaluate.margin_deg,
         "confidence": evaluate.confidence,
         "verdict": describe(ablation, tables, of_tier, largest_k, evaluate),
-        "tier_verdicts": {
-            tier: verdict.judge(verdict.decisive(tables["changes"], tier, learner, largest_k))
-            for tier in ablation.tiers[1:]
-        },
+        "tier_verdicts": {tier: verdict.judge(changes) for tier, changes in decisive.items()},
+        "tier_words": {tier: verdict.tier_words(changes) for tier, changes in decisive.items()},
         "runs": [_run_metrics(tables, *run, learner, largest_k) for run in ablation.runs()],
         "switches": {tier: training.switches for tier, training in of_tier.items()},
         "left_out": left_out(ablation, tables["persons"]),
@@ -114,6 +113,10 @@ def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: 
         "speed/step_ms": performance["step_ms"],
         "memory/peak_gib": performance["peak_gib"],
     }
+    times = tables["convergence"]
+    reached = times[(times["tier"] == tier) & (times["seed"] == seed) & times["reached"].astype(bool)]
+    if len(reached):
+        metrics["speed/time_to_baseline_error_s"] = reached["seconds"].iloc[0]
     return {"tier": tier, "seed": seed, "metrics": metrics, "curves": curves}
 
 

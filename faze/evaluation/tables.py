@@ -1,9 +1,9 @@
 """The tables of an evaluation: errors with intervals, changes against the baseline with verdicts, speed and memory."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
@@ -13,6 +13,7 @@ from faze.sections import Evaluate
 from faze.statistics import bootstrap_mean, bootstrap_reduction, compare
 
 CELL = ["dataset", "learner", "k"]  # what is compared between tiers
+NEED = ["more_seeds", "more_seeds_low", "more_seeds_high"]  # that would show equivalence, with the range of that number
 
 
 def matrix(persons: pd.DataFrame, value: str = "error_deg") -> NDArray:
@@ -65,7 +66,8 @@ def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
         evaluate: margin and confidence; the level of the tests is 1 - confidence.
 
     Returns:
-        One row per tier, data set, learner and k; low_deg and high_deg are the interval of the equivalence test.
+        One row per tier, data set, learner and k; low_deg and high_deg are the interval of the equivalence test;
+        more_seeds (statistics.Need) is empty where no number would do or none is needed.
     """
     alpha = 1 - evaluate.confidence
     baseline = {key: matrix(group) for key, group in persons[persons["tier"] == ablation.tiers[0]].groupby(CELL)}
@@ -81,12 +83,13 @@ def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
             | {"baseline_deg": reference.mean(), "tier_deg": errors.mean(), "difference_deg": result.difference}
             | {"low_deg": result.low, "high_deg": result.high, "margin_deg": evaluate.margin_deg}
             | {"tost_p": result.tost_p, "difference_p": result.difference_p, "verdict": result.verdict}
-            | {"more_seeds": result.more_seeds, "people": result.people, "seeds": result.seeds}
+            | dict(zip(NEED, dataclasses.astuple(result.need) if result.need else (None,) * 3, strict=True))
+            | {"people": result.people, "seeds": result.seeds}
             | {"about": "tier" if result.about_tier else "these checkpoints", "words": verdict_words(result)}
         )
     columns = ["tier", "baseline", *CELL, "baseline_deg", "tier_deg", "difference_deg", "low_deg", "high_deg"]
-    columns += ["margin_deg", "tost_p", "difference_p", "verdict", "more_seeds", "people", "seeds", "about", "words"]
-    return pd.DataFrame(rows, columns=columns).astype({"more_seeds": "Int64"})
+    columns += ["margin_deg", "tost_p", "difference_p", "verdict", *NEED, "people", "seeds", "about", "words"]
+    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(NEED, "Int64"))
 
 
 def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Mapping[str, Training]) -> pd.DataFrame:
@@ -130,9 +133,3 @@ def changed_switches(training: Training, reference: Training) -> list[Mapping[st
     """Switches that a training sets otherwise than the reference does, and those of its own that cannot act."""
     before = {switch["switch"]: switch["wanted"] for switch in reference.switches}
     return [s for s in training.switches if s["reason"] or before.get(s["switch"]) != s["wanted"]]
-
-
-def validation_curves(trainings: Mapping[tuple[str, int], Training]) -> pd.DataFrame:
-    """Validation error along every training: tier, seed, pairs, seconds, error_deg."""
-    rows = [(tier, seed, *point) for (tier, seed), training in trainings.items() for point in training.validation]
-    return pd.DataFrame(rows, columns=["tier", "seed", "pairs", "seconds", "error_deg"]).replace({None: np.nan})

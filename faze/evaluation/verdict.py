@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from faze.statistics import SEEDS_FOR_A_TIER, Comparison
+from faze.statistics import MOST_SEEDS, SEEDS_FOR_A_TIER, Comparison
 
 NAMES = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
 SAME_MEMORY = 0.02  # a peak within 2 % of the baseline's is called the same: it has no interval
@@ -16,15 +16,24 @@ def verdict_words(comparison: Comparison) -> str:
         return comparison.verdict
     if comparison.people < 2:
         return "not shown, needs more people"
-    if comparison.more_seeds is None:
-        return "not shown, needs more people: no useful number of seeds is enough"
+    need = comparison.need
+    if need is None:
+        return "not shown, needs more people: no number of seeds is enough"
     if comparison.seeds < SEEDS_FOR_A_TIER:
-        return f"not shown, needs at least {_count(comparison.more_seeds, 'more seed')}"
-    return f"not shown, needs about {_count(comparison.more_seeds, 'more seed')}"
+        return f"not shown, needs at least {_count(need.about, 'more seed')}"
+    return f"not shown, needs {_about(need.about, need.low, need.high)}"
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _about(number: int, low: int, high: int) -> str:
+    """About 5 more seeds (2 to 31): a number and how well it is known; or more than 100 more seeds."""
+    if number > MOST_SEEDS:
+        return f"more than {MOST_SEEDS} more seeds"
+    most = f"more than {MOST_SEEDS}" if high > MOST_SEEDS else str(high)
+    return f"about {_count(number, 'more seed')}" + (f" ({low} to {most})" if low != high else "")
 
 
 def judge(changes: pd.DataFrame) -> str:
@@ -34,6 +43,18 @@ def judge(changes: pd.DataFrame) -> str:
         if word in found:
             return word
     return "identical"
+
+
+def tier_words(changes: pd.DataFrame) -> str:
+    """The word for several changes, and what would settle the one that needs most where they are not shown."""
+    word = judge(changes)
+    return str(_worst(changes[changes["verdict"] == word])["words"]) if word == "not shown" else word
+
+
+def _worst(undecided: pd.DataFrame) -> pd.Series:
+    """The change that needs most: one that no number of seeds would settle, else the largest number."""
+    hopeless = undecided[undecided["more_seeds"].isna()]
+    return hopeless.iloc[0] if len(hopeless) else undecided.loc[undecided["more_seeds"].idxmax()]
 
 
 def decisive(changes: pd.DataFrame, tier: str, learner: str, largest_k: int) -> pd.DataFrame:
@@ -104,12 +125,16 @@ def _describe_change(change: pd.Series) -> str:
 
 def _describe_need(undecided: pd.DataFrame) -> str:
     """What would settle the changes that are not shown."""
-    if undecided["more_seeds"].isna().any():
-        return "More people are needed: no useful number of seeds is enough."
-    number = int(undecided["more_seeds"].max())
+    most = _worst(undecided)
+    if pd.isna(most["more_seeds"]):
+        return "More people are needed: no number of seeds is enough."
+    number, low, high = (int(most[f"more_seeds{end}"]) for end in ("", "_low", "_high"))
     if undecided["seeds"].iloc[0] < SEEDS_FOR_A_TIER:
         return f"At least {_count(number, 'more seed')} would have to be trained to say more."
-    return f"If there is truly no change, about {_count(number, 'more seed')} would show it."
+    return (
+        f"If there is truly no change, {_about(number, low, high)} would show it; "
+        f"{most['seeds']} seeds tell this number only roughly."
+    )
 
 
 def signed(number: float, digits: int = 2) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
 import pandas as pd
 
 from faze.evaluation import UNADAPTED
@@ -28,10 +29,18 @@ FILTERS = (
     "percent",
     "milliseconds",
     "gibibytes",
+    "duration",
     "count",
     "marked",
 )
-PHASES = ("data", "copy", "forward", "backward", "optimizer")  # of a step, as far as the benchmark tells them apart
+PHASES = (
+    "data",
+    "copy",
+    "forward",
+    "backward",
+    "optimizer",
+    "graph",
+)  # of a step, as far as the benchmark tells them apart
 WALK_VIDEOS = 8  # embedded per page; the others stay where they are
 
 
@@ -82,6 +91,7 @@ def render(
         shots=shot_rows(results),
         controls=control_rows(results),
         changes=change_rows(results),
+        times=time_rows(results),
     )
 
 
@@ -111,7 +121,7 @@ def tier_rows(summary: Mapping[str, Any], results: Results) -> list[dict[str, An
                 "speed": performance.loc[tier].to_dict(),
                 "switches": _rung(summary["switches"][tier], before, first=position == 0),
                 "errors": [_error_cell(results, tier, *key) for key in conditions(results)],
-                "verdict": summary["tier_verdicts"].get(tier, ""),
+                "verdict": summary["tier_words"].get(tier, ""),
             }
         )
     return rows
@@ -165,6 +175,17 @@ def change_rows(results: Results) -> list[dict[str, Any]]:
     """Every comparison with the baseline, with its p-value in words."""
     rows = results.tables["changes"].to_dict("records")
     return [row | {"p": words.DASH if pd.isna(row["tost_p"]) else describe_p(row["tost_p"])} for row in rows]
+
+
+def time_rows(results: Results) -> list[dict[str, Any]]:
+    """When each tier reaches the baseline's final validation error: means over seeds, geometric of ratios."""
+    rows = []
+    for tier, times in results.tables["convergence"].groupby("tier", sort=False):
+        reached = times[times["reached"]]
+        row = {"tier": tier, "reached": len(reached), "seeds": len(times)}
+        row |= reached[["pairs", "seconds", "rate_seconds"]].mean().to_dict()
+        rows.append(row | np.exp(np.log(reached[["time_ratio", "rate_ratio"]]).mean()).to_dict())
+    return rows
 
 
 def collect_walks(layout: Layout, tiers: Sequence[str], seed: int, embedder: Embedder) -> list[Walks]:

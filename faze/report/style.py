@@ -29,6 +29,7 @@ _RC = {
     "axes.titleweight": "bold",
     "axes.titlepad": 10,
     "axes.axisbelow": True,
+    "hatch.linewidth": 0.6,
     "grid.color": RULE,
     "grid.linewidth": 0.8,
     "legend.frameon": False,

@@ -76,6 +76,16 @@ def milliseconds(value: float) -> str:
     return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms"
 
 
+def duration(seconds: float) -> str:
+    """8.4 s, 412 s, 2 h 05 min."""
+    if _absent(seconds):
+        return DASH
+    if seconds >= 3600:
+        hours, minutes = divmod(round(seconds / 60), 60)
+        return f"{hours} h {minutes:02d} min"
+    return f"{seconds:.0f} s" if seconds >= 100 else f"{seconds:.1f} s"
+
+
 def gibibytes(value: float) -> str:
     """0.44 GiB."""
     return DASH if _absent(value) else f"{value:.2f} GiB"
@@ -95,6 +105,14 @@ def walk_title(path: Path) -> str:
     """mpiigaze_p00.mp4 -> MPIIGaze p00."""
     dataset, _, person = path.stem.partition("_")
     return f"{NAMES.get(dataset, dataset)} {person}".strip()
+
+
+def machine(described: Mapping[str, str]) -> str:
+    """AMD EPYC 7B13, 2 cores; or the GPUs, where there are any."""
+    if described.get("gpus"):
+        return str(described["gpus"])
+    processor, cores = described.get("processor") or "an unknown processor", described.get("cores")
+    return f"{processor}, {cores} core{'' if str(cores) == '1' else 's'}" if cores else processor
 
 
 def facts(machine: Mapping[str, str]) -> list[tuple[str, str]]:

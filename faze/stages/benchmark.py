@@ -8,32 +8,39 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from faze import machine
-from faze.benchmark import Player, conduct, player_command, players
-from faze.config import Resolved, load
-from faze.engine.parallel import check_chunks, join, launch
+from faze.benchmark import ROOF, Player, player_command, players, serve
+from faze.conductor import ladder_rows, leave_one_out_rows, measure, split_idle
+from faze.config import WITHOUT, Resolved, load
+from faze.energy import Meter, build_meter
+from faze.engine.parallel import join, launch, pick_device
 from faze.files import sole_writer, whole_file
+from faze.ledger import ledger
 from faze.measurement import MemoryPeak, refuse_debugging
-from faze.pairs import PairBatches, load_people
+from faze.roof import Roof, Work, count_work
 from faze.solitude import machine_alone
 from faze.stages import one_sentence
-from faze.training import build_step
+from faze.trial import build_trial, read_people
 
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
-    parser.add_argument("--data", type=Path, required=True, help="store of normalised strips")
+    parser.add_argument("--data", type=Path, help="store of normalised strips")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads of each tier in its turn")
     parser.add_argument("--out", type=Path, help="benchmark.json to write")
     parser.add_argument("--tier", help=argparse.SUPPRESS)  # with --conductor: be a player
     parser.add_argument("--conductor", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if not args.out and not args.conductor:
-        parser.error("--out is needed")
+    if not args.conductor and not (args.data and args.out):
+        parser.error("--data and --out are needed")
     return args
 
 
@@ -45,31 +52,62 @@ def main() -> None:
     if args.conductor:
         play(config, args)
         return
-    commands = {tier: player_command(tier, args.config, args.data, args.threads) for tier in config.engines}
     refuse_debugging()
-    what = f"the benchmark {args.out.absolute()}"
-    with machine_alone(what), sole_writer(args.out), players(commands) as tiers:
-        measured = conduct(tiers, config.benchmark, config.train.global_batch)
-    result = {"machine": machine.describe(), "tiers": measured}
-    with whole_file(args.out) as temporary:
-        temporary.write_text(json.dumps(result, indent=2), encoding="utf-8")
+    work = count_work(config.model, config.loss, config.train)
+    with machine_alone(f"the benchmark {args.out.absolute()}"), sole_writer(args.out):
+        result = {"machine": machine.describe(), "threads": args.threads, **measure_ladder(config, args, work)}
+        if config.leave_one_out:
+            result["leave_one_out"] = measure_leave_one_out(config, args)
+        with whole_file(args.out) as temporary:
+            temporary.write_text(json.dumps(result, indent=2), encoding="utf-8")
+    print(ledger(result), end="")
+
+
+def measure_ladder(config: Resolved, args: argparse.Namespace, work: Work) -> dict[str, Any]:
+    """Every tier of run.tiers, and the roof of the device."""
+    with players(commands([*config.engines, ROOF], args)) as (*tiers, roof):
+        measured, rates = measure(tiers, roof, config.benchmark)
+    tiers = ladder_rows(measured, rates, work=work, global_batch=config.train.global_batch)
+    return {"work": asdict(work), "roof": rates.as_dict(), "tiers": tiers}
+
+
+def measure_leave_one_out(config: Resolved, args: argparse.Namespace) -> dict[str, Any]:
+    """The topmost tier without each of its rungs' changes, in processes of their own after the ladder's are gone."""
+    full = list(config.leave_one_out)[-1].removeprefix(WITHOUT)
+    with players(commands([full, *config.leave_one_out], args)) as (top, *variants):
+        others, same = split_idle(top, variants)
+        measured, _ = measure([top, *others], None, config.benchmark)
+    return leave_one_out_rows(measured, full, same)
+
+
+def commands(names: list[str], args: argparse.Namespace) -> dict[str, list[str]]:
+    """Command lines of players."""
+    return {name: player_command(name, args.config, args.data, args.threads) for name in names}
 
 
 def play(config: Resolved, args: argparse.Namespace) -> None:
-    """Build the step of one tier and run blocks of it when told to."""
-    engine = config.engines[args.tier]
+    """Be the roof, or build the step of one tier, and run blocks when told to."""
+    if args.tier == ROOF:
+        play_roof(config, args)
+        return
+    engine = (config.engines | config.leave_one_out)[args.tier]
     launch(engine, "faze.stages.benchmark", sys.argv[1:])
     with join(engine, args.threads) as world:
-        size = {"height": config.model.image_height_px, "width": config.model.image_width_px}
-        memory = {"memory_gib": config.data.memory_gib}
-        people, _ = load_people(args.data, "train", min_entries=config.data.min_entries, **size, **memory)
+        people = read_people(args.data, config.data, config.model)
+        # All processes of a CPU share one counter, each GPU has its own.
+        meter = build_meter(world.device) if world.device.type == "cuda" or world.rank == 0 else Meter("none")
         peak = MemoryPeak(world.device)
-        sections = {"model": config.model, "loss": config.loss, "train": config.train}
-        step = build_step(**sections, engine_switches=engine, world=world, seed=0)
-        check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.shares)
-        batch = {"global_batch": config.train.global_batch, "rank": world.rank, "processes": world.size}
-        batches = PairBatches(people, seed=0, **batch)
-        Player(step, batches, world, peak=peak, **sections).play(args.conductor, args.tier)
+        trial = build_trial(engine, world, people, model=config.model, loss=config.loss, train=config.train)
+        Player(trial, config.benchmark.block_steps, peak, engine, meter).play(args.conductor, args.tier)
+
+
+def play_roof(config: Resolved, args: argparse.Namespace) -> None:
+    """Copy and multiply when told to, on the baseline's device with as many threads as a tier has."""
+    device = pick_device(next(iter(config.engines.values())).device)
+    torch.set_num_threads(args.threads)
+    roof = Roof(device)
+    hello = {"tier": ROOF, "rank": 0, "processes": 1}
+    serve(args.conductor, hello, {"copy": roof.copy, "matmul": roof.matmul})
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ import pandas as pd
 
 from faze.config import Resolved, load
 from faze.evaluation.controls import control_errors
+from faze.evaluation.convergence import times_to_error, validation_curves
 from faze.evaluation.runs import Ablation, read_benchmark, read_errors, read_training
 from faze.evaluation.summary import summarize, write_json
-from faze.evaluation.tables import changes, performance, run_errors, tier_errors, validation_curves
+from faze.evaluation.tables import changes, performance, run_errors, tier_errors
 from faze.files import sole_writer, whole_folder
 from faze.layout import Layout
 from faze.stages import one_sentence
@@ -43,7 +44,7 @@ def main() -> None:
 
 
 def evaluate(ablation: Ablation, config: Resolved, out: Path) -> None:
-    """Write runs, tiers, persons, changes, controls, performance, training (csv) and summary.json."""
+    """Write runs, tiers, persons, changes, controls, performance, training, convergence (csv) and summary.json."""
     persons = read_errors(ablation)
     benchmark = read_benchmark(ablation)
     trainings = {run: read_training(ablation.layout, *run) for run in ablation.runs()}
@@ -57,6 +58,8 @@ def evaluate(ablation: Ablation, config: Resolved, out: Path) -> None:
         "performance": performance(ablation, benchmark, of_tier),
         "training": validation_curves(trainings),
     }
+    rates = tables["performance"].set_index("tier")["images_per_s"]
+    tables["convergence"] = times_to_error(tables["training"], rates, config.evaluate.margin_deg)
     summary = summarize(ablation, tables, trainings, benchmark.get("machine", {}), config.evaluate)
     with whole_folder(out) as folder:
         for name, table in tables.items():

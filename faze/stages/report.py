@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from faze.config import load
 from faze.files import sole_writer, whole_folder
 from faze.layout import DATASETS, Layout
+from faze.report import words
 from faze.report.embed import Embedder
 from faze.report.figures import (
     Results,
@@ -28,7 +29,7 @@ from faze.report.style import drawing
 from faze.stages import one_sentence
 from faze.store import Strips
 
-TABLES = ("runs", "tiers", "persons", "changes", "controls", "performance", "training")
+TABLES = ("runs", "tiers", "persons", "changes", "controls", "performance", "training", "convergence")
 
 
 def parse() -> argparse.Namespace:
@@ -87,6 +88,7 @@ def read_evaluation(layout: Layout) -> tuple[dict[str, Any], Results]:
         largest_k=summary["largest_k"],
         margin_deg=summary["margin_deg"],
         tables=tables,
+        machine=words.machine(summary["machine"] or summary["training_machine"]),
         real=not (layout.root / "raw" / "truth.h5").exists(),
     )
     return summary, results

@@ -15,8 +15,9 @@ from pathlib import Path
 from faze import machine, provenance
 from faze.config import Resolved, load
 from faze.engine.parallel import World, check_chunks, join, launch
+from faze.feed import build_feed
 from faze.files import sole_writer
-from faze.pairs import PairBatches, load_people
+from faze.pairs import load_people
 from faze.resume import is_finished, load_training
 from faze.solitude import machine_shared
 from faze.stages import one_sentence
@@ -91,21 +92,23 @@ def train(config: Resolved, data: Path, work: Path, world: World, out: Path) -> 
     if is_finished(out, identity, config.train.pairs):
         return False
     resume = load_training(work / "checkpoint.pt", identity, bare_model(step), step, world.device)
+    feed = build_feed(
+        people,
+        workers=config.data.workers,
+        model=config.model,
+        engine_switches=config.engine,
+        train=config.train,
+        world=world,
+        seed=config.seed,
+    )
     with contextlib.ExitStack() as stack:
         log = None
         if world.rank == 0:
             log = stack.enter_context(RunLog(work / "run.jsonl", keep_bytes=resume.log_bytes))
-            introduce(log, config, fingerprint, step.switches, left_out, resume.pairs)
-        batches = PairBatches(
-            people,
-            seed=config.seed,
-            global_batch=config.train.global_batch,
-            rank=world.rank,
-            processes=world.size,
-        )
+            introduce(log, config, fingerprint, (*step.switches, *feed.switches), left_out, resume.pairs)
         fit = Fit(
             step,
-            batches,
+            feed,
             validation,
             config.model,
             config.loss,
@@ -114,7 +117,6 @@ def train(config: Resolved, data: Path, work: Path, world: World, out: Path) -> 
             log,
             work,
             identity,
-            config.data.workers,
         )
         fit.run(resume.step)
     world.wait()  # nobody leaves while the first process still writes

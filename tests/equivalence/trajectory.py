@@ -12,9 +12,10 @@ import torch.multiprocessing as mp
 
 from faze import config
 from faze.engine.parallel import World
-from faze.pairs import PairBatches, People
+from faze.feed import build_feed
+from faze.pairs import People, hold
 from faze.sections import Engine, Loss, Model, Train
-from faze.training import build_step, learning_rates, loss_weights, to_device
+from faze.training import build_step, learning_rates, loss_weights
 from faze.validation import build
 
 CONFIG = config.read(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
@@ -32,7 +33,7 @@ def people() -> People:
     counts = [5, 9, 6, 8]
     pixels = [random.integers(0, 256, (n, 32, 128, 3), dtype=np.uint8) for n in counts]
     labels = [random.normal(0, 0.25, (n, 4)).astype(np.float32) for n in counts]
-    return People([f"p{i}" for i in range(4)], pixels, labels)
+    return hold(People([f"p{i}" for i in range(4)], pixels, labels))
 
 
 def tier(name: str, **switches) -> Engine:
@@ -45,7 +46,7 @@ def losses(
 ) -> list[float]:
     """Loss of each step over the global batch; loss_scale: the scaler's first, instead of its default of 65536."""
     if processes == 1:
-        return _train(engine, steps, dtype, World(0, 1, torch.device("cpu")), loss_scale)
+        return train(engine, World(0, 1, torch.device("cpu")), steps=steps, dtype=dtype, loss_scale=loss_scale)
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(_process, args=(engine, steps, dtype, processes, folder), nprocs=processes)
         return np.load(f"{folder}/losses.npy").tolist()
@@ -55,27 +56,27 @@ def _process(rank: int, engine: Engine, steps: int, dtype: torch.dtype, processe
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=processes)
-    found = _train(engine, steps, dtype, World(rank, processes, torch.device("cpu")))
+    found = train(engine, World(rank, processes, torch.device("cpu")), steps=steps, dtype=dtype)
     if rank == 0:
         np.save(f"{folder}/losses.npy", found)
     dist.destroy_process_group()
 
 
-def _train(
-    engine: Engine, steps: int, dtype: torch.dtype, world: World, loss_scale: float | None = None
+def train(
+    engine: Engine, world: World, *, steps: int, dtype: torch.dtype, loss_scale: float | None = None
 ) -> list[float]:
+    """The same as one process among those that train together."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        step = build_step(model=MODEL, loss=LOSS, engine_switches=engine, train=TRAIN, world=world, seed=3)
+        sections = {"model": MODEL, "train": TRAIN, "engine_switches": engine, "world": world, "seed": 3}
+        step = build_step(loss=LOSS, **sections)
         if loss_scale:
             step.scaler.load_state_dict(step.scaler.state_dict() | {"scale": loss_scale})
-        batches = PairBatches(people(), seed=3, global_batch=8, rank=world.rank, processes=world.size)
         found = []
-        for number in range(steps):
+        for number, batch in enumerate(build_feed(people(), workers=0, **sections)(range(steps))):
             pairs = number * TRAIN.global_batch
             step.set_learning_rates(learning_rates(pairs, TRAIN))
-            batch = to_device(batches[number], world.device, MODEL)
             loss = step(batch, loss_weights(pairs, LOSS, TRAIN.global_batch))["loss"]
             found.append(float(world.sum(loss.clone()) / world.size))
         return found

@@ -107,6 +107,20 @@ def test_batch_is_a_multiple_of_processes_times_chunk(defaults: dict) -> None:
     assert "(tier baseline)" not in text
 
 
+def test_switches_that_exclude_each_other_are_refused(defaults: dict) -> None:
+    defaults["tiers"]["ddp"] |= {"static_graph": True, "accumulate": 2}
+    defaults["tiers"]["baseline"] |= {"keep_fp32": ["conv", "mean"], "force_low": ["mean"]}
+    text = "\n".join(faults(defaults))
+    assert "tiers.ddp: static_graph does not go with accumulate 2" in text
+    assert "tiers.amp: keep_fp32 and force_low both name mean" in text
+    assert "tiers.baseline: static_graph" not in text
+
+
+def test_list_of_operations_may_be_empty_but_not_unknown(defaults: dict) -> None:
+    defaults["tiers"]["baseline"]["keep_fp32"] = ["convs"]
+    assert faults(defaults)[0].endswith("did you mean conv?")
+
+
 def test_image_keeps_the_aspect_of_the_strip(defaults: dict) -> None:
     defaults["model"]["image_width_px"] = 120
     assert any(line.startswith("model.image_width_px: must keep the 256 x 64") for line in faults(defaults))

@@ -174,3 +174,10 @@ def test_float64_weights_take_float32_strips():
     dted = build().double()
     codes = dted.encode(strips())
     assert {code.dtype for code in codes} == {dted.decode(codes).dtype} == {torch.float64}
+
+
+def test_no_convolution_has_a_bias():
+    """The normalisation after it would take it out again (switch bias-free: the network is so by design)."""
+    convolutions = [m for m in build().modules() if isinstance(m, torch.nn.Conv2d | torch.nn.ConvTranspose2d)]
+    assert len(convolutions) == 43
+    assert all(convolution.bias is None for convolution in convolutions)

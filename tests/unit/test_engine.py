@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from faze import config, engine
+from faze.engine.memory import set_expandable_segments
 from faze.engine.optim import build_optimizer
-from faze.engine.parallel import World, check_chunks, count_processes, pick_device
+from faze.engine.parallel import World, build_wrap, check_chunks, count_processes, pick_device
 from faze.engine.step import Step
 
 CONFIG = config.read(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
@@ -76,6 +78,9 @@ def test_gradients_are_freed_only_if_asked(set_to_none, left):
 def test_every_switch_is_reported_once_and_inactive_ones_say_why():
     switches = {s.switch: s for s in make("baseline", precision="fp16", cudnn_benchmark=True, tf32=True).switches}
     names = {"precision", "tf32", "cudnn_benchmark", "channels_last", "lean", "parallel", "accumulate", "optimizer"}
+    names |= {"bucket_mib", "bucket_view", "static_graph", "keep_fp32", "force_low"}
+    names |= {"checkpointing", "expandable_segments", "graphs"}
+    names |= {"compile", "fused_norm"}
     assert set(switches) == names
     assert not switches["cudnn_benchmark"].active and "CUDA" in switches["cudnn_benchmark"].reason
     assert not switches["tf32"].active
@@ -99,6 +104,21 @@ def test_fused_sgd_without_apex_is_torchs():
     assert optimizer.param_groups[0]["fused"] and switch.acted == "torch SGD, fused"
 
 
+def test_fused_sgd_skips_an_overflow_in_its_first_step(monkeypatch):
+    """Torch makes its momentum of whatever lies in memory, here made visible, and fills it in the first step."""
+    monkeypatch.setattr(torch, "empty_like", lambda like: torch.full_like(like, float("nan")))
+    weight = torch.nn.Parameter(torch.ones(3))
+    settings = {"momentum": 0.9, "weight_decay": 0.0, "foreach": False, "device": torch.device("cpu")}
+    optimizer, _ = build_optimizer("fused_sgd", [{"params": [weight], "lr": 0.1}], **settings)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for gradient in (float("inf"), 1.0):
+        scaler.scale((weight * gradient).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    assert weight.tolist() == pytest.approx([1.0 - 0.1 * 1.9] * 3)
+
+
 def test_bf16_without_kernels_is_inactive_and_with_force_acts(monkeypatch):
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     [idle] = [s for s in make("baseline", precision="bf16").switches if s.switch == "precision"]
@@ -111,6 +131,61 @@ def test_bf16_without_kernels_is_inactive_and_with_force_acts(monkeypatch):
 def test_lean_says_so_where_nothing_has_a_lean_way():
     [lean] = [s for s in make("baseline", lean=True).switches if s.switch == "lean"]
     assert not lean.active and "no part" in lean.reason
+
+
+@pytest.mark.parametrize(
+    ("switches", "words"),
+    [
+        ({"bucket_mib": 1.0}, "DistributedDataParallel"),
+        ({"bucket_view": True}, "DistributedDataParallel"),
+        ({"static_graph": True}, "DistributedDataParallel"),
+        ({"keep_fp32": ("mean",)}, "no operation is in low precision"),
+        ({"force_low": ("mean",)}, "no operation is in low precision"),
+        ({"checkpointing": True}, "no part of the model"),
+        ({"checkpointing": True, "lean": True}, "lean layers"),
+        ({"expandable_segments": True}, "CUDA"),
+    ],
+)
+def test_switch_that_cannot_act_here_says_why(switches, words):
+    name = next(iter(switches))
+    [switch] = [s for s in make("baseline", parallel="single", **switches).switches if s.switch == name]
+    assert not switch.active and words in switch.reason
+    assert switch.acted == {"bucket_mib": "0.0", "keep_fp32": "none", "force_low": "none"}.get(name, "false")
+    [idle] = [s for s in make("baseline", parallel="single").switches if s.switch == name]
+    assert idle.active and idle.wanted == idle.acted == switch.acted
+
+
+def test_ddp_takes_its_options(tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        wrap = build_wrap("ddp", CPU, bucket_mib=0.5, bucket_view=True, static_graph=True)
+        plain = build_wrap("ddp", CPU, bucket_mib=0.0, bucket_view=False, static_graph=False).module(Line())
+        module = wrap.module(Line())
+    finally:
+        dist.destroy_process_group()
+    assert (module.bucket_bytes_cap, module.gradient_as_bucket_view, module.static_graph) == (2**19, True, True)
+    assert (plain.bucket_bytes_cap, plain.gradient_as_bucket_view, plain.static_graph) == (25 * 2**20, False, False)
+    assert plain.bucket_bytes_cap_default
+    assert all(switch.active for switch in wrap.switches)
+
+
+@pytest.mark.parametrize(
+    ("environment", "kept"),
+    [
+        ({}, ""),
+        ({"PYTORCH_ALLOC_CONF": "expandable_segments:False,max_split_size_mb:64"}, "max_split_size_mb:64,"),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "roundup_power2_divisions:[1:1,2:2]"}, "roundup_power2_divisions:[1:1,2:2],"),
+    ],
+)
+def test_expandable_segments_leave_other_settings_of_the_allocator(environment, kept, monkeypatch):
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    said: list[str] = []
+    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", said.append)
+    switch = set_expandable_segments(True, torch.device("cuda"))
+    assert said == [f"{kept}expandable_segments:True"] and switch.active
 
 
 def test_accumulated_parts_are_the_big_step():

@@ -49,6 +49,7 @@ def test_tables_hold_every_run(tmp_path, monkeypatch):
     assert len(tables["changes"]) == 2 * 2 * cells
     assert len(tables["controls"]) == 3 * 3 * 2 * 2
     assert list(tables["performance"]["tier"]) == ["baseline", "amp", "ddp"]
+    assert list(tables["convergence"]["tier"]) == ["baseline"] * 3 + ["amp"] * 3 + ["ddp"] * 3
     keys = ["tier", "seed", "dataset", "learner", "k"]
     assert list(tables["runs"].columns[:8]) == [*keys, "mean_deg", "low_deg", "high_deg"]
     assert list(tables["persons"].columns[:7]) == ["tier", "seed", "dataset", "person", "learner", "k", "error_deg"]
@@ -73,7 +74,11 @@ def test_run_errors_are_means_over_people_of_means_over_repeats(small, tmp_path,
     metrics = summary["runs"][1]["metrics"]
     assert metrics["error/mpiigaze_k9_deg"] == pytest.approx(expected)
     names = {f"error/{d}{k}_deg" for d in ("mpiigaze", "gazecapture") for k in ("", "_k9")}
-    assert set(metrics) == names | {"speed/images_per_s", "speed/step_ms", "memory/peak_gib"}
+    assert set(metrics) - {"speed/time_to_baseline_error_s"} == names | {
+        "speed/images_per_s",
+        "speed/step_ms",
+        "memory/peak_gib",
+    }
     curve = summary["runs"][1]["curves"]["mpiigaze_maml"]
     assert [k for k, _ in curve] == [0, *SHOTS]
     assert curve[-1][1] == pytest.approx(expected)
@@ -108,6 +113,8 @@ def test_changes_are_judged_against_the_baseline(settings, word, about, tmp_path
     assert set(changes["about"]) == {about}
     assert summary["verdict"]["error_word"] == summary["tier_verdicts"]["amp"] == word
     assert (changes["tost_p"].isna() == (word == "identical")).all()
+    about_need = {"identical": "", "equivalent": "", "different": "", "not shown": ", needs "}[word]
+    assert summary["tier_words"]["amp"].startswith(word + about_need)
     shift = settings.get("shift_deg")
     if shift:
         assert changes["difference_deg"].between(shift - 0.05, shift + 0.05).all()
@@ -164,6 +171,20 @@ def test_switches_and_speed_stand_in_the_performance_table(small, tmp_path, monk
     assert "slower" in summary["verdict"]["speed"]
     assert "1 of the 2 switches" in summary["verdict"]["switches"]
     assert "these checkpoints only" in summary["verdict"]["scope"]
+
+
+def test_time_to_the_baselines_error_is_a_metric_of_every_run_that_reaches_it(small, tmp_path, monkeypatch):
+    case, _ = small
+    _, tables, summary = run(tmp_path, monkeypatch, case)
+    times = tables["convergence"].set_index("tier")
+    for entry in summary["runs"]:
+        row = times.loc[entry["tier"]]
+        found = entry["metrics"].get("speed/time_to_baseline_error_s")
+        assert found == (pytest.approx(row["seconds"]) if row["reached"] else None)
+    assert times.loc["baseline", "reached"]
+    assert times.loc["baseline", "rate_seconds"] == pytest.approx(
+        2 * times.loc["baseline", "pairs"] / (32e3 / 412), rel=1e-4
+    )
 
 
 def test_people_without_an_error_are_named(small, tmp_path, monkeypatch):

@@ -1,12 +1,14 @@
 """Clock, memory and intervals of the benchmark, and what it refuses to measure under.
 
 Refusals seen red by breaking the code: each tested mode, a variable and `off` left out; a player that does not ask.
+Also seen red: a peak that counts torch's late imports, a full energy counter, a package counted with its parts.
 """
 
 import ast
 import contextlib
 import json
 import socket
+import subprocess
 import sys
 import threading
 import tracemalloc
@@ -19,8 +21,13 @@ import pytest
 import scipy.stats
 import torch
 
+from faze import config
 from faze.benchmark import Player
+from faze.energy import Meter, _rapl, build_meter
 from faze.measurement import MemoryPeak, PhaseClock, ratio_interval, refuse_debugging, student_quantile
+from faze.trial import Trial
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 9, 40, 200])
@@ -51,6 +58,19 @@ def test_memory_peak_sees_a_block_that_is_gone_again():
     found = peak.read()["peak_gib"]
     assert 0.06 < found < 0.2
     assert held.sum() > 0
+
+
+def test_memory_peak_leaves_out_what_torch_imports_late() -> None:
+    """In a fresh process, since modules are imported once."""
+    program = """
+import torch
+from faze.measurement import MemoryPeak
+peak = MemoryPeak(torch.device("cpu"))
+torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1).step()
+print(peak.read()["peak_gib"])
+"""
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert float(ended.stdout) < 0.02
 
 
 def test_phase_clock_adds_up():
@@ -118,14 +138,14 @@ def test_debugging_variables_are_refused_with_their_values(monkeypatch: pytest.M
 @pytest.mark.parametrize("do", ["block", "phases"])
 def test_a_player_that_debugs_measures_nothing(do: str, tmp_path: Path) -> None:
     steps = []
+    world = SimpleNamespace(rank=0, size=1, device=torch.device("cpu"), wait=lambda: steps.append("wait"))
+    step = SimpleNamespace(switches=(), settling_steps=0, __call__=steps.append)
     player = Player(
-        step=SimpleNamespace(switches=(), __call__=steps.append),
-        batches=None,
-        world=SimpleNamespace(rank=0, size=1, device=torch.device("cpu"), wait=lambda: steps.append("wait")),
-        model=None,
-        loss=None,
-        train=None,
+        trial=Trial(step, SimpleNamespace(switches=()), world, None, None),
+        block_steps=1,
         peak=None,
+        engine=config.climb(config.read(ROOT / "config" / "config.yaml")["tiers"], "baseline"),
+        meter=Meter("none"),
     )
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "c"))
@@ -147,9 +167,29 @@ def test_a_player_that_debugs_measures_nothing(do: str, tmp_path: Path) -> None:
     assert not steps
 
 
+def test_energy_of_a_processor_adds_its_packages_and_survives_the_counters_end(tmp_path: Path) -> None:
+    for name, counter in {"intel-rapl:0": 900_000, "intel-rapl:1": 0, "intel-rapl:0:0": 5}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "energy_uj").write_text(f"{counter}\n")
+        (tmp_path / name / "max_energy_range_uj").write_text("999999\n")
+    meter = _rapl(tmp_path)
+    before = meter.read()
+    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("400000\n")  # through its end: 0.5 J
+    (tmp_path / "intel-rapl:1" / "energy_uj").write_text("250000\n")
+    (tmp_path / "intel-rapl:0:0" / "energy_uj").write_text("999999\n")  # a part of package 0, counted there
+    assert meter.since(before) == pytest.approx(0.75)
+
+
+def test_no_energy_comes_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("faze.energy.POWERCAP", tmp_path)
+    meter = build_meter(torch.device("cpu"))
+    assert meter.since(meter.read()) is None
+    assert "no energy counters" in meter.reason
+
+
 def test_no_code_of_ours_checks_gradients() -> None:
     """torch.autograd.gradcheck is a call, not a mode: there is nothing to refuse as long as nobody calls it."""
-    modules = list((Path(__file__).resolve().parents[2] / "faze").rglob("*.py"))
+    modules = list((ROOT / "faze").rglob("*.py"))
     names = {
         getattr(node, "attr", getattr(node, "id", getattr(node, "name", None)))
         for path in modules

@@ -67,6 +67,33 @@ def test_page_says_the_verdict_and_why_switches_were_idle(page):
         assert not re.search(rf"\b{missing}\b", text), missing
 
 
+def test_page_tells_time_to_accuracy_and_whose_the_talks_figures_are(page):
+    out, html = page
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", html))
+    assert "Convergence" in text and "At the benchmark’s rate" in text
+    times = pd.read_csv(out.parent / "evaluation" / "convergence.csv").set_index("tier")
+    told = re.search(r"ddp (yes|not reached) ([\d,]+|–)", text)
+    assert told.groups() == (
+        ("yes", f"{times.loc['ddp', 'pairs']:,.0f}") if times.loc["ddp", "reached"] else ("not reached", "–")
+    )
+    assert "taken on its own machine with eight GPUs and applied to our baseline" in text
+
+
+def test_three_seeds_speak_for_the_tier_and_say_how_many_more_they_need(tmp_path):
+    case = Fabricated(**SMALL | {"people": (9, 8)}, tiers=("baseline", "amp"), seeds=(0, 1, 2), seed_spread_deg=0.1)
+    case.write(tmp_path)
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", (make(tmp_path, case) / "index.html").read_text()))
+    assert "This speaks for the tiers: people and the 3 seeds are both taken as samples." in text
+    tiers = text[text.index("Tier and its change") : text.index("Speed and memory: how many times")]
+    assert re.search(r"not shown needs (about|more than) \d+ more seeds", tiers)
+    assert "thin: each seed, bold: their mean" in text
+    times = pd.read_csv(tmp_path / "evaluation" / "convergence.csv")
+    reached = times[times["tier"] == "amp"]["reached"].sum()
+    told, pairs = re.search(r"amp (by \d of 3 seeds|not reached) ([\d,]+|–)", text).groups()
+    assert told == (f"by {reached} of 3 seeds" if reached else "not reached")
+    assert (pairs != "–") == (reached == 3)  # a mean over those that reach it would flatter
+
+
 def test_page_shows_every_figure_and_the_contact_sheet(page):
     out, html = page
     names = {path.stem for path in (out / "figures").glob("*.svg")}
@@ -194,6 +221,12 @@ def test_colours_tell_tiers_apart():
     (words.milliseconds(12.34), "12.3 ms"),
     (words.milliseconds(1524.0), "1.52 s"),
     (words.gibibytes(0.436), "0.44 GiB"),
+    (words.duration(8.36), "8.4 s"),
+    (words.duration(412.3), "412 s"),
+    (words.duration(7500.0), "2 h 05 min"),
+    (words.duration(float("nan")), "–"),
+    (words.machine({"processor": "AMD EPYC 7B13", "cores": "2"}), "AMD EPYC 7B13, 2 cores"),
+    (words.machine({"processor": "Xeon", "cores": "32", "gpus": "NVIDIA H200"}), "NVIDIA H200"),
     (words.count(12345), "12,345"),
     (words.walk_title(Path("gazecapture_00300.mp4")), "GazeCapture 00300"),
     (words.walk_title(Path("clip.mp4")), "clip"),

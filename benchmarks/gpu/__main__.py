@@ -1,0 +1,90 @@
+"""What every switch does on a CUDA machine: is it the same experiment, and what does it gain at the paper's size?
+
+    benchmarks/gpu.sh --budget-s 500
+
+In this order, so that a short lease is spent on what matters first (units.plan):
+
+    check/RUNG     losses of a small training against the baseline's: the rung's change alone, and all up to it
+    tier/RUNG      steps of one 256-pair chunk, interleaved with the baseline's in fresh processes
+    step/RUNG      one step of the talk's global batch, 8 x 256 pairs accumulated: the baseline's loss terms
+    without/RUNG   the top rung without this one's change, interleaved with the top rung
+
+Each result is recorded at once, under the code, the machine and the sizes that made it; a further call does the rest.
+Exit code 0: all is done and right; 1: a check failed; 3: a further call is needed.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from records import Records
+from table import page
+from units import Unit, identity, make_data, plan, run, settings
+
+from faze.files import whole_file
+
+FAILED, UNFINISHED = 1, 3
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="benchmarks/gpu.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--budget-s", type=float, default=500.0, help="seconds that this call may take")
+    parser.add_argument("--out", type=Path, default=Path("results/gpu"), help="folder of gpu.json, gpu.md and caches")
+    parser.add_argument("--tiny", action="store_true", help="toy sizes, on whatever device there is")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Do what fits into the budget; say what is left."""
+    began, args = time.monotonic(), parse()
+    c = settings(args.tiny)
+    units = list(plan(c))
+    records = Records(args.out / "gpu.json", identity(c))
+    make_data(args.out / "strips.h5", c)
+    # What ended in an error is tried again, but takes no time from what was never tried.
+    waiting = [u for u in units if records[u.name] is None] + [u for u in units if records.failed(u.name)]
+    while waiting:
+        left = args.budget_s - (time.monotonic() - began)
+        if left < records.expected_s(waiting[0].kind):
+            break
+        unit = waiting.pop(0)
+        if not perform(unit, c, args.out, left, records):
+            waiting.insert(0, unit)
+            break
+    text = page(records, units)
+    with whole_file(args.out / "gpu.md") as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    print(text)
+    return conclude(waiting, units, records)
+
+
+def perform(unit: Unit, c: dict, out: Path, limit_s: float, records: Records) -> bool:
+    """Run a unit and record it; False if the budget ended it."""
+    print(f"{unit.name} ...", file=sys.stderr, flush=True)
+    started = time.monotonic()
+    result = run(unit, c, out, limit_s)
+    if result is None:
+        print(f"{unit.name}: stopped, since the budget is used up", file=sys.stderr)
+        return False
+    records.add(unit.name, result, time.monotonic() - started)
+    return True
+
+
+def conclude(waiting: list[Unit], units: list[Unit], records: Records) -> int:
+    """Say in the last lines what a person has to do next."""
+    failed = [unit.name for unit in units if records.failed(unit.name)]
+    for name in failed:
+        print(f"{name} failed: {records[name]['failed']}")
+    if waiting:
+        done = len(units) - len(waiting)
+        print(f"{done} of {len(units)} done; give the same command again for {waiting[0].name} and what follows")
+        return UNFINISHED
+    print(f"all {len(units)} done" + (f", {len(failed)} failed" if failed else ""))
+    return FAILED if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

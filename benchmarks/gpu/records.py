@@ -1,0 +1,50 @@
+"""Results by unit in one JSON file, each under the identity of what made it."""
+
+import json
+from pathlib import Path
+
+from faze import machine
+from faze.files import whole_file
+
+# Until one of its kind has been timed: the first compile of an eager process takes longest.
+FIRST_GUESS_S = {"check": 60.0, "tier": 90.0, "step": 60.0, "without": 90.0}
+MARGIN = 1.3  # on the longest so far
+
+
+class Records:
+    """What has been done, on disk after every unit."""
+
+    def __init__(self, path: Path, identity: str) -> None:
+        """Open or begin.
+
+        Raises:
+            SystemExit: the file holds something else.
+        """
+        self._path, self._identity = path, identity
+        try:
+            self._all = json.loads(path.read_text(encoding="utf-8"))["units"]
+        except FileNotFoundError:
+            self._all = {}
+        except (ValueError, KeyError, TypeError):
+            raise SystemExit(f"{path} holds no results of this script: move it away or name another --out") from None
+
+    def __getitem__(self, unit: str) -> dict | None:
+        """The result of a unit, if this code on this machine at these sizes made it."""
+        found = self._all.get(unit)
+        return found["result"] if found and found["identity"] == self._identity else None
+
+    def failed(self, unit: str) -> bool:
+        """Whether a unit ended in an error, or in a difference that is too large."""
+        return "failed" in (self[unit] or {})
+
+    def add(self, unit: str, result: dict, seconds: float) -> None:
+        """Keep a result, and on disk too."""
+        self._all[unit] = {"identity": self._identity, "seconds": seconds, "result": result}
+        with whole_file(self._path) as temporary:
+            whole = {"machine": machine.describe(), "units": self._all}
+            temporary.write_text(json.dumps(whole, indent=1), encoding="utf-8")
+
+    def expected_s(self, kind: str) -> float:
+        """Seconds that a unit of this kind may take."""
+        seen = [r["seconds"] for name, r in self._all.items() if name.startswith(f"{kind}/")]
+        return MARGIN * max(seen) if seen else FIRST_GUESS_S[kind]

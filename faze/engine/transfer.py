@@ -1,0 +1,113 @@
+"""How batches come to the device: page-locked memory, copies ahead of time, tables that lie there for good."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from faze.engine.step import Clock
+from faze.engine.switches import Switch
+
+Batch = dict[str, Tensor]
+Bring = Callable[[Batch], Batch]  # from the host, ready for the model
+Order = Callable[[Iterator[Batch], Bring, Clock], Iterator[Batch]]
+
+RESIDENT_SHARE = 0.5  # of the free device memory that tables may take; the rest is the step's
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """How batches come to the device."""
+
+    workers: int
+    pin: bool
+    order: Order
+    switches: tuple[Switch, ...]
+
+    def __call__(self, dataset: Dataset, numbers: Iterable[int], bring: Bring, clock: Clock) -> Iterator[Batch]:
+        """The items of a dataset with these numbers, in order, brought to the device.
+
+        Args:
+            dataset: its items are batches on the host.
+            numbers: without end, if need be.
+            bring: copies a batch to the device without waiting for it, and makes it ready there.
+            clock: times the phases data and copy.
+        """
+        loader = DataLoader(dataset, batch_size=None, sampler=numbers, num_workers=self.workers, pin_memory=self.pin)
+        return self.order(iter(loader), bring, clock)
+
+
+def build_transfer(*, pin: bool, prefetch: bool, workers: int, device: torch.device) -> Transfer:
+    """Choose how batches travel; on a CPU they do not."""
+    cuda = device.type == "cuda"
+    pin_reason = "" if cuda or not pin else "batches do not travel on a CPU"
+    ahead_reason = "" if cuda or not prefetch else "a CPU has no second stream to copy on"
+    pins, aheads = pin and cuda, prefetch and cuda
+    acted = ("true" if pins else "true, but the host waits for each copy: see pin") if aheads else "false"
+    switches = (
+        Switch("pin", str(pin).lower(), str(pins).lower(), pin_reason),
+        Switch("prefetch", str(prefetch).lower(), acted, ahead_reason),
+    )
+    return Transfer(workers, pins, Ahead(device) if aheads else in_turn, switches)
+
+
+def in_turn(batches: Iterator[Batch], bring: Bring, clock: Clock) -> Iterator[Batch]:
+    """Fetch and bring each batch when it is asked for."""
+    while (batch := _fetch(batches, clock)) is not None:
+        with clock("copy"):
+            ready = bring(batch)
+        yield ready
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Bring the next batch on a stream of its own while the current one is computed with."""
+
+    device: torch.device
+
+    def __call__(self, batches: Iterator[Batch], bring: Bring, clock: Clock) -> Iterator[Batch]:
+        """The same batches as in_turn, one fetched ahead."""
+        compute, side = torch.cuda.current_stream(self.device), torch.cuda.Stream(self.device)
+        side.wait_stream(compute)  # on which the tables that `bring` reads were written
+        coming = self._start(batches, bring, clock, side)
+        while coming is not None:
+            ready = coming
+            compute.wait_stream(side)
+            for value in ready.values():
+                value.record_stream(compute)  # its memory is the other stream's, who must not reuse it too early
+            coming = self._start(batches, bring, clock, side)
+            yield ready
+
+    def _start(self, batches: Iterator[Batch], bring: Bring, clock: Clock, side: torch.cuda.Stream) -> Batch | None:
+        batch = _fetch(batches, clock)
+        if batch is None:
+            return None
+        with clock("copy"), torch.cuda.stream(side):
+            return bring(batch)
+
+
+def _fetch(batches: Iterator[Batch], clock: Clock) -> Batch | None:
+    with clock("data"):
+        return next(batches, None)
+
+
+def judge_resident(wanted: bool, *, size: int, held: bool, device: torch.device) -> Switch:
+    """Say whether tables of this many bytes can lie on the device.
+
+    Args:
+        wanted: by the config.
+        size: bytes.
+        held: they lie in memory in one piece already.
+        device: where they are to lie.
+    """
+    if device.type == "cuda":
+        free, where = torch.cuda.mem_get_info(device)[0], f"on {device}"
+        fits, limit = size <= RESIDENT_SHARE * free, f"{RESIDENT_SHARE:.0%} of the device's free {free / 2**30:.2f} GiB"
+    else:
+        fits, where, limit = held, "in memory, gathered from one table", "data.memory_gib"
+    need = f"{size / 2**30:.2f} GiB"
+    reason = f"the strips take {need}, more than {limit}" if wanted and not fits else ""
+    acts = wanted and not reason
+    return Switch("resident", str(wanted).lower(), f"{need} {where}" if acts else "false", reason)

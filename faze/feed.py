@@ -1,0 +1,113 @@
+"""From the numbers of training steps to batches that are ready for the model, on its device.
+
+One way for training and benchmark alike. Streamed, strips are read on the host and travel; resident, all strips lie on
+the device, and only the places of the pairs travel. The batches are the same, bit for bit.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from faze.engine.parallel import World
+from faze.engine.step import Clock, no_clock
+from faze.engine.switches import Switch
+from faze.engine.transfer import Bring, Transfer, build_transfer, judge_resident
+from faze.images import to_network
+from faze.pairs import Batch, PairBatches, PairPlaces, People
+from faze.sections import Engine, Model, Train
+
+
+@dataclass(frozen=True)
+class Feed:
+    """The batches of a training on the device of this process."""
+
+    source: Dataset  # item `step`: what travels in that step
+    bring: Bring
+    transfer: Transfer
+    switches: tuple[Switch, ...]
+
+    def __call__(self, steps: Iterable[int], clock: Clock = no_clock) -> Iterator[Batch]:
+        """This process's shares of the global batches of these steps; strips are (B, 3, H, W) in [-1, 1]."""
+        return self.transfer(self.source, steps, self.bring, clock)
+
+
+@dataclass(frozen=True)
+class Table:
+    """All strips of some people and their labels, one after the other, on a device."""
+
+    strips: Tensor  # (N, height, width, 3) uint8
+    labels: Tensor  # (N, 4) float32 radians
+
+    def gather(self, places: Batch) -> Batch:
+        """Places of pairs -> what PairBatches gives for them."""
+        batch = {"person": places["person"]}
+        for member in "ab":
+            labels = self.labels.index_select(0, places[f"place_{member}"])
+            batch[f"image_{member}"] = self.strips.index_select(0, places[f"place_{member}"])
+            batch[f"gaze_{member}"], batch[f"head_{member}"] = labels[:, :2], labels[:, 2:]
+        return batch
+
+
+def build_feed(
+    people: People, *, workers: int, model: Model, engine_switches: Engine, train: Train, world: World, seed: int
+) -> Feed:
+    """Choose what travels to the device, and how.
+
+    Args:
+        people: whose pairs are trained on.
+        workers: processes that read ahead.
+        model: has the size of the images.
+        engine_switches: of the tier.
+        train: has the global batch.
+        world: this process among those that train together.
+        seed: of the pairs' order.
+    """
+    device = world.device
+    share = {"seed": seed, "global_batch": train.global_batch, "rank": world.rank, "processes": world.size}
+    held = people.table is not None
+    resident = judge_resident(engine_switches.resident, size=people.size, held=held, device=device)
+    acts = engine_switches.resident and resident.active
+    transfer = build_transfer(
+        pin=engine_switches.pin,
+        prefetch=engine_switches.prefetch,
+        workers=0 if acts else workers,  # places are drawn faster than they would come from another process
+        device=device,
+    )
+    switches = (*transfer.switches, resident)
+    if not acts:
+        return Feed(PairBatches(people, **share), lambda batch: to_device(batch, device, model), transfer, switches)
+    table = lay_out(people, device)
+
+    def bring(places: Batch) -> Batch:
+        return ready(table.gather(_copy(places, device)), model)
+
+    return Feed(PairPlaces(people.counts, **share), bring, transfer, switches)
+
+
+def lay_out(people: People, device: torch.device) -> Table:
+    """Put everyone's strips on a device; on a CPU they lie there already."""
+    labels = torch.cat([torch.from_numpy(labels) for labels in people.labels]).to(device)
+    if people.table is not None:
+        return Table(torch.from_numpy(people.table).to(device), labels)
+    strips = torch.empty(len(labels), *people.pixels[0][0].shape, dtype=torch.uint8, device=device)
+    for rows, pixels in zip(strips.split(people.counts), people.pixels, strict=True):
+        rows.copy_(torch.from_numpy(pixels[:]))
+    return Table(strips, labels)
+
+
+def to_device(batch: Batch, device: torch.device, model: Model) -> Batch:
+    """Bring a batch of strips to the device and make them network input there."""
+    return ready(_copy(batch, device), model)
+
+
+def ready(batch: Batch, model: Model) -> Batch:
+    """Make strips network input: (B, height, width, 3) uint8 -> (B, 3, H, W) in [-1, 1]."""
+    images = ("image_a", "image_b")
+    return batch | {name: to_network(batch[name], model.image_height_px, model.image_width_px) for name in images}
+
+
+def _copy(batch: Batch, device: torch.device) -> Batch:
+    return {name: value.to(device, non_blocking=True) for name, value in batch.items()}

@@ -1,0 +1,209 @@
+"""Batches are the same however they come to the device, and nobody waits for the device on the way through a step.
+
+Seen red once by breaking the code: a partner's place one too far; gaze and head labels exchanged; people who are read
+when needed taken for resident; all free device memory given to strips; a loader that begins at step 0; the computing
+stream that does not wait for the copy, or does not keep its memory; pinning said to act on a CPU; a step that reads its
+loss; weights and rates on the device that differ from the floats, weights at new addresses; an optimiser whose state
+does not go through the checkpoint.
+"""
+
+import contextlib
+import itertools
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from trajectory import LOSS, MODEL, TRAIN, losses, people, tier
+
+from faze import engine
+from faze.engine import transfer
+from faze.engine.parallel import World
+from faze.engine.step import Held, Step, no_clock
+from faze.feed import Feed, build_feed
+from faze.pairs import Batch, People
+from faze.resume import Resume, load_training, save_training
+from faze.training import bare_model, build_step, learning_rates, loss_weights
+
+CPU = torch.device("cpu")
+STEPS = 12  # of 8 pairs: more than three epochs of 28
+
+
+def feed(whom: People, *, rank: int = 0, processes: int = 1, workers: int = 0, **switches) -> Feed:
+    world = World(rank, processes, CPU)
+    engine_switches = tier("baseline", **switches)
+    return build_feed(
+        whom, workers=workers, model=MODEL, engine_switches=engine_switches, train=TRAIN, world=world, seed=3
+    )
+
+
+def assert_same(found: list[Batch], wanted: list[Batch]) -> None:
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert one[name].dtype == other[name].dtype and torch.equal(one[name], other[name]), name
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_resident_batches_are_the_streamed_ones(processes):
+    for rank in range(processes):
+        share = {"rank": rank, "processes": processes}
+        resident, streamed = feed(people(), resident=True, **share), feed(people(), **share)
+        assert [s.acted for s in resident.switches if s.switch == "resident"] != ["false"]
+        assert_same(list(resident(range(STEPS))), list(streamed(range(STEPS))))
+
+
+def test_resident_training_is_the_streamed_one():
+    wanted = losses(tier("ddp"), steps=4, dtype=torch.float32, processes=2)
+    assert losses(tier("ddp", resident=True), steps=4, dtype=torch.float32, processes=2) == wanted
+
+
+def test_people_who_are_read_when_needed_are_not_resident_on_a_cpu():
+    held = people()
+    read = People(held.names, held.pixels, held.labels)
+    resident = feed(read, resident=True)
+    [switch] = [s for s in resident.switches if s.switch == "resident"]
+    assert not switch.active and "data.memory_gib" in switch.reason
+    assert_same(list(resident(range(3))), list(feed(held)(range(3))))
+
+
+def test_resident_needs_half_of_the_free_device_memory(monkeypatch):
+    cuda = torch.device("cuda", 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4 * 2**30, 8 * 2**30))
+    assert transfer.judge_resident(True, size=2 * 2**30, held=False, device=cuda).active
+    refused = transfer.judge_resident(True, size=2 * 2**30 + 1, held=True, device=cuda)
+    assert not refused.active and "4.00 GiB" in refused.reason
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_feed_goes_on_at_any_step(workers):
+    whole, rest = feed(people()), feed(people(), workers=workers)
+    assert_same(list(rest(range(2, 6))), list(whole(range(6)))[2:])
+
+
+def test_feed_goes_round_for_ever():
+    batches = list(itertools.islice(feed(people())(itertools.cycle(range(2))), 5))
+    assert_same(batches[2:], batches[:3])
+
+
+def test_each_switch_of_the_transfer_says_why_it_does_not_act_on_a_cpu():
+    switches = {s.switch: s for s in feed(people(), pin=True, prefetch=True).switches}
+    assert set(switches) == {"pin", "prefetch", "resident"}
+    assert not switches["pin"].active and not switches["prefetch"].active and switches["resident"].active
+    graphs = build_step(
+        model=MODEL,
+        loss=LOSS,
+        engine_switches=tier("baseline", graphs=True),
+        train=TRAIN,
+        world=World(0, 1, CPU),
+        seed=0,
+    ).switches[-1]
+    assert graphs.switch == "graphs" and not graphs.active and "CUDA" in graphs.reason
+
+
+def test_the_next_batch_is_brought_while_the_current_one_is_used(monkeypatch):
+    """Streams are stood in for by names: what waits for what, and in which order, is seen without a GPU."""
+    events: list[str] = []
+    side = SimpleNamespace(wait_stream=lambda other: events.append("side waits"))
+    compute = SimpleNamespace(wait_stream=lambda other: events.append("compute waits"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: compute)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: side)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+
+    def bring(batch: dict) -> dict:
+        events.append(f"bring {batch['number']}")
+        kept = lambda stream: events.append(f"keep {batch['number']}")  # noqa: E731
+        return {"number": SimpleNamespace(value=batch["number"], record_stream=kept)}
+
+    raw = iter([{"number": n} for n in range(3)])
+    used = []
+    for batch in transfer.Ahead(torch.device("cuda", 0))(raw, bring, no_clock):
+        used.append(batch["number"].value)
+        events.append(f"use {used[-1]}")
+    assert used == [0, 1, 2]
+    assert events[:7] == ["side waits", "bring 0", "compute waits", "keep 0", "bring 1", "use 0", "compute waits"]
+    assert events[-3:] == ["compute waits", "keep 2", "use 2"]
+
+
+class NoWaiting(TorchDispatchMode):
+    """Refuses every operation whose result the host would have to wait for."""
+
+    READS = ("_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "unique", "_unique2")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket.__name__ in self.READS:
+            raise AssertionError(f"the host waits for {func}")
+        return func(*args, **(kwargs or {}))
+
+
+WAITLESS = [
+    {},
+    {"foreach": True, "set_to_none": True},
+    {"optimizer": "fused_sgd", "accumulate": 2, "resident": True},
+    {"lean": True, "channels_last": True},
+    {"precision": "fp16", "force": True, "optimizer": "fused_sgd"},
+]
+
+
+def train_without_waiting(**switches) -> None:
+    """Two steps: the first makes the optimiser's state."""
+    switches = tier("baseline", **switches)
+    world = World(0, 1, CPU)
+    sections = {"model": MODEL, "train": TRAIN, "engine_switches": switches, "world": world, "seed": 3}
+    step = build_step(loss=LOSS, **sections)
+    batches = build_feed(people(), workers=0, **sections)(range(2))
+    for number in range(2):
+        with NoWaiting():
+            step.set_learning_rates(learning_rates(8 * number, TRAIN))
+            step(next(batches), loss_weights(8 * number, LOSS, 8))
+
+
+@pytest.mark.parametrize("switches", WAITLESS)
+def test_nothing_in_a_step_waits_for_the_device(switches):
+    train_without_waiting(**switches)
+
+
+def test_a_loss_scaler_waits_where_the_optimiser_is_not_fused():
+    """Torch's own: it asks for the overflow on the host. The rung fused_sgd does away with it."""
+    with pytest.raises(AssertionError, match="_local_scalar_dense"):
+        train_without_waiting(precision="fp16", force=True)
+
+
+def test_numbers_on_the_device_are_the_floats(monkeypatch):
+    """Learning rate and loss weights change in each of these steps."""
+    rates = [learning_rates(8 * n, TRAIN)[0] for n in range(6)]
+    weights = [loss_weights(8 * n, LOSS, 8)["embedding_consistency"] for n in range(6)]
+    assert len(set(rates)) == len(set(weights)) == 6
+    held = losses(tier("fused_sgd", parallel="single"), steps=6, dtype=torch.float32)
+    monkeypatch.setattr(engine, "hold_rates", lambda optimizer: None)
+    monkeypatch.setattr(Held, "__call__", lambda self, values: dict(values))
+    assert losses(tier("fused_sgd", parallel="single"), steps=6, dtype=torch.float32) == held
+
+
+def test_rates_on_the_device_go_through_a_checkpoint(tmp_path):
+    """The optimiser's state holds them as tensors; a resumed step must go on setting those."""
+    world = World(0, 1, CPU)
+    sections = {"model": MODEL, "train": TRAIN, "engine_switches": tier("fused_sgd", parallel="single"), "world": world}
+    steps = [build_step(loss=LOSS, **sections, seed=seed) for seed in (3, 4)]
+    batches = list(build_feed(people(), workers=0, **sections, seed=3)(range(3)))
+
+    def train(step: Step, number: int) -> float:
+        step.set_learning_rates(learning_rates(8 * number, TRAIN))
+        return float(step(batches[number], loss_weights(8 * number, LOSS, 8))["loss"])
+
+    train(steps[0], 0)
+    path = tmp_path / "checkpoint.pt"
+    save_training(path, bare_model(steps[0]), steps[0], at=Resume(1, 8, 0), identity="one")
+    assert load_training(path, "one", bare_model(steps[1]), steps[1], CPU).step == 1
+    assert [train(steps[1], n) for n in (1, 2)] == [train(steps[0], n) for n in (1, 2)]
+    assert isinstance(steps[1].optimizer.param_groups[0]["lr"], torch.Tensor)
+
+
+def test_held_numbers_keep_their_addresses_and_do_not_share_memory_with_the_host():
+    held = Held(CPU, torch.float32)
+    first = held({"a": 1.0, "b": 0.1})
+    second = held({"a": 3.0, "b": 4.0})
+    assert second is first and [float(v) for v in first.values()] == [3.0, 4.0]
+    assert math.isclose(float(held({"a": 0.1, "b": 0.0})["a"]), 0.1, rel_tol=1e-7)

@@ -1,0 +1,237 @@
+"""Fused and compiled steps are the same experiment, and say so where they cannot act.
+
+The Triton kernels run on a GPU where there is one; elsewhere in Triton's interpreter, where Triton is installed.
+
+Seen red once by breaking the code. Fused: the gradient without its part along the normalised values, another slope
+undone, another layout, the input kept as well, statistics in the input's format, without the root, a switch that
+reaches no part or counts lean ones. Triton: tiles combined without the distance of their means, a gradient without its
+slant. Compiled: not compiled at all; replicas, compiler, header files, openssl and a chosen cache ignored.
+"""
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._inductor import config
+from trajectory import LOSS, MODEL, TRAIN, losses, tier
+
+from faze.activation import EPSILON, SLOPE, activate
+from faze.engine import fusion
+from faze.engine.parallel import World
+from faze.training import bare_model, build_step
+
+STEPS = 20
+CPU = torch.device("cpu")
+LAYOUTS = [torch.contiguous_format, torch.channels_last]
+
+
+@pytest.fixture(scope="module")
+def baseline_float64() -> list[float]:
+    return losses(tier("baseline"), steps=STEPS, dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def baseline_float32() -> list[float]:
+    return losses(tier("baseline"), steps=5, dtype=torch.float32)
+
+
+def planes(dtype: torch.dtype, layout: torch.memory_format, shape=(2, 5, 6, 8)) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is normalised, and a gradient by what comes out; far from mean 0 and deviation 1."""
+    random = torch.Generator().manual_seed(0)
+    x, grad = (torch.randn(shape, generator=random, dtype=torch.float64) for _ in range(2))
+    return (3 * x + 5).to(dtype).contiguous(memory_format=layout), grad.to(dtype)
+
+
+def stock(x: torch.Tensor, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What torch's own two operations give in float64, and the gradient."""
+    x = x.double().requires_grad_()
+    y = activate(x)
+    y.backward(grad.double())
+    return y.detach(), x.grad
+
+
+# --- InstanceNorm and LeakyReLU as one operation -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_fused_norm_is_the_stock_pair_in_the_same_layout(layout):
+    x, grad = planes(torch.float64, layout)
+    x.requires_grad_()
+    y = activate(x, fused=True)
+    y.backward(grad)
+    expected = stock(x.detach(), grad)
+    for found, wanted in zip((y.detach(), x.grad), expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    assert y.is_contiguous(memory_format=layout) and x.grad.is_contiguous(memory_format=layout)
+    assert torch.autograd.gradcheck(lambda x: activate(x, fused=True), x.detach().requires_grad_())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_fused_norm_sums_low_precision_in_float32(layout, dtype):
+    """Nothing is lost but the rounding of input, output and gradient themselves."""
+    x, grad = planes(dtype, layout, (2, 3, 64, 96))
+    x.requires_grad_()
+    y = activate(x, fused=True)
+    y.backward(grad)
+    rounding = torch.finfo(dtype).eps
+    for found, wanted in zip((y, x.grad), stock(x.detach(), grad), strict=True):
+        assert found.dtype == dtype
+        assert (found.double() - wanted).abs().max() < 2 * rounding * wanted.abs().max()
+
+
+@pytest.mark.parametrize(("fused", "kept"), [(False, 2), (True, 1)])
+def test_fused_norm_keeps_what_the_convolution_reads_and_nothing_else(fused, kept):
+    conv = nn.Conv2d(5, 4, 3, bias=False, dtype=torch.float64)
+    x, _ = planes(torch.float64, torch.contiguous_format)
+    storages = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.numel() >= x.numel() and tensor is not conv.weight:
+            storages[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        conv(activate(x.requires_grad_(), fused=fused))
+    assert len(storages) == kept
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(2, 5, 3, 7), (1, 70, 4, 6), (2, 3, 64, 50)])
+def test_triton_kernels_are_the_stock_pair(dtype, layout, shape):
+    """Planes shorter and longer than a tile, channels that do not fill one, a gradient in another layout."""
+    pytest.importorskip("triton", reason="Triton comes with torch for CUDA")
+    from faze import fused_norm_triton as kernels
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    x, grad = (tensor.to(device) for tensor in planes(dtype, layout, shape))
+    flat = x.flatten(2)
+    y, by_x = torch.full_like(flat, torch.nan), torch.full_like(flat, torch.nan)
+    scale = torch.empty(*shape[:2], 1, dtype=torch.promote_types(dtype, torch.float32), device=device)
+    kernels.forward(flat, y, scale, EPSILON, SLOPE)
+    kernels.backward(grad.flatten(2), y, scale, by_x, SLOPE)
+    close = 1e-12 if dtype == torch.float64 else 2 * torch.finfo(dtype).eps
+    for found, wanted in zip((y, by_x), stock(x, grad), strict=True):
+        assert (found.view_as(wanted).double() - wanted).abs().max() < close * wanted.abs().max()
+
+
+FUSED = [{}, {"channels_last": True}, {"accumulate": 2}]
+
+
+@pytest.mark.parametrize("switches", FUSED)
+def test_fused_norm_gives_the_baseline(switches, baseline_float64, baseline_float32):
+    engine = tier("baseline", fused_norm=True, **switches)
+    found = losses(engine, steps=STEPS, dtype=torch.float64)
+    np.testing.assert_allclose(found, baseline_float64, rtol=1e-10)
+    assert found != baseline_float64  # it did act
+    np.testing.assert_allclose(losses(engine, steps=5, dtype=torch.float32), baseline_float32, rtol=1e-6)
+
+
+def test_forced_bf16_with_fused_norm_stays_near_the_baseline(baseline_float32):
+    """Bf16 has 8 bits: 4e-3 per rounding."""
+    engine = tier("baseline", precision="bf16", fused_norm=True, force=True)
+    np.testing.assert_allclose(losses(engine, steps=5, dtype=torch.float32), baseline_float32, rtol=5e-2)
+
+
+# --- torch.compile -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shallow(monkeypatch) -> None:
+    """One layer in each dense block: every kind of operation, and a third of the kernels to compile."""
+    monkeypatch.setattr("faze.densenet.LAYERS", 1)
+
+
+@pytest.fixture
+def process_group(tmp_path) -> Iterator[None]:
+    """DistributedDataParallel with one process: its hooks and its cutting of the graph into buckets, not its sums."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.compiled
+def test_compiled_step_gives_the_baseline(shallow, process_group):
+    """With all that is compiled in the rung `fused_norm`, in one test, for the compiler's sake."""
+    expected = losses(tier("baseline"), steps=STEPS, dtype=torch.float64)
+    engine = tier("ddp", precision="fp32", compile="default", fused_norm=True, channels_last=True, accumulate=2)
+    found = losses(engine, steps=STEPS, dtype=torch.float64)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    assert found != expected  # it did act
+
+
+def test_compiling_leaves_the_names_of_the_weights():
+    sections = {"model": MODEL, "loss": LOSS, "train": TRAIN, "world": World(0, 1, CPU), "seed": 3}
+    plain, compiled = (
+        build_step(engine_switches=tier("baseline", compile=m), **sections) for m in ("eager", "default")
+    )
+    assert compiled.model._compiled_call_impl is not None
+    assert list(bare_model(compiled).state_dict()) == list(bare_model(plain).state_dict())
+
+
+# --- where they cannot act -----------------------------------------------------------------------------------------
+
+
+def no_compiler() -> str:
+    raise torch._inductor.exc.InvalidCxxCompiler
+
+
+def test_compile_says_why_it_does_not_act(monkeypatch):
+    module = nn.Linear(2, 2)
+    copies = fusion.set_compile(module, "default", device=CPU, replicas=2, lean=False)
+    assert not copies.active and "DataParallel" in copies.reason
+    lean = fusion.set_compile(module, "default", device=CPU, replicas=1, lean=True)
+    assert not lean.active and "lean" in lean.reason
+    old = fusion.set_compile(module, "default", device=torch.device("cuda"), replicas=1, lean=False)
+    assert not old.active and "Triton" in old.reason
+    with monkeypatch.context() as without:
+        without.setattr("torch._inductor.cpp_builder.cpp_compiler_search", lambda names: no_compiler())
+        bare = fusion.set_compile(module, "default", device=CPU, replicas=1, lean=False)
+    assert not bare.active and bare.acted == "eager" and "C++ compiler" in bare.reason
+    monkeypatch.setattr(fusion.sysconfig, "get_path", lambda name: "/no/such/folder")
+    headless = fusion.set_compile(module, "default", device=CPU, replicas=1, lean=False)
+    assert not headless.active and "header" in headless.reason
+    assert module._compiled_call_impl is None
+
+
+def test_kernels_are_kept_where_the_user_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, lean=False)
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "faze" / "inductor")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "elsewhere"))
+    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, lean=False)
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "elsewhere")
+
+
+def test_headers_are_compiled_beforehand_only_where_torch_can_name_them(monkeypatch):
+    monkeypatch.setattr(config, "cpp_cache_precompile_headers", True)
+    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, lean=False)
+    assert config.cpp_cache_precompile_headers
+    monkeypatch.setattr(fusion.shutil, "which", lambda command: None)
+    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, lean=False)
+    assert not config.cpp_cache_precompile_headers
+
+
+def test_fused_norm_says_where_it_acts():
+    def switch(module: nn.Module) -> fusion.Switch:
+        return fusion.set_fused_norm(module, True, CPU)
+
+    class Part(nn.Module):
+        fused_norm = False
+
+        def __init__(self, lean: bool) -> None:
+            super().__init__()
+            self.lean = lean
+
+    assert switch(nn.Sequential(Part(False))).acted == "torch operations"
+    assert "1 of 2 parts that are not lean" in switch(nn.Sequential(Part(True), Part(False))).acted
+    lean = switch(nn.Sequential(Part(True)))
+    assert not lean.active and "lean" in lean.reason
+    assert not switch(nn.Linear(2, 2)).active

@@ -1,0 +1,103 @@
+"""Inference copies in low precision.
+
+Seen red once by breaking the code: weights left in float32, an overflow not refused, both comparisons in float32.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from faze.checkpoint import load_model, save_weights
+from faze.dted import DTED
+from faze.sections import Model
+from faze.stages import export
+from faze.store import PersonStrips, write_strips
+
+MODEL = Model(2, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
+
+
+@pytest.fixture
+def trained(tmp_path) -> Path:
+    torch.manual_seed(0)
+    path = tmp_path / "checkpoint.pt"
+    save_weights(path, DTED(MODEL))
+    return path
+
+
+def run(monkeypatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["faze export", *map(str, arguments)])
+    return export.main()
+
+
+def angles(printed: str) -> list[tuple[float, float]]:
+    """Mean and largest of each line."""
+    words = [line.split() for line in printed.splitlines() if "degrees" in line]
+    return [(float(line[line.index("mean") + 1]), float(line[line.index("largest") + 1])) for line in words]
+
+
+@pytest.mark.parametrize(("precision", "bits"), [("fp16", 11), ("bf16", 8)])
+def test_copy_is_the_rounded_weights(trained, tmp_path, monkeypatch, capsys, precision, bits):
+    out = tmp_path / "copies" / "copy.pt"
+    assert run(monkeypatch, "--precision", precision, "--checkpoint", trained, "--out", out, "--strips", 3) == 0
+    stored = torch.load(out, weights_only=True)["model"]
+    assert {value.dtype for value in stored.values()} == {export.DTYPES[precision]}
+    copy, original = load_model(out).state_dict(), load_model(trained).state_dict()
+    for name, value in original.items():
+        torch.testing.assert_close(copy[name], value, rtol=2.0**-bits, atol=1e-7)
+    computed = angles(capsys.readouterr().out)
+    rounded, low = computed
+    assert rounded != low
+    assert all(0 < mean <= largest < 5 for mean, largest in computed)
+
+
+def test_fp16_moves_the_gaze_less_than_bf16_and_rounding_less_than_computing(trained, tmp_path, monkeypatch, capsys):
+    found = {}
+    for precision in ("fp16", "bf16"):
+        out = tmp_path / f"{precision}.pt"
+        run(monkeypatch, "--precision", precision, "--checkpoint", trained, "--out", out, "--strips", 6)
+        found[precision] = angles(capsys.readouterr().out)
+    assert found["fp16"][0][0] < found["bf16"][0][0]
+    assert found["bf16"][0][0] < 2 * found["bf16"][1][0]
+
+
+def test_strips_come_from_everybody(tmp_path, trained, monkeypatch, capsys):
+    data = tmp_path / "data.h5"
+    people = [
+        PersonStrips(
+            f"{n:05d}",
+            "test",
+            [f"{i}.jpg" for i in range(4)],
+            np.full((4, 64, 256, 3), 10 * n, np.uint8),
+            np.zeros((4, 4), np.float32),
+        )
+        for n in range(3)
+    ]
+    write_strips(data, "gazecapture", people)
+    assert export.stored_strips(data, 3)[:, 0, 0, 0].tolist() == [0, 10, 20]
+    assert len(export.stored_strips(data, 99)) == 12
+    command = ["--precision", "bf16", "--checkpoint", trained, "--out", tmp_path / "copy.pt", "--data", data]
+    assert run(monkeypatch, *command) == 0
+    assert "on 12 strips" in capsys.readouterr().out
+
+
+def test_what_cannot_be_exported_is_one_sentence(trained, tmp_path, monkeypatch, capsys):
+    def refused(*arguments: object) -> str:
+        assert run(monkeypatch, "--precision", "fp16", *arguments) == 1
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        return error
+
+    out = tmp_path / "copy.pt"
+    assert "no such checkpoint" in refused("--checkpoint", tmp_path / "none.pt", "--out", out)
+    assert "is the checkpoint itself" in refused("--checkpoint", trained, "--out", trained)
+    assert "at least one" in refused("--checkpoint", trained, "--out", out, "--strips", 0)
+    assert "missing.h5" in refused("--checkpoint", trained, "--out", out, "--data", tmp_path / "missing.h5")
+    large = load_model(trained)
+    with torch.no_grad():
+        large.gaze2.weight[0, 0] = 1e5
+    save_weights(trained, large)
+    assert "gaze2.weight would not be finite as float16" in refused("--checkpoint", trained, "--out", out)
+    assert not out.exists()

@@ -1,0 +1,153 @@
+"""Commands for people that measure one tier: profile, largest batch, scaling."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from faze import config, profiling
+from faze.engine.parallel import World
+from faze.roof import Roof
+from faze.search import largest
+from faze.sections import Data
+from faze.stages import profile
+from faze.trial import Trial, build_trial, read_config, read_people, sections
+from faze.validation import build
+
+ROOT = Path(__file__).resolve().parents[2]
+SMOKE = ROOT / "config" / "smoke.yaml"
+SPEC = importlib.util.spec_from_file_location("scaling", ROOT / "benchmarks" / "scaling.py")
+scaling = importlib.util.module_from_spec(SPEC)
+sys.modules["scaling"] = scaling
+SPEC.loader.exec_module(scaling)
+
+
+@pytest.fixture(scope="module")
+def trial() -> Trial:
+    values = config.merge(read_config([SMOKE]), {"model": {"growth": 2}, "tiers": {"baseline": {"device": "cpu"}}})
+    engine = config.climb(values["tiers"], "baseline")
+    chosen = sections(values)
+    people = read_people(None, build(Data, values["data"]), chosen["model"])
+    return build_trial(engine, World(0, 1, torch.device("cpu")), people, **chosen)
+
+
+def test_operations_share_all_the_time_and_know_their_work(trial: Trial) -> None:
+    trial(0)
+    flop, traffic = profiling.count_operations(trial)
+    profiler = profiling.record(trial, 2)
+    found = profiling.operations(profiler, 2, flop, traffic, on_gpu=False)
+    assert sum(operation.share for operation in found) == pytest.approx(1)
+    recorded = sum(event.self_cpu_time_total for event in profiler.events())
+    assert sum(operation.ms for operation in found) == pytest.approx(recorded / 1e3 / 2)
+    by_name = {operation.name: operation for operation in found}
+    convolution, backward = by_name["aten::convolution"], by_name["aten::convolution_backward"]
+    assert 1.9 < backward.flop / convolution.flop < 2  # by input and by kernel, but for the first layer
+    assert not [name for name in by_name if "mkldnn_conv" in name]  # theirs is their caller's
+    assert by_name["aten::native_batch_norm"].bytes and by_name["aten::native_batch_norm"].flop is None
+    assert {"forward", "backward", "optimizer"} <= by_name.keys()  # what is left of each: Python
+
+
+def test_rates_take_the_nearer_roof() -> None:
+    operation = profiling.Operation("aten::mm", ms=2.0, share=0.5, flop=4_000_000_000, bytes=2_000_000_000)
+    rates = operation.rates(copy=4e12, matmul=4e12)
+    assert rates == {"gflop_per_s": 2000.0, "gbytes_per_s": 1000.0, "share_of_roof": 0.5}
+    assert operation.rates(copy=1.25e12, matmul=4e12)["share_of_roof"] == 0.8
+    unknown = profiling.Operation("triton", ms=2.0, share=0.5, flop=None, bytes=None)
+    assert set(unknown.rates(1.0, 1.0).values()) == {None}
+
+
+def test_profile_leaves_trace_and_tables(
+    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(profile, "Roof", lambda device: Roof(device, copy_mib=8, order=128, seconds=0.01))
+    profile.write(trial, trial.world, 1, tmp_path / "out")
+    assert (tmp_path / "out" / "trace.json.gz").read_bytes()[:2] == b"\x1f\x8b"
+    found = json.loads((tmp_path / "out" / "operations.json").read_text())
+    assert len(found["operations"]) == 10
+    shares = [operation["share"] for operation in found["operations"]]
+    assert shares == sorted(shares, reverse=True)
+    words = (tmp_path / "out" / "operations.txt").read_text()
+    assert words.count("\n") == 11 and words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 3, 5, 7, 8, 9, 31, 32, 33, 99, 100, 1000])
+@pytest.mark.parametrize("multiple", [1, 4])
+def test_search_finds_the_largest_and_tries_few(limit: int, multiple: int) -> None:
+    tried: list[int] = []
+
+    def fits(number: int) -> bool:
+        tried.append(number)
+        return number <= limit
+
+    assert largest(fits, most=100, multiple=multiple) == min(limit, 100) // multiple * multiple
+    assert all(number % multiple == 0 and 0 < number <= 100 for number in tried)
+    assert len(tried) == len(set(tried)) <= 14
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "faze", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+
+
+def test_largest_batch_of_a_cpu_stays_within_the_memory_it_was_given() -> None:
+    ended = run(
+        "largest-batch",
+        "--tier",
+        "baseline",
+        "--config",
+        SMOKE,
+        *["--memory-gib", "0.25", "--threads", "1", "--multiple", "16", "--most", "256"],
+    )
+    assert ended.returncode == 0, ended.stderr
+    tried = {int(line.split()[0]): line for line in ended.stderr.splitlines() if "pairs: " in line}
+    found = int(ended.stdout.split(": ")[1].split()[0])
+    assert 16 <= found < 256 and float(ended.stdout.split(", ")[1].split()[0]) <= 0.25
+    assert "too large" not in tried[found] and "too large" in tried[found + 16]
+    assert "MiB more for each pair" in ended.stdout
+
+
+def test_largest_batch_of_a_cpu_needs_to_know_the_memory() -> None:
+    ended = run("largest-batch", "--tier", "amp", "--config", SMOKE, "--most", "1")
+    assert ended.returncode == 1
+    assert (
+        ended.stderr == "faze largest-batch: give --memory-gib: on a CPU nothing else says when a batch is too large\n"
+    )
+
+
+def test_scaling_finds_the_coefficients_that_made_the_times() -> None:
+    engine = config.climb(read_config([])["tiers"], "baseline")
+    cases = scaling.size_cases(engine, [2, 4, 8], [32, 64], threads=1)
+    random = np.random.default_rng(0)
+    blocks = {case.name: 30 + 1e-4 * case.pairs * 4 * case.height**2 + random.normal(0, 0.1, 10) for case in cases}
+    found = scaling.fit_sizes(cases, blocks)
+    assert found["a_ms"]["low"] < 30 < found["a_ms"]["high"] and found["a_ms"]["high"] - found["a_ms"]["low"] < 1
+    assert found["b_ns_per_pixel_pair"]["mean"] == pytest.approx(100, rel=0.01)
+    assert found["explained"] > 0.999
+
+
+def test_scaling_parts_compute_from_communication() -> None:
+    blocks = {"together1": [100.0, 102.0], "together4": [40.0, 41.0], "alone4": [26.0, 25.0]}
+    one, four = scaling.communication([1, 4], blocks, gradient_bytes=8 * 2**20)
+    assert one["speedup"]["ratio"] == 1.0 and "communication_ms" not in one
+    assert four["speedup"]["ratio"] == pytest.approx(2.494, abs=1e-3)
+    assert four["communication_ms"]["mean"] == 15.0
+    assert four["exchanged_mib"] == 12.0
+
+
+def test_scaling_gives_each_case_its_own_benchmark_file(tmp_path: Path) -> None:
+    values = read_config([SMOKE])
+    engine = config.climb(values["tiers"], "baseline")
+    together, alone = scaling.process_cases(engine, [2], 8, 64)
+    for case, chunk, pairs in ((together, 4, 8), (alone, 4, 4)):
+        path = tmp_path / f"{case.name}.yaml"
+        path.write_text("\n".join(config.to_lines(scaling.resolved(case, values))) + "\n")
+        loaded = config.load(path, "benchmark")
+        assert loaded.engines == {case.name: case.engine}
+        assert (loaded.train.global_batch, loaded.loss.chunk_pairs) == (pairs, chunk)
+        assert (loaded.model.image_height_px, loaded.model.image_width_px) == (64, 256)
+    assert (together.engine.parallel, together.threads, alone.engine.parallel, alone.threads) == ("ddp", 2, "single", 1)
