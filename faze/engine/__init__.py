@@ -99,7 +99,7 @@ def _shape(objective: nn.Module, engine: Engine, precision: Precision, device: t
     within = precision.operations
     return (
         set_cudnn_benchmark(engine.cudnn_benchmark, device),
-        set_channels_last(objective, engine.channels_last),
+        set_channels_last(objective, engine.channels_last, lean=engine.lean),
         set_fused_norm(objective, engine.fused_norm, device),
         lean,
         set_checkpointing(objective, engine.checkpointing, lean=engine.lean, within=within),

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -40,20 +41,18 @@ def set_fused_norm(module: nn.Module, wanted: bool, device: torch.device) -> Swi
     A part that takes its lean way (`faze.engine.memory.set_lean`, called before) normalises there by itself.
     """
     parts = [part for part in module.modules() if hasattr(part, "fused_norm")]
-    for part in parts:
-        part.fused_norm = wanted
-    if not wanted:
-        return Switch("fused_norm", "false", "false")
     free = [part for part in parts if not getattr(part, "lean", False)]
-    if not free:
-        lean = "the lean way normalises by itself, and every part takes it"
-        return Switch("fused_norm", "true", "false", lean if parts else "no part of the model normalises and activates")
     triton = device.type == "cuda" and has_triton()
-    if triton and (reason := _no_compiler(device)):
-        return Switch("fused_norm", "true", "false", reason)
-    how = "Triton kernels" if triton else "torch operations"
+    reason = "" if parts else "no part of the model normalises and activates"
+    reason = reason or ("" if free else "the lean way normalises by itself, and every part takes it")
+    reason = reason or (_no_compiler(device) if wanted and triton else "")
+    switch = Switch.of("fused_norm", wanted, reason)
+    for part in parts:
+        part.fused_norm = wanted and switch.active
+    if not wanted or reason:
+        return switch
     where = "" if len(free) == len(parts) else f", in the {len(free)} of {len(parts)} parts that are not lean"
-    return Switch("fused_norm", "true", how + where)
+    return replace(switch, acted=("Triton kernels" if triton else "torch operations") + where)
 
 
 def _keep_kernels() -> None:

@@ -20,6 +20,7 @@ from torch._inductor import config
 from trajectory import LOSS, MODEL, TRAIN, losses, tier
 
 from faze.activation import EPSILON, SLOPE, activate
+from faze.densenet import Composite
 from faze.engine import fusion
 from faze.engine.parallel import World
 from faze.training import bare_model, build_step
@@ -235,3 +236,12 @@ def test_fused_norm_says_where_it_acts():
     lean = switch(nn.Sequential(Part(True)))
     assert not lean.active and "lean" in lean.reason
     assert not switch(nn.Linear(2, 2)).active
+
+
+def test_fused_norm_that_cannot_act_does_not(monkeypatch):
+    part = Composite(nn.Conv2d(4, 4, 3, bias=False))
+    monkeypatch.setattr(fusion, "has_triton", lambda: True)
+    monkeypatch.setattr(fusion, "_no_compiler", lambda device: "no C++ compiler")
+    switch = fusion.set_fused_norm(part, True, torch.device("cuda"))  # nothing goes there
+    assert not switch.active and switch.acted == "false" and switch.reason == "no C++ compiler"
+    assert not part.fused_norm

@@ -39,7 +39,6 @@ def test_exact_switch_alone_gives_the_baseline(switches, baseline_float64, basel
 REORDERING = [
     {"lean": True},
     {"channels_last": True},
-    {"lean": True, "channels_last": True},
     {"accumulate": 2},
     {"accumulate": 4, "lean": True},
 ]

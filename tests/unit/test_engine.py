@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from faze import config, engine
+from faze.engine.convolution import set_channels_last
 from faze.engine.memory import set_expandable_segments
 from faze.engine.optim import build_optimizer
 from faze.engine.parallel import World, build_wrap, check_chunks, count_processes, pick_device
@@ -88,6 +89,14 @@ def test_every_switch_is_reported_once_and_inactive_ones_say_why():
     assert switches["optimizer"].active
     if not torch.cpu._is_amx_fp16_supported():
         assert not switches["precision"].active and switches["precision"].acted == "fp32"
+
+
+def test_channels_last_leaves_the_lean_layers_their_planes():
+    conv = torch.nn.Conv2d(2, 2, 3)
+    assert set_channels_last(conv, True, lean=False).active
+    assert conv.weight.is_contiguous(memory_format=torch.channels_last)
+    lean = set_channels_last(conv, True, lean=True)
+    assert conv.weight.is_contiguous() and lean.acted == "false" and "lean" in lean.reason
 
 
 def test_baseline_turns_off_what_today_is_on_by_default():
