@@ -21,12 +21,11 @@ from torch import Tensor
 
 from faze.config import Resolved, load
 from faze.engine.parallel import join
-from faze.feed import build_feed
 from faze.files import whole_file
 from faze.measurement import MemoryPeak, synchronize
-from faze.pairs import load_people
 from faze.sections import Engine
-from faze.training import build_step, loss_weights
+from faze.training import loss_weights
+from faze.trial import build_trial, read_people
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/equivalence"))
 import trajectory
@@ -81,15 +80,13 @@ def one_step(config: Resolved, data: Path) -> dict:
 
 def _terms(config: Resolved, engine: Engine, data: Path) -> dict:
     with join(engine, os.cpu_count() or 1) as world:
-        size = {"height": config.model.image_height_px, "width": config.model.image_width_px}
-        people, _ = load_people(data, "train", min_entries=2, **size, memory_gib=config.data.memory_gib)
+        people = read_people(data, config.data, config.model)
         peak = MemoryPeak(world.device)
-        sections = {"model": config.model, "train": config.train, "engine_switches": engine, "world": world, "seed": 0}
-        step = build_step(loss=config.loss, **sections)
+        trial = build_trial(engine, world, people, model=config.model, loss=config.loss, train=config.train)
         weights = loss_weights(config.train.pairs, config.loss, config.train.global_batch)
         terms, began = {}, 0.0
-        for batch in build_feed(people, workers=0, **sections)(range(2)):
-            found = step(batch, weights)
+        for batch in trial.feed(range(2)):
+            found = trial.step(batch, weights)
             synchronize(world.device)
             terms, began, seconds = terms or _read(found, weights), time.perf_counter(), time.perf_counter() - began
         return {"terms": terms, "seconds": seconds} | peak.read()

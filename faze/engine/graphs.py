@@ -8,7 +8,7 @@ https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -42,19 +42,16 @@ def build_launching(
     wanted: bool, *, optimizer: torch.optim.Optimizer, ddp: bool, replicas: int, device: torch.device
 ) -> Launching:
     """Choose between launching kernel by kernel and a captured graph."""
-    reason = ""
-    if wanted and device.type != "cuda":
-        reason = "CUDA graphs belong to CUDA devices"
-    elif wanted and replicas > 1:
-        reason = "DataParallel copies the model to its devices in every step"
+    reason = "DataParallel copies the model to its devices in every step" if replicas > 1 else ""
+    reason = reason if device.type == "cuda" else "CUDA graphs belong to CUDA devices"
+    switch = Switch.of("graphs", wanted, reason)
     if not wanted or reason:
-        switch = Switch("graphs", str(wanted).lower(), "false", reason)
         return Launching(at_once, contextlib.nullcontext, 0, switch)
     whole = all(map(_is_capturable, optimizer.param_groups))
     warm_up, stream = WARM_UP_DDP if ddp else WARM_UP, torch.cuda.Stream(device)
     acted = "the whole step" if whole else "forward and backward; the optimiser takes its numbers from Python"
     launch = Graph(stream, warm_up=warm_up, whole=whole)
-    return Launching(launch, functools.partial(on_stream, stream), warm_up + 1, Switch("graphs", "true", acted))
+    return Launching(launch, functools.partial(on_stream, stream), warm_up + 1, replace(switch, acted=acted))
 
 
 def _is_capturable(group: Mapping[str, object]) -> bool:

@@ -1,7 +1,7 @@
 """How batches come to the device: page-locked memory, copies ahead of time, tables that lie there for good."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -42,15 +42,12 @@ class Transfer:
 def build_transfer(*, pin: bool, prefetch: bool, workers: int, device: torch.device) -> Transfer:
     """Choose how batches travel; on a CPU they do not."""
     cuda = device.type == "cuda"
-    pin_reason = "" if cuda or not pin else "batches do not travel on a CPU"
-    ahead_reason = "" if cuda or not prefetch else "a CPU has no second stream to copy on"
+    pinned = Switch.of("pin", pin, "" if cuda else "batches do not travel on a CPU")
+    ahead = Switch.of("prefetch", prefetch, "" if cuda else "a CPU has no second stream to copy on")
     pins, aheads = pin and cuda, prefetch and cuda
-    acted = ("true" if pins else "true, but the host waits for each copy: see pin") if aheads else "false"
-    switches = (
-        Switch("pin", str(pin).lower(), str(pins).lower(), pin_reason),
-        Switch("prefetch", str(prefetch).lower(), acted, ahead_reason),
-    )
-    return Transfer(workers, pins, Ahead(device) if aheads else in_turn, switches)
+    if aheads and not pins:
+        ahead = replace(ahead, acted="true, but the host waits for each copy: see pin")
+    return Transfer(workers, pins, Ahead(device) if aheads else in_turn, (pinned, ahead))
 
 
 def in_turn(batches: Iterator[Batch], bring: Bring, clock: Clock) -> Iterator[Batch]:
@@ -108,6 +105,5 @@ def judge_resident(wanted: bool, *, size: int, held: bool, device: torch.device)
     else:
         fits, where, limit = held, "in memory, gathered from one table", "data.memory_gib"
     need = f"{size / 2**30:.2f} GiB"
-    reason = f"the strips take {need}, more than {limit}" if wanted and not fits else ""
-    acts = wanted and not reason
-    return Switch("resident", str(wanted).lower(), f"{need} {where}" if acts else "false", reason)
+    switch = Switch.of("resident", wanted, "" if fits else f"the strips take {need}, more than {limit}")
+    return replace(switch, acted=f"{need} {where}") if wanted and fits else switch

@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+from trajectory import STEPS, losses, tier
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read at Triton's first import: its kernels then run in its interpreter
@@ -12,3 +13,13 @@ if not torch.cuda.is_available():
 @pytest.fixture(autouse=True, scope="session")
 def one_thread():
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def baseline_float64(one_thread) -> list[float]:
+    return losses(tier("baseline"), steps=STEPS, dtype=torch.float64)
+
+
+@pytest.fixture(scope="session")
+def baseline_float32(one_thread) -> list[float]:
+    return losses(tier("baseline"), steps=5, dtype=torch.float32)

@@ -114,7 +114,10 @@ def test_the_next_batch_is_brought_while_the_current_one_is_used(monkeypatch):
 
     def bring(batch: dict) -> dict:
         events.append(f"bring {batch['number']}")
-        kept = lambda stream: events.append(f"keep {batch['number']}")  # noqa: E731
+
+        def kept(stream: object) -> None:
+            events.append(f"keep {batch['number']}")
+
         return {"number": SimpleNamespace(value=batch["number"], record_stream=kept)}
 
     raw = iter([{"number": n} for n in range(3)])

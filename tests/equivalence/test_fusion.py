@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch._inductor import config
-from trajectory import LOSS, MODEL, TRAIN, losses, tier
+from trajectory import LOSS, MODEL, STEPS, TRAIN, losses, tier
 
 from faze.activation import EPSILON, SLOPE, activate
 from faze.densenet import Composite
@@ -25,19 +25,8 @@ from faze.engine import fusion
 from faze.engine.parallel import World
 from faze.training import bare_model, build_step
 
-STEPS = 20
 CPU = torch.device("cpu")
 LAYOUTS = [torch.contiguous_format, torch.channels_last]
-
-
-@pytest.fixture(scope="module")
-def baseline_float64() -> list[float]:
-    return losses(tier("baseline"), steps=STEPS, dtype=torch.float64)
-
-
-@pytest.fixture(scope="module")
-def baseline_float32() -> list[float]:
-    return losses(tier("baseline"), steps=5, dtype=torch.float32)
 
 
 def planes(dtype: torch.dtype, layout: torch.memory_format, shape=(2, 5, 6, 8)) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from trajectory import LOSS, MODEL, TRAIN, losses, people, tier
+from trajectory import LOSS, MODEL, STEPS, TRAIN, losses, people, tier
 
 from faze.engine import optim
 from faze.engine.parallel import World
@@ -18,19 +18,8 @@ from faze.feed import to_device
 from faze.pairs import PairBatches
 from faze.training import bare_model, build_step, loss_weights
 
-STEPS = 20
 EVERY_OPERATION = ("conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean")
 CPU = World(0, 1, torch.device("cpu"))
-
-
-@pytest.fixture(scope="module")
-def baseline_float64() -> list[float]:
-    return losses(tier("baseline"), steps=STEPS, dtype=torch.float64)
-
-
-@pytest.fixture(scope="module")
-def baseline_float32() -> list[float]:
-    return losses(tier("baseline"), steps=5, dtype=torch.float32)
 
 
 DDP_OPTIONS = [

@@ -7,19 +7,8 @@ shifted by a pair and with positives searched over all that a process holds, fp1
 import numpy as np
 import pytest
 import torch
-from trajectory import losses, tier
+from trajectory import STEPS, losses, tier
 
-STEPS = 20
-
-
-@pytest.fixture(scope="module")
-def baseline_float64() -> list[float]:
-    return losses(tier("baseline"), steps=STEPS, dtype=torch.float64)
-
-
-@pytest.fixture(scope="module")
-def baseline_float32() -> list[float]:
-    return losses(tier("baseline"), steps=5, dtype=torch.float32)
 
 
 def test_training_learns(baseline_float64):

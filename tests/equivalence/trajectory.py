@@ -26,6 +26,8 @@ LOSS = dataclasses.replace(
 )
 TRAIN = dataclasses.replace(build(Train, CONFIG["train"]), global_batch=8, warmup_pairs=64, base_lr=1e-4, head_lr=1e-3)
 
+STEPS = 20  # that a switch must follow the baseline in float64; the first five in float32
+
 
 def people() -> People:
     """Four people of textured noise, at the model's size."""

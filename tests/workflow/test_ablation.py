@@ -11,7 +11,7 @@ from checkout import NOTHING, Answer, Checkout
 
 pytestmark = pytest.mark.workflow
 
-TIERS = ["baseline", "amp", "ddp", "fused_sgd", "autotune"]
+TIERS = ["baseline", "amp", "ddp", "lean"]
 AFTER_TRAINING = {"evaluate": 1, "report": 1, "track": 1}
 
 
@@ -23,7 +23,7 @@ def of_runs(runs: int) -> dict[str, int]:
 
 def test_fresh_checkout_makes_everything_once(fresh: Checkout) -> None:
     data = {"synthesise": 1, "preprocess": 2, "benchmark": 1}
-    assert fresh.dry_run("ablation").jobs == data | of_runs(5)
+    assert fresh.dry_run("ablation").jobs == data | of_runs(len(TIERS))
     assert fresh.dry_run().jobs == fresh.dry_run("ablation").jobs
 
 
@@ -55,9 +55,9 @@ def test_no_stage_leaves_temporary_files(done: Checkout) -> None:
 def test_every_job_has_its_log_and_its_time(done: Checkout) -> None:
     results = done.folder / "results" / "smoke"
     configured = list(results.rglob("configs/*.yaml"))
-    assert len(configured) == 5 * 5 + 7  # five stages per run; six per ablation, one of them per data set
+    assert len(configured) == 5 * len(TIERS) + 7  # five stages per run; six per ablation, one of them per data set
     tables = list(results.rglob("benchmarks/*.tsv"))
-    assert len(tables) == len(configured) + sum(of_runs(5).values()) + 4
+    assert len(tables) == len(configured) + sum(of_runs(len(TIERS)).values()) + 4
     for table in tables:
         assert (table.parents[1] / "logs" / f"{table.stem}.log").exists()
 
@@ -109,7 +109,7 @@ def test_comment_in_the_engine_changes_nothing(done: Checkout) -> None:
 def test_code_of_the_walk_re_renders_walks_and_trains_nothing(done: Checkout) -> None:
     with done.appended("faze/walk.py", "\nANOTHER = 1\n"):
         answer = done.dry_run("ablation")
-    assert answer.jobs == {"walk": 5, "report": 1, "track": 1}
+    assert answer.jobs == {"walk": len(TIERS), "report": 1, "track": 1}
     for block in answer.blocks("walk"):
         assert re.search(r"before: 'faze/walk\.py@[0-9a-f]{8}' now: 'faze/walk\.py@[0-9a-f]{8}'", block)
 
@@ -117,7 +117,7 @@ def test_code_of_the_walk_re_renders_walks_and_trains_nothing(done: Checkout) ->
 def test_code_of_the_engine_retrains(done: Checkout) -> None:
     with done.appended("faze/engine/step.py", "\nANOTHER = 1\n"):
         answer = done.dry_run("ablation")
-    assert answer.jobs == of_runs(5) | {"benchmark": 1}
+    assert answer.jobs == of_runs(len(TIERS)) | {"benchmark": 1}
     assert all("faze/engine/step.py@" in block for block in answer.blocks("train"))
 
 
@@ -133,14 +133,14 @@ def test_value_of_evaluate_re_evaluates_only(done: Checkout) -> None:
     ("path", "old", "new"),
     [
         ("config/config.yaml", "    precision: fp16\n", "    precision: fp16\n    tf32: true\n"),
-        ("config/smoke.yaml", "name: smoke\n", "name: smoke\ntiers:\n  amp:\n    tf32: true\n"),
+        ("config/smoke.yaml", "name: smoke\n", "name: smoke\n\ntiers:\n  amp:\n    tf32: true\n"),
     ],
     ids=["defaults", "overrides"],
 )
 def test_change_of_a_rung_re_runs_it_and_those_above_it(done: Checkout, path: str, old: str, new: str) -> None:
     with done.edited(path, old, new):
         answer = done.dry_run("ablation")
-    assert answer.jobs == of_runs(4) | {"benchmark": 1}
+    assert answer.jobs == of_runs(len(TIERS) - 1) | {"benchmark": 1}
     assert not any("baseline" in block for block in answer.blocks("train"))
     for block in answer.blocks("configure_train"):
         assert "before: 'engine.tf32: false' now: 'engine.tf32: true'" in block
@@ -149,7 +149,7 @@ def test_change_of_a_rung_re_runs_it_and_those_above_it(done: Checkout, path: st
 def test_another_seed_trains_that_seed_only(done: Checkout) -> None:
     with done.edited("config/config.yaml", "seeds: [0]", "seeds: [0, 1]"):
         answer = done.dry_run("ablation")
-    assert answer.jobs == of_runs(5)
+    assert answer.jobs == of_runs(len(TIERS))
     assert all("seed=1" in block for block in answer.blocks("train"))
 
 
@@ -172,7 +172,7 @@ def test_with_both_data_sets_nothing_synthetic_runs(fresh: Checkout, tmp_path: P
     real = f"mpiifacegaze: {tmp_path}\n  gazecapture: {tmp_path}\n  gazecapture_supplementary: {supplementary}\n"
     with fresh.appended("config/smoke.yaml", f"\npreprocess:\n  {real}"):
         answer = fresh.dry_run("ablation")
-    assert answer.jobs == of_runs(5) | {"preprocess": 2, "benchmark": 1}
+    assert answer.jobs == of_runs(len(TIERS)) | {"preprocess": 2, "benchmark": 1}
 
 
 def test_snakemakes_own_report(done: Checkout) -> None:

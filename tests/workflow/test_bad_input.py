@@ -49,7 +49,7 @@ def test_overrides_without_a_name_do_not_mix_with_the_defaults_results(fresh: Ch
 
 
 def test_rung_that_is_not_defined(fresh: Checkout) -> None:
-    with fresh.appended("config/smoke.yaml", "\nrun:\n  tiers: [baseline, turbo]\n"):
+    with fresh.edited("config/smoke.yaml", "ddp, lean]", "ddp, turbo]"):
         assert "run.tiers: 'turbo' is not defined under tiers" in refusal(fresh)
 
 

@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from checkout import Checkout
+import yaml
+from checkout import ROOT, Checkout
 
 from faze.solitude import machine_alone
 
 pytestmark = pytest.mark.workflow
 
 STORE = "results/smoke/data/mpiigaze.h5"
-MEASURED = "results/smoke/benchmark/benchmark.json"
+MEASURED = "results/measured/benchmark/benchmark.json"
 
 
 @pytest.fixture
@@ -100,6 +101,18 @@ def test_killed_alone_its_orphan_and_the_re_run_do_not_write_together(
     wait_for(lambda: not children_of(group), 120, "the orphan's end")
 
 
+@pytest.fixture(scope="module")
+def measuring(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout with all that a benchmark of one tier needs."""
+    checkout = Checkout(tmp_path_factory.mktemp("measuring") / "faze", "config/measured.yaml")
+    smoke = yaml.safe_load((ROOT / "config/smoke.yaml").read_text(encoding="utf-8"))
+    values = smoke | {"name": "measured", "run": {"tiers": ["baseline"]}}
+    (checkout.folder / checkout.config).write_text(yaml.safe_dump(values), encoding="utf-8")
+    answer = checkout.snakemake("--cores", "all", "results/measured/data/gazecapture.h5")
+    assert answer.code == 0, answer.text[-4000:]
+    return checkout
+
+
 @contextlib.contextmanager
 def another_job_on_this_machine(checkout: Checkout) -> Iterator[None]:
     path = checkout.folder / ".snakemake" / f"{socket.gethostname()}.lock"
@@ -110,12 +123,12 @@ def another_job_on_this_machine(checkout: Checkout) -> Iterator[None]:
 
 
 def test_measured_job_waits_for_jobs_that_its_snakemake_does_not_know(
-    done: Checkout, tmp_path: Path, groups: list[int]
+    measuring: Checkout, tmp_path: Path, groups: list[int]
 ) -> None:
     log = tmp_path / "benchmark.log"
-    measured = done.folder / MEASURED
-    with another_job_on_this_machine(done):
-        process = done.start("--cores", "all", "--force", MEASURED, log=log)
+    measured = measuring.folder / MEASURED
+    with another_job_on_this_machine(measuring):
+        process = measuring.start("--cores", "all", "--force", MEASURED, log=log)
         groups.append(process.pid)
         wait_for(lambda: "waiting for other jobs on this machine" in log.read_text(), 120, "waiting")
         time.sleep(0.5)
@@ -125,24 +138,24 @@ def test_measured_job_waits_for_jobs_that_its_snakemake_does_not_know(
     assert measured.exists()
 
 
-def test_measured_job_is_refused_while_another_checkout_measures(done: Checkout) -> None:
+def test_measured_job_is_refused_while_another_checkout_measures(measuring: Checkout) -> None:
     with machine_alone("the benchmark of another checkout"):
-        refused = done.snakemake("--cores", "all", "--force", MEASURED)
+        refused = measuring.snakemake("--cores", "all", "--force", MEASURED)
     assert refused.code != 0
     sentence = f"this machine is not free: process {os.getpid()} of user"
     assert sentence in refused.text and "the benchmark of another checkout" in refused.text
     assert "Traceback" not in refused.text
-    answer = done.snakemake("--cores", "all", MEASURED)
+    answer = measuring.snakemake("--cores", "all", MEASURED)
     assert answer.code == 0, answer.text[-4000:]
 
 
 def test_re_run_waits_for_its_own_orphaned_benchmark(
-    done: Checkout, tmp_path: Path, groups: list[int], monkeypatch: pytest.MonkeyPatch
+    measuring: Checkout, tmp_path: Path, groups: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In its own checkout it first waits `alone`; by then the machine is free, and nothing is refused."""
     machine = tmp_path / "machine.lock"
     monkeypatch.setenv("FAZE_MACHINE_LOCK", str(machine))
-    killed = done.start("--cores", "all", "--force", MEASURED, log=tmp_path / "first.log")
+    killed = measuring.start("--cores", "all", "--force", MEASURED, log=tmp_path / "first.log")
     groups.append(killed.pid)
     wait_for(lambda: machine.exists() and machine.read_text().endswith("\n"), 120, "measuring")
     killed.kill()
@@ -150,11 +163,11 @@ def test_re_run_waits_for_its_own_orphaned_benchmark(
     orphan = json.loads(machine.read_text())["process"]
     os.kill(orphan, signal.SIGSTOP)
     log = tmp_path / "second.log"
-    process = done.start("--cores", "all", MEASURED, log=log)
+    process = measuring.start("--cores", "all", MEASURED, log=log)
     groups.append(process.pid)
     wait_for(lambda: "waiting for other jobs on this machine" in log.read_text(), 120, "waiting")
     assert json.loads(machine.read_text())["process"] == orphan
     os.kill(orphan, signal.SIGCONT)
     assert process.wait(timeout=600) == 0, log.read_text()[-4000:]
-    assert (done.folder / MEASURED).exists()
+    assert (measuring.folder / MEASURED).exists()
     assert not children_of(killed.pid)
