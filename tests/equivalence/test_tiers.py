@@ -10,7 +10,6 @@ import torch
 from trajectory import STEPS, losses, tier
 
 
-
 def test_training_learns(baseline_float64):
     """A trajectory that stood still would make every other test here pass."""
     assert np.isfinite(baseline_float64).all()
