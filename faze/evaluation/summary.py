@@ -10,6 +10,7 @@ import pandas as pd
 
 from faze.evaluation import UNADAPTED, verdict
 from faze.evaluation.runs import Ablation, Training
+from faze.evaluation.tables import COSTS, LIMITS, leave_one_out
 from faze.layout import DATASETS
 from faze.sections import Evaluate
 from faze.store import read_codes
@@ -21,7 +22,7 @@ def summarize(
     ablation: Ablation,
     tables: Tables,
     trainings: Mapping[tuple[str, int], Training],
-    machine: Mapping[str, Any],
+    benchmark: Mapping[str, Any],
     evaluate: Evaluate,
 ) -> dict[str, Any]:
     """Gather what a reader asks first.
@@ -30,7 +31,7 @@ def summarize(
         ablation: the runs.
         tables: runs, persons, changes, controls, performance, convergence, by name.
         trainings: the run log of every run.
-        machine: that the benchmark ran on.
+        benchmark: its measurements (`runs.read_benchmark`).
         evaluate: margin and confidence.
     """
     largest_k = int(tables["runs"]["k"].max())
@@ -52,7 +53,9 @@ def summarize(
         "switches": {tier: training.switches for tier, training in of_tier.items()},
         "left_out": left_out(ablation, tables["persons"]),
         "began": min(training.began for training in trainings.values()),
-        "machine": dict(machine),
+        "machine": dict(benchmark.get("machine", {})),
+        "roof": benchmark.get("roof", {}),
+        "leave_one_out": leave_one_out(benchmark),
         "training_machine": dict(of_tier[ablation.tiers[0]].machine),
         "notes": sorted({note for training in trainings.values() for note in training.notes}),
     }
@@ -113,6 +116,8 @@ def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: 
         "speed/step_ms": performance["step_ms"],
         "memory/peak_gib": performance["peak_gib"],
     }
+    told = {f"{'memory' if name.endswith('_gib') else 'speed'}/{name}": performance[name] for name in (*LIMITS, *COSTS)}
+    metrics |= {name: value for name, value in told.items() if math.isfinite(value)}
     times = tables["convergence"]
     reached = times[(times["tier"] == tier) & (times["seed"] == seed) & times["reached"].astype(bool)]
     if len(reached):

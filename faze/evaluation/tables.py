@@ -7,12 +7,15 @@ from typing import Any
 import pandas as pd
 from numpy.typing import NDArray
 
+from faze.config import WITHOUT
 from faze.evaluation.runs import Ablation, Training
 from faze.evaluation.verdict import verdict_words
 from faze.sections import Evaluate
 from faze.statistics import bootstrap_mean, bootstrap_reduction, compare
 
 CELL = ["dataset", "learner", "k"]  # what is compared between tiers
+LIMITS = ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")  # how near the device's roof
+COSTS = ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs")  # where the device tells them
 NEED = ["more_seeds", "more_seeds_low", "more_seeds_high"]  # that would show equivalence, with the range of that number
 
 
@@ -125,8 +128,22 @@ def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Map
                 "inactive": "; ".join(f"{s['switch']} {s['wanted']}: {s['reason']}" for s in asked if s["reason"]),
             }
             | {f"{phase}_ms": value for phase, value in measured["phases_ms"].items()}
+            | {name: measured.get(name) for name in (*LIMITS, *COSTS)}
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).astype(dict.fromkeys((*LIMITS, *COSTS), float))
+
+
+def leave_one_out(benchmark: Mapping[str, Any]) -> dict[str, Any]:
+    """The topmost tier without each rung's change: its name, and what benchmark.json says of each, without blocks."""
+    measured = benchmark.get("leave_one_out")
+    if not measured:
+        return {}
+    named = ("step_ms", "speedup", "peak_gib", "memory_ratio", "same")
+    rows = {
+        variant.removeprefix(WITHOUT): {name: row[name] for name in named if name in row}
+        for variant, row in measured["without"].items()
+    }
+    return {"of": measured["of"], "without": rows}
 
 
 def changed_switches(training: Training, reference: Training) -> list[Mapping[str, str]]:

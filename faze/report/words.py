@@ -67,6 +67,16 @@ def percent(share: float) -> str:
     return DASH if _absent(share) else f"{signed(-100 * share, 0)} %"
 
 
+def share(part: float) -> str:
+    """27 %."""
+    return DASH if _absent(part) else f"{100 * part:.0f} %"
+
+
+def digits(value: float) -> str:
+    """2.12: three digits, for what has a unit of its own."""
+    return DASH if _absent(value) else f"{value:.3g}"
+
+
 def milliseconds(value: float) -> str:
     """412 ms, 1.52 s."""
     if _absent(value):

@@ -60,7 +60,7 @@ def evaluate(ablation: Ablation, config: Resolved, out: Path) -> None:
     }
     rates = tables["performance"].set_index("tier")["images_per_s"]
     tables["convergence"] = times_to_error(tables["training"], rates, config.evaluate.margin_deg)
-    summary = summarize(ablation, tables, trainings, benchmark.get("machine", {}), config.evaluate)
+    summary = summarize(ablation, tables, trainings, benchmark, config.evaluate)
     with whole_folder(out) as folder:
         for name, table in tables.items():
             table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")

@@ -1,5 +1,6 @@
 """A small benchmark from its configuration to benchmark.json, in real processes; and its parts on their own."""
 
+import copy
 import dataclasses
 import json
 import math
@@ -118,6 +119,19 @@ def test_the_ledger_is_printed_with_a_row_each(measured: tuple[dict, str]) -> No
         "| autotune |  | inactive",
     ):
         assert sum(line.startswith(row) for line in printed.splitlines()) == 1, row
+
+
+def test_the_ledger_names_switches_that_ceased_to_act_and_when_a_warm_up_pays_off(measured: tuple[dict, str]) -> None:
+    result = copy.deepcopy(measured[0])
+    before, after = result["tiers"]["baseline"], result["tiers"]["lean"]
+    for tier, acted in ((before, "true"), (after, "false")):
+        (switch,) = [switch for switch in tier["switches"] if switch["switch"] == "channels_last"]
+        switch |= {"wanted": "true", "acted": acted, "reason": "" if acted == "true" else "planes"}
+    after |= {"pays_off_after_pairs": 12345.6, "reserved_gib": 1.25}
+    row = next(line for line in ledger(result).splitlines() if line.startswith("| lean |"))
+    assert "channels_last true inactive: planes" in row and "(1.250 reserved)" in row and row.endswith("| 12,346 |")
+    after["pays_off_after_pairs"] = None
+    assert next(line for line in ledger(result).splitlines() if line.startswith("| lean |")).endswith("| never |")
 
 
 def test_the_ledger_command_prints_the_same(measured: tuple[dict, str], tmp_path: Path) -> None:

@@ -79,6 +79,16 @@ def test_page_tells_time_to_accuracy_and_whose_the_talks_figures_are(page):
     assert "taken on its own machine with eight GPUs and applied to our baseline" in text
 
 
+def test_page_tells_how_near_the_limit_each_tier_is_and_what_a_rung_gives_by_itself(page):
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page[1]))
+    assert "a copy of 26.2 GB/s, a matrix product of 0.29 TFLOP/s in fp32, 2.12 TFLOP/s in bf16" in text
+    for row in ("baseline 0.31 27 % 13.6 52 % 6.5 s – –", "amp 0.311 27 % 13.6 52 % 6.5 s 5,120 pairs –"):
+        assert row in text, row
+    assert re.search(r"ddp [\d. %]+ s never –", text)
+    assert "ddp without each rung’s change" in text and "ddp 0.95× 0.93 to 0.98 1.70× less" in text
+    assert "autotune inactive here, so the same step" in text
+
+
 def test_three_seeds_speak_for_the_tier_and_say_how_many_more_they_need(tmp_path):
     case = Fabricated(**SMALL | {"people": (9, 8)}, tiers=("baseline", "amp"), seeds=(0, 1, 2), seed_spread_deg=0.1)
     case.write(tmp_path)
@@ -217,6 +227,9 @@ def test_colours_tell_tiers_apart():
     (words.saving(1.002), "1.00×"),
     (words.percent(0.512), "−51 %"),
     (words.percent(-0.05), "+5 %"),
+    (words.share(0.274), "27 %"),
+    (words.digits(26.24), "26.2"),
+    (words.digits(float("nan")), "–"),
     (words.milliseconds(412.3), "412 ms"),
     (words.milliseconds(12.34), "12.3 ms"),
     (words.milliseconds(1524.0), "1.52 s"),
