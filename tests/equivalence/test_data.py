@@ -1,10 +1,10 @@
 """Batches are the same however they come to the device, and nobody waits for the device on the way through a step.
 
-Seen red once by breaking the code: a partner's place one too far, or his labels those of the first; gaze and head labels exchanged; people who are read
-when needed taken for resident; all free device memory given to strips; a loader that begins at step 0; the computing
-stream that does not wait for the copy, or does not keep its memory; pinning said to act on a CPU; a step that reads its
-loss; weights and rates on the device that differ from the floats, weights at new addresses; an optimiser whose state
-does not go through the checkpoint.
+Seen red once by breaking the code: a partner's place one too far, or with the first one's labels; gaze and head labels
+exchanged; people who are read when needed taken for resident; all free device memory given to strips; a loader that
+begins at step 0; the computing stream that does not wait for the copy, or does not keep its memory; pinning said to act
+on a CPU; a step that reads its loss; weights and rates on the device that differ from the floats, weights at new
+addresses; an optimiser whose state does not go through the checkpoint.
 """
 
 import contextlib

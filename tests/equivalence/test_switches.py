@@ -1,8 +1,8 @@
 """Each switch of precision, parallel, optimiser and memory, alone and together, against the baseline of the tier tests.
 
-Seen red once by breaking the code: processes that train apart when gradients are bucket views, or with a static graph; checkpoints that cut the
-gradient, do not enter the lists of operations again, or are not made; an operation left out of a list; lists outside
-autocast, or acting with lean; parts not averaged; the fallback of an optimiser without momentum.
+Seen red once by breaking the code: processes that train apart when gradients are bucket views, or with a static graph;
+checkpoints that cut the gradient, do not enter the lists of operations again, or are not made; an operation left out of
+a list; lists outside autocast, or acting with lean; parts not averaged; the fallback of an optimiser without momentum.
 """
 
 import dataclasses
