@@ -73,7 +73,7 @@ def train(
     try:
         sections = {"model": MODEL, "train": TRAIN, "engine_switches": engine, "world": world, "seed": 3}
         step = build_step(loss=LOSS, **sections)
-        if loss_scale:
+        if loss_scale and step.scaler.is_enabled():
             step.scaler.load_state_dict(step.scaler.state_dict() | {"scale": loss_scale})
         found = []
         for number, batch in enumerate(build_feed(people(), workers=0, **sections)(range(steps))):
