@@ -13,6 +13,7 @@ support, q of a query.
 """
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -237,9 +238,9 @@ def _finite_mean(losses: Sequence[Tensor], step: int) -> list[float]:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The file from which a killed meta-training goes on, as if it had not been killed. None: none is kept."""
+    """The file from which a killed meta-training goes on, as if it had not been killed."""
 
-    path: Path | None = None
+    path: Path | None = None  # alone in its folder; None: none is kept
     identity: str = ""  # of configuration, code and codes: another training's file is not continued
 
     def save(self, state: State, optimizer: torch.optim.Optimizer, draw: TaskDraws) -> None:
@@ -273,9 +274,9 @@ class Checkpoint:
         draw.state = json.loads(content["draws"])
 
     def remove(self) -> None:
-        """The training is over."""
+        """Remove its folder: the training is over."""
         if self.path is not None:
-            self.path.unlink(missing_ok=True)
+            shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def _read(self) -> Mapping | None:
         if self.path is None or not self.path.exists():

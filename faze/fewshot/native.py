@@ -55,7 +55,10 @@ class NativeKernel:
             NativeError: there is no compiler, or it fails.
         """
         self._sizes = (inputs, hidden)
-        self._library = _library(inputs, hidden, activation)
+        library = _library(inputs, hidden, activation)
+        if isinstance(library, NativeError):
+            raise library
+        self._library = library
 
     def sgd_(self, weights: Weights, samples: Samples, *, steps: int, rates: Weights) -> None:
         """As Kernel's."""
@@ -101,10 +104,10 @@ def _pointer(tensor: Tensor) -> int:
 
 
 @functools.cache
-def _library(inputs: int, hidden: int, activation: Activation) -> ctypes.CDLL:
+def _library(inputs: int, hidden: int, activation: Activation) -> ctypes.CDLL | NativeError:
     compiler = shutil.which(os.environ.get("CC") or "cc")
     if compiler is None:
-        raise NativeError(f"there is no C compiler: {os.environ.get('CC') or 'cc'} is not on the PATH")
+        return NativeError(f"there is no C compiler: {os.environ.get('CC') or 'cc'} is not on the PATH")
     sizes = (f"-DF={inputs}", f"-DH={hidden}", f"-DRELU={int(activation == 'relu')}")
     flags = (*FLAGS, *(_OF_X86 if platform.machine() == "x86_64" else ()), *sizes)
     identity = "\0".join([*flags, compiler, _processor(), platform.platform(), SOURCE.read_text(encoding="utf-8")])
@@ -117,9 +120,9 @@ def _library(inputs: int, hidden: int, activation: Activation) -> ctypes.CDLL:
         return ctypes.CDLL(str(path))
     except subprocess.CalledProcessError as error:
         said = (error.stderr or "").strip().split("\n")[0]
-        raise NativeError(f"{compiler} fails on {SOURCE.name}: {said}") from None
+        return NativeError(f"{compiler} fails on {SOURCE.name}: {said}")
     except OSError as error:
-        raise NativeError(f"{path} cannot be written or loaded: {error}") from None
+        return NativeError(f"{path} cannot be written or loaded: {error}")
 
 
 def _folder() -> Path:

@@ -45,9 +45,7 @@ def main() -> None:
         for sentence in train.left_out + val.left_out:
             print(f"warning: {sentence}", file=sys.stderr)
         head = gaze_head_weights(codes.gaze_head) if codes.gaze_head else None
-        checkpoint = Checkpoint(
-            args.out.parent / "meta_train.work" / f"{args.out.stem}.pt", identity(config, args.codes)
-        )
+        checkpoint = Checkpoint(args.out.with_suffix(".work") / "checkpoint.pt", identity(config, args.codes))
         learned = LEARNERS[args.learner].meta_train(
             Training(train.persons, val.persons, head, checkpoint),
             config.fewshot,
