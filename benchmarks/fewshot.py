@@ -106,7 +106,7 @@ class Sequential:
 
 def adapt_sequentially(network: baseline.GazeNetwork, person: Person, draw: Calibration, lr: float) -> list[float]:
     samples = sequential_samples(person)
-    query = samples.take(range(len(samples.code) - 500, len(samples.code)))
+    query = baseline.Samples(samples.code[-500:], samples.gaze[-500:])
     return baseline.adapt(network, samples.take(draw.support.tolist()), query, steps=STEPS, lr=lr, every=EVERY)[1]
 
 

@@ -23,7 +23,8 @@ class Samples(NamedTuple):
 
     def take(self, entries: Sequence[int]) -> "Samples":
         """Some of them."""
-        return Samples(self.code[entries], self.gaze[entries])
+        index = torch.tensor(entries)
+        return Samples(self.code[index], self.gaze[index])
 
 
 class GazeNetwork(nn.Module):

@@ -80,7 +80,7 @@ class TorchKernel:
         def gradient(*parameters: Tensor) -> tuple[Tensor, ...]:
             return tuple(self._gradient(parameters, code, gaze, share))
 
-        with torch.no_grad():
+        with torch.enable_grad():  # which forward derivatives need, too
             return Weights(*torch.func.jvp(gradient, tuple(weights), tuple(direction))[1])
 
     def mean_angle_deg(self, weights: Weights, samples: Samples) -> Tensor:

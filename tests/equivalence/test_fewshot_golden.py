@@ -115,7 +115,7 @@ def test_errors_along_the_adaptation_equal_the_sequential_implementations(people
     for draw, mine in zip(draws, found, strict=True):
         person = persons[draw.person]
         samples = sequential.Samples(torch.from_numpy(person.code), torch.from_numpy(person.gaze).float())
-        query = samples.take(range(len(person.code) - 500, len(person.code)))
+        query = sequential.Samples(samples.code[-500:], samples.gaze[-500:])
         support = samples.take(draw.support.tolist())
         _, errors = sequential.adapt(network, support, query, steps=1000, lr=1e-5, every=100)
         np.testing.assert_allclose(mine, errors, atol=0.01, rtol=0)

@@ -207,7 +207,7 @@ def test_the_compiled_kernel_equals_torchs_in_double_precision(rng, activation, 
         pytest.skip(f"no compiled kernel: {error}")
     exact = TorchKernel(INPUTS, hidden, activation)
     weights, direction, data = networks(rng, 6, hidden), networks(rng, 6, hidden), batch(rng, 3, 9)
-    rates = each(lambda p: 1e-4 * torch.rand(1, *p.shape[1:], generator=rng, dtype=p.dtype), weights)
+    rates = each(lambda p: 3e-5 * torch.rand(1, *p.shape[1:], generator=rng, dtype=p.dtype), weights)
     samples = data.of(torch.tensor([0, 2, 1, 1, 0, 2]), torch.tensor([9, 1, 4, 9, 2, 7]))
 
     def single(given):

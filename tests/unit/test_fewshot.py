@@ -72,7 +72,7 @@ def test_a_grid_takes_one_sample_of_each_cell():
     """Nine of a 3 x 3 grid of clusters: random draws miss some. Seen red with the cells ordered by yaw alone."""
     persons = []
     for person in people(entries=96):
-        cluster = np.random.default_rng(len(person.name)).permutation(96) % 9
+        cluster = np.append(np.random.default_rng(int(person.name)).permutation(90) % 9, [0] * 6)
         pitchyaw = 0.2 * np.stack([cluster // 3, cluster % 3], axis=1) + np.linspace(0, 0.01, 96)[:, None]
         persons.append(dataclasses.replace(person, gaze=vector_from_pitchyaw(pitchyaw)))
     missed = {}
@@ -82,7 +82,8 @@ def test_a_grid_takes_one_sample_of_each_cell():
         missed[kind] = np.mean([9 - len(np.unique(cells[:, :2], axis=0)) for cells in rounded])
         assert len({tuple(d.support) for d in draws}) == len(draws)
         assert max(d.support.max() for d in draws) < 90
-    assert missed["grid"] < 0.3 < 2 < missed["random"]
+    assert missed["grid"] == 0
+    assert missed["random"] > 2
 
 
 @pytest.mark.parametrize("k", range(1, 15))

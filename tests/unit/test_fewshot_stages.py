@@ -203,7 +203,7 @@ def test_none_is_the_trained_gaze_head_with_its_own_activation(run):
     unadapted = errors[errors.k == 0].error_deg
     adapted = errors[errors.k > 0]
     # gaze_hat knows nothing of the noise on the codes, of 0.01 in each number.
-    assert (adapted.start_error_deg - unadapted.reindex(adapted.index)).abs().max() < 0.3
+    assert (adapted.start_error_deg - unadapted.reindex(adapted.index)).abs().max() < 0.8
     assert (adapted.error_deg != adapted.start_error_deg).all()
     assert torch.load("none.pt", weights_only=True)["activation"] == "relu"
 
