@@ -5,7 +5,7 @@ Nothing is batched over tasks, people, repeats or k, and nothing is known of faz
 
 import copy
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -44,8 +44,21 @@ def mean_angle_deg(gaze_hat: Tensor, gaze: Tensor) -> Tensor:
     return torch.acos(cosine).rad2deg().mean()
 
 
+def exact_mean_angle_deg(gaze_hat: Tensor, gaze: Tensor) -> Tensor:
+    """Without the clip, which gives an angle below 0.081 degrees no gradient: to compare with what has none."""
+    sine = torch.linalg.vector_norm(torch.linalg.cross(gaze_hat, gaze), dim=-1)
+    return torch.atan2(sine, (gaze_hat * gaze).sum(-1)).rad2deg().mean()
+
+
 def adapt(
-    network: GazeNetwork, support: Samples, query: Samples, *, steps: int, lr: float, every: int
+    network: GazeNetwork,
+    support: Samples,
+    query: Samples,
+    *,
+    steps: int,
+    lr: float,
+    every: int,
+    loss: Callable[[Tensor, Tensor], Tensor] = mean_angle_deg,
 ) -> tuple[GazeNetwork, list[float]]:
     """Fine-tune a copy on the support; mean angle of the query before any step, after each `every`, at the end."""
     network, errors = copy.deepcopy(network), []
@@ -53,10 +66,10 @@ def adapt(
     for step in range(steps + 1):
         if step % every == 0 or step == steps:
             with torch.no_grad():
-                errors.append(mean_angle_deg(network(query.code), query.gaze).item())
+                errors.append(loss(network(query.code), query.gaze).item())
         if step < steps:
             optimizer.zero_grad()
-            mean_angle_deg(network(support.code), support.gaze).backward()
+            loss(network(support.code), support.gaze).backward()
             optimizer.step()
     return network, errors
 

@@ -182,7 +182,7 @@ def test_padding_has_no_effect(rng):
 @pytest.mark.parametrize("activation", ["selu", "relu"])
 def test_adaptation_equals_torch_sgd_model_after_model(rng, activation):
     """The kernel, in chunks and on threads, against torch.optim.SGD with autograd on one model at a time."""
-    count, shots, steps, rate = 7, 4, 200, 1e-4
+    count, shots, steps, rate = 7, 4, 100, 1e-4
     initial, support = networks(rng, 1), batch(rng, 7, shots)
     chunks = list(adapt(initial, support, steps=steps, lr=rate, threads=2, activation=activation))
     found = [torch.cat([weights[i] for _, weights in chunks]) for i in range(4)]
