@@ -8,7 +8,8 @@ sweep   all of it for k = 1...18: 100,000 outer steps of MAML with drawing and v
         Ours is run whole, in parts between which the sequential side takes its turns; only that side is extrapolated.
 memory  peak and time of 1,650 to 29,700 adaptations, each in a process of its own.
 
-Ours has the threads given, the sequential side one, which is its fastest, or two processes of one thread each.
+Ours has the threads given, the sequential side one, which is its fastest, or two processes of one thread each. Beside
+other work, --cpu-time counts processor time instead: ours over its threads; of two processes nothing is then said.
 """
 
 import argparse
@@ -78,22 +79,36 @@ def sequential_samples(person: Person) -> baseline.Samples:
     return baseline.Samples(torch.from_numpy(person.code), torch.from_numpy(person.gaze).float())
 
 
+@dataclasses.dataclass(frozen=True)
+class Clock:
+    """Seconds of wall time, or of processor time over the threads at work."""
+
+    of_processor: bool
+
+    def __call__(self, threads: int) -> float:
+        """Now, for work on so many threads."""
+        return time.process_time() / threads if self.of_processor else time.perf_counter()
+
+
 class Sequential:
     """The sequential side in this process, or in two at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: "Clock") -> None:
+        self._clock = clock
         # Fresh interpreters: a fork would inherit our threads' locks.
         self._pool = ProcessPoolExecutor(2, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,))
 
     def seconds(self, work: Callable[[], object]) -> float:
         """Of a call, on one thread."""
         with single_threaded_operations():
-            began = time.perf_counter()
+            began = self._clock(1)
             work()
-            return time.perf_counter() - began
+            return self._clock(1) - began
 
     def seconds_of_two(self, work: Callable[[], object]) -> float:
         """Of the same call in each of two processes, until both are done."""
+        if self._clock.of_processor:
+            return float("nan")
         began = time.perf_counter()
         for future in [self._pool.submit(work) for _ in range(2)]:
             future.result()
@@ -135,15 +150,17 @@ class Adaptations:
         return partial(adapt_sequentially, self._network, self._everyone[draw.person], draw, self._settings.adapt_lr)
 
 
-def measure_adaptation(shots: Sequence[int], blocks: int, threads: int) -> dict[int, dict[str, list[float]]]:
+def measure_adaptation(
+    shots: Sequence[int], blocks: int, threads: int, clock: Clock
+) -> dict[int, dict[str, list[float]]]:
     """Seconds for all adaptations by k, of ours, of the sequential side, and of two processes of it."""
     everyone = people("gc_test", PEOPLE - 15) + people("mpi")
-    start, sequential, times = quick_start(), Sequential(), {}
+    start, sequential, times = quick_start(), Sequential(clock), {}
     for k in shots:
         adaptations = Adaptations(everyone, k, start, threads)
         sequential.seconds_of_two(adaptations.sequentially(adaptations.draws[0]))  # imports are not timed
         adaptations.at_once(adaptations.draws[:64])
-        played = [play_block(block, adaptations, sequential) for block in range(blocks)]
+        played = [play_block(block, adaptations, sequential, partial(clock, threads)) for block in range(blocks)]
         times[k] = {name: [block[name] for block in played] for name in played[0]}
         difference = max(times[k].pop("difference"))
         print(f"k = {k:2d}: {ratios(times[k])}; largest difference of an error {difference:.4f} degrees", flush=True)
@@ -151,16 +168,18 @@ def measure_adaptation(shots: Sequence[int], blocks: int, threads: int) -> dict[
     return times
 
 
-def play_block(block: int, adaptations: Adaptations, sequential: Sequential) -> dict[str, float]:
+def play_block(
+    block: int, adaptations: Adaptations, sequential: Sequential, clock: Callable[[], float]
+) -> dict[str, float]:
     """Both sides, in alternating order; seconds for all, and the largest difference of an error that both measured."""
     place = block * 397 % len(adaptations.draws)
     work = adaptations.sequentially(adaptations.draws[place])
     played = {}
 
     def ours() -> None:
-        began = time.perf_counter()
+        began = clock()
         played["errors"] = adaptations.at_once(adaptations.draws)[place]
-        played["ours"] = time.perf_counter() - began
+        played["ours"] = clock() - began
 
     def theirs() -> None:
         played["sequential"] = sequential.seconds(work) * len(adaptations.draws)
@@ -174,27 +193,30 @@ def play_block(block: int, adaptations: Adaptations, sequential: Sequential) -> 
 
 def ratios(found: dict[str, list[float]]) -> str:
     ours, one = np.median(found["ours"]), np.median(found["sequential"])
-    said = []
-    for name in ("sequential", "two"):
-        said.append("{ratio:.0f}x ({low:.0f} to {high:.0f})".format(**ratio_interval(found[name], found["ours"])))
+    said = {
+        name: "{ratio:.0f}x ({low:.0f} to {high:.0f})".format(**ratio_interval(found[name], found["ours"]))
+        for name in ("sequential", "two")
+        if np.isfinite(found[name]).all()
+    }
+    of_two = f", of two processes {said['two']}" if "two" in said else ""
     per_step = 1e3 * one / (PEOPLE * REPEATS * STEPS)
     return (
         f"ours {ours:.2f} s = {1e3 * ours / STEPS:.2f} ms per step of all; sequential {one:.0f} s = {per_step:.3f} ms "
-        f"per step of one; {said[0]}, of two processes {said[1]}"
+        f"per step of one; {said['sequential']}{of_two}"
     )
 
 
-def measure_sweep(shots: Sequence[int], outer_steps: int, blocks: int, threads: int) -> None:
+def measure_sweep(shots: Sequence[int], outer_steps: int, blocks: int, threads: int, clock: Clock) -> None:
     """Print the seconds of the whole sweep, and its ratio to the sequential side."""
-    train, val, sequential = people("gc_train"), people("gc_val", VAL_PEOPLE), Sequential()
+    train, val, sequential = people("gc_train"), people("gc_val", VAL_PEOPLE), Sequential(clock)
     theirs = [[sequential_samples(person) for person in group] for group in (train, val)]
     ours, per_step, of_two = 0.0, [], []
     with tempfile.TemporaryDirectory() as folder:
         for part in range(PARTS):
             until, k = outer_steps * (part + 1) // PARTS, shots[part * len(shots) // PARTS]
-            began = time.perf_counter()
-            state = train_ours(train, val, shots, until, Checkpoint(Path(folder) / "work.pt"), threads)
-            ours += time.perf_counter() - began
+            began = clock(1)  # the outer loop has one thread; so has, by this clock, the little validation
+            state = train_ours(train, val, shots, until, Checkpoint(Path(folder) / "work" / "checkpoint.pt"), threads)
+            ours += clock(1) - began
             work = partial(train_sequentially, *theirs, k, SEQUENTIAL_STEPS)
             per_step.append(sequential.seconds(work) / SEQUENTIAL_STEPS)
             of_two.append(sequential.seconds_of_two(work) / 2 / SEQUENTIAL_STEPS)
@@ -210,7 +232,7 @@ def measure_sweep(shots: Sequence[int], outer_steps: int, blocks: int, threads: 
         f"s, sequential {one_training:.0f} s: {one_training / ours:.0f}x, of two processes {two_training / ours:.0f}x; "
         f"val error {np.round(state.history[-1].val_deg, 3).tolist()}"
     )
-    times = measure_adaptation(shots, blocks, threads)
+    times = measure_adaptation(shots, blocks, threads, clock)
     mine, one, two = (sum(np.median(found[name]) for found in times.values()) for name in ("ours", "sequential", "two"))
     print(
         f"whole sweep: ours {ours + mine:.0f} s (adaptation {mine:.0f} s), sequential {one_training + one:.0f} s = "
@@ -272,17 +294,20 @@ def main() -> None:
     parser.add_argument("--shots", type=int, nargs="+", default=list(range(1, 19)))
     parser.add_argument("--outer-steps", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser.add_argument("--cpu-time", action="store_true", help="processor time, beside other work")
     arguments = parser.parse_args()
+    clock = Clock(arguments.cpu_time)
     torch.set_num_threads(arguments.threads)
     if arguments.parts == ["peak"]:
         return print_peak(arguments.repeats, arguments.threads)
     print(", ".join(f"{name} {fact}" for name, fact in machine.describe().items()))
     kernel = type(kernel_for(random_weights(1, 6, 64, 0), "selu")).__name__
-    print(f"{arguments.threads} threads, {arguments.blocks} blocks, {kernel}; medians, t intervals of ratios")
+    what = "processor time" if arguments.cpu_time else "wall time"
+    print(f"{arguments.threads} threads, {arguments.blocks} blocks, {kernel}; {what}; medians, t intervals of ratios")
     if "adapt" in arguments.parts:
-        measure_adaptation(arguments.shots, arguments.blocks, arguments.threads)
+        measure_adaptation(arguments.shots, arguments.blocks, arguments.threads, clock)
     if "sweep" in arguments.parts:
-        measure_sweep(arguments.shots, arguments.outer_steps, arguments.blocks, arguments.threads)
+        measure_sweep(arguments.shots, arguments.outer_steps, arguments.blocks, arguments.threads, clock)
     if "memory" in arguments.parts:
         measure_memory(arguments.threads)
 
