@@ -222,23 +222,27 @@ def measure_sweep(shots: Sequence[int], outer_steps: int, blocks: int, threads: 
             of_two.append(sequential.seconds_of_two(work) / 2 / SEQUENTIAL_STEPS)
             print(
                 f"  {until} outer steps of all k: ours {ours:.1f} s; sequential, 1,000 of k = {k}: "
-                f"{1e3 * per_step[-1]:.2f} s, of two processes {1e3 * of_two[-1]:.2f} s",
+                f"{1e3 * per_step[-1]:.2f} s" + said_of_two(1e3 * of_two[-1], "{:.2f} s"),
                 flush=True,
             )
     sequential.close()
     one_training, two_training = (outer_steps * len(shots) * float(np.mean(taken)) for taken in (per_step, of_two))
     print(
         f"meta-training, {outer_steps} outer steps, {len(shots)} values of k, {VAL_PEOPLE} val people: ours {ours:.1f} "
-        f"s, sequential {one_training:.0f} s: {one_training / ours:.0f}x, of two processes {two_training / ours:.0f}x; "
+        f"s, sequential {one_training:.0f} s: {one_training / ours:.0f}x{said_of_two(two_training / ours)}; "
         f"val error {np.round(state.history[-1].val_deg, 3).tolist()}"
     )
     times = measure_adaptation(shots, blocks, threads, clock)
     mine, one, two = (sum(np.median(found[name]) for found in times.values()) for name in ("ours", "sequential", "two"))
     print(
         f"whole sweep: ours {ours + mine:.0f} s (adaptation {mine:.0f} s), sequential {one_training + one:.0f} s = "
-        f"{(one_training + one) / 3600:.1f} h: {(one_training + one) / (ours + mine):.0f}x; of two processes "
-        f"{(two_training + two) / (ours + mine):.0f}x"
+        f"{(one_training + one) / 3600:.1f} h: {(one_training + one) / (ours + mine):.0f}x"
+        + said_of_two((two_training + two) / (ours + mine))
     )
+
+
+def said_of_two(value: float, how: str = "{:.0f}x") -> str:
+    return f", of two processes {how.format(value)}" if np.isfinite(value) else ""
 
 
 def train_ours(
@@ -265,21 +269,22 @@ def train_sequentially(train: list, val: list, k: int, steps: int) -> None:
     baseline.meta_train(baseline.GazeNetwork(), train, val, k=k, steps=steps)
 
 
-def measure_memory(threads: int) -> None:
+def measure_memory(threads: int, clock: Clock) -> None:
     """Of more and more adaptations, each in a process of its own."""
     for repeats in (1, 2, 6, 18):
         command = [sys.executable, __file__, "peak", "--repeats", str(10 * repeats), "--threads", str(threads)]
+        command += ["--cpu-time"] if clock.of_processor else []
         print(subprocess.run(command, check=True, capture_output=True, text=True).stdout, end="", flush=True)
 
 
-def print_peak(repeats: int, threads: int) -> None:
+def print_peak(repeats: int, threads: int, clock: Clock) -> None:
     torch.set_num_threads(threads)
     everyone = people("gc_test", PEOPLE - 15) + people("mpi")
     start, of_k = random_weights(1, 6, 64, 0), settings(shots=(9,))
-    peak, began = MemoryPeak(torch.device("cpu")), time.perf_counter()
+    peak, began = MemoryPeak(torch.device("cpu")), clock(threads)
     draws = draw_calibrations(everyone, of_k, repeats=repeats)
     fine_tuned_errors_deg(Start([9], start), everyone, draws, of_k, threads=threads)
-    taken = time.perf_counter() - began
+    taken = clock(threads) - began
     print(
         f"{len(draws)} adaptations, k = 9: {taken:.2f} s, {1e3 * taken / len(draws):.3f} ms each, peak "
         f"{peak.read()['peak_gib']:.3f} GiB above {len(everyone)} people's codes"
@@ -299,7 +304,7 @@ def main() -> None:
     clock = Clock(arguments.cpu_time)
     torch.set_num_threads(arguments.threads)
     if arguments.parts == ["peak"]:
-        return print_peak(arguments.repeats, arguments.threads)
+        return print_peak(arguments.repeats, arguments.threads, clock)
     print(", ".join(f"{name} {fact}" for name, fact in machine.describe().items()))
     kernel = type(kernel_for(random_weights(1, 6, 64, 0), "selu")).__name__
     what = "processor time" if arguments.cpu_time else "wall time"
@@ -309,7 +314,7 @@ def main() -> None:
     if "sweep" in arguments.parts:
         measure_sweep(arguments.shots, arguments.outer_steps, arguments.blocks, arguments.threads, clock)
     if "memory" in arguments.parts:
-        measure_memory(arguments.threads)
+        measure_memory(arguments.threads, clock)
 
 
 if __name__ == "__main__":

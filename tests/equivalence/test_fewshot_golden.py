@@ -121,7 +121,7 @@ def sequential_errors(sequential: ModuleType, start: Start, person: Person, supp
 def test_adapted_errors_equal_the_sequential_implementations(people, maml, sequential, tmp_path, k):
     """Same draws from one file, same start: mean error of ten people to 0.01 degrees after every 100 steps.
 
-    Single calibrations can differ by more: near a right answer steps overshoot to and fro, and what float32 rounds
+    Single calibrations can differ by more: near a right answer steps overshoot and come back, and what float32 rounds
     away grows; see the next test.
     """
     settings = dataclasses.replace(SHORT, shots=(k,), record_steps=RECORDED[1:-1])
