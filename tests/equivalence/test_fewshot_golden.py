@@ -1,7 +1,6 @@
 """Few-shot learning on the golden made-up people: as the sequential procedure, and as good as FACTS F has it.
 
-Seen red once by breaking the code: SGD's rate a tenth larger (0.02 degrees from the sequential errors), the calibration
-of the next person, an outer gradient without the query's part, the gaze head with SELU.
+Seen red once by breaking the code: SGD's rate a tenth larger, and the calibration of the next person.
 """
 
 import dataclasses

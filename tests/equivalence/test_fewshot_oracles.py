@@ -1,8 +1,8 @@
 """Few-shot learning against oracles: finite differences, closed forms, autograd, torch's own optimiser, one k alone.
 
-Seen red once by breaking the code: the sign of the Hessian product, its second derivative of the activation left out,
-ReLU's slope taken for SELU's, padded samples counted in, the query of the first task instead of the last, shares of a
-sum instead of a mean, rates not used in the inner step, one NaN for the angle of a network that is right.
+Seen red once by breaking the code: the sign of the Hessian product, rates left out of its direction, the second
+derivative of the activation left out, SELU's slope taken for ReLU's, padded samples counted in (in C and in torch), the
+query of the first task instead of the last, a sum over tasks instead of the mean, NaN for a network that is right.
 """
 
 import pytest
