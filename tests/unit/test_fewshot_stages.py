@@ -251,7 +251,7 @@ def test_the_stopping_rule_writes_the_chosen_steps_and_their_error(run):
 @pytest.mark.parametrize("learner", ["maml", "meta_sgd"])
 @pytest.mark.parametrize("killed_after", [25, 50])
 def test_a_killed_meta_training_goes_on_to_the_same_end(run, monkeypatch, learner, killed_after):
-    """Killed right after a checkpoint. Seen red without the state of the draws."""
+    """Killed right after a checkpoint. Seen red without the state of the draws, and without the optimiser's."""
     assert run("meta_train", learner) == 0
     whole = Path(f"{learner}.pt").read_bytes()
     Path(f"{learner}.pt").unlink()
