@@ -36,6 +36,7 @@ class Learned:
     settings: dict[str, object]
     state: dict[str, Tensor] = field(default_factory=dict)  # each (number of shots, ...)
     history: list[dict[str, object]] = field(default_factory=list)  # fields of meta.Record
+    left_out: list[str] = field(default_factory=list)  # a sentence about each person with too few entries
 
 
 @dataclass(frozen=True)
@@ -143,8 +144,8 @@ class Offset:
 LEARNERS: dict[str, Learner] = {"maml": Maml(), "offset": Offset()}
 
 
-def load_learned(path: Path | str, learner: str, shots: Sequence[int]) -> Learned:
-    """Read a learner's file and check that it serves.
+def load_learned(path: Path | str, learner: str | None, shots: Sequence[int]) -> Learned:
+    """Read a learner's file and check that it serves; any learner's, where None is asked for.
 
     Raises:
         ValueError: it is no such file, is another learner's, or lacks one of the k.
@@ -155,7 +156,7 @@ def load_learned(path: Path | str, learner: str, shots: Sequence[int]) -> Learne
         raise
     except Exception:  # torn bytes make the unpickler raise whatever they happen to lead it to
         raise ValueError(f"{path}: is not the file of a learner: run meta_train again") from None
-    if learned.learner != learner:
+    if learner not in (None, learned.learner):
         raise ValueError(f"{path}: is of the learner {learned.learner}, not {learner}")
     if missing := sorted(set(shots) - set(learned.shots)):
         raise ValueError(f"{path}: was trained for k = {learned.shots}, not for {missing}: run meta_train again")
@@ -231,11 +232,16 @@ def _mean_angles_deg(weights: Weights, batch: Batch) -> NDArray[np.float64]:
         return mean_angle_deg(weights, batch.code, batch.gaze, alike).double().numpy()
 
 
-def _offset_error_deg(person: Person, support: NDArray[np.int64], query_entries: int) -> float:
-    gaze_hat = pitchyaw_from_vector(person.gaze_hat)
-    offset = gaze_hat[support] - pitchyaw_from_vector(person.gaze[support])
+def offset_rad(person: Person, support: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(2,): mean over the samples of estimate minus truth, in pitch and yaw."""
+    offset = pitchyaw_from_vector(person.gaze_hat[support]) - pitchyaw_from_vector(person.gaze[support])
     offset[:, 1] = np.remainder(offset[:, 1] + np.pi, 2 * np.pi) - np.pi  # yaw just beyond 180 degrees is near, not far
-    corrected = vector_from_pitchyaw(gaze_hat[-query_entries:] - offset.mean(axis=0))
+    return offset.mean(axis=0)
+
+
+def _offset_error_deg(person: Person, support: NDArray[np.int64], query_entries: int) -> float:
+    gaze_hat = pitchyaw_from_vector(person.gaze_hat[-query_entries:])
+    corrected = vector_from_pitchyaw(gaze_hat - offset_rad(person, support))
     return float(np.degrees(angular_error(corrected, person.gaze[-query_entries:]).mean()))
 
 

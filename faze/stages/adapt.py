@@ -2,7 +2,7 @@
 
 The errors: one row per person, k and repeat; k = 0, the trained gaze head itself, is one row per person and the same in
 every learner's file. The table's metadata key `left_out` lists, as JSON, a sentence about each person without
-samples enough.
+samples enough, and `left_out_of_training` those whom meta_train could not use.
 """
 
 import argparse
@@ -16,12 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faze.config import load
-from faze.fewshot.draws import Calibration, People, Person, draw_calibrations, read_people
+from faze.fewshot.draws import Calibration, People, Person, draw_calibrations, open_codes, read_people
 from faze.fewshot.learners import LEARNERS, Errors, load_learned, unadapted_error_deg
 from faze.files import sole_writer, whole_file
 from faze.sections import Fewshot
 from faze.stages import one_sentence
-from faze.store import read_codes
 
 
 def parse() -> argparse.Namespace:
@@ -50,7 +49,8 @@ def main() -> None:
         errors = LEARNERS[args.learner].errors(learned, people.persons, draws, settings, threads=args.threads)
         unadapted = [unadapted_error_deg(person, settings.query_entries) for person in people.persons]
         table = errors_table(args.learner, people.persons, unadapted, draws, errors)
-        metadata = {"left_out": json.dumps(people.left_out)}
+        left_out = {"left_out": people.left_out, "left_out_of_training": learned.left_out}
+        metadata = {key: json.dumps(sentences) for key, sentences in left_out.items()}
         with whole_file(args.out) as temporary:
             pq.write_table(table.replace_schema_metadata(metadata), temporary)
 
@@ -63,7 +63,7 @@ def people_of_test(paths: Sequence[Path], settings: Fewshot) -> People:
     """
     everyone, sources = People([], []), {}
     for path in paths:
-        codes = read_codes(path, default_split="test")
+        codes = open_codes(path, default_split="test")
         if codes.dataset in sources:
             raise ValueError(f"{path} and {sources[codes.dataset]} are both of the data set {codes.dataset}: give one")
         sources[codes.dataset] = path
@@ -72,9 +72,11 @@ def people_of_test(paths: Sequence[Path], settings: Fewshot) -> People:
             codes, "test", needed=needed, reason="the largest of fewshot.shots + fewshot.query_entries"
         )
         if not people.persons:
+            if not people.left_out:
+                raise ValueError(f"{path}: holds nobody of the split test")
             raise ValueError(
                 f"{path}: nobody of the split test has the {needed} entries of fewshot.query_entries + the largest of "
-                "fewshot.shots: lower one of them, or encode a data set with more"
+                f"fewshot.shots ({people.left_out[0]}): lower one of them, or encode a data set with more"
             )
         everyone = People(everyone.persons + people.persons, everyone.left_out + people.left_out)
     return everyone

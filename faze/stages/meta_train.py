@@ -1,16 +1,17 @@
 """Meta-train a few-shot learner on the gaze codes of the training people. Paper section 3.2."""
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
 from faze.config import load
-from faze.fewshot.draws import People, read_people
+from faze.fewshot.draws import People, open_codes, read_people
 from faze.fewshot.learners import LEARNERS, save_learned
 from faze.files import sole_writer
 from faze.sections import Fewshot
 from faze.stages import one_sentence
-from faze.store import Codes, read_codes
+from faze.store import Codes
 
 
 def parse() -> argparse.Namespace:
@@ -32,13 +33,14 @@ def main() -> None:
     if config.seed is None:
         raise ValueError(f"{args.config}: has no seed, of initial weights and tasks")
     with sole_writer(args.out):
-        train, val = training_people(read_codes(args.codes), args.codes, config.fewshot)
-        for sentence in train.left_out + val.left_out:
+        train, val = training_people(open_codes(args.codes), args.codes, config.fewshot)
+        left_out = train.left_out + val.left_out
+        for sentence in left_out:
             print(f"warning: {sentence}", file=sys.stderr)
         learned = LEARNERS[args.learner].meta_train(
             train.persons, val.persons, config.fewshot, seed=config.seed, threads=args.threads
         )
-        save_learned(learned, args.out)
+        save_learned(dataclasses.replace(learned, left_out=left_out), args.out)
 
 
 def training_people(codes: Codes, path: Path, settings: Fewshot) -> tuple[People, People]:
