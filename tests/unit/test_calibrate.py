@@ -161,7 +161,7 @@ def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(run, capsys, arg
     assert run(*arguments) == 1
     said = capsys.readouterr().err.strip()
     assert "\n" not in said
-    assert re.search(sentence, said)
+    assert sentence in said
     assert not Path("my.pt").exists()
 
 

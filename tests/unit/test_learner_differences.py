@@ -73,18 +73,18 @@ def test_pairs_are_paired_by_person():
 
 def test_many_pairs_are_judged_together_on_all_data_sets():
     two = {"maml": {9: 0.0}, "offset": {9: 0.1}}
-    alone = judged(two, spread=0.11)
+    alone = judged(two, spread=0.2)
     p = alone["difference_p"].iloc[0]
     assert 0.0126 < p < 0.05
     assert alone["difference_p_holm"].iloc[0] == p and alone["verdict"].iloc[0] == "different"
-    both = judged(two, spread=0.11, datasets=("mpiigaze", "gazecapture"))
+    both = judged(two, spread=0.2, datasets=("mpiigaze", "gazecapture"))
     assert both["difference_p_holm"].to_numpy() == pytest.approx([2 * p, 2 * p])
-    six = judged(two | {"none": {9: 0.05}}, spread=0.11, datasets=("mpiigaze", "gazecapture"))
+    six = judged(two | {"none": {9: 0.05}}, spread=0.2, datasets=("mpiigaze", "gazecapture"))
     assert six["difference_p"].min() == pytest.approx(p)
     assert six["difference_p_holm"].min() == pytest.approx(6 * p)
     assert "different" not in set(six["verdict"])
     # Another k or tier is another question.
-    more = judged({"maml": {3: 0.0, 9: 0.0}, "offset": {3: 0.1, 9: 0.1}}, spread=0.11, tiers=("baseline", "amp"))
+    more = judged({"maml": {3: 0.0, 9: 0.0}, "offset": {3: 0.1, 9: 0.1}}, spread=0.2, tiers=("baseline", "amp"))
     at_nine = more[more["k"] == 9]
     assert at_nine["difference_p_holm"].to_numpy() == pytest.approx(at_nine["difference_p"].to_numpy())
 

@@ -272,6 +272,6 @@ def test_holm_steps_down():
 
 
 def test_a_plan_is_made_on_demand():
-    differences = draw(0, 1, 3, 12, 0.0, 0.2, 0.2, 0.2)[0]
+    differences = draw(0, 1, 3, 12, 0.0, 0.3, 0.02, 0.05)[0]
     assert compare(differences, margin=0.1).need is not None
     assert compare(differences, margin=0.1, plan=False).need is None
