@@ -112,6 +112,7 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault("model.image_height_px", f"must be a multiple of 32 that divides {height}")
     if not (c["preprocess"]["mpiifacegaze"] and c["preprocess"]["gazecapture"]):
         yield from _check_people(c["synthetic"], c["fewshot"])
+    yield from _check_steps(c["fewshot"])
     if c["preprocess"]["gazecapture"] and not c["preprocess"]["gazecapture_supplementary"]:
         yield Fault(
             "preprocess.gazecapture_supplementary",
@@ -130,6 +131,15 @@ def _check_people(synthetic: Mapping[str, Any], fewshot: Mapping[str, Any]) -> I
             )
     if synthetic["gazecapture_train_people"] < fewshot["tasks"]:
         yield Fault("fewshot.tasks", f"{fewshot['tasks']} is more than synthetic.gazecapture_train_people")
+
+
+def _check_steps(fewshot: Mapping[str, Any]) -> Iterator[Fault]:
+    """The released gradient knows one inner step; what is recorded lies within the adaptation."""
+    if "reference" in fewshot["learners"] and fewshot["inner_steps"] != 1:
+        yield Fault("fewshot.inner_steps", f"{fewshot['inner_steps']} is not 1, as the learner reference needs")
+    late = [step for step in fewshot["record_steps"] if step > fewshot["adapt_steps"]]
+    if late:
+        yield Fault("fewshot.record_steps", f"{late} come after fewshot.adapt_steps, {fewshot['adapt_steps']}")
 
 
 def _check_batch(tier: str, engine: Engine, c: Mapping[str, Any]) -> Iterator[Fault]:

@@ -19,7 +19,7 @@ ROOT = Path(faze.__file__).resolve().parents[1]
 # itself. Following them would retrain everything for each new parameter. See docs/decisions/0001.
 NEUTRAL = frozenset({"faze.__main__", "faze.config", "faze.provenance", "faze.sections", "faze.validation"})
 
-DATA = (".css", ".j2", ".json", ".csv", ".txt", ".yaml")  # read from beside the modules of a package
+DATA = (".c", ".css", ".j2", ".json", ".csv", ".txt", ".yaml")  # read from beside the modules of a package
 
 
 @functools.cache

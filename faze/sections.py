@@ -159,9 +159,10 @@ class Encode:
 class Fewshot:
     """Meta-training and adaptation."""
 
-    learners: list[Literal["maml", "offset"]]
+    learners: list[Literal["maml", "fomaml", "meta_sgd", "reference", "none", "offset"]]
     shots: list[Positive]
     seed: Count
+    draws: Literal["random", "grid"]
     hidden: Positive
     query_entries: Positive
     meta_query: Positive
@@ -174,6 +175,8 @@ class Fewshot:
     repeats: Positive
     adapt_steps: Positive
     adapt_lr: NonNegative
+    record_steps: Annotated[list[Positive], MayBeEmpty()]
+    stopping: Literal["fixed", "validation"]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ One group per person in each:
     truth          any arrays: what the synthetic generator knows and does not annotate
 
 The released code reads our strips and codes, and its files are read here: pixels and labels, or the codes, are enough.
-The attributes `schema`, `dataset` (of the file) and `split` (of the person: train, val or test) are our addition.
+The attributes `schema`, `dataset` (of the file) and `split` (of the person: train, val or test) are our addition. So
+are, of a file of codes, `gaze1.weight` (H, 3 G), `gaze1.bias` (H,), `gaze2.weight` (3, H), `gaze2.bias` (3,): the
+layers of the gaze head that made gaze_hat, under their names in the checkpoint.
 """
 
 import contextlib
@@ -24,6 +26,7 @@ from faze.files import whole_file
 
 SPLITS = ("train", "val", "test")
 _NEEDED_CODES = ("z_gaze", "gaze", "gaze_hat")
+GAZE_HEAD = ("gaze1.weight", "gaze1.bias", "gaze2.weight", "gaze2.bias")
 # Published names and widths (None: any) of the arrays of Supplementary, in its order.
 _SUPPLEMENTARY = {"camera_parameters": 4, "distortion_parameters": None, "head_pose": 6, "3d_gaze_target": 3}
 
@@ -146,9 +149,23 @@ class Strips(_People, contextlib.AbstractContextManager["Strips"]):
         return Strips, (self._path, self._default_split)
 
 
-def write_codes(path: Path | str, dataset: str, persons: Iterable[tuple[str, str, Mapping[str, NDArray]]]) -> None:
-    """Write (person, split, arrays by name) as float32; the file appears when all are in, a ValueError if none is."""
+def write_codes(
+    path: Path | str,
+    dataset: str,
+    persons: Iterable[tuple[str, str, Mapping[str, NDArray]]],
+    gaze_head: Mapping[str, NDArray] | None = None,
+) -> None:
+    """Write (person, split, arrays by name) as float32; the file appears when all are in, a ValueError if none is.
+
+    Args:
+        path: of the file.
+        dataset: its name.
+        persons: as they come.
+        gaze_head: what made gaze_hat, the arrays GAZE_HEAD.
+    """
     with _whole_store(path, "codes", dataset) as file:
+        for name, array in (gaze_head or {}).items():
+            file.attrs[name] = np.asarray(array, np.float32)
         for person, split, arrays in persons:
             assert len({len(array) for array in arrays.values()}) == 1, person
             group = _new_group(file, person, split)
@@ -163,6 +180,9 @@ class Codes(_People):
         super().__init__(path, default_split)
         with _open(path) as file:
             self.dataset = _check_schema(file, path, "codes")
+            # None: the released code's files, and those of people with no such network.
+            has_head = all(name in file.attrs for name in GAZE_HEAD)
+            self.gaze_head = {name: file.attrs[name][:] for name in GAZE_HEAD} if has_head else None
             self._read_splits(file)
             for person in file:
                 _check_codes(_group(file, path, person, _NEEDED_CODES), path, person)

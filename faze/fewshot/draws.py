@@ -3,12 +3,13 @@
 Meta-training draws tasks: some people, and of each disjoint support and query samples. Testing draws calibrations: k
 samples of a person's pool, which is all but the last entries; those are the query, the same for every calibration.
 A calibration follows from the seed in the config, the data set, the person, k and the repeat alone, so that every
-tier and learner adapts to the same samples, in whatever process and order.
+tier and learner adapts to the same samples, in whatever process and order. It is `random`, or a `grid` over the range
+of the pool's true gaze, as a person would be asked to look: k cells of as many samples each, one sample of each cell.
 """
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from faze.fewshot.mlp import Batch
-from faze.geometry import vector_from_pitchyaw
+from faze.fewshot.mlp import Batch, Samples
+from faze.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.sections import Fewshot
 from faze.store import Codes, read_codes
 
@@ -114,18 +115,36 @@ def draw_calibrations(people: Sequence[Person], settings: Fewshot, *, repeats: i
 
     Args:
         people: each with at least settings.query_entries + the largest k entries.
-        settings: shots, query_entries and the seed of the draws.
+        settings: shots, query_entries, kind and seed of the draws.
         repeats: draws per person and k.
     """
     draws = []
     for k in settings.shots:
         for position, person in enumerate(people):
             pool = len(person.code) - settings.query_entries
+            cells = _grid_cells(person.gaze[:pool], k) if settings.draws == "grid" else None
             for repeat in range(repeats):
                 key = f"{settings.seed}/{person.dataset}/{person.name}/{k}/{repeat}".encode()
                 rng = np.random.default_rng(int.from_bytes(hashlib.sha256(key).digest()))
-                draws.append(Calibration(position, k, repeat, rng.choice(pool, size=k, replace=False)))
+                if cells is None:
+                    support = rng.choice(pool, size=k, replace=False)
+                else:
+                    support = np.array([rng.choice(cell) for cell in cells])
+                draws.append(Calibration(position, k, repeat, support))
     return draws
+
+
+def _grid_cells(gaze: NDArray[np.float64], k: int) -> list[NDArray[np.int64]]:
+    """Part (N, 3) directions, N >= k, into k cells: about sqrt(k) columns by yaw, each into rows by pitch."""
+    pitch, yaw = pitchyaw_from_vector(gaze).T
+    rows = [len(column) for column in np.array_split(np.arange(k), round(k**0.5))]
+    # Each column has samples in proportion to its rows, so that none of its cells is empty.
+    columns = np.split(np.argsort(yaw, kind="stable"), len(gaze) * np.cumsum(rows)[:-1] // k)
+    return [
+        cell
+        for column, count in zip(columns, rows, strict=True)
+        for cell in np.array_split(column[np.argsort(pitch[column], kind="stable")], count)
+    ]
 
 
 def support_of(people: Sequence[Person], draws: Sequence[Calibration]) -> Batch:
@@ -133,9 +152,10 @@ def support_of(people: Sequence[Person], draws: Sequence[Calibration]) -> Batch:
     return _batch([(people[draw.person], draw.support) for draw in draws])
 
 
-def query_of(people: Sequence[Person], draws: Sequence[Calibration], query_entries: int) -> Batch:
+def query_of(people: Sequence[Person], draws: Sequence[Calibration], query_entries: int) -> Samples:
     """The last entries of each calibration's person."""
-    return _batch([(people[draw.person], slice(-query_entries, None)) for draw in draws])
+    batch = _batch([(person, slice(-query_entries, None)) for person in people])
+    return batch.of(torch.tensor([draw.person for draw in draws]), query_entries)
 
 
 def _batch(samples: Sequence[tuple[Person, NDArray[np.int64] | slice]]) -> Batch:
@@ -168,6 +188,15 @@ class TaskDraws:
         ]
         query, support = np.split(np.stack(entries), [self._query], axis=1)
         return self._take(support), self._take(query)
+
+    @property
+    def state(self) -> Mapping[str, object]:
+        """From which the next draws follow; of plain values."""
+        return self._rng.bit_generator.state
+
+    @state.setter
+    def state(self, state: Mapping[str, object]) -> None:
+        self._rng.bit_generator.state = state
 
     def _take(self, entries: NDArray[np.int64]) -> Batch:
         index = torch.from_numpy(np.ascontiguousarray(entries))

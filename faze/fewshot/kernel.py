@@ -1,55 +1,122 @@
 """Adaptation of many gaze networks at once: SGD on each one's own k samples. Paper section 3.2.
 
-The gradient of the mean angle is written out by hand, so that a step is a dozen batched operations in place, and models
-go through in chunks whose weights and activations stay in a core's cache: 1,080 models x 1,000 steps take 4 s on two
-cores, one batch of everything twice that, model after model with autograd ten minutes. Chunks run on threads, each
-operation on one: the result does not depend on the number of threads.
+Everything that is learnt here follows from three things about the mean angle: its gradient, its Hessian times a
+direction, its value. They are written out by hand: in kernel.c, which goes from model to model, and here in torch, as
+batched products of a chunk of models that stays in a core's cache. `kernel_for` takes the compiled one where it can
+be had: the same numbers up to rounding, several times as fast. Chunks run on threads, each operation on one:
+the result does not depend on the number of threads.
 
-Shapes: M models, n samples of each, F inputs, H hidden units.
+Shapes: M models, D sets of n samples, F inputs, H hidden units.
 """
 
 import contextlib
-from collections.abc import Iterator
+import functools
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from faze.fewshot.mlp import Batch, Weights
+from faze.fewshot.mlp import Activation, Batch, Samples, Weights, each, gaze_vector
+from faze.fewshot.native import NativeError, NativeKernel
+from faze.losses import angle_deg
+
+T = TypeVar("T")
 
 CACHE_BYTES = 2**20
 _DEGREES = 180.0 / torch.pi
 _SELU_SCALE, _SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 
 
-def sgd_(weights: Weights, code: Tensor, gaze: Tensor, *, steps: int, lr: float) -> None:
-    """Adapt M models in place by full-batch SGD steps on the mean angle in degrees.
+class Kernel(Protocol):
+    """What can be asked about M networks and the samples that each sees."""
 
-    Args:
-        weights: of M models; changed.
-        code: (M, n, F).
-        gaze: (M, n, 3) unit vectors.
-        steps: of SGD.
-        lr: its learning rate, per degree.
-    """
-    turned = code.mT.contiguous()  # (M, F, n)
-    with torch.no_grad():
-        for _ in range(steps):
-            _step_(weights, code, turned, gaze, lr)
+    models_per_chunk: int  # to give to one thread at a time
+
+    def sgd_(self, weights: Weights, samples: Samples, *, steps: int, rates: Weights) -> None:
+        """Change the weights by full-batch SGD steps on the mean angle; rates (1, ...) per degree, by parameter."""
+
+    def gradient(self, weights: Weights, samples: Samples) -> tuple[Weights, Tensor]:
+        """Gradient of each model's mean angle, and the mean angles (M,), degrees."""
+
+    def hessian_product(self, weights: Weights, samples: Samples, direction: Weights) -> Weights:
+        """Hessian of each model's mean angle times a direction."""
+
+    def mean_angle_deg(self, weights: Weights, samples: Samples) -> Tensor:
+        """Mean angle of each model, (M,) float64 degrees."""
 
 
-def _step_(weights: Weights, code: Tensor, turned: Tensor, gaze: Tensor, lr: float) -> None:
-    hidden_weight, hidden_bias, output_weight, output_bias = weights
-    hidden = torch.selu(torch.baddbmm(hidden_bias, code, hidden_weight))  # (M, n, H)
-    vector = torch.baddbmm(output_bias, hidden, output_weight)  # (M, n, 3)
-    by_vector = _angle_gradient(vector, gaze).div_(code.shape[1])
-    # SELU's slope from its value: scale where it is positive, value + scale * alpha elsewhere.
-    slope = torch.where(hidden > 0, _SELU_SCALE, hidden + _SELU_SCALE * _SELU_ALPHA)
-    by_input = torch.bmm(by_vector, output_weight.mT).mul_(slope)  # (M, n, H)
-    hidden_weight.baddbmm_(turned, by_input, alpha=-lr)
-    hidden_bias.sub_(by_input.sum(1, keepdim=True), alpha=lr)
-    output_weight.baddbmm_(hidden.mT, by_vector, alpha=-lr)
-    output_bias.sub_(by_vector.sum(1, keepdim=True), alpha=lr)
+class TorchKernel:
+    """In torch's operations: any dtype, and where there is no compiler."""
+
+    def __init__(self, inputs: int, hidden: int, activation: Activation) -> None:
+        self._activation = activation
+        parameters, samples = hidden * (inputs + 4) + 3, 18
+        # Value, slope and two gradients of the hidden layer.
+        self.models_per_chunk = max(1, CACHE_BYTES // (4 * (parameters + 4 * samples * hidden)))
+
+    def sgd_(self, weights: Weights, samples: Samples, *, steps: int, rates: Weights) -> None:
+        """As Kernel's."""
+        code, gaze, share = _laid_out(samples)
+        with torch.no_grad():
+            for _ in range(steps):
+                for parameter, rate, gradient in zip(
+                    weights, rates, self._gradient(weights, code, gaze, share), strict=True
+                ):
+                    parameter.sub_(gradient.mul_(rate))
+
+    def gradient(self, weights: Weights, samples: Samples) -> tuple[Weights, Tensor]:
+        """As Kernel's."""
+        code, gaze, share = _laid_out(samples)
+        with torch.no_grad():
+            return self._gradient(weights, code, gaze, share), self._mean_angle_deg(weights, code, gaze, share)
+
+    def hessian_product(self, weights: Weights, samples: Samples, direction: Weights) -> Weights:
+        """As Kernel's: the gradient's derivative, forward."""
+        code, gaze, share = _laid_out(samples)
+
+        def gradient(*parameters: Tensor) -> tuple[Tensor, ...]:
+            return tuple(self._gradient(parameters, code, gaze, share))
+
+        with torch.enable_grad():  # which forward derivatives need, too
+            return Weights(*torch.func.jvp(gradient, tuple(weights), tuple(direction))[1])
+
+    def mean_angle_deg(self, weights: Weights, samples: Samples) -> Tensor:
+        """As Kernel's."""
+        with torch.no_grad():
+            return self._mean_angle_deg(weights, *_laid_out(samples)).double()
+
+    def _mean_angle_deg(self, weights: Weights, code: Tensor, gaze: Tensor, share: Tensor) -> Tensor:
+        return (angle_deg(gaze_vector(weights, code, self._activation), gaze) * share).sum(-1)
+
+    def _gradient(self, weights: Sequence[Tensor], code: Tensor, gaze: Tensor, share: Tensor) -> Weights:
+        hidden_weight, hidden_bias, output_weight, output_bias = weights
+        hidden = torch.baddbmm(hidden_bias, code, hidden_weight)  # (M, n, H)
+        if self._activation == "selu":
+            hidden = torch.selu(hidden)
+            # SELU's slope from its value: scale where it is positive, value + scale * alpha elsewhere.
+            slope = torch.where(hidden > 0, _SELU_SCALE, hidden + _SELU_SCALE * _SELU_ALPHA)
+        else:
+            hidden = torch.relu(hidden)
+            slope = (hidden > 0).to(hidden.dtype)
+        vector = torch.baddbmm(output_bias, hidden, output_weight)  # (M, n, 3)
+        by_vector = _angle_gradient(vector, gaze) * share[..., None]
+        by_input = torch.bmm(by_vector, output_weight.mT) * slope  # (M, n, H)
+        return Weights(
+            torch.bmm(code.mT, by_input),
+            by_input.sum(1, keepdim=True),
+            torch.bmm(hidden.mT, by_vector),
+            by_vector.sum(1, keepdim=True),
+        )
+
+
+def _laid_out(samples: Samples) -> tuple[Tensor, Tensor, Tensor]:
+    """Code (M, n, F), gaze (M, n, 3) and each sample's share (M, n): the first count share alike, the rest pad."""
+    first = torch.arange(samples.code.shape[1]) < samples.count[:, None]
+    share = first.to(samples.code.dtype) / samples.count[:, None]
+    return samples.code[samples.row], samples.gaze[samples.row], share
 
 
 def _angle_gradient(vector: Tensor, gaze: Tensor) -> Tensor:
@@ -59,40 +126,110 @@ def _angle_gradient(vector: Tensor, gaze: Tensor) -> Tensor:
     """
     squared = (vector * vector).sum(-1, keepdim=True)
     away = (vector * gaze).sum(-1, keepdim=True) / squared * vector - gaze
-    length = ((away * away).sum(-1, keepdim=True) * squared).sqrt_()
-    return away.mul_(torch.where(length > 0, _DEGREES / length, 0.0))
+    squared = (away * away).sum(-1, keepdim=True) * squared
+    # The root's derivative at 0 is infinite: it is kept out.
+    return away * torch.where(squared == 0, 0.0, _DEGREES / torch.where(squared == 0, 1.0, squared).sqrt())
 
 
-def adapt(initial: Weights, support: Batch, *, steps: int, lr: float, threads: int) -> Iterator[tuple[Tensor, Weights]]:
+def kernel_for(weights: Weights, activation: Activation) -> Kernel:
+    """The compiled kernel where the numbers are float32 and there is a compiler, else torch's, which is said once."""
+    _, inputs, hidden = weights.hidden_weight.shape
+    if weights.hidden_weight.dtype == torch.float32:
+        try:
+            return NativeKernel(inputs, hidden, activation)
+        except NativeError as error:
+            _say(f"few-shot learning goes by torch, several times slower than compiled: {error}")
+    return TorchKernel(inputs, hidden, activation)
+
+
+@functools.cache
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
+
+
+def alike(lr: float, weights: Weights) -> Weights:
+    """The same rate for every parameter, as rates (1, ...)."""
+    return each(lambda parameter: torch.full_like(parameter[:1], lr), weights)
+
+
+def adapt(
+    initial: Weights,
+    support: Batch,
+    *,
+    steps: int,
+    lr: float | Weights,
+    threads: int,
+    activation: Activation = "selu",
+) -> Iterator[tuple[Tensor, Weights]]:
     """Adapt one network to M calibrations.
 
     Args:
         initial: one network (its M is 1).
         support: (M, n, ...), the samples of each calibration.
         steps: of SGD.
-        lr: its learning rate, per degree.
+        lr: its learning rate, per degree; or that of each parameter (1, ...).
         threads: chunks at work at once.
+        activation: of the network.
 
     Yields:
         Positions (m,) of a chunk's calibrations and their adapted networks, in order.
     """
+    kernel, rates = kernel_for(initial, activation), lr if isinstance(lr, Weights) else alike(lr, initial)
+    samples = support.each()
 
     def work(chunk: Tensor) -> tuple[Tensor, Weights]:
         weights = initial.take(torch.zeros_like(chunk))
-        sgd_(weights, support.code[chunk], support.gaze[chunk], steps=steps, lr=lr)
+        kernel.sgd_(weights, samples.some(chunk), steps=steps, rates=rates)
         return chunk, weights
 
-    chunks = torch.arange(len(support.code)).split(_models_per_chunk(initial, samples=support.code.shape[1]))
+    yield from in_chunks(work, len(support.code), kernel, threads)
+
+
+def trace_deg(
+    initial: Weights,
+    support: Batch,
+    query: Samples,
+    *,
+    steps: Sequence[int],
+    rates: Weights,
+    threads: int,
+    activation: Activation,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Adapt one network to M calibrations and measure on the way.
+
+    Args:
+        initial: one network.
+        support: (M, n, ...), the samples of each calibration.
+        query: what each calibration is measured on.
+        steps: of SGD, ascending, after which to measure; the last ends the adaptation.
+        rates: of each parameter (1, ...), per degree.
+        threads: chunks at work at once.
+        activation: of the network.
+
+    Yields:
+        Positions (m,) of a chunk's calibrations and their mean angles (m, len(steps)), float64 degrees, in order.
+    """
+    kernel, samples = kernel_for(initial, activation), support.each()
+
+    def work(chunk: Tensor) -> tuple[Tensor, Tensor]:
+        weights, done, errors = initial.take(torch.zeros_like(chunk)), 0, []
+        seen, asked = samples.some(chunk), query.some(chunk)
+        for step in steps:
+            kernel.sgd_(weights, seen, steps=step - done, rates=rates)
+            errors.append(kernel.mean_angle_deg(weights, asked))
+            done = step
+        return chunk, torch.stack(errors, dim=1)
+
+    yield from in_chunks(work, len(support.code), kernel, threads)
+
+
+def in_chunks(work: Callable[[Tensor], T], models: int, kernel: Kernel, threads: int) -> Iterator[T]:
+    """Call work with chunks of the models' positions, on threads; hand on what it returns, in order."""
+    chunks = torch.arange(models).split(kernel.models_per_chunk)
     # OpenMP keeps the number for each thread apart: unset in the pool's own, every product would start a spinning team.
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     with single_threaded_operations(), pool:
         yield from pool.map(work, chunks)
-
-
-def _models_per_chunk(weights: Weights, samples: int) -> int:
-    numbers = sum(parameter[0].numel() for parameter in weights)
-    numbers += 4 * samples * weights.hidden_bias.shape[-1]  # value, slope and two gradients of the hidden layer
-    return max(1, CACHE_BYTES // (numbers * weights.hidden_bias.element_size()))
 
 
 @contextlib.contextmanager

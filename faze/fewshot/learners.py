@@ -3,11 +3,11 @@
 meta_train goes from people's codes to what the learner's file holds; errors goes from that and calibrations of people
 to the error on each one's query. k = 0, the trained gaze head's own error, belongs to no learner.
 
-Shapes: M calibrations, m of one chunk, Q query entries, F inputs.
+Shapes: M calibrations, R numbers of steps after which the error is measured.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -17,14 +17,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faze.fewshot.draws import Calibration, Person, TaskDraws, draw_calibrations, query_of, support_of
-from faze.fewshot.kernel import adapt
-from faze.fewshot.meta import meta_train
-from faze.fewshot.mlp import Batch, Weights, mean_angle_deg, random_weights
+from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
+from faze.fewshot.draws import Calibration, Person, TaskDraws, draw_calibrations
+from faze.fewshot.meta import Checkpoint, Rule, meta_train
+from faze.fewshot.mlp import Activation, Weights, random_weights
+from faze.fewshot.stopping import best_steps, error_at, recorded_steps
 from faze.files import whole_file
 from faze.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.sections import Fewshot
 from faze.telemetry import Progress
+
+_SCALE = "rate_scale_"  # begins the names of what meta_sgd learnt about each parameter's rate
 
 
 @dataclass(frozen=True)
@@ -36,25 +39,45 @@ class Learned:
     settings: dict[str, object]
     state: dict[str, Tensor] = field(default_factory=dict)  # each (number of shots, ...)
     history: list[dict[str, object]] = field(default_factory=list)  # fields of meta.Record
+    activation: Activation = "selu"
+    outer_steps: list[int] = field(default_factory=list)  # after which each k's weights were kept
+    stop_steps: list[int] = field(default_factory=list)  # of adaptation, best for val people at each k; [] without any
     left_out: list[str] = field(default_factory=list)  # a sentence about each person with too few entries
+
+    @property
+    def start(self) -> Start:
+        """Where adaptation starts."""
+        scales = {name: self.state[_SCALE + name] for name in Weights._fields if _SCALE + name in self.state}
+        weights = Weights(*(self.state[name] for name in Weights._fields))
+        return Start(self.shots, weights, Weights(**scales) if scales else None, self.activation)
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Mean angle over the query of each of M calibrations, in degrees: (M,)."""
+    """Mean angle over the query of each of M calibrations, in degrees."""
 
-    adapted_deg: NDArray[np.float64]
-    start_deg: NDArray[np.float64]  # of a meta-model before any step; NaN for a learner that has none
-    steps: int  # of adaptation
+    adapted_deg: NDArray[np.float64]  # (M,)
+    start_deg: NDArray[np.float64]  # (M,) before any step; NaN for a learner that takes none
+    steps: NDArray[np.int64]  # (M,) of adaptation
+    trace_deg: NDArray[np.float64]  # (M, R) after each of trace_steps
+    trace_steps: Sequence[int]  # R
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a learner may learn from."""
+
+    train: Sequence[Person]
+    val: Sequence[Person]  # of whom there may be none
+    gaze_head: Weights | None = None  # the trained one (M = 1), where the codes come with it
+    checkpoint: Checkpoint = dataclasses.field(default_factory=Checkpoint)
 
 
 class Learner(Protocol):
     """What every learner can do."""
 
-    def meta_train(
-        self, train: Sequence[Person], val: Sequence[Person], settings: Fewshot, *, seed: int, threads: int
-    ) -> Learned:
-        """Learn from people; validate on others, of whom there may be none."""
+    def meta_train(self, training: Training, settings: Fewshot, *, seed: int, threads: int) -> Learned:
+        """Learn from people; validate on others."""
         ...
 
     def errors(
@@ -70,28 +93,10 @@ class Learner(Protocol):
         ...
 
 
-class Maml:
-    """A gaze network for each k, meta-trained with the true second-order gradient, fine-tuned on the k samples."""
+class FineTuned:
+    """A gaze network for each k, fine-tuned on the k samples."""
 
-    def meta_train(
-        self, train: Sequence[Person], val: Sequence[Person], settings: Fewshot, *, seed: int, threads: int
-    ) -> Learned:
-        """Train the initial weights; validate by adapting, as at test, to one calibration of each k and val person."""
-        shots = list(settings.shots)
-        tasks = TaskDraws(train, tasks=settings.tasks, support=max(shots), query=settings.meta_query, seed=seed)
-        initial = random_weights(len(shots), train[0].code.shape[1], settings.hidden, seed)
-        draws = draw_calibrations(val, settings, repeats=1)
-
-        def validate(weights: Weights) -> list[float] | None:
-            if not val:
-                return None
-            errors = fine_tuned_errors_deg(weights, shots, val, draws, settings, threads=threads)
-            return errors.reshape(len(shots), -1).mean(axis=1).tolist()
-
-        weights, history = meta_train(initial, tasks, settings, validate)
-        return Learned(
-            "maml", shots, _plain(settings), weights._asdict(), [dataclasses.asdict(record) for record in history]
-        )
+    name: str
 
     def errors(
         self,
@@ -103,27 +108,105 @@ class Maml:
         threads: int,
     ) -> Errors:
         """Fine-tune each k's weights on every calibration of that k."""
-        weights, shots = Weights(**learned.state), learned.shots
-        inputs, found = weights.hidden_weight.shape[1], people[0].code.shape[1]
-        if inputs != found:
+        steps, progress = recorded_steps(settings), Progress("adapt", len(draws), "models")
+        trace = fine_tuned_errors_deg(learned.start, people, draws, settings, threads=threads, progress=progress)
+        chosen = dict.fromkeys(learned.shots, settings.adapt_steps)
+        if settings.stopping == "validation":
+            chosen = self._stop_steps(learned, settings)
+        adapted, taken = error_at(trace, draws, chosen, steps)
+        return Errors(adapted, trace[:, 0], taken, trace, steps)
+
+    def _stop_steps(self, learned: Learned, settings: Fewshot) -> dict[int, int]:
+        if not learned.stop_steps:
             raise ValueError(
-                f"{people[0]} has gaze codes of {found} numbers, the learner of {inputs}: run meta_train again"
+                f"the learner {self.name} was trained without people of the split val, on whom to choose when to stop: "
+                "set fewshot.stopping: fixed"
             )
-        progress = Progress("adapt", len(draws), "models")
-        no_steps = dataclasses.replace(settings, adapt_steps=0)
-        return Errors(
-            fine_tuned_errors_deg(weights, shots, people, draws, settings, threads=threads, progress=progress),
-            fine_tuned_errors_deg(weights, shots, people, draws, no_steps, threads=threads),
-            settings.adapt_steps,
+        if not set(learned.stop_steps) <= set(recorded_steps(settings)):
+            raise ValueError(
+                f"the learner {self.name} is to stop after {learned.stop_steps} steps, which fewshot.record_steps and "
+                "fewshot.adapt_steps no longer hold: run meta_train again"
+            )
+        return dict(zip(learned.shots, learned.stop_steps, strict=True))
+
+    def _learned(
+        self, start: Start, training: Training, settings: Fewshot, *, threads: int, **about: object
+    ) -> Learned:
+        """With the steps of adaptation that are best for val people."""
+        stop = []
+        if training.val:
+            draws = draw_calibrations(training.val, settings, repeats=settings.repeats)
+            errors = fine_tuned_errors_deg(start, training.val, draws, settings, threads=threads)
+            stop = best_steps(errors, draws, start.shots, recorded_steps(settings))
+        scales = {} if start.scales is None else {_SCALE + name: s for name, s in start.scales._asdict().items()}
+        return Learned(
+            self.name,
+            list(start.shots),
+            _plain(settings),
+            state=start.weights._asdict() | scales,
+            activation=start.activation,
+            stop_steps=stop,
+            **about,
+        )
+
+
+class MetaLearner(FineTuned):
+    """A network of random weights, meta-trained so that fine-tuning does well; see faze.fewshot.meta for the rules."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.name = self._rule = rule
+
+    def meta_train(self, training: Training, settings: Fewshot, *, seed: int, threads: int) -> Learned:
+        """Train the initial weights; validate by adapting, as at test, to one calibration of each k and val person."""
+        shots, val = list(settings.shots), training.val
+        tasks = TaskDraws(
+            training.train, tasks=settings.tasks, support=max(shots), query=settings.meta_query, seed=seed
+        )
+        initial = random_weights(len(shots), training.train[0].code.shape[1], settings.hidden, seed)
+        draws, column = draw_calibrations(val, settings, repeats=1), slice(-1, None)
+        if settings.stopping == "validation":
+            column = slice(None)  # with the best of the recorded steps, since these will be taken
+
+        def validate(weights: Weights, scales: Weights) -> list[float] | None:
+            if not val:
+                return None
+            errors = fine_tuned_errors_deg(Start(shots, weights, scales), val, draws, settings, threads=threads)
+            return errors.reshape(len(shots), len(val), -1)[..., column].mean(axis=1).min(axis=1).tolist()
+
+        state = meta_train(self._rule, initial, tasks, settings, validate, training.checkpoint)
+        scales = state.best_scales if self._rule == "meta_sgd" else None
+        return self._learned(
+            Start(shots, state.best, scales),
+            training,
+            settings,
+            threads=threads,
+            history=[dataclasses.asdict(record) for record in state.history],
+            outer_steps=state.best_steps,
+        )
+
+
+class GazeHead(FineTuned):
+    """The trained gaze head, fine-tuned with the activation that it was trained with: what meta-learning must beat."""
+
+    name = "none"
+
+    def meta_train(self, training: Training, settings: Fewshot, *, seed: int, threads: int) -> Learned:
+        """Take the head; on val people, see how many steps are best."""
+        if training.gaze_head is None:
+            raise ValueError(
+                "the store of codes comes without the trained gaze head, which the learner none fine-tunes: encode "
+                "again, or take none off fewshot.learners"
+            )
+        weights = training.gaze_head.take(torch.zeros(len(settings.shots), dtype=torch.int64))
+        return self._learned(
+            Start(list(settings.shots), weights, activation="relu"), training, settings, threads=threads
         )
 
 
 class Offset:
     """The person's mean angular offset, in pitch and yaw, over the k samples, subtracted from gaze_hat."""
 
-    def meta_train(
-        self, train: Sequence[Person], val: Sequence[Person], settings: Fewshot, *, seed: int, threads: int
-    ) -> Learned:
+    def meta_train(self, training: Training, settings: Fewshot, *, seed: int, threads: int) -> Learned:
         """There is nothing to learn."""
         return Learned("offset", list(settings.shots), _plain(settings))
 
@@ -138,10 +221,15 @@ class Offset:
     ) -> Errors:
         """Correct every query by its calibration's offset."""
         adapted = [_offset_error_deg(people[draw.person], draw.support, settings.query_entries) for draw in draws]
-        return Errors(np.array(adapted), np.full(len(draws), np.nan), steps=0)
+        nothing = np.full(len(draws), np.nan)
+        return Errors(np.array(adapted), nothing, np.zeros(len(draws), np.int64), np.empty((len(draws), 0)), ())
 
 
-LEARNERS: dict[str, Learner] = {"maml": Maml(), "offset": Offset()}
+LEARNERS: dict[str, Learner] = {
+    **{rule: MetaLearner(rule) for rule in ("maml", "fomaml", "meta_sgd", "reference")},
+    "none": GazeHead(),
+    "offset": Offset(),
+}
 
 
 def load_learned(path: Path | str, learner: str | None, shots: Sequence[int]) -> Learned:
@@ -173,63 +261,6 @@ def unadapted_error_deg(person: Person, query_entries: int) -> float:
     """Mean angle, at k = 0, of the trained gaze head's own gaze_hat over a person's query."""
     error_rad = angular_error(person.gaze_hat[-query_entries:], person.gaze[-query_entries:])
     return float(np.degrees(error_rad.mean()))
-
-
-def fine_tuned_errors_deg(
-    weights: Weights,
-    shots: Sequence[int],
-    people: Sequence[Person],
-    draws: Sequence[Calibration],
-    settings: Fewshot,
-    *,
-    threads: int,
-    progress: Callable[[int], None] = lambda done: None,
-) -> NDArray[np.float64]:
-    """Fine-tune the weights of each calibration's k on its samples.
-
-    Args:
-        weights: one network per entry of shots.
-        shots: k of each.
-        people: with at least settings.query_entries entries beside the pool.
-        draws: M calibrations of them, of any of these k.
-        settings: adapt_steps, adapt_lr, query_entries.
-        threads: chunks at work at once.
-        progress: called with the number of calibrations done.
-
-    Returns:
-        (M,) mean angles over the person's query, in degrees.
-
-    Raises:
-        ValueError: the adaptation diverged.
-    """
-    errors, done = np.empty(len(draws)), 0
-    for position, k in enumerate(shots):
-        models = np.flatnonzero([draw.shots == k for draw in draws])
-        if not len(models):
-            continue
-        support = support_of(people, [draws[m] for m in models])
-        initial = weights.take(torch.tensor([position]))
-        for chunk, adapted in adapt(
-            initial, support, steps=settings.adapt_steps, lr=settings.adapt_lr, threads=threads
-        ):
-            of = models[chunk.numpy()]
-            errors[of] = _mean_angles_deg(adapted, query_of(people, [draws[m] for m in of], settings.query_entries))
-            done += len(of)
-            progress(done)
-    _check_finite(errors, people, draws)
-    return errors
-
-
-def _check_finite(errors: NDArray[np.float64], people: Sequence[Person], draws: Sequence[Calibration]) -> None:
-    if not np.isfinite(errors).all():
-        lost = draws[int(np.argmin(np.isfinite(errors)))]
-        raise ValueError(f"adaptation of {people[lost.person]} with k = {lost.shots} diverged: lower fewshot.adapt_lr")
-
-
-def _mean_angles_deg(weights: Weights, batch: Batch) -> NDArray[np.float64]:
-    alike = torch.full(batch.code.shape[:2], 1 / batch.code.shape[1])
-    with torch.inference_mode():
-        return mean_angle_deg(weights, batch.code, batch.gaze, alike).double().numpy()
 
 
 def offset_rad(person: Person, support: NDArray[np.int64]) -> NDArray[np.float64]:

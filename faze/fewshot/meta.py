@@ -2,74 +2,115 @@
 
 MAML moves initial weights w so that one small step on a person's support helps on their query:
 
-    outer loss(w) = mean over tasks of query loss(w - inner_lr * gradient of support loss(w)),
+    outer loss(w) = mean over tasks of query loss(w - inner_lr * gradient of support loss(w)).
 
-with its true gradient, through the inner step's gradient. (The released code applies another: the sum of all tasks'
-support gradients and the query gradient of the last.)
+Its gradient is v - inner_lr * H v, with v the query gradient after the step and H the Hessian of the support loss
+before it; several steps chain. `maml` follows it; `fomaml` leaves H out; `meta_sgd` has a rate for each parameter and
+learns these too; `reference` does what the released code does, see there.
 
-Shapes: K values of k, T tasks of an outer step, K * T models of the inner loop, s samples of the largest support.
+Shapes: K values of k, T tasks of an outer step, K * T models: model k * T + t is of task t; s samples of the largest
+support, q of a query.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from faze.fewshot.draws import TaskDraws
-from faze.fewshot.kernel import single_threaded_operations
-from faze.fewshot.mlp import Batch, Weights, mean_angle_deg
+from faze.fewshot.kernel import Kernel, kernel_for, single_threaded_operations
+from faze.fewshot.mlp import Samples, Weights, each
+from faze.files import whole_file
 from faze.sections import Fewshot
 from faze.telemetry import Progress
 
-# (parameters of M models, inputs (M, n, ...), targets (M, n, ...), shares (M, n)) -> (M,)
-Loss = Callable[[Sequence[Tensor], Tensor, Tensor, Tensor], Tensor]
+Rule = Literal["maml", "fomaml", "meta_sgd", "reference"]
 
 
-def support_shares(shots: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Each sample's share in the support loss of each k, (K, s): the first k samples share alike, the rest pad."""
-    k = torch.tensor(shots, dtype=dtype)[:, None]
-    return (torch.arange(max(shots)) < k) / k
+class Outer(NamedTuple):
+    """Of one outer step, for each k."""
+
+    by_weights: Weights  # gradient (K, ...)
+    by_rates: Weights  # gradient (K, ...); meant for meta_sgd alone
+    loss: Tensor  # (K,) query loss after the inner step, mean over tasks, degrees
 
 
-def maml_loss(
-    parameters: Sequence[Tensor],
-    support: Batch,
-    query: Batch,
-    shares: Tensor,
+def outer_gradient(
+    kernel: Kernel,
+    weights: Weights,
+    rates: Weights,
+    support: Samples,
+    query: Samples,
     *,
-    inner_lr: float,
-    inner_steps: int,
-    loss: Loss = mean_angle_deg,
-) -> Tensor:
-    """Query loss after the inner steps, differentiable to second order.
+    steps: int,
+    second_order: bool = True,
+) -> Outer:
+    """Gradient of the query loss after the inner steps, mean over tasks.
 
     Args:
-        parameters: of K models, each (K, ...).
-        support: (T, s, ...) samples of T tasks, the same for every k.
-        query: (T, q, ...).
-        shares: (K, s), from support_shares.
-        inner_lr: of the inner SGD.
-        inner_steps: its steps.
-        loss: of M models.
-
-    Returns:
-        (K,) means over the tasks.
+        kernel: of the loss.
+        weights: of K models.
+        rates: of the inner SGD, for each parameter (K, ...), per degree.
+        support: of K * T models.
+        query: of K * T models.
+        steps: of the inner SGD.
+        second_order: False leaves out how the inner gradients change with the weights.
     """
-    num_k, num_tasks = len(shares), len(query.code)
-    adapted = [parameter.repeat_interleave(num_tasks, dim=0) for parameter in parameters]  # (K * T, ...)
-    code, gaze = _for_each_k(support, num_k)
-    for _ in range(inner_steps):
-        inner = loss(adapted, code, gaze, shares.repeat_interleave(num_tasks, dim=0))
-        gradients = torch.autograd.grad(inner.sum(), adapted, create_graph=True)
-        adapted = [p - inner_lr * g for p, g in zip(adapted, gradients, strict=True)]
-    code, gaze = _for_each_k(query, num_k)
-    alike = torch.full_like(code[..., 0], 1 / code.shape[1])  # (K * T, q)
-    return loss(adapted, code, gaze, alike).view(num_k, num_tasks).mean(1)
+    num_k = len(weights.hidden_bias)
+    tasks = len(support.row) // num_k
+    rates = _for_each_task(rates, tasks)
+    passed, gradients = [_for_each_task(weights, tasks)], []
+    for _ in range(steps):
+        gradients.append(kernel.gradient(passed[-1], support)[0])
+        passed.append(each(lambda w, rate, g: w - rate * g, passed[-1], rates, gradients[-1]))
+    by_weights, loss = kernel.gradient(passed.pop(), query)
+    by_rates = each(torch.zeros_like, rates)
+    for before, gradient in zip(reversed(passed), reversed(gradients), strict=True):
+        by_rates = each(lambda total, v, g: total - v * g, by_rates, by_weights, gradient)
+        if second_order:
+            turned = kernel.hessian_product(before, support, each(torch.mul, rates, by_weights))
+            by_weights = each(torch.sub, by_weights, turned)
+
+    def mean(parameter: Tensor) -> Tensor:
+        return parameter.unflatten(0, (num_k, tasks)).mean(1)
+
+    return Outer(each(mean, by_weights), each(mean, by_rates), mean(loss))
 
 
-def _for_each_k(batch: Batch, num_k: int) -> tuple[Tensor, Tensor]:
-    return batch.code.repeat(num_k, 1, 1), batch.gaze.repeat(num_k, 1, 1)  # (T, n, ...) -> (K * T, n, ...)
+def reference_gradient(kernel: Kernel, weights: Weights, rates: Weights, support: Samples, query: Samples) -> Outer:
+    """What the released code applies: gradients of all tasks pile up, and only the last task's query is used.
+
+    With g and H of each task's support loss at the weights and q the last task's query loss:
+    sum of g + (1 - inner_lr * sum of H) * gradient of q at (weights - inner_lr * sum of g).
+
+    Args:
+        kernel: of the loss.
+        weights: of K models.
+        rates: of the one inner step, (K, ...).
+        support: of K * T models.
+        query: of K * T models, of which the last task's are used.
+    """
+    num_k = len(weights.hidden_bias)
+    tasks = len(support.row) // num_k
+
+    def total(parameter: Tensor) -> Tensor:
+        return parameter.unflatten(0, (num_k, tasks)).sum(1)
+
+    by_support = each(total, kernel.gradient(_for_each_task(weights, tasks), support)[0])
+    adapted = each(lambda w, rate, g: w - rate * g, weights, rates, by_support)
+    by_query, loss = kernel.gradient(adapted, query.some(slice(tasks - 1, None, tasks)))
+    along = _for_each_task(each(torch.mul, rates, by_query), tasks)
+    turned = each(total, kernel.hessian_product(_for_each_task(weights, tasks), support, along))
+    return Outer(each(lambda g, v, hv: g + v - hv, by_support, by_query, turned), each(torch.zeros_like, weights), loss)
+
+
+def _for_each_task(weights: Weights, tasks: int) -> Weights:
+    return each(lambda parameter: parameter.repeat_interleave(tasks, dim=0), weights)  # (K, ...) -> (K * T, ...)
 
 
 @dataclass(frozen=True)
@@ -81,44 +122,111 @@ class Record:
     val_deg: list[float] | None  # after adaptation as at test, mean over val people
 
 
+@dataclass
+class State:
+    """A meta-training in progress, for all k at once."""
+
+    weights: Weights
+    scales: Weights  # of the inner rate for each parameter; 1 but for meta_sgd
+    best: Weights  # those of the record with the lowest val error of each k; without val people the last
+    best_scales: Weights
+    best_steps: list[int] = field(default_factory=list)  # outer step of each k's best
+    step: int = 0
+    history: list[Record] = field(default_factory=list)
+
+    @classmethod
+    def first(cls, weights: Weights) -> "State":
+        """Before any step."""
+        weights = each(torch.clone, weights)
+        ones = each(torch.ones_like, weights)
+        return cls(weights, ones, weights, ones, [0] * len(weights.hidden_bias))
+
+    def keep(self, record: Record) -> None:
+        """Take a record in; of each k, keep these weights if no record before had a lower val error."""
+        before = [old.val_deg for old in self.history]
+        self.history.append(record)
+        better = torch.tensor(
+            [
+                record.val_deg is None or all(val[k] > record.val_deg[k] for val in before if val is not None)
+                for k in range(len(self.best_steps))
+            ]
+        )
+
+        def chosen(new: Tensor, old: Tensor) -> Tensor:
+            return torch.where(better.view(-1, 1, 1), new, old)
+
+        self.best, self.best_scales = each(chosen, self.weights, self.best), each(chosen, self.scales, self.best_scales)
+        self.best_steps = [
+            record.step if new else old for new, old in zip(better.tolist(), self.best_steps, strict=True)
+        ]
+
+
 def meta_train(
-    weights: Weights, draw: TaskDraws, settings: Fewshot, validate: Callable[[Weights], list[float] | None]
-) -> tuple[Weights, list[Record]]:
+    rule: Rule,
+    weights: Weights,
+    draw: TaskDraws,
+    settings: Fewshot,
+    validate: Callable[[Weights, Weights], list[float] | None],
+    checkpoint: "Checkpoint",
+) -> State:
     """Train the initial weights of all k in one loop; each k is a model and an Adam of its own.
 
     Args:
+        rule: whose outer gradient is followed.
         weights: of K models, one per entry of settings.shots.
         draw: gives support and query of T tasks.
         settings: rates and steps.
-        validate: from weights to the errors on people not trained on.
+        validate: from weights and the scales of their rates to the errors on people not trained on.
+        checkpoint: where a killed training goes on; written with every record.
 
     Returns:
-        The weights after the last step, and a record of every settings.validate_every_steps.
+        The state after the last step, with a record of every settings.validate_every_steps.
 
     Raises:
         ValueError: the loss is no longer finite.
     """
-    parameters = [parameter.clone().requires_grad_() for parameter in weights]
-    optimizer = torch.optim.Adam(parameters, lr=settings.outer_lr)  # elementwise: what is stacked does not mix
-    shares, progress = support_shares(settings.shots), Progress("meta_train", settings.outer_steps, "steps")
-    history: list[Record] = []
-    recent: list[Tensor] = []
-    with single_threaded_operations():
-        for step in range(1, settings.outer_steps + 1):
-            support, query = draw()
-            losses = maml_loss(
-                parameters, support, query, shares, inner_lr=settings.inner_lr, inner_steps=settings.inner_steps
-            )
-            optimizer.zero_grad()
-            losses.sum().backward()
+    state = State.first(weights)
+    learnt = [*state.weights, *(state.scales if rule == "meta_sgd" else ())]
+    optimizer = torch.optim.Adam(learnt, lr=settings.outer_lr)  # elementwise: what is stacked does not mix
+    checkpoint.restore(state, optimizer, draw)
+    progress = Progress("meta_train", settings.outer_steps, "steps", done=state.step)
+    kernel, recent = kernel_for(weights, "selu"), []
+    of_support, of_query = _models(settings)
+    with single_threaded_operations(), torch.no_grad():
+        for step in range(state.step + 1, settings.outer_steps + 1):
+            batches = draw()
+            support, query = (batch.of(*of) for batch, of in zip(batches, (of_support, of_query), strict=True))
+            rates = each(lambda scale: settings.inner_lr * scale, state.scales)
+            if rule == "reference":
+                outer = reference_gradient(kernel, state.weights, rates, support, query)
+            else:
+                outer = outer_gradient(
+                    kernel,
+                    state.weights,
+                    rates,
+                    support,
+                    query,
+                    steps=settings.inner_steps,
+                    second_order=rule != "fomaml",
+                )
+            by_scales = each(lambda g: settings.inner_lr * g, outer.by_rates)
+            for parameter, gradient in zip(learnt, [*outer.by_weights, *by_scales], strict=False):
+                parameter.grad = gradient
             optimizer.step()
-            recent.append(losses.detach())
+            recent.append(outer.loss)
             if step % settings.validate_every_steps == 0 or step == settings.outer_steps:
-                trained = Weights(*(parameter.detach().clone() for parameter in parameters))
-                history.append(Record(step, _finite_mean(recent, step), validate(trained)))
+                state.step = step
+                state.keep(Record(step, _finite_mean(recent, step), validate(state.weights, state.scales)))
                 recent.clear()
+                checkpoint.save(state, optimizer, draw)
             progress(step)
-    return trained, history
+    return state
+
+
+def _models(settings: Fewshot) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, int]]:
+    """Row and count, in support and query, of each of K * T models."""
+    row = torch.arange(settings.tasks).repeat(len(settings.shots))
+    return (row, torch.tensor(settings.shots).repeat_interleave(settings.tasks)), (row, settings.meta_query)
 
 
 def _finite_mean(losses: Sequence[Tensor], step: int) -> list[float]:
@@ -126,3 +234,62 @@ def _finite_mean(losses: Sequence[Tensor], step: int) -> list[float]:
     if not mean.isfinite().all():
         raise ValueError(f"meta-training diverged before outer step {step}: lower fewshot.outer_lr or fewshot.inner_lr")
     return mean.tolist()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The file from which a killed meta-training goes on, as if it had not been killed."""
+
+    path: Path | None = None  # alone in its folder; None: none is kept
+    identity: str = ""  # of configuration, code and codes: another training's file is not continued
+
+    def save(self, state: State, optimizer: torch.optim.Optimizer, draw: TaskDraws) -> None:
+        """Write all of it, whole or not at all."""
+        if self.path is None:
+            return
+        content = {
+            "identity": self.identity,
+            "tensors": {name: tuple(getattr(state, name)) for name in _TENSORS},
+            "step": state.step,
+            "best_steps": state.best_steps,
+            "history": [asdict(record) for record in state.history],
+            "optimizer": optimizer.state_dict(),
+            "draws": json.dumps(draw.state),
+        }
+        with whole_file(self.path) as temporary:
+            torch.save(content, temporary)
+
+    def restore(self, state: State, optimizer: torch.optim.Optimizer, draw: TaskDraws) -> None:
+        """Go on from the file, if there is one of this very training."""
+        content = self._read()
+        if content is None:
+            return
+        with torch.no_grad():
+            for now, then in zip([*state.weights, *state.scales], _learnt(content["tensors"]), strict=True):
+                now.copy_(then)  # in place: the optimiser holds them
+        state.best, state.best_scales = (Weights(*content["tensors"][name]) for name in ("best", "best_scales"))
+        state.step, state.best_steps = content["step"], content["best_steps"]
+        state.history = [Record(**record) for record in content["history"]]
+        optimizer.load_state_dict(content["optimizer"])
+        draw.state = json.loads(content["draws"])
+
+    def remove(self) -> None:
+        """Remove its folder: the training is over."""
+        if self.path is not None:
+            shutil.rmtree(self.path.parent, ignore_errors=True)
+
+    def _read(self) -> Mapping | None:
+        if self.path is None or not self.path.exists():
+            return None
+        try:
+            content = torch.load(self.path, weights_only=True)
+        except Exception:  # torn bytes make the unpickler raise whatever they happen to lead it to
+            return None
+        return content if isinstance(content, Mapping) and content.get("identity") == self.identity else None
+
+
+_TENSORS = ("weights", "scales", "best", "best_scales")
+
+
+def _learnt(tensors: Mapping[str, Sequence[Tensor]]) -> list[Tensor]:
+    return [*tensors["weights"], *tensors["scales"]]

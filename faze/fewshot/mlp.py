@@ -1,23 +1,24 @@
-"""The gaze network that adapts: z_gaze -> hidden, SELU -> 3-vector. Paper section 3.2.
+"""The gaze network that adapts: z_gaze -> hidden, activation -> 3-vector. Paper section 3.2.
 
 Many networks are held at once: every parameter has a first axis M of models, and one batched product serves them all.
 Where the direction of the output matters and not its length, nothing is normalised: the angle does not depend on it.
 
-Shapes: M models, n samples of each, F = 3 x vectors of the gaze code, H hidden units.
+Shapes: M models, D sets of n samples, F = 3 x vectors of the gaze code, H hidden units.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from faze.losses import angle_deg
+Activation = Literal["selu", "relu"]  # meta-learners' own; the trained gaze head's
 
 
 class Weights(NamedTuple):
-    """Parameters of M networks."""
+    """Parameters of M networks, or what has their shapes: gradients, rates."""
 
     hidden_weight: Tensor  # (M, F, H)
     hidden_bias: Tensor  # (M, 1, H)
@@ -29,12 +30,40 @@ class Weights(NamedTuple):
         return Weights(*(parameter[models] for parameter in self))
 
 
+def each(function: Callable[..., Tensor], *weights: Sequence[Tensor]) -> Weights:
+    """Call a function with one parameter after the other, of one or several Weights."""
+    return Weights(*(function(*parameters) for parameters in zip(*weights, strict=True)))
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Codes and gaze of n samples of each of M tasks or calibrations."""
+    """Codes and gaze of n samples of each of D tasks, calibrations or people."""
 
-    code: Tensor  # (M, n, F)
-    gaze: Tensor  # (M, n, 3) unit vectors
+    code: Tensor  # (D, n, F)
+    gaze: Tensor  # (D, n, 3) unit vectors
+
+    def each(self) -> "Samples":
+        """All samples of one set for one model each: M = D."""
+        sets, n = self.code.shape[:2]
+        return self.of(torch.arange(sets), n)
+
+    def of(self, row: Tensor, count: Tensor | int) -> "Samples":
+        """The first count samples of set row[m] for model m; row (M,), count (M,) or one number."""
+        count = torch.as_tensor(count).expand(len(row)).contiguous()
+        return Samples(self.code.contiguous(), self.gaze.contiguous(), row, count)
+
+
+class Samples(NamedTuple):
+    """What each of M models sees: the first count[m] samples of set row[m]; they share alike in its mean angle."""
+
+    code: Tensor  # (D, n, F)
+    gaze: Tensor  # (D, n, 3)
+    row: Tensor  # (M,) int64
+    count: Tensor  # (M,) int64
+
+    def some(self, models: slice | Tensor) -> "Samples":
+        """Those of some of the models."""
+        return self._replace(row=self.row[models].contiguous(), count=self.count[models].contiguous())
 
 
 def random_weights(models: int, inputs: int, hidden: int, seed: int) -> Weights:
@@ -53,23 +82,20 @@ def random_weights(models: int, inputs: int, hidden: int, seed: int) -> Weights:
     return Weights(hidden_weight, torch.zeros(models, 1, hidden), output_weight, torch.zeros(models, 1, 3))
 
 
-def gaze_vector(weights: Sequence[Tensor], code: Tensor) -> Tensor:
+def gaze_head_weights(arrays: Mapping[str, NDArray]) -> Weights:
+    """The trained gaze head, M = 1, from the arrays of its linear layers as the store of codes holds them."""
+    layers = {name: torch.from_numpy(array).to(torch.float32) for name, array in arrays.items()}
+    return Weights(
+        layers["gaze1.weight"].T[None].contiguous(),
+        layers["gaze1.bias"][None, None],
+        layers["gaze2.weight"].T[None].contiguous(),
+        layers["gaze2.bias"][None, None],
+    )
+
+
+def gaze_vector(weights: Sequence[Tensor], code: Tensor, activation: Activation = "selu") -> Tensor:
     """Gaze directions, not normalised: Weights and code (M, n, F) -> (M, n, 3)."""
     hidden_weight, hidden_bias, output_weight, output_bias = weights
-    hidden = torch.selu(torch.baddbmm(hidden_bias, code, hidden_weight))
+    hidden = torch.baddbmm(hidden_bias, code, hidden_weight)
+    hidden = torch.selu(hidden) if activation == "selu" else torch.relu(hidden)
     return torch.baddbmm(output_bias, hidden, output_weight)
-
-
-def mean_angle_deg(weights: Sequence[Tensor], code: Tensor, gaze: Tensor, share: Tensor) -> Tensor:
-    """Each model's loss: the mean angle between its directions and the true ones.
-
-    Args:
-        weights: Weights of M models.
-        code: (M, n, F).
-        gaze: (M, n, 3) unit vectors.
-        share: (M, n), adding up to 1 over a model's samples; 0 leaves a sample out.
-
-    Returns:
-        (M,) degrees.
-    """
-    return (angle_deg(gaze_vector(weights, code), gaze) * share).sum(-1)

@@ -16,7 +16,7 @@ from torch import Tensor
 from faze.fewshot.draws import Calibration, Person, support_of
 from faze.fewshot.kernel import adapt
 from faze.fewshot.learners import Learned, offset_rad
-from faze.fewshot.mlp import Weights
+from faze.fewshot.mlp import Weights, each
 from faze.files import whole_file
 from faze.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 
@@ -32,7 +32,7 @@ class Personal:
         person, dataset: whose, and of which data set.
         shots: k.
         support: entries of the store that calibrated.
-        settings: of the adaptation: steps and lr; empty for `offset`.
+        settings: of the adaptation: steps and lr (which meta_sgd scales); empty for `offset`.
         state: of `offset`: offset_rad (2,), pitch and yaw to be subtracted from the trained gaze head's estimate.
             Of every other learner, the adapted network: hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3),
             output_bias (3,), float32. Gaze = act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias,
@@ -87,27 +87,33 @@ def calibrate(person: Person, support: Sequence[int], learned: Learned | None) -
     about = (person.name, person.dataset, len(support), [int(entry) for entry in support])
     if learned is None or learned.learner == "offset":
         return Personal("offset", *about, {}, {"offset_rad": torch.from_numpy(offset_rad(person, draw.support))})
-    steps, lr = learned.settings["adapt_steps"], learned.settings["adapt_lr"]
-    initial = initial_weights(person, draw.shots, learned)
-    [(_, adapted)] = adapt(initial, support_of([person], [draw]), steps=steps, lr=lr, threads=1)
+    steps, lr = _steps(learned, draw.shots), learned.settings["adapt_lr"]
+    initial, rates = _start(person, draw.shots, learned)
+    support = support_of([person], [draw])
+    [(_, adapted)] = adapt(initial, support, steps=steps, lr=rates, threads=1, activation=learned.activation)
     state = {name: value[0] for name, value in adapted._asdict().items()}
     state |= {name: state[name][0] for name in ("hidden_bias", "output_bias")}  # (1, ...) -> (...)
     if not all(value.isfinite().all() for value in state.values()):
         raise ValueError(f"adaptation of {person} with k = {draw.shots} diverged: lower fewshot.adapt_lr, learn again")
-    return Personal(learned.learner, *about, {"steps": steps, "lr": lr}, state, activation="selu")
+    return Personal(learned.learner, *about, {"steps": steps, "lr": lr}, state, learned.activation)
 
 
-def initial_weights(person: Person, shots: int, learned: Learned) -> Weights:
-    """The network of a learner that adapts with so many samples.
+def _steps(learned: Learned, shots: int) -> int:
+    """Of adaptation, as at test: those that val people chose, or all."""
+    if learned.settings["stopping"] == "validation" and learned.stop_steps:
+        return learned.stop_steps[learned.shots.index(shots)]
+    return learned.settings["adapt_steps"]
 
-    Raises:
-        ValueError: it takes codes of another size than the person's.
-    """
-    weights = Weights(**{name: learned.state[name] for name in Weights._fields})
-    inputs, found = weights.hidden_weight.shape[1], person.code.shape[1]
+
+def _start(person: Person, shots: int, learned: Learned) -> tuple[Weights, Weights]:
+    """The network that adapts with so many samples, and the learning rate of each of its parameters."""
+    start, only = learned.start, torch.tensor([learned.shots.index(shots)])
+    inputs, found = start.weights.hidden_weight.shape[1], person.code.shape[1]
     if inputs != found:
         raise ValueError(f"{person} has gaze codes of {found} numbers, the learner of {inputs}: run meta_train again")
-    return weights.take(torch.tensor([learned.shots.index(shots)]))
+    initial = start.weights.take(only)
+    scales = each(torch.ones_like, initial) if start.scales is None else start.scales.take(only)
+    return initial, each(lambda scale: learned.settings["adapt_lr"] * scale, scales)
 
 
 def measured(calibration: Personal, person: Person, query: NDArray[np.int64]) -> Personal:

@@ -1,14 +1,16 @@
 """Adapt a few-shot learner to people of the test split and measure it on their query entries. Paper section 4.
 
 The errors: one row per person, k and repeat; k = 0, the trained gaze head itself, is one row per person and the same in
-every learner's file. The table's metadata key `left_out` lists, as JSON, a sentence about each person without
-samples enough, and `left_out_of_training` those whom meta_train could not use.
+every learner's file. Its error is that after the steps in its column `steps`: all of fewshot.adapt_steps, or those that
+val people chose. The trace: one row per person, k, repeat and number of steps after which the error was measured. The
+metadata key `left_out` of both lists, as JSON, a sentence about each person without samples enough,
+and `left_out_of_training` those whom meta_train could not use.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +33,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--learner-file", type=Path, required=True, help="of meta_train")
     parser.add_argument("--codes", type=Path, nargs="+", required=True, help="stores of codes of different data sets")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="errors (parquet)")
+    parser.add_argument("--trace", type=Path, help="errors along the adaptation (parquet)")
     return parser.parse_args()
 
 
@@ -50,9 +53,16 @@ def main() -> None:
         unadapted = [unadapted_error_deg(person, settings.query_entries) for person in people.persons]
         table = errors_table(args.learner, people.persons, unadapted, draws, errors)
         left_out = {"left_out": people.left_out, "left_out_of_training": learned.left_out}
+        if args.trace:
+            write(trace_table(args.learner, people.persons, draws, errors), args.trace, left_out)
+        write(table, args.out, left_out)
+
+
+def write(table: pa.Table, path: Path, left_out: Mapping[str, Sequence[str]]) -> None:
+    """Write a table, whole or not at all, with sentences about people left out as its metadata."""
+    with whole_file(path) as temporary:
         metadata = {key: json.dumps(sentences) for key, sentences in left_out.items()}
-        with whole_file(args.out) as temporary:
-            pq.write_table(table.replace_schema_metadata(metadata), temporary)
+        pq.write_table(table.replace_schema_metadata(metadata), temporary)
 
 
 def people_of_test(paths: Sequence[Path], settings: Fewshot) -> People:
@@ -100,9 +110,25 @@ def errors_table(
             "learner": [learner] * len(of),
             "k": np.concatenate([no_draw, [draw.shots for draw in draws]]),
             "repeat": np.concatenate([no_draw, [draw.repeat for draw in draws]]),
-            "steps": np.concatenate([no_draw, np.full(len(draws), errors.steps)]),
+            "steps": np.concatenate([no_draw, errors.steps]),
             "error_deg": np.concatenate([unadapted_deg, errors.adapted_deg]),
             "start_error_deg": np.concatenate([np.full(len(people), np.nan), errors.start_deg]),
+        }
+    )
+
+
+def trace_table(learner: str, people: Sequence[Person], draws: Sequence[Calibration], errors: Errors) -> pa.Table:
+    """One row per calibration and number of steps; none for a learner that takes no steps."""
+    of = [draw for draw in draws for _ in errors.trace_steps]
+    return pa.table(
+        {
+            "person": pa.array([people[draw.person].name for draw in of], pa.string()),
+            "dataset": pa.array([people[draw.person].dataset for draw in of], pa.string()),
+            "learner": pa.array([learner] * len(of), pa.string()),
+            "k": pa.array([draw.shots for draw in of], pa.int64()),
+            "repeat": pa.array([draw.repeat for draw in of], pa.int64()),
+            "steps": pa.array(list(errors.trace_steps) * len(draws) if of else [], pa.int64()),
+            "error_deg": errors.trace_deg.ravel(),
         }
     )
 

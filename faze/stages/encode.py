@@ -1,4 +1,4 @@
-"""Rule `encode`: checkpoint and normalised strips -> codes of every strip, and the trained gaze head's own estimate."""
+"""Rule `encode`: checkpoint and normalised strips -> codes of every strip, the trained gaze head and its estimate."""
 
 import argparse
 import os
@@ -16,7 +16,7 @@ from faze.dted import DTED
 from faze.files import sole_writer
 from faze.images import to_network
 from faze.stages import one_sentence
-from faze.store import Strips, write_codes
+from faze.store import GAZE_HEAD, Strips, write_codes
 from faze.telemetry import Progress
 
 
@@ -41,7 +41,8 @@ def main() -> None:
     dted = load_model(args.checkpoint, device)
     check_same_model(args.checkpoint, dted.model, config.model)
     with sole_writer(args.out), Strips(args.data) as strips:
-        write_codes(args.out, strips.dataset, encode_people(dted, strips, config.encode.batch))
+        head = {name: dted.get_parameter(name).detach().cpu().numpy() for name in GAZE_HEAD}
+        write_codes(args.out, strips.dataset, encode_people(dted, strips, config.encode.batch), head)
 
 
 def encode_people(dted: DTED, strips: Strips, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:

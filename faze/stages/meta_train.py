@@ -1,13 +1,21 @@
-"""Meta-train a few-shot learner on the gaze codes of the training people. Paper section 3.2."""
+"""Meta-train a few-shot learner on the gaze codes of the training people. Paper section 3.2.
+
+A killed meta-training leaves its checkpoint beside the output, in a work folder, and goes on from there.
+"""
 
 import argparse
 import dataclasses
+import hashlib
 import sys
 from pathlib import Path
 
-from faze.config import load
+from faze import provenance
+from faze.config import Resolved, load
+from faze.fewshot import native
 from faze.fewshot.draws import People, open_codes, read_people
-from faze.fewshot.learners import LEARNERS, save_learned
+from faze.fewshot.learners import LEARNERS, Training, save_learned
+from faze.fewshot.meta import Checkpoint
+from faze.fewshot.mlp import gaze_head_weights
 from faze.files import sole_writer
 from faze.sections import Fewshot
 from faze.stages import one_sentence
@@ -33,21 +41,35 @@ def main() -> None:
     if config.seed is None:
         raise ValueError(f"{args.config}: has no seed, of initial weights and tasks")
     with sole_writer(args.out):
-        train, val = training_people(open_codes(args.codes), args.codes, config.fewshot)
+        codes = open_codes(args.codes)
+        train, val = training_people(codes, args.codes, config.fewshot)
         left_out = train.left_out + val.left_out
         for sentence in left_out:
             print(f"warning: {sentence}", file=sys.stderr)
+        head = gaze_head_weights(codes.gaze_head) if codes.gaze_head else None
+        checkpoint = Checkpoint(args.out.with_suffix(".work") / "checkpoint.pt", identity(config, args.codes))
         learned = LEARNERS[args.learner].meta_train(
-            train.persons, val.persons, config.fewshot, seed=config.seed, threads=args.threads
+            Training(train.persons, val.persons, head, checkpoint),
+            config.fewshot,
+            seed=config.seed,
+            threads=args.threads,
         )
         save_learned(dataclasses.replace(learned, left_out=left_out), args.out)
+        checkpoint.remove()
+
+
+def identity(config: Resolved, codes: Path) -> str:
+    """Of a meta-training: configuration, code, and what it learns from."""
+    with codes.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return f"{config.hash}-{provenance.fingerprint()}-{provenance.module_hash(native.SOURCE)}-{digest}"
 
 
 def training_people(codes: Codes, path: Path, settings: Fewshot) -> tuple[People, People]:
     """People of the splits train, with entries for a task, and val, with entries for a test.
 
     Raises:
-        ValueError: fewer train people than an outer step needs.
+        ValueError: fewer train people than an outer step needs, or no val people though they choose when to stop.
     """
     largest = max(settings.shots)
     train = read_people(
@@ -59,6 +81,11 @@ def training_people(codes: Codes, path: Path, settings: Fewshot) -> tuple[People
         needed=largest + settings.query_entries,
         reason="the largest of fewshot.shots + fewshot.query_entries",
     )
+    if settings.stopping == "validation" and not val.persons:
+        raise ValueError(
+            f"{path}: nobody of the split val has entries enough to choose on when to stop adapting: set "
+            "fewshot.stopping: fixed"
+        )
     if len(train.persons) < settings.tasks:
         raise ValueError(
             f"{path}: {len(train.persons)} people of the split train have entries enough for a task, fewer than "

@@ -1,14 +1,24 @@
-"""Few-shot learning against oracles: finite differences, a closed form, torch's own optimiser, one k at a time."""
+"""Few-shot learning against oracles: finite differences, closed forms, autograd, torch's own optimiser, one k alone.
+
+Seen red once by breaking the code: the sign of the Hessian product, its second derivative of the activation left out,
+ReLU's slope taken for SELU's, padded samples counted in, the query of the first task instead of the last, shares of a
+sum instead of a mean, rates not used in the inner step, one NaN for the angle of a network that is right.
+"""
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
-from faze.fewshot.kernel import adapt, sgd_
-from faze.fewshot.meta import maml_loss, support_shares
-from faze.fewshot.mlp import Batch, Weights, angle_deg, gaze_vector, mean_angle_deg, random_weights
+from faze.fewshot import kernel as kernels
+from faze.fewshot.kernel import TorchKernel, adapt, alike
+from faze.fewshot.meta import outer_gradient, reference_gradient
+from faze.fewshot.mlp import Batch, Samples, Weights, each, gaze_vector, random_weights
+from faze.fewshot.native import NativeError, NativeKernel
+from faze.losses import angle_deg
 
 INPUTS, HIDDEN = 6, 5
+EXACT = TorchKernel(INPUTS, HIDDEN, "selu")
 
 
 @pytest.fixture
@@ -16,134 +26,255 @@ def rng() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def samples(rng: torch.Generator, models: int, count: int) -> Batch:
-    code = torch.randn(models, count, INPUTS, generator=rng, dtype=torch.float64)
-    gaze = F.normalize(torch.randn(models, count, 3, generator=rng, dtype=torch.float64), dim=-1)
+def batch(rng: torch.Generator, sets: int, count: int) -> Batch:
+    code = torch.randn(sets, count, INPUTS, generator=rng, dtype=torch.float64)
+    gaze = F.normalize(torch.randn(sets, count, 3, generator=rng, dtype=torch.float64), dim=-1)
     return Batch(code, gaze)
 
 
-def networks(rng: torch.Generator, models: int) -> Weights:
-    shapes = [(INPUTS, HIDDEN), (1, HIDDEN), (HIDDEN, 3), (1, 3)]
+def networks(rng: torch.Generator, models: int, hidden: int = HIDDEN) -> Weights:
+    shapes = [(INPUTS, hidden), (1, hidden), (hidden, 3), (1, 3)]
     return Weights(*(0.5 * torch.randn(models, *shape, generator=rng, dtype=torch.float64) for shape in shapes))
 
 
-def outer_gradient(weights, support, query, shares, **inner):
-    parameters = [parameter.clone().requires_grad_() for parameter in weights]
-    return torch.autograd.grad(maml_loss(parameters, support, query, shares, **inner).sum(), parameters)
+def tasks_of(shots: list[int], support: Batch, query: Batch) -> tuple[Samples, Samples]:
+    """Support and query of K * T models."""
+    tasks = len(query.code)
+    row, count = torch.arange(tasks).repeat(len(shots)), torch.tensor(shots).repeat_interleave(tasks)
+    return support.of(row, count), query.of(row, query.code.shape[1])
 
 
-@pytest.mark.parametrize("inner_steps", [1, 3])
-def test_maml_gradient_is_that_of_finite_differences(rng, inner_steps):
-    weights, support, query = networks(rng, 2), samples(rng, 3, 4), samples(rng, 3, 7)
-    shares = support_shares([2, 4], torch.float64)
-    inner = {"inner_lr": 1e-3, "inner_steps": inner_steps}
-    direction = [torch.randn(p.shape, generator=rng, dtype=torch.float64) for p in weights]
-
-    def loss_at(distance):
-        moved = [(p + distance * d).requires_grad_() for p, d in zip(weights, direction, strict=True)]
-        return maml_loss(moved, support, query, shares, **inner).sum().item()
-
-    def along(gradients):
-        return sum((g * d).sum().item() for g, d in zip(gradients, direction, strict=True))
-
-    numeric = (loss_at(1e-6) - loss_at(-1e-6)) / 2e-6
-    exact = along(outer_gradient(weights, support, query, shares, **inner))
-    assert exact == pytest.approx(numeric, rel=1e-6)
-    # The first-order gradient, at the adapted weights, is another: the test can tell them apart.
-    assert abs(along(first_order_gradient(weights, support, query, shares, **inner)) - numeric) > 1e-3 * abs(numeric)
+def loss(parameters: list[Tensor], code: Tensor, gaze: Tensor) -> Tensor:
+    """Of one network, by the model alone."""
+    return angle_deg(gaze_vector([p[None] for p in parameters], code[None])[0], gaze).mean()
 
 
-def first_order_gradient(weights, support, query, shares, *, inner_lr, inner_steps):
-    total = [torch.zeros_like(p) for p in weights]
-    for task in range(len(query.code)):
-        adapted = [p.clone().requires_grad_() for p in weights]
-        for _ in range(inner_steps):
-            pair = (x[task].expand(2, *x[task].shape) for x in (support.code, support.gaze))
-            gradients = torch.autograd.grad(mean_angle_deg(adapted, *pair, shares).sum(), adapted)
-            adapted = [(p - inner_lr * g).detach().requires_grad_() for p, g in zip(adapted, gradients, strict=True)]
-        code, gaze = (x[task].expand(2, *x[task].shape) for x in (query.code, query.gaze))
-        loss = angle_deg(gaze_vector(adapted, code), gaze).mean(-1).sum()
-        total = [t + g / len(query.code) for t, g in zip(total, torch.autograd.grad(loss, adapted), strict=True)]
+def taken(weights: Weights, model: int) -> list[Tensor]:
+    return [parameter[model].clone().requires_grad_() for parameter in weights]
+
+
+def stepped(parameters, rates, code, gaze, create_graph=False):
+    gradients = torch.autograd.grad(loss(parameters, code, gaze), parameters, create_graph=create_graph)
+    return [p - rate * g for p, rate, g in zip(parameters, rates, gradients, strict=True)]
+
+
+def outer_loss(weights: Weights, rates: Weights, shots: list[int], support: Batch, query: Batch, steps: int) -> float:
+    """Of all k and tasks, one after the other, without a second derivative."""
+    total = 0.0
+    for model, k in enumerate(shots):
+        for task in range(len(query.code)):
+            parameters = taken(weights, model)
+            for _ in range(steps):
+                moved = stepped(parameters, [r[model] for r in rates], support.code[task, :k], support.gaze[task, :k])
+                parameters = [p.detach().requires_grad_() for p in moved]
+            total += loss(parameters, query.code[task], query.gaze[task]).item() / len(query.code)
     return total
 
 
-def test_maml_gradient_of_linear_regression_is_its_closed_form(rng):
+def along(gradients, direction) -> float:
+    return sum((g * d).sum().item() for g, d in zip(gradients, direction, strict=True))
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_mamls_gradient_and_meta_sgds_are_those_of_finite_differences(rng, steps):
+    shots, weights, support, query = [2, 4], networks(rng, 2), batch(rng, 3, 4), batch(rng, 3, 7)
+    rates = each(lambda p: 1e-3 * torch.rand(p.shape, generator=rng, dtype=p.dtype), weights)
+    samples = tasks_of(shots, support, query)
+    found = outer_gradient(EXACT, weights, rates, *samples, steps=steps)
+    first_order = outer_gradient(EXACT, weights, rates, *samples, steps=steps, second_order=False)
+    direction = each(lambda p: torch.randn(p.shape, generator=rng, dtype=p.dtype), weights)
+
+    def numeric(by_weights: float, by_rates: float, h: float) -> float:
+        def at(distance: float) -> float:
+            moved = each(lambda p, d: p + by_weights * distance * d, weights, direction)
+            turned = each(lambda p, d: p + by_rates * distance * d, rates, direction)
+            return outer_loss(moved, turned, shots, support, query, steps)
+
+        return (at(h) - at(-h)) / (2 * h)
+
+    assert along(found.by_weights, direction) == pytest.approx(numeric(1, 0, 1e-6), rel=1e-6)
+    assert along(found.by_rates, direction) == pytest.approx(numeric(0, 1, 1e-7), rel=1e-5)
+    assert found.loss.sum().item() == pytest.approx(outer_loss(weights, rates, shots, support, query, steps), rel=1e-9)
+    # The first-order gradient is another: the test can tell them apart.
+    exact = along(found.by_weights, direction)
+    assert abs(along(first_order.by_weights, direction) - exact) > 1e-3 * abs(exact)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_fomamls_gradient_is_the_querys_at_the_adapted_weights(rng, steps):
+    shots, weights, support, query = [2, 4], networks(rng, 2), batch(rng, 3, 4), batch(rng, 3, 7)
+    rates = each(lambda p: torch.full_like(p, 1e-3), weights)
+    found = outer_gradient(EXACT, weights, rates, *tasks_of(shots, support, query), steps=steps, second_order=False)
+    for model, k in enumerate(shots):
+        expected = [torch.zeros_like(p[model]) for p in weights]
+        for task in range(3):
+            parameters = taken(weights, model)
+            for _ in range(steps):
+                moved = stepped(parameters, [1e-3] * 4, support.code[task, :k], support.gaze[task, :k])
+                parameters = [p.detach().requires_grad_() for p in moved]
+            gradients = torch.autograd.grad(loss(parameters, query.code[task], query.gaze[task]), parameters)
+            expected = [e + g / 3 for e, g in zip(expected, gradients, strict=True)]
+        for mine, oracle in zip(found.by_weights, expected, strict=True):
+            torch.testing.assert_close(mine[model], oracle, rtol=1e-9, atol=1e-10)
+
+
+def test_the_references_gradient_is_what_piles_up_in_the_released_loop(rng):
+    """Written as the loop runs: every support gradient stays, and the last task's query is followed back."""
+    shots, weights, support, query = [2, 4], networks(rng, 2), batch(rng, 3, 4), batch(rng, 3, 7)
+    rates = each(lambda p: torch.full_like(p, 2e-3), weights)
+    found = reference_gradient(EXACT, weights, rates, *tasks_of(shots, support, query))
+    for model, k in enumerate(shots):
+        parameters = taken(weights, model)
+        piled = [torch.zeros_like(p) for p in parameters]
+        for task in range(3):
+            inner = loss(parameters, support.code[task, :k], support.gaze[task, :k])
+            gradients = torch.autograd.grad(inner, parameters, create_graph=True)
+            piled = [p + g for p, g in zip(piled, gradients, strict=True)]
+            adapted = [p - 2e-3 * g for p, g in zip(parameters, piled, strict=True)]
+        last = torch.autograd.grad(loss(adapted, query.code[2], query.gaze[2]), parameters, retain_graph=True)
+        for mine, support_part, query_part in zip(found.by_weights, piled, last, strict=True):
+            torch.testing.assert_close(mine[model], support_part.detach() + query_part, rtol=1e-9, atol=1e-10)
+
+
+class LinearRegression:
+    """What outer_gradient asks, of the mean squared error of code @ weight."""
+
+    def gradient(self, weights, samples):
+        x, y = samples.code[samples.row], samples.gaze[samples.row]
+        off = x @ weights.hidden_weight - y
+        by = 2 / x.shape[1] * x.mT @ off
+        return Weights(by, *map(torch.zeros_like, weights[1:])), off.square().sum(-1).mean(-1)
+
+    def hessian_product(self, weights, samples, direction):
+        x = samples.code[samples.row]
+        return Weights(2 / x.shape[1] * x.mT @ x @ direction.hidden_weight, *map(torch.zeros_like, weights[1:]))
+
+
+def test_mamls_gradient_of_linear_regression_is_its_closed_form(rng):
     """Mean over tasks of (I - inner_lr H_support) times the query gradient at the adapted weights."""
     weight = torch.randn(1, INPUTS, 3, generator=rng, dtype=torch.float64)
-    support, query, rate = samples(rng, 4, 5), samples(rng, 4, 8), 0.05
-
-    def squared_error(parameters, code, target, share):
-        return ((code @ parameters[0] - target).square().sum(-1) * share).sum(-1)
-
-    found = outer_gradient(
-        [weight], support, query, support_shares([5], torch.float64), inner_lr=rate, inner_steps=1, loss=squared_error
-    )[0]
+    weights = Weights(weight, *(torch.zeros(1, 1, 1, dtype=torch.float64) for _ in range(3)))
+    support, query, rate = batch(rng, 4, 5), batch(rng, 4, 8), 0.05
+    rates = each(lambda p: torch.full_like(p, rate), weights)
+    found = outer_gradient(LinearRegression(), weights, rates, *tasks_of([5], support, query), steps=1)
     expected = torch.zeros_like(weight)
     for x, y, x_query, y_query in zip(support.code, support.gaze, query.code, query.gaze, strict=True):
         hessian = 2 / len(x) * x.T @ x
         adapted = weight[0] - rate * 2 / len(x) * x.T @ (x @ weight[0] - y)
         by_query = 2 / len(x_query) * x_query.T @ (x_query @ adapted - y_query)
         expected += (torch.eye(INPUTS) - rate * hessian) @ by_query / len(query.code)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found.by_weights.hidden_weight, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_padding_has_no_effect(rng):
     """Each k among others, its support padded to the largest, equals that k alone."""
     shots = [1, 3, 6]
-    weights, support, query = networks(rng, len(shots)), samples(rng, 2, max(shots)), samples(rng, 2, 5)
-    inner = {"inner_lr": 1e-3, "inner_steps": 2}
-    together = outer_gradient(weights, support, query, support_shares(shots, torch.float64), **inner)
+    weights, support, query = networks(rng, len(shots)), batch(rng, 2, max(shots)), batch(rng, 2, 5)
+    rates = each(lambda p: torch.full_like(p, 1e-3), weights)
+    together = outer_gradient(EXACT, weights, rates, *tasks_of(shots, support, query), steps=2)
     for position, k in enumerate(shots):
-        own = Batch(support.code[:, :k], support.gaze[:, :k])
-        alone = outer_gradient(
-            weights.take(torch.tensor([position])), own, query, support_shares([k], torch.float64), **inner
-        )
-        for a, b in zip(together, alone, strict=True):
-            torch.testing.assert_close(a[[position]], b, rtol=1e-10, atol=1e-12)
+        own, only = Batch(support.code[:, :k], support.gaze[:, :k]), torch.tensor([position])
+        alone = outer_gradient(EXACT, weights.take(only), rates.take(only), *tasks_of([k], own, query), steps=2)
+        for a, b in zip(together.by_weights, alone.by_weights, strict=True):
+            torch.testing.assert_close(a[only], b, rtol=1e-10, atol=1e-12)
 
 
-def test_adaptation_equals_torch_sgd_model_after_model(rng):
+@pytest.mark.parametrize("activation", ["selu", "relu"])
+def test_adaptation_equals_torch_sgd_model_after_model(rng, activation):
     """The kernel, in chunks and on threads, against torch.optim.SGD with autograd on one model at a time."""
     count, shots, steps, rate = 7, 4, 200, 1e-4
-    initial, support = networks(rng, 1), samples(rng, 7, shots)
-    chunks = list(adapt(initial, support, steps=steps, lr=rate, threads=2))
+    initial, support = networks(rng, 1), batch(rng, 7, shots)
+    chunks = list(adapt(initial, support, steps=steps, lr=rate, threads=2, activation=activation))
     found = [torch.cat([weights[i] for _, weights in chunks]) for i in range(4)]
-    alike = torch.full((1, shots), 1 / shots, dtype=torch.float64)
     for model in range(count):
         parameters = [p.clone().requires_grad_() for p in initial]
         optimizer = torch.optim.SGD(parameters, lr=rate)
         for _ in range(steps):
             optimizer.zero_grad()
-            mean_angle_deg(parameters, support.code[[model]], support.gaze[[model]], alike).sum().backward()
+            vector = gaze_vector(parameters, support.code[[model]], activation)
+            angle_deg(vector, support.gaze[[model]]).mean().backward()
             optimizer.step()
         for mine, oracle in zip(found, parameters, strict=True):
             torch.testing.assert_close(mine[[model]], oracle.detach(), rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("hidden", [64, 13])
+@pytest.mark.parametrize("activation", ["selu", "relu"])
+def test_the_compiled_kernel_equals_torchs_in_double_precision(rng, activation, hidden):
+    try:
+        native = NativeKernel(INPUTS, hidden, activation)
+    except NativeError as error:
+        pytest.skip(f"no compiled kernel: {error}")
+    exact = TorchKernel(INPUTS, hidden, activation)
+    weights, direction, data = networks(rng, 6, hidden), networks(rng, 6, hidden), batch(rng, 3, 9)
+    rates = each(lambda p: 3e-5 * torch.rand(1, *p.shape[1:], generator=rng, dtype=p.dtype), weights)
+    samples = data.of(torch.tensor([0, 2, 1, 1, 0, 2]), torch.tensor([9, 1, 4, 9, 2, 7]))
+
+    def single(given):
+        return type(given)(*(x.float() if x.is_floating_point() else x for x in given))
+
+    def assert_close(found, expected):
+        for mine, oracle in zip(found, expected, strict=True):
+            torch.testing.assert_close(mine.double(), oracle, rtol=1e-4, atol=2e-5 * oracle.abs().max().item())
+
+    few = (single(weights), single(samples))
+    assert_close(*(k.gradient(w, s)[0] for k, w, s in ((native, *few), (exact, weights, samples))))
+    torch.testing.assert_close(
+        native.gradient(*few)[1].double(), exact.mean_angle_deg(weights, samples), rtol=1e-5, atol=0
+    )
+    torch.testing.assert_close(native.mean_angle_deg(*few), exact.mean_angle_deg(weights, samples), rtol=1e-5, atol=0)
+    assert_close(native.hessian_product(*few, single(direction)), exact.hessian_product(weights, samples, direction))
+    adapted, expected = few[0].take(torch.arange(6)), weights.take(torch.arange(6))
+    native.sgd_(adapted, few[1], steps=30, rates=single(rates))
+    exact.sgd_(expected, samples, steps=30, rates=rates)
+    for mine, oracle in zip(adapted, expected, strict=True):
+        torch.testing.assert_close(mine.double(), oracle, rtol=0, atol=2e-5)
+    assert not torch.equal(adapted.hidden_weight, few[0].hidden_weight)
+
+
+def test_without_a_compiler_torch_does_it_and_says_so(rng, monkeypatch, capsys):
+    kernels._say.cache_clear()
+    monkeypatch.setenv("CC", "no-such-compiler")
+    kernel = kernels.kernel_for(random_weights(1, INPUTS, 7, seed=0), "selu")
+    assert isinstance(kernel, TorchKernel)
+    assert "no-such-compiler is not on the PATH" in capsys.readouterr().err
+
+
 def test_chunks_and_threads_do_not_change_adaptation(rng, monkeypatch):
     initial = random_weights(1, INPUTS, HIDDEN, seed=0)
-    double = samples(rng, 9, 3)
+    double = batch(rng, 9, 3)
     support = Batch(double.code.float(), double.gaze.float())
-    results = []
-    for cache_bytes, threads in [(2**20, 1), (1024, 1), (1024, 2)]:
-        monkeypatch.setattr("faze.fewshot.kernel.CACHE_BYTES", cache_bytes)
-        chunks = list(adapt(initial, support, steps=50, lr=1e-4, threads=threads))
-        assert torch.cat([models for models, _ in chunks]).tolist() == list(range(9))
-        results.append([torch.cat([weights[i] for _, weights in chunks]) for i in range(4)])
-    assert len(chunks) > 1
-    for one, chunked, threaded in zip(*results, strict=True):
-        torch.testing.assert_close(one, chunked, rtol=1e-5, atol=1e-6)
-        assert torch.equal(chunked, threaded)
+    for kernel in (NativeKernel, TorchKernel):
+        results = []
+        for models, threads in [(2**20, 1), (2, 1), (2, 2)]:
+            monkeypatch.setattr(kernels, "kernel_for", lambda *_, of=kernel, m=models: chunked(of, m))
+            chunks = list(adapt(initial, support, steps=50, lr=1e-4, threads=threads))
+            assert torch.cat([models for models, _ in chunks]).tolist() == list(range(9))
+            results.append([torch.cat([weights[i] for _, weights in chunks]) for i in range(4)])
+        assert len(chunks) == 5
+        for one, in_chunks, threaded in zip(*results, strict=True):
+            torch.testing.assert_close(one, in_chunks, rtol=1e-5, atol=1e-6)
+            assert torch.equal(in_chunks, threaded)
 
 
-def test_a_network_that_is_right_stays(rng):
-    """At angle 0 the gradient is 0, not NaN; the loss's first and second derivatives are finite there too."""
-    weights = random_weights(1, INPUTS, HIDDEN, seed=1)
-    weights = Weights(*(torch.zeros_like(p) for p in weights[:3]), torch.tensor([[[0.0, 0.0, 2.0]]]))
-    code, gaze = torch.randn(1, 3, INPUTS, generator=rng), torch.tensor([0.0, 0.0, 1.0]).expand(1, 3, 3)
-    adapted = weights.take(torch.tensor([0]))
-    sgd_(adapted, code, gaze, steps=5, lr=1e-2)
+def chunked(of: type, models: int):
+    try:
+        kernel = of(INPUTS, HIDDEN, "selu")
+    except NativeError as error:
+        pytest.skip(f"no compiled kernel: {error}")
+    kernel.models_per_chunk = models
+    return kernel
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["compiled where it can be", "torch"])
+def test_a_network_that_is_right_stays(rng, dtype):
+    """At angle 0 the gradient is 0, not NaN; so is the Hessian product."""
+    zeros = [torch.zeros(1, *p.shape[1:], dtype=dtype) for p in random_weights(1, INPUTS, HIDDEN, seed=1)[:3]]
+    weights = Weights(*zeros, torch.tensor([[[0.0, 0.0, 2.0]]], dtype=dtype))
+    code = torch.randn(1, 3, INPUTS, generator=rng, dtype=dtype)
+    given = Batch(code, torch.tensor([0.0, 0.0, 1.0], dtype=dtype).expand(1, 3, 3))
+    kernel, adapted = kernels.kernel_for(weights, "selu"), weights.take(torch.tensor([0]))
+    kernel.sgd_(adapted, given.each(), steps=5, rates=alike(1e-2, weights))
     assert all(torch.equal(a, b) for a, b in zip(adapted, weights, strict=True))
-    support = Batch(code, gaze)
-    gradients = outer_gradient(weights, support, support, support_shares([3]), inner_lr=1e-3, inner_steps=1)
-    assert all(gradient.isfinite().all() for gradient in gradients)
+    outer = outer_gradient(kernel, weights, alike(1e-3, weights), given.each(), given.each(), steps=1)
+    assert all((gradient == 0).all() for gradient in outer.by_weights)

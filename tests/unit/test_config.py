@@ -131,6 +131,18 @@ def test_too_few_synthetic_frames_are_found_before_rendering(defaults: dict) -> 
     assert any("plus fewshot.query_entries, 60" in line for line in faults(defaults))
 
 
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"learners": ["maml", "reference"], "inner_steps": 2}, "fewshot.inner_steps: 2 is not 1, as the learner"),
+        ({"adapt_steps": 100}, "fewshot.record_steps: [200, 500] come after fewshot.adapt_steps, 100"),
+    ],
+)
+def test_fewshot_steps_that_cannot_be(defaults: dict, changes: dict, sentence: str) -> None:
+    defaults["fewshot"] |= changes
+    assert [line.startswith(sentence) for line in faults(defaults)] == [True]
+
+
 def test_raw_gazecapture_needs_its_supplementary_file(defaults: dict) -> None:
     defaults["preprocess"]["gazecapture"] = "/data/gazecapture"
     assert any(line.startswith("preprocess.gazecapture_supplementary: ") for line in faults(defaults))

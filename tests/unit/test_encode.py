@@ -8,6 +8,7 @@ import torch
 from faze import config
 from faze.checkpoint import save_weights
 from faze.dted import DTED
+from faze.fewshot.mlp import gaze_head_weights, gaze_vector
 from faze.sections import Model
 from faze.stages import encode
 from faze.store import PersonStrips, read_codes, write_strips
@@ -72,6 +73,17 @@ def test_every_strip_is_encoded(stage):
         shapes = {"z_app": (4,), "z_gaze": (2, 3), "z_head": (3, 3), "gaze": (2,), "head": (2,), "gaze_hat": (3,)}
         assert {name: array.shape for name, array in found.items()} == {n: (count, *s) for n, s in shapes.items()}
         np.testing.assert_allclose(np.linalg.norm(found["gaze_hat"], axis=1), 1, rtol=1e-5)
+
+
+def test_the_stored_gaze_head_makes_the_stored_gaze_hat(stage):
+    """With the activation that the few-shot learner `none` gives it."""
+    stage.dted.gaze1.bias.data.normal_()
+    save_weights(stage.folder / "checkpoint.pt", stage.dted)
+    assert stage() == 0
+    codes = read_codes(stage.folder / "codes.h5")
+    head, arrays = gaze_head_weights(codes.gaze_head), codes["00002"]
+    vector = gaze_vector(head, torch.from_numpy(arrays["z_gaze"]).reshape(1, 5, -1), "relu")[0]
+    np.testing.assert_allclose(torch.nn.functional.normalize(vector, dim=-1), arrays["gaze_hat"], atol=1e-5)
 
 
 def test_a_checkpoint_of_another_model_is_refused(stage, capsys):

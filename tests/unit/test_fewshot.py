@@ -8,8 +8,12 @@ import pytest
 import torch
 
 from faze import config
+from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
 from faze.fewshot.draws import Person, TaskDraws, draw_calibrations, query_of, read_people, support_of
 from faze.fewshot.learners import LEARNERS, Learned, unadapted_error_deg
+from faze.fewshot.meta import Record, State
+from faze.fewshot.mlp import Weights, random_weights
+from faze.fewshot.stopping import best_steps, recorded_steps
 from faze.geometry import vector_from_pitchyaw
 from faze.sections import Fewshot
 from faze.store import read_codes, write_codes
@@ -58,10 +62,36 @@ def test_calibrations_differ_are_without_replacement_and_spare_the_query():
     assert {entry for draw in nines for entry in draw.support} == set(range(14))
     assert all(len(set(draw.support)) == 9 for draw in nines)
     support, query = support_of(persons, nines), query_of(persons, nines, fewshot.query_entries)
-    for draw, of_support, of_query in zip(nines, support.code[..., 0], query.code[..., 0], strict=True):
+    for draw, of_support, of_query in zip(nines, support.code[..., 0], query.code[query.row, :, 0], strict=True):
         first = NUMBERS * draw.person
         assert of_support.tolist() == [first + entry for entry in draw.support]
         assert of_query.tolist() == [first + entry for entry in range(14, 20)]
+
+
+def test_a_grid_takes_one_sample_of_each_cell():
+    """Nine of a 3 x 3 grid of clusters: random draws miss some. Seen red with the cells ordered by yaw alone."""
+    persons = []
+    for person in people(entries=96):
+        cluster = np.append(np.random.default_rng(int(person.name)).permutation(90) % 9, [0] * 6)
+        pitchyaw = 0.2 * np.stack([cluster // 3, cluster % 3], axis=1) + np.linspace(0, 0.01, 96)[:, None]
+        persons.append(dataclasses.replace(person, gaze=vector_from_pitchyaw(pitchyaw)))
+    missed = {}
+    for kind in ("grid", "random"):
+        draws = draw_calibrations(persons, settings(shots=(9,), draws=kind), repeats=10)
+        rounded = [np.round(persons[d.person].gaze[d.support] / 0.19) for d in draws]
+        missed[kind] = np.mean([9 - len(np.unique(cells[:, :2], axis=0)) for cells in rounded])
+        assert len({tuple(d.support) for d in draws}) == len(draws)
+        assert max(d.support.max() for d in draws) < 90
+    assert missed["grid"] == 0
+    assert missed["random"] > 2
+
+
+@pytest.mark.parametrize("k", range(1, 15))
+def test_a_grid_has_k_different_samples_of_any_pool(k):
+    """The pool of 14 is used up at k = 14."""
+    for draw in draw_calibrations(people(), settings(shots=(k,), draws="grid"), repeats=3):
+        assert len(set(draw.support)) == len(draw.support) == k
+        assert draw.support.max() < 14
 
 
 def test_tasks_are_different_people_with_disjoint_support_and_query():
@@ -170,6 +200,7 @@ def test_each_k_starts_from_its_own_network_whatever_the_order():
     for shots in ((5, 2), (2, 5)):
         draws = draw_calibrations(persons, settings(shots=shots), repeats=2)
         errors = LEARNERS["maml"].errors(Learned("maml", [5, 2], {}, state), persons, draws, settings(), threads=1)
+        np.testing.assert_array_equal(errors.start_deg, errors.trace_deg[:, 0])
         np.testing.assert_allclose(errors.start_deg, [30.0 if d.shots == 5 else 0.0 for d in draws], atol=1e-4)
 
 
@@ -182,3 +213,82 @@ def test_gaze_codes_of_another_size_are_refused():
     draws = draw_calibrations(persons, fewshot, repeats=1)
     with pytest.raises(ValueError, match="person 00000 of gazecapture has gaze codes of 6 numbers, the learner of 9"):
         LEARNERS["maml"].errors(Learned("maml", [2], {}, state), persons, draws, fewshot, threads=1)
+
+
+def looking(up_rad: float, models: int = 1) -> Weights:
+    """Networks that look up by an angle, whatever the code."""
+    up = torch.tensor(vector_from_pitchyaw([up_rad, 0]), dtype=torch.float32)
+    shapes = [(models, 6, 4), (models, 1, 4), (models, 4, 3)]
+    return Weights(*map(torch.zeros, shapes), up.repeat(models, 1, 1))
+
+
+def straight_on(count: int = 4) -> list[Person]:
+    return [dataclasses.replace(p, gaze=np.tile([0.0, 0.0, 1.0], (20, 1))) for p in people(count)]
+
+
+def test_the_stopping_rule_takes_the_recorded_steps_that_are_best_for_val_people():
+    """Rates are such that one step is right and more overshoot: the fixed rule ends worse. Seen red with argmax."""
+    fewshot = settings(shots=(2,), adapt_steps=4, record_steps=(1, 2), stopping="validation")
+    # The bias, of length 1, moves by rate x 57.3 across: 9 of the 10 degrees; three more steps sway about the target.
+    fewshot = dataclasses.replace(fewshot, adapt_lr=np.tan(np.radians(9)) * np.pi / 180)
+    start = Start([2], looking(np.radians(10)))
+    draws = draw_calibrations(straight_on(), fewshot, repeats=2)
+    errors = fine_tuned_errors_deg(start, straight_on(), draws, fewshot, threads=1)
+    assert recorded_steps(fewshot) == (0, 1, 2, 4)
+    best = best_steps(errors, draws, [2], recorded_steps(fewshot))
+    assert best == [(0, 1, 2, 4)[int(errors.mean(axis=0).argmin())]]
+    learned = Learned("maml", [2], {}, start.weights._asdict(), stop_steps=best)
+    by_rule = LEARNERS["maml"].errors(learned, straight_on(), draws, fewshot, threads=1)
+    fixed = LEARNERS["maml"].errors(
+        learned, straight_on(), draws, dataclasses.replace(fewshot, stopping="fixed"), threads=1
+    )
+    assert set(by_rule.steps) == set(best) != {4}
+    assert set(fixed.steps) == {4}
+    assert by_rule.adapted_deg.mean() < fixed.adapted_deg.mean()
+    np.testing.assert_array_equal(fixed.adapted_deg, fixed.trace_deg[:, -1])
+
+
+@pytest.mark.parametrize(
+    ("stop_steps", "sentence"),
+    [([], "without people of the split val"), ([3], r"is to stop after \[3\] steps, which fewshot.record_steps")],
+)
+def test_the_stopping_rule_without_a_choice_is_refused(stop_steps, sentence):
+    fewshot = settings(shots=(2,), adapt_steps=4, record_steps=(1, 2), stopping="validation")
+    learned = Learned("maml", [2], {}, looking(0.1)._asdict(), stop_steps=stop_steps)
+    draws = draw_calibrations(straight_on(), fewshot, repeats=1)
+    with pytest.raises(ValueError, match=sentence):
+        LEARNERS["maml"].errors(learned, straight_on(), draws, fewshot, threads=1)
+
+
+def test_of_each_k_the_weights_of_its_lowest_val_error_are_kept():
+    """Seen red with `<` turned round, and with one choice for all k."""
+    state = State.first(looking(0.0, models=2))
+    for step, val_deg in enumerate([[5.0, 5.0], [3.0, 4.0], [4.0, 2.0], [3.0, 2.0]], start=1):
+        state.weights.output_bias.fill_(step)
+        state.keep(Record(step, [0.0, 0.0], val_deg))
+    assert state.best_steps == [2, 3]
+    assert state.best.output_bias[:, 0, 0].tolist() == [2.0, 3.0]
+    state = State.first(looking(0.0, models=2))
+    for step in (1, 2):
+        state.weights.output_bias.fill_(step)
+        state.keep(Record(step, [0.0, 0.0], None))
+    assert state.best_steps == [2, 2]
+    assert state.best.output_bias[:, 0, 0].tolist() == [2.0, 2.0]
+
+
+def test_learnt_rates_act_at_test():
+    """A scale of 0 on every parameter leaves the network as it is; on one kind, that kind."""
+    fewshot = settings(shots=(2,), adapt_steps=5, record_steps=(), adapt_lr=1e-5)
+    weights, persons = random_weights(1, 6, 4, seed=0), people()
+    draws = draw_calibrations(persons, fewshot, repeats=1)
+
+    def errors(**scales: float) -> np.ndarray:
+        scaled = {f"rate_scale_{n}": torch.full_like(p, scales.get(n, 1.0)) for n, p in weights._asdict().items()}
+        learned = Learned("meta_sgd", [2], {}, weights._asdict() | scaled)
+        found = LEARNERS["meta_sgd"].errors(learned, persons, draws, fewshot, threads=1)
+        return found.adapted_deg - found.start_deg
+
+    plain = LEARNERS["maml"].errors(Learned("maml", [2], {}, weights._asdict()), persons, draws, fewshot, threads=1)
+    np.testing.assert_array_equal(errors(), plain.adapted_deg - plain.start_deg)
+    assert np.abs(errors(**dict.fromkeys(Weights._fields, 0.0))).max() == 0
+    assert np.abs(errors(hidden_weight=0.0) - errors()).max() > 1e-4

@@ -140,6 +140,10 @@ def test_every_source_is_a_file_with_its_hash(sources: Sources, stage: str) -> N
         assert found == module_hash(ROOT / path)
 
 
+def test_what_a_package_compiles_is_part_of_its_code(sources: Sources) -> None:
+    assert any(source.startswith("faze/fewshot/kernel.c@") for source in sources.of("faze.stages.adapt"))
+
+
 def test_walks_re_render_alone_and_only_training_follows_the_engine(sources: Sources) -> None:
     with_walk = {stage for stage in STAGES if "faze/walk.py" in paths(sources, stage)}
     assert with_walk == {"walk"}

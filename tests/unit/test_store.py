@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from faze.store import (
+    GAZE_HEAD,
     PersonStrips,
     Strips,
     Supplementary,
@@ -34,6 +35,9 @@ def person(person_id: str, split: str, count: int) -> PersonStrips:
         RANDOM.integers(0, 256, (count, 8, 32, 3), dtype=np.uint8),
         RANDOM.normal(size=(count, 4)).astype(np.float32),
     )
+
+
+HEAD_SHAPES = [(64, 6), (64,), (3, 64), (3,)]
 
 
 def codes(count: int) -> dict[str, NDArray]:
@@ -142,8 +146,22 @@ def test_codes_are_read_as_written(tmp_path: Path) -> None:
             np.testing.assert_array_equal(read[name][key], array)
 
 
+def test_the_gaze_head_comes_with_the_codes_and_is_no_person(tmp_path: Path) -> None:
+    head = {name: np.full(shape, i) for i, (name, shape) in enumerate(zip(GAZE_HEAD, HEAD_SHAPES, strict=True))}
+    write_codes(tmp_path / "codes.h5", "mpiigaze", [("p00", "test", codes(2))], head)
+    read = read_codes(tmp_path / "codes.h5")
+    assert read.persons() == ["p00"]
+    assert read.gaze_head.keys() == head.keys()
+    for name, array in head.items():
+        assert read.gaze_head[name].dtype == np.float32
+        np.testing.assert_array_equal(read.gaze_head[name], array)
+    write_codes(tmp_path / "codes.h5", "mpiigaze", [("p00", "test", codes(2))])
+    assert read_codes(tmp_path / "codes.h5").gaze_head is None
+
+
 def test_codes_of_the_released_code_open(golden_dir: Path) -> None:
     read = read_codes(golden_dir / "meta_synth" / "gc_val_predictions.h5", default_split="val")
+    assert read.gaze_head is None
     assert read.dataset == "gc_val_predictions"
     assert len(read.persons("val")) == 10
     assert read[read.persons()[0]]["z_gaze"].shape[1:] == (2, 3)

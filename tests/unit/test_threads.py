@@ -25,11 +25,16 @@ def test_pool_processes_use_one_blas_thread_each(monkeypatch):
         assert pool.submit(os.getenv, "OPENBLAS_NUM_THREADS").result() == "1"
 
 
+def kernel_of_torch(weights, activation):
+    return kernel.TorchKernel(*weights.hidden_weight.shape[1:], activation)
+
+
 def test_adapting_threads_have_been_told_to_use_one_torch_thread_each(monkeypatch):
     """OpenMP keeps the number for each thread apart. (Asking torch for it would set it.)"""
     told, seen = {}, []
     monkeypatch.setattr(torch, "set_num_threads", lambda number: told.update({threading.get_ident(): number}))
-    monkeypatch.setattr(kernel, "sgd_", lambda *_, **__: seen.append(threading.get_ident()))
+    monkeypatch.setattr(kernel, "kernel_for", kernel_of_torch)
+    monkeypatch.setattr(kernel.TorchKernel, "sgd_", lambda *_, **__: seen.append(threading.get_ident()))
     support = Batch(torch.randn(400, 9, 6), torch.randn(400, 9, 3))
     list(kernel.adapt(random_weights(1, 6, 64, seed=0), support, steps=1, lr=0.1, threads=2))
     assert len(seen) > 1

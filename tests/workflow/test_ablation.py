@@ -16,8 +16,8 @@ AFTER_TRAINING = {"evaluate": 1, "report": 1, "track": 1}
 
 
 def of_runs(runs: int) -> dict[str, int]:
-    """Jobs of so many trainings and all that follows them; two data sets, two learners."""
-    per_run = {"train": 1, "encode": 2, "meta_train": 2, "adapt": 2, "walk": 1}
+    """Jobs of so many trainings and all that follows them; two data sets, three learners."""
+    per_run = {"train": 1, "encode": 2, "meta_train": 3, "adapt": 3, "walk": 1}
     return {rule: runs * count for rule, count in per_run.items()} | AFTER_TRAINING
 
 

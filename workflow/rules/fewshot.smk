@@ -63,7 +63,8 @@ rule adapt:
         mpiigaze="results/{name}/{tier}/seed{seed}/codes/mpiigaze.h5",
         gazecapture="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",
     output:
-        "results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet",
+        errors="results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet",
+        trace="results/{name}/{tier}/seed{seed}/fewshot/{learner}_trace.parquet",
     log:
         "results/{name}/{tier}/seed{seed}/logs/adapt_{learner}.log",
     benchmark:
@@ -81,6 +82,7 @@ rule adapt:
             --learner-file {input.learner:q} \
             --codes {input.mpiigaze:q} {input.gazecapture:q} \
             --threads {threads} \
-            --out {output:q} \
+            --out {output.errors:q} \
+            --trace {output.trace:q} \
             2>&1 | tee -p {log:q}
         """

@@ -1,0 +1,107 @@
+"""The released few-shot procedure, rewritten from its description (FACTS F): one network, task after task, autograd.
+
+Nothing is batched over tasks, people, repeats or k, and nothing is known of faze.fewshot. One thread is its fastest.
+"""
+
+import copy
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+CLIP = 1e-6
+
+
+class Samples(NamedTuple):
+    """Of one person: code (n, 6), gaze (n, 3) unit vectors."""
+
+    code: Tensor
+    gaze: Tensor
+
+    def take(self, entries: Sequence[int]) -> "Samples":
+        """Some of them."""
+        index = torch.tensor(entries)
+        return Samples(self.code[index], self.gaze[index])
+
+
+class GazeNetwork(nn.Module):
+    """6 -> 64, SELU -> 3, normalised."""
+
+    def __init__(self, inputs: int = 6, hidden: int = 64) -> None:
+        super().__init__()
+        self.layer1, self.layer2 = nn.Linear(inputs, hidden), nn.Linear(hidden, 3)
+
+    def forward(self, code: Tensor) -> Tensor:
+        """(n, 6) -> (n, 3) unit vectors."""
+        return F.normalize(self.layer2(F.selu(self.layer1(code))), dim=-1)
+
+
+def mean_angle_deg(gaze_hat: Tensor, gaze: Tensor) -> Tensor:
+    cosine = F.cosine_similarity(gaze_hat, gaze, dim=-1).clamp(CLIP - 1, 1 - CLIP)
+    return torch.acos(cosine).rad2deg().mean()
+
+
+def adapt(
+    network: GazeNetwork, support: Samples, query: Samples, *, steps: int, lr: float, every: int
+) -> tuple[GazeNetwork, list[float]]:
+    """Fine-tune a copy on the support; mean angle of the query before any step, after each `every`, at the end."""
+    network, errors = copy.deepcopy(network), []
+    optimizer = torch.optim.SGD(network.parameters(), lr=lr)
+    for step in range(steps + 1):
+        if step % every == 0 or step == steps:
+            with torch.no_grad():
+                errors.append(mean_angle_deg(network(query.code), query.gaze).item())
+        if step < steps:
+            optimizer.zero_grad()
+            mean_angle_deg(network(support.code), support.gaze).backward()
+            optimizer.step()
+    return network, errors
+
+
+def meta_train(
+    network: GazeNetwork,
+    train: Sequence[Samples],
+    val: Sequence[Samples],
+    *,
+    k: int,
+    steps: int,
+    tasks: int = 5,
+    query: int = 100,
+    inner_lr: float = 1e-5,
+    outer_lr: float = 1e-3,
+    validate_every: int = 100,
+) -> None:
+    """Change the network by `steps` outer steps of the released MAML.
+
+    Gradients of the tasks' supports pile up on the shared weights, the inner step of the last task takes them all,
+    and its query loss alone is followed back, through the inner step. Val people are measured on a query after an
+    inner step, every `validate_every` steps.
+    """
+    optimizer = torch.optim.Adam(network.parameters(), lr=outer_lr)
+    parameters = dict(network.named_parameters())
+    for step in range(1, steps + 1):
+        optimizer.zero_grad()
+        total = [torch.zeros_like(p) for p in parameters.values()]
+        for person in random.sample(range(len(train)), tasks):
+            of_support, of_query = _draw(train[person], k, query)
+            loss = mean_angle_deg(network(of_support.code), of_support.gaze)
+            gradients = torch.autograd.grad(loss, list(parameters.values()), create_graph=True)
+            total = [t + g for t, g in zip(total, gradients, strict=True)]
+            adapted = {name: p - inner_lr * t for (name, p), t in zip(parameters.items(), total, strict=True)}
+        loss = mean_angle_deg(torch.func.functional_call(network, adapted, of_query.code), of_query.gaze)
+        by_query = torch.autograd.grad(loss, list(parameters.values()))
+        for parameter, piled, last in zip(parameters.values(), total, by_query, strict=True):
+            parameter.grad = piled.detach() + last
+        optimizer.step()
+        if step % validate_every == 0:
+            for person in val:
+                of_support, of_query = _draw(person, k, query)
+                adapt(network, of_support, of_query, steps=1, lr=inner_lr, every=1)
+
+
+def _draw(person: Samples, k: int, query: int) -> tuple[Samples, Samples]:
+    entries = random.sample(range(len(person.code)), k + query)
+    return person.take(entries[:k]), person.take(entries[k:])
