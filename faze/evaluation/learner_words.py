@@ -49,12 +49,14 @@ def describe_simple(at_k: pd.DataFrame) -> str:
     found = against(at_k, SIMPLE)
     different = found["verdict"] == "different"
     better, worse = found[different & (found["difference_deg"] < 0)], found[different & (found["difference_deg"] > 0)]
+    if len(better) == 1:
+        learner, by = _by(better).split(" ", 1)
+        return f"{learner} beats `{SIMPLE}`, the simple baseline that learns nothing, {by}."
     if len(better):
-        verb = "beats" if len(better) == 1 else "beat"
-        return f"{_by(better)} {verb} `{SIMPLE}`, the simple baseline that learns nothing."
+        return f"{len(better)} learners beat `{SIMPLE}`, the simple baseline that learns nothing: {_by(better)}."
     simple = f"`{SIMPLE}`, which learns nothing and only subtracts a person's mean offset"
     if len(worse) == len(found):
-        return f"{simple}, wins: it beats every other learner, {_by(worse)}."
+        return f"{simple}, wins: it beats every other learner, namely {_by(worse)}."
     if (found["difference_deg"] > 0).all():
         return f"{simple}, has the smallest error: no learner is shown to beat it."
     return f"No learner is shown to beat {simple}."
@@ -133,11 +135,11 @@ def samples(k: int) -> str:
 
 
 def _by(rows: pd.DataFrame) -> str:
-    """`maml` (by 0.50°, 0.31 to 0.69) and `none` (by ...)."""
+    """`maml` by 0.50° (0.31 to 0.69) and `none` by ..."""
     told = []
     for _, row in rows.iterrows():
         low, high = sorted((abs(row["low_deg"]), abs(row["high_deg"])))
-        told.append(f"`{row['learner']}` (by {abs(row['difference_deg']):.2f}°, {low:.2f} to {high:.2f})")
+        told.append(f"`{row['learner']}` by {abs(row['difference_deg']):.2f}° ({low:.2f} to {high:.2f})")
     return join(told)
 
 

@@ -113,7 +113,7 @@ def headline(pairs: pd.DataFrame, tier: str, largest_k: int, confidence: float) 
     at_k = pairs[(pairs["tier"] == tier) & (pairs["k"] == largest_k)]
     at_k = at_k[(at_k["learner"] == SIMPLE) | (at_k["other"] == SIMPLE)]
     told = [f"On {verdict.NAMES[d]}: {describe_simple(rows)}" for d, rows in at_k.groupby("dataset", sort=False)]
-    brackets = f"in brackets the mean over people and its {100 * confidence:g} % interval"
+    brackets = f"in brackets {100 * confidence:g} % intervals over people"
     return f"Few-shot learners after {samples(largest_k)} ({brackets}). {' '.join(told)}" if told else ""
 
 

@@ -225,11 +225,9 @@ def test_the_verdict_says_whether_offset_wins(tmp_path, monkeypatch, capsys):
     code, tables, summary = run(tmp_path, monkeypatch, case)
     assert code == 0
     said = summary["verdict"]["learners"]
-    assert said.startswith(
-        "Few-shot learners after 9 samples (in brackets the mean over people and its 95 % interval). "
-    )
+    assert said.startswith("Few-shot learners after 9 samples (in brackets 95 % intervals over people). ")
     assert "On MPIIGaze: `offset`, which learns nothing and only subtracts" in said
-    assert said.count("wins: it beats every other learner, `maml` (by ") == 2
+    assert said.count("wins: it beats every other learner, namely `maml` by ") == 2
     assert said in capsys.readouterr().out
     assert [words[0][:31] for words in summary["learner_words"].values()] == ["Mean error after 9 samples, sma"] * 2
     assert summary["other_tiers"] == "Every other tier judges every pair the same way."

@@ -126,17 +126,17 @@ def test_offset_that_wins_is_called_the_winner():
         "Mean error after 9 samples, smallest first: `offset` 4.00°, `maml` 4.50° and `none` 4.80°; unadapted 5.00°."
         in said
     )
-    assert "only subtracts a person's mean offset, wins: it beats every other learner, `maml` (by 0.50°, " in said
-    assert "and `none` (by 0.80°, " in said
+    assert "only subtracts a person's mean offset, wins: it beats every other learner, namely `maml` by 0.50° (" in said
+    assert "and `none` by 0.80° (" in said
     assert "Shown to differ: `maml` beats `none` by 0.30°." in said
 
 
 def test_offset_that_is_beaten():
     said = words({"maml": {9: -1.0}, "none": {9: -0.2}, "offset": {9: -0.5}})
-    assert "`maml` (by 0.50°, " in said and ") beats `offset`, the simple baseline that learns nothing." in said
-    assert "`offset` beats `none` (by 0.30°, " in said
+    assert "`maml` beats `offset`, the simple baseline that learns nothing, by 0.50° (" in said
+    assert "`offset` beats `none` by 0.30° (" in said
     both = words({"maml": {9: -1.0}, "none": {9: -1.2}, "offset": {9: -0.5}})
-    assert ") beat `offset`, the simple baseline" in both
+    assert "2 learners beat `offset`, the simple baseline that learns nothing: `maml` by 0.50° (" in both
 
 
 def test_offset_does_not_win_by_its_mean_alone():

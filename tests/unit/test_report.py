@@ -176,7 +176,7 @@ def test_curves_hold_every_learner_tier_and_k_with_its_band(tiers, learners, sho
         for learner, shares in kept.items():
             assert list(labelled[learner].get_xdata()) == list(range(shots + 1))
             assert list(labelled[learner].get_ydata()) == pytest.approx([5.0, *(5.0 * share for share in shares)])
-    assert all(len(axes.get_xticks()) <= 8 for axes in small.values())
+    assert all(len(axes.get_xticks()) <= 7 for axes in small.values())
     assert list(large["MPIIGaze"].get_xticks()) == list(range(shots + 1))
     if learners > 1:
         drawn = {axes.get_title("left"): axes for axes in figures[2].axes}
