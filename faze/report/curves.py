@@ -16,7 +16,7 @@ from faze.evaluation.verdict import NAMES
 from faze.report.figures import WIDTH, Results
 from faze.report.style import BAND, MARKERS, MUTED, ON_LINES, REFERENCE, learner_colors, panels
 
-PAPER_MPIIGAZE_K9_DEG = 3.14  # the paper's error on MPIIGaze after 9 samples
+PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG = 9, 3.14  # the paper's error on MPIIGaze after 9 samples
 ABREAST = 4  # small panels in a row
 MOST_TICKS = {"large": 19, "small": 7}
 CLIP = 1.6  # times the largest unadapted error: a learner that is far off leaves the picture, not squeezes the others
@@ -27,8 +27,10 @@ def draw_shots(results: Results) -> Figure:
     figure, [row] = panels(WIDTH, 4.6, 1, len(results.datasets), sharey=True)
     for axes, dataset in zip(row, results.datasets, strict=True):
         shots = _draw_learners(axes, results, results.tiers[0], dataset)
-        if results.real and dataset == "mpiigaze":
-            axes.plot(9, PAPER_MPIIGAZE_K9_DEG, "*", color=REFERENCE, markersize=12, label="the paper, k = 9: 3.14°")
+        if results.real and dataset == "mpiigaze" and shots.max() >= PAPER_SHOTS:
+            axes.plot(
+                PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG, "*", color=REFERENCE, markersize=12, label="the paper, k = 9: 3.14°"
+            )
         _label_shots(axes, shots, NAMES[dataset], "large")
     row[0].set_ylabel("angular error, degrees")
     _limit_errors(row[0], results)
@@ -119,7 +121,7 @@ def draw_learners(results: Results) -> Figure:
         axes.set_xlim(of_dataset["k"].min() - 0.7, of_dataset["k"].max() + 0.7)
     row[0].set_ylabel(f"error minus that of {reference}, degrees")
     _say_which_is_better(row[0], reference)
-    _limit_differences(row[0], pairs)
+    _limit_differences(row[0], pairs, results.margin_deg)
     handles = [*row[0].get_legend_handles_labels()[0], Patch(color=BAND, label=f"margin ±{results.margin_deg:g}°")]
     figure.legend(handles=handles, loc="outside lower center", ncols=8)
     return figure
@@ -136,11 +138,11 @@ def _say_which_is_better(axes: Axes, reference: str) -> None:
     axes.annotate(f"↓ better than {reference}", (0, 0), (6, 4), va="bottom", **near)
 
 
-def _limit_differences(axes: Axes, pairs: pd.DataFrame) -> None:
-    """Room for both words; a learner that is far off leaves the picture."""
+def _limit_differences(axes: Axes, pairs: pd.DataFrame, margin_deg: float) -> None:
+    """Room for the margin and both words; a learner that is far off leaves the picture."""
     ends = pairs[["low_deg", "high_deg", "difference_deg"]]
-    low, high = min(ends.min().min(), 0), max(ends.max().max(), 0)
-    typical = 6 * max(np.nanmedian(ends.abs()), 1e-3)
+    low, high = min(ends.min().min(), -margin_deg), max(ends.max().max(), margin_deg)
+    typical = 6 * max(np.nanmedian(ends.abs()), margin_deg, 1e-3)
     low, high = max(low, -typical), min(high, typical)
     axes.set_ylim(low - 0.18 * (high - low), high + 0.18 * (high - low))
 
