@@ -55,7 +55,7 @@ def describe_simple(at_k: pd.DataFrame) -> str:
     if len(better):
         return f"{len(better)} learners beat `{SIMPLE}`, the simple baseline that learns nothing: {_by(better)}."
     simple = f"`{SIMPLE}`, which learns nothing and only subtracts a person's mean offset"
-    if (found["difference_deg"] > 0).all():
+    if len(worse) == len(found):
         return f"{simple}, wins: it beats every other learner, namely {_by(worse)}."
     if (found["difference_deg"] > 0).all():
         return f"{simple}, has the smallest error: no learner is shown to beat it."
