@@ -1,7 +1,8 @@
 """A person's own calibration as a command, on made-up codes.
 
 Seen red by breaking the code: the query's entries among the support, weights of another k, biases of the wrong shape in
-the file, the offset added instead of subtracted, a diverged network written, another learner's file taken.
+the file, the offset added instead of subtracted, a diverged network written, another learner's file taken,
+the steps of another k, the head's own activation and learnt rates forgotten.
 """
 
 import dataclasses
@@ -27,7 +28,11 @@ from faze.validation import build
 
 ROOT = Path(__file__).resolve().parents[2]
 FEWSHOT = dataclasses.replace(
-    build(Fewshot, config.read(ROOT / "config" / "config.yaml")["fewshot"]), shots=(1, 4), adapt_steps=50, adapt_lr=1e-4
+    build(Fewshot, config.read(ROOT / "config" / "config.yaml")["fewshot"]),
+    shots=(1, 4),
+    adapt_steps=50,
+    adapt_lr=1e-4,
+    record_steps=(20,),
 )
 
 
@@ -47,11 +52,15 @@ def write_person(path: Path, names: tuple[str, ...] = ("me",), entries: int = 20
     return path
 
 
-def write_maml(path: Path, inputs: int = 6, **changes: object) -> Path:
-    """Two networks, of k = 1 and of k = 4, far apart."""
+def write_maml(path: Path, inputs: int = 6, learner: str = "maml", **changes: object) -> Path:
+    """Two networks, of k = 1 and of k = 4, far apart; each learner with what is its own."""
     both = [random_weights(1, inputs, 8, seed) for seed in (1, 2)]
     state = {name: torch.cat([getattr(w, name) for w in both]) for name in both[0]._fields}
-    save_learned(Learned("maml", [1, 4], dataclasses.asdict(FEWSHOT) | {"shots": [1, 4]} | changes, state), path)
+    if learner == "meta_sgd":
+        state |= {f"rate_scale_{name}": torch.full_like(p, 3.0) for name, p in state.items()}
+    own = {"activation": "relu"} if learner == "none" else {}
+    settings = dataclasses.asdict(FEWSHOT) | {"shots": [1, 4]} | changes
+    save_learned(Learned(learner, [1, 4], settings, state, stop_steps=[20, 50], **own), path)
     return path
 
 
@@ -90,18 +99,29 @@ def test_offset_needs_no_learner_and_says_what_it_gained(run, capsys):
     assert found.error_deg == pytest.approx(expected) and expected < 0.6
 
 
-@pytest.mark.parametrize("k", [1, 4])
-def test_adapted_weights_are_those_that_adapt_measures(run, k):
+@pytest.mark.parametrize(
+    ("learner", "k", "stopping", "steps"),
+    [
+        ("maml", 1, "fixed", 50),
+        ("maml", 4, "fixed", 50),
+        ("maml", 1, "validation", 20),
+        ("maml", 4, "validation", 50),
+        ("meta_sgd", 4, "fixed", 50),
+        ("none", 4, "fixed", 50),
+    ],
+)
+def test_adapted_weights_are_those_that_adapt_measures(run, learner, k, stopping, steps):
     """Every entry after the k is a query entry, so that the learner itself measures on the same ones."""
+    write_maml(Path("maml.pt"), learner=learner, stopping=stopping)
     assert run("--shots", k, "--learner-file", "maml.pt") == 0
-    settings = dataclasses.replace(FEWSHOT, query_entries=20 - k)
+    settings = dataclasses.replace(FEWSHOT, query_entries=20 - k, stopping=stopping)
     draws = [Calibration(0, k, 0, np.arange(k))]
-    learned = load_learned("maml.pt", "maml", [k])
-    errors = LEARNERS["maml"].errors(learned, [me()], draws, settings, threads=1)
+    learned = load_learned("maml.pt", learner, [k])
+    errors = LEARNERS[learner].errors(learned, [me()], draws, settings, threads=1)
     found = load_personal("my.pt")
     assert found.error_deg == pytest.approx(errors.adapted_deg[0], abs=1e-3)
     assert abs(errors.adapted_deg[0] - errors.start_deg[0]) > 0.1
-    assert found.settings == {"steps": 50, "lr": 1e-4} and found.activation == "selu"
+    assert found.settings == {"steps": steps, "lr": 1e-4} and found.learner == learner
 
 
 def test_the_file_is_applied_as_its_docstring_says(run):
