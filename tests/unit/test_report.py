@@ -122,7 +122,7 @@ def test_page_says_which_learners_differ(page):
     assert "MPIIGaze. Mean error after 9 samples, smallest first: maml" in differ
     assert "maml − offset" in differ
     pairs = pd.read_csv(out.parent / "evaluation" / "learners.csv").set_index(["tier", "dataset", "k"])
-    told = re.search(r"MPIIGaze ?maml − offset ?[\d.]+°, [\d.]+° (\S+)° ", differ).group(1)
+    told = re.search(r"MPIIGaze ?maml − offset ?[\d.]+°, [\d.]+° ([−+][\d.]+)°", differ).group(1)
     assert float(told.replace("−", "-")) == pytest.approx(
         pairs.loc[("baseline", "mpiigaze", 9), "difference_deg"], abs=1e-3
     )
