@@ -7,6 +7,7 @@ from faze.sections import STAGES
 from faze.validation import nearest
 
 PEOPLE = {
+    "calibrate": "calibrate",
     "export": "export",
     "import-checkpoint": "import_checkpoint",
     "largest-batch": "largest_batch",

@@ -4,6 +4,7 @@ People and seeds are crossed factors: every seed's model is tried on the same pe
 resamples. Arrays of errors and of paired differences are (..., S, P), in degrees.
 
 - `bootstrap_mean` describes a mean error: it resamples people and, independently, whole seeds.
+- `holm` makes several tests at once as honest as one.
 - `compare` judges a change by two one-sided t tests (TOST; Schuirmann 1987) on paired differences. With three seeds or
   more the standard error is that of the crossed design, with Satterthwaite's degrees of freedom: resampling three seeds
   covers 64 to 80 % instead of 90 % where seeds spread as much as people (docs/decisions/0003-seeds-and-people.md).
@@ -129,13 +130,28 @@ def _interval(mean: float, resampled: NDArray, people: int, confidence: float) -
     return Interval(mean, float(low), float(high))
 
 
-def compare(differences: ArrayLike, *, margin: float, alpha: float = 0.05) -> Comparison:
+def holm(p: ArrayLike) -> NDArray:
+    """P-values of m tests adjusted so that the chance of one false positive among them stays their level (Holm 1979).
+
+    Args:
+        p: (m,); nan stands for no test, stays nan and counts for nothing.
+    """
+    adjusted = np.array(p, dtype=np.float64)
+    tested = np.flatnonzero(~np.isnan(adjusted))
+    order = tested[np.argsort(adjusted[tested], kind="stable")]
+    steps = np.arange(len(order), 0, -1)  # the smallest of m counts m times, the next m - 1 times
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps * adjusted[order]))
+    return adjusted
+
+
+def compare(differences: ArrayLike, *, margin: float, alpha: float = 0.05, plan: bool = True) -> Comparison:
     """Judge paired differences: identical, equivalent, different, or not shown.
 
     Args:
         differences: (S, P) or (P,) error of the tier minus error of the baseline, degrees, same person and seed.
         margin: differences smaller than this count as none, degrees; fixed before looking.
         alpha: level of both one-sided tests and of the two-sided one.
+        plan: also find how many further seeds would settle what is not shown.
     """
     differences = np.atleast_2d(np.asarray(differences, dtype=np.float64))
     seeds, people = differences.shape
@@ -149,7 +165,7 @@ def compare(differences: ArrayLike, *, margin: float, alpha: float = 0.05) -> Co
     difference_p = float(min(1.0, 2 * _upper_tail(abs(mean), error, freedom)))
     reach = float(stats.t.ppf(1 - alpha, freedom) * error)
     verdict = "equivalent" if tost_p < alpha else "different" if difference_p < alpha else "not shown"
-    need = _further_seeds(differences, margin, alpha) if verdict == "not shown" else None
+    need = _further_seeds(differences, margin, alpha) if plan and verdict == "not shown" else None
     return Comparison(mean, mean - reach, mean + reach, tost_p, difference_p, verdict, need, people, seeds)
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from faze.evaluation import UNADAPTED
 from faze.layout import DATASETS, Layout
 from faze.telemetry import read_events
 
 COLUMNS = ("person", "dataset", "split", "learner", "k", "repeat", "steps", "error_deg", "start_error_deg")
+LEFT_OUT = (b"left_out", b"left_out_of_training")  # metadata of those files: sentences, as JSON
 PERSON_KEYS = ["tier", "seed", "dataset", "person", "learner", "k"]
 
 
@@ -95,6 +97,17 @@ def _read_learner(path: Path, learner: str) -> pd.DataFrame:
     last = rows.groupby(["dataset", "person", "k", "repeat"])["steps"].transform("max") == rows["steps"]
     means = rows[last].groupby(["dataset", "person", "k"], as_index=False)[["error_deg", "start_error_deg"]].mean()
     return means.assign(learner=learner)
+
+
+def read_left_out(ablation: Ablation) -> list[str]:
+    """A sentence about each person whom meta_train or adapt left out, of any run and learner; each once."""
+    sentences: dict[str, None] = {}
+    for tier, seed in ablation.runs():
+        for learner in ablation.learners:
+            metadata = pq.read_schema(ablation.layout.errors(tier, seed, learner)).metadata or {}
+            for key in LEFT_OUT:
+                sentences |= dict.fromkeys(json.loads(metadata.get(key, b"[]")))
+    return list(sentences)
 
 
 def _join_unadapted(rows: pd.DataFrame, run: Path) -> pd.DataFrame:

@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 
 from faze.evaluation import UNADAPTED, verdict
-from faze.evaluation.runs import Ablation, Training
+from faze.evaluation.learner_words import SIMPLE, describe_learners, describe_other_tiers, describe_simple, samples
+from faze.evaluation.runs import Ablation, Training, read_left_out
 from faze.evaluation.tables import COSTS, LIMITS, leave_one_out
 from faze.layout import DATASETS
 from faze.sections import Evaluate
@@ -29,7 +30,7 @@ def summarize(
 
     Args:
         ablation: the runs.
-        tables: runs, persons, changes, controls, performance, convergence, by name.
+        tables: runs, tiers, persons, changes, learners, controls, performance, convergence, by name.
         trainings: the run log of every run.
         benchmark: its measurements (`runs.read_benchmark`).
         evaluate: margin and confidence.
@@ -51,7 +52,10 @@ def summarize(
         "tier_words": {tier: verdict.tier_words(changes) for tier, changes in decisive.items()},
         "runs": [_run_metrics(tables, *run, learner, largest_k) for run in ablation.runs()],
         "switches": {tier: training.switches for tier, training in of_tier.items()},
+        "learner_words": learner_words(tables, ablation.tiers[0], largest_k, evaluate.margin_deg),
+        "other_tiers": describe_other_tiers(tables["learners"], ablation.tiers, largest_k),
         "left_out": left_out(ablation, tables["persons"]),
+        "left_out_words": read_left_out(ablation),
         "began": min(training.began for training in trainings.values()),
         "machine": dict(benchmark.get("machine", {})),
         "roof": benchmark.get("roof", {}),
@@ -72,16 +76,26 @@ def describe(
 
     Args:
         ablation: the runs.
-        tables: changes and performance, by name.
+        tables: changes, learners and performance, by name.
         trainings: the run log of one training per tier.
         largest_k: the k, beside 0, at which the error is judged.
         evaluate: confidence.
     """
     performance = tables["performance"].set_index("tier")
     first, last = ablation.tiers[0], ablation.tiers[-1]
+    learners = {"learners": headline(tables["learners"], first, largest_k, evaluate.confidence)}
     if first == last:
         alone = f"Only {first} was run: with no second tier there is nothing to compare (run.tiers)."
-        return {"tier": last, "error_word": "", "error": alone, "speed": "", "memory": "", "scope": "", "switches": ""}
+        return {
+            "tier": last,
+            "error_word": "",
+            "error": alone,
+            "speed": "",
+            "memory": "",
+            "scope": "",
+            "switches": "",
+            **learners,
+        }
     decisive = verdict.decisive(tables["changes"], last, ablation.learners[0], largest_k)
     before = {switch["switch"]: switch["wanted"] for switch in trainings[first].switches}
     ladder = [s for s in trainings[last].switches if before.get(s["switch"]) != s["wanted"]]
@@ -93,6 +107,26 @@ def describe(
         "error": verdict.describe_error(decisive, evaluate.confidence),
         "scope": verdict.describe_scope(len(ablation.seeds)),
         "switches": verdict.describe_switches(ladder),
+        **learners,
+    }
+
+
+def headline(pairs: pd.DataFrame, tier: str, largest_k: int, confidence: float) -> str:
+    """Whether any learner beats `offset` in a tier at the largest k, data set by data set; empty without one."""
+    at_k = pairs[(pairs["tier"] == tier) & (pairs["k"] == largest_k)]
+    at_k = at_k[(at_k["learner"] == SIMPLE) | (at_k["other"] == SIMPLE)]
+    told = [f"On {verdict.NAMES[d]}: {describe_simple(rows)}" for d, rows in at_k.groupby("dataset", sort=False)]
+    brackets = f"in brackets {100 * confidence:g} % intervals over people"
+    return f"Few-shot learners after {samples(largest_k)} ({brackets}). {' '.join(told)}" if told else ""
+
+
+def learner_words(tables: Tables, tier: str, largest_k: int, margin_deg: float) -> dict[str, list[str]]:
+    """Which learners of a tier differ, in sentences, by data set (`learner_words.describe_learners`)."""
+    pairs = tables["learners"][tables["learners"]["tier"] == tier]
+    errors = tables["tiers"][tables["tiers"]["tier"] == tier]
+    return {
+        str(dataset): describe_learners(pairs[pairs["dataset"] == dataset], of_dataset, largest_k, margin_deg)
+        for dataset, of_dataset in errors.groupby("dataset", sort=False)
     }
 
 

@@ -100,7 +100,7 @@ def describe_error(changes: pd.DataFrame, confidence: float) -> str:
     """
     word, margin = judge(changes), changes["margin_deg"].iloc[0]
     largest = changes["k"].max()
-    where = f"on {_join([NAMES[d] for d in changes['dataset'].unique()])}, unadapted and after {largest} samples"
+    where = f"on {join([NAMES[d] for d in changes['dataset'].unique()])}, unadapted and after {largest} samples"
     if word == "identical":
         return f"The error is identical: no person's error differs from the baseline's, {where}."
     if word == "equivalent":
@@ -109,7 +109,7 @@ def describe_error(changes: pd.DataFrame, confidence: float) -> str:
             f"(equivalence tests, {describe_p(changes['tost_p'].max())})."
         )
     against = changes[changes["verdict"] == word]
-    told = _join([_describe_change(change) for _, change in against.iterrows()])
+    told = join([_describe_change(change) for _, change in against.iterrows()])
     told += f"; in brackets the {round(100 * (2 * confidence - 1), 1):g} % interval."
     if word == "different":
         return f"The error is different from the baseline's: {told}"
@@ -172,7 +172,7 @@ def describe_switches(changed: Sequence[Mapping[str, str]]) -> str:
     return f"{whole} that the ladder sets could not act on this machine: {told}."
 
 
-def _join(items: Sequence[str]) -> str:
+def join(items: Sequence[str]) -> str:
     """A, b and c."""
     *most, last = items
     return f"{', '.join(most)} and {last}" if most else last

@@ -8,8 +8,10 @@ of the pool's true gaze, as a person would be asked to look: k cells of as many 
 """
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 from faze.fewshot.mlp import Batch, Samples
 from faze.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.sections import Fewshot
-from faze.store import Codes
+from faze.store import Codes, read_codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,18 @@ class People:
     left_out: list[str]
 
 
+def open_codes(path: Path, default_split: str = "train") -> Codes:
+    """Open a store of codes that holds somebody.
+
+    Raises:
+        ValueError: it holds nobody, or is no such store.
+    """
+    codes = read_codes(path, default_split)
+    if not codes.persons():
+        raise ValueError(f"{path}: holds no person: encode a data set that has some")
+    return codes
+
+
 def read_people(codes: Codes, split: str, *, needed: int, reason: str) -> People:
     """Read the people of one split; leave out those with too few entries.
 
@@ -58,7 +72,7 @@ def read_people(codes: Codes, split: str, *, needed: int, reason: str) -> People
     """
     persons, left_out = [], []
     for name in codes.persons(split):
-        person = _read_person(codes, name)
+        person = read_person(codes, name)
         if len(person.code) >= needed:
             persons.append(person)
         else:
@@ -66,16 +80,22 @@ def read_people(codes: Codes, split: str, *, needed: int, reason: str) -> People
     return People(persons, left_out)
 
 
-def _read_person(codes: Codes, name: str) -> Person:
+def read_person(codes: Codes, name: str) -> Person:
+    """Read one person.
+
+    Raises:
+        ValueError: a value is not finite; the sentence names the person.
+    """
     arrays = codes[name]
     for key in ("z_gaze", "gaze", "gaze_hat"):
-        bad = ~np.isfinite(arrays[key]).reshape(len(arrays[key]), -1).all(axis=1)
+        bad = ~np.isfinite(arrays[key]).all(axis=tuple(range(1, arrays[key].ndim)))
         if bad.any():
             raise ValueError(
                 f"person {name} of {codes.dataset}: {key} of {bad.sum()} of {len(bad)} entries is not finite "
                 f"(first: entry {bad.argmax()}); its checkpoint's training diverged: lower train.base_lr, run again"
             )
-    code = arrays["z_gaze"].reshape(len(arrays["z_gaze"]), -1).astype(np.float32)
+    z_gaze = arrays["z_gaze"]
+    code = z_gaze.reshape(len(z_gaze), math.prod(z_gaze.shape[1:])).astype(np.float32)  # -1 fails with no entry
     gaze = vector_from_pitchyaw(arrays["gaze"].astype(np.float64))
     return Person(name, codes.dataset, codes.split(name), code, gaze, arrays["gaze_hat"].astype(np.float64))
 

@@ -42,6 +42,7 @@ class Learned:
     activation: Activation = "selu"
     outer_steps: list[int] = field(default_factory=list)  # after which each k's weights were kept
     stop_steps: list[int] = field(default_factory=list)  # of adaptation, best for val people at each k; [] without any
+    left_out: list[str] = field(default_factory=list)  # a sentence about each person with too few entries
 
     @property
     def start(self) -> Start:
@@ -231,8 +232,8 @@ LEARNERS: dict[str, Learner] = {
 }
 
 
-def load_learned(path: Path | str, learner: str, shots: Sequence[int]) -> Learned:
-    """Read a learner's file and check that it serves.
+def load_learned(path: Path | str, learner: str | None, shots: Sequence[int]) -> Learned:
+    """Read a learner's file and check that it serves; any learner's, where None is asked for.
 
     Raises:
         ValueError: it is no such file, is another learner's, or lacks one of the k.
@@ -243,7 +244,7 @@ def load_learned(path: Path | str, learner: str, shots: Sequence[int]) -> Learne
         raise
     except Exception:  # torn bytes make the unpickler raise whatever they happen to lead it to
         raise ValueError(f"{path}: is not the file of a learner: run meta_train again") from None
-    if learned.learner != learner:
+    if learner not in (None, learned.learner):
         raise ValueError(f"{path}: is of the learner {learned.learner}, not {learner}")
     if missing := sorted(set(shots) - set(learned.shots)):
         raise ValueError(f"{path}: was trained for k = {learned.shots}, not for {missing}: run meta_train again")
@@ -262,11 +263,16 @@ def unadapted_error_deg(person: Person, query_entries: int) -> float:
     return float(np.degrees(error_rad.mean()))
 
 
-def _offset_error_deg(person: Person, support: NDArray[np.int64], query_entries: int) -> float:
-    gaze_hat = pitchyaw_from_vector(person.gaze_hat)
-    offset = gaze_hat[support] - pitchyaw_from_vector(person.gaze[support])
+def offset_rad(person: Person, support: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(2,): mean over the samples of estimate minus truth, in pitch and yaw."""
+    offset = pitchyaw_from_vector(person.gaze_hat[support]) - pitchyaw_from_vector(person.gaze[support])
     offset[:, 1] = np.remainder(offset[:, 1] + np.pi, 2 * np.pi) - np.pi  # yaw just beyond 180 degrees is near, not far
-    corrected = vector_from_pitchyaw(gaze_hat[-query_entries:] - offset.mean(axis=0))
+    return offset.mean(axis=0)
+
+
+def _offset_error_deg(person: Person, support: NDArray[np.int64], query_entries: int) -> float:
+    gaze_hat = pitchyaw_from_vector(person.gaze_hat[-query_entries:])
+    corrected = vector_from_pitchyaw(gaze_hat - offset_rad(person, support))
     return float(np.degrees(angular_error(corrected, person.gaze[-query_entries:]).mean()))
 
 

@@ -1,4 +1,4 @@
-"""The figures: the talk's three charts, changes against the margin, error against k, people, trainings, strips."""
+"""The figures of the tiers: the talk's three charts, changes against the margin, people; and what all figures draw."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,6 @@ from faze.evaluation.verdict import NAMES
 from faze.report.style import (
     BAND,
     INK,
-    MARKERS,
     MUTED,
     ON_LINES,
     REFERENCE,
@@ -24,7 +23,6 @@ from faze.report.style import (
 )
 
 TALK_SPEED, TALK_MEMORY = 2.07, 1.6  # the talk's headline figures; its bars per tier were not published
-PAPER_MPIIGAZE_K9_DEG = 3.14  # the paper's error on MPIIGaze after 9 samples
 WIDTH = 11.2  # inches
 
 
@@ -149,53 +147,6 @@ def draw_changes(results: Results) -> Figure:
     row[-1].fill_between([], [], [], color=BAND, label=f"margin ±{results.margin_deg:g}°")
     figure.legend(loc="outside lower center", ncols=3)
     return figure
-
-
-def draw_shots(results: Results) -> Figure:
-    """Error of the baseline against k for every learner and data set, with bands over people."""
-    figure, [row] = panels(WIDTH, 4.3, 1, len(results.datasets), sharey=True)
-    colors = learner_colors(results.learners)
-    for axes, dataset in zip(row, results.datasets, strict=True):
-        for marker, learner in zip(MARKERS, results.learners, strict=False):
-            curve = results.curve(results.tiers[0], dataset, learner)
-            axes.fill_between(
-                curve["k"], curve["low_deg"], curve["high_deg"], color=colors[learner], alpha=0.14, linewidth=0
-            )
-            axes.plot(curve["k"], curve["mean_deg"], marker + "-", color=colors[learner], label=learner, markersize=6)
-        if results.real and dataset == "mpiigaze":
-            axes.plot(9, PAPER_MPIIGAZE_K9_DEG, "*", color=REFERENCE, markersize=12, label="the paper, k = 9: 3.14°")
-        _label_shots(axes, curve["k"], NAMES[dataset])
-    row[0].set_ylabel("angular error, degrees")
-    row[0].set_ylim(bottom=0)
-    figure.legend(*row[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
-    return figure
-
-
-def draw_shots_by_tier(results: Results) -> Figure:
-    """Error against k of every tier, one panel per data set and learner."""
-    columns = len(results.learners)
-    figure, rows = panels(
-        WIDTH, 3.0 * len(results.datasets) + 0.5, len(results.datasets), columns, sharex=True, sharey=True
-    )
-    colors = tier_colors(results.tiers)
-    for row, dataset in zip(rows, results.datasets, strict=True):
-        for axes, learner in zip(row, results.learners, strict=True):
-            for i, tier in enumerate(results.tiers):
-                curve = results.curve(tier, dataset, learner)
-                style = {"linewidth": 1.4, "markersize": 5 - 0.3 * i, "alpha": 0.9, "label": tier}
-                axes.plot(curve["k"], curve["mean_deg"], MARKERS[i % len(MARKERS)] + "-", color=colors[tier], **style)
-            _label_shots(axes, curve["k"], f"{NAMES[dataset]}, {learner}")
-            axes.label_outer()
-        row[0].set_ylabel("angular error, degrees")
-    rows[0][0].set_ylim(bottom=0)
-    figure.legend(*rows[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=min(6, len(results.tiers)))
-    return figure
-
-
-def _label_shots(axes: Axes, shots: pd.Series, title: str) -> None:
-    axes.set(title=title, xlabel="calibration samples k", xticks=list(shots))
-    axes.set_xlim(-0.02 * shots.max(), 1.03 * shots.max())
-    axes.grid(axis="y")
 
 
 def draw_people(results: Results) -> Figure:

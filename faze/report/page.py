@@ -12,9 +12,11 @@ import numpy as np
 import pandas as pd
 
 from faze.evaluation import UNADAPTED
+from faze.evaluation.learners import crossings
 from faze.evaluation.verdict import NAMES, describe_p
 from faze.layout import Layout
 from faze.report import words
+from faze.report.curves import thinned
 from faze.report.embed import Embedder
 from faze.report.figures import TALK_MEMORY, TALK_SPEED, Results
 from faze.report.style import tier_colors
@@ -43,6 +45,7 @@ PHASES = (
     "optimizer",
     "graph",
 )  # of a step, as far as the benchmark tells them apart
+MOST_SHOTS = 7  # columns of the table of errors against k
 WALK_VIDEOS = 8  # embedded per page; the others stay where they are
 
 
@@ -92,6 +95,8 @@ def render(
         talk={"speed": TALK_SPEED, "memory": TALK_MEMORY},
         rows=tier_rows(summary, results),
         shots=shot_rows(results),
+        every_k=results.tables["tiers"]["k"].nunique() <= MOST_SHOTS,
+        learner_rows=learner_rows(results),
         controls=control_rows(results),
         changes=change_rows(results),
         times=time_rows(results),
@@ -149,12 +154,34 @@ def _error_cell(results: Results, tier: str, dataset: str, learner: str, k: int)
 
 
 def shot_rows(results: Results) -> list[dict[str, Any]]:
-    """Errors of the baseline against k, per data set and learner, each with interval and reduction."""
+    """Errors of the baseline against k (of many k some), per data set and learner, with interval and reduction."""
     rows = []
+    shown = thinned(sorted(results.tables["tiers"]["k"].unique()), MOST_SHOTS)
     for dataset in results.datasets:
         for learner in results.learners:
             curve = results.curve(results.tiers[0], dataset, learner)
+            curve = curve[curve["k"].isin(shown)]
             rows.append({"dataset": dataset, "learner": learner, "cells": curve.to_dict("records")})
+    return rows
+
+
+def learner_rows(results: Results) -> list[dict[str, Any]]:
+    """Every pair of learners of the baseline at the largest k, with adjusted p-values and crossings in words."""
+    pairs = results.tables["learners"]
+    pairs = pairs[pairs["tier"] == results.tiers[0]]
+    crossed = {
+        (dataset, c.learner, c.other): f"k = {c.below} to {c.above}" + ("" if c.shown else ", not shown")
+        for dataset in results.datasets
+        for c in crossings(pairs[pairs["dataset"] == dataset])
+    }
+    rows = []
+    for row in pairs[pairs["k"] == results.largest_k].to_dict("records"):
+        tests = {
+            t: words.DASH if pd.isna(row[f"{t}_holm"]) else describe_p(row[f"{t}_holm"])
+            for t in ("difference_p", "tost_p")
+        }
+        where = row["dataset"], row["learner"], row["other"]
+        rows.append(row | tests | {"crosses": crossed.get(where, words.DASH)})
     return rows
 
 

@@ -3,13 +3,14 @@
 The errors: one row per person, k and repeat; k = 0, the trained gaze head itself, is one row per person and the same in
 every learner's file. Its error is that after the steps in its column `steps`: all of fewshot.adapt_steps, or those that
 val people chose. The trace: one row per person, k, repeat and number of steps after which the error was measured. The
-metadata key `left_out` of both lists, as JSON, a sentence about each person without samples enough.
+metadata key `left_out` of both lists, as JSON, a sentence about each person without samples enough,
+and `left_out_of_training` those whom meta_train could not use.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faze.config import load
-from faze.fewshot.draws import Calibration, People, Person, draw_calibrations, read_people
+from faze.fewshot.draws import Calibration, People, Person, draw_calibrations, open_codes, read_people
 from faze.fewshot.learners import LEARNERS, Errors, load_learned, unadapted_error_deg
 from faze.files import sole_writer, whole_file
 from faze.sections import Fewshot
 from faze.stages import one_sentence
-from faze.store import read_codes
 
 
 def parse() -> argparse.Namespace:
@@ -52,15 +52,17 @@ def main() -> None:
         errors = LEARNERS[args.learner].errors(learned, people.persons, draws, settings, threads=args.threads)
         unadapted = [unadapted_error_deg(person, settings.query_entries) for person in people.persons]
         table = errors_table(args.learner, people.persons, unadapted, draws, errors)
+        left_out = {"left_out": people.left_out, "left_out_of_training": learned.left_out}
         if args.trace:
-            write(trace_table(args.learner, people.persons, draws, errors), args.trace, people.left_out)
-        write(table, args.out, people.left_out)
+            write(trace_table(args.learner, people.persons, draws, errors), args.trace, left_out)
+        write(table, args.out, left_out)
 
 
-def write(table: pa.Table, path: Path, left_out: Sequence[str]) -> None:
-    """Write a table, whole or not at all."""
+def write(table: pa.Table, path: Path, left_out: Mapping[str, Sequence[str]]) -> None:
+    """Write a table, whole or not at all, with sentences about people left out as its metadata."""
     with whole_file(path) as temporary:
-        pq.write_table(table.replace_schema_metadata({"left_out": json.dumps(left_out)}), temporary)
+        metadata = {key: json.dumps(sentences) for key, sentences in left_out.items()}
+        pq.write_table(table.replace_schema_metadata(metadata), temporary)
 
 
 def people_of_test(paths: Sequence[Path], settings: Fewshot) -> People:
@@ -71,7 +73,7 @@ def people_of_test(paths: Sequence[Path], settings: Fewshot) -> People:
     """
     everyone, sources = People([], []), {}
     for path in paths:
-        codes = read_codes(path, default_split="test")
+        codes = open_codes(path, default_split="test")
         if codes.dataset in sources:
             raise ValueError(f"{path} and {sources[codes.dataset]} are both of the data set {codes.dataset}: give one")
         sources[codes.dataset] = path
@@ -80,9 +82,11 @@ def people_of_test(paths: Sequence[Path], settings: Fewshot) -> People:
             codes, "test", needed=needed, reason="the largest of fewshot.shots + fewshot.query_entries"
         )
         if not people.persons:
+            if not people.left_out:
+                raise ValueError(f"{path}: holds nobody of the split test")
             raise ValueError(
                 f"{path}: nobody of the split test has the {needed} entries of fewshot.query_entries + the largest of "
-                "fewshot.shots: lower one of them, or encode a data set with more"
+                f"fewshot.shots ({people.left_out[0]}): lower one of them, or encode a data set with more"
             )
         everyone = People(everyone.persons + people.persons, everyone.left_out + people.left_out)
     return everyone

@@ -9,6 +9,7 @@ import pandas as pd
 from faze.config import Resolved, load
 from faze.evaluation.controls import control_errors
 from faze.evaluation.convergence import times_to_error, validation_curves
+from faze.evaluation.learners import learner_differences
 from faze.evaluation.runs import Ablation, read_benchmark, read_errors, read_training
 from faze.evaluation.summary import summarize, write_json
 from faze.evaluation.tables import changes, performance, run_errors, tier_errors
@@ -44,7 +45,7 @@ def main() -> None:
 
 
 def evaluate(ablation: Ablation, config: Resolved, out: Path) -> None:
-    """Write runs, tiers, persons, changes, controls, performance, training, convergence (csv) and summary.json."""
+    """Write the tables as csv, one file each, and summary.json."""
     persons = read_errors(ablation)
     benchmark = read_benchmark(ablation)
     trainings = {run: read_training(ablation.layout, *run) for run in ablation.runs()}
@@ -54,6 +55,7 @@ def evaluate(ablation: Ablation, config: Resolved, out: Path) -> None:
         "runs": run_errors(persons, config.evaluate),
         "tiers": tier_errors(persons, config.evaluate),
         "changes": changes(persons, ablation, config.evaluate),
+        "learners": learner_differences(persons, ablation.learners, config.evaluate),
         "controls": control_errors(ablation, persons),
         "performance": performance(ablation, benchmark, of_tier),
         "training": validation_curves(trainings),
@@ -70,7 +72,7 @@ def evaluate(ablation: Ablation, config: Resolved, out: Path) -> None:
 
 def print_verdict(verdict: dict[str, str]) -> None:
     """Say the verdict where the person who waits can read it."""
-    for part in ("speed", "memory", "error", "scope", "switches"):
+    for part in ("speed", "memory", "error", "learners", "scope", "switches"):
         if verdict[part]:
             print(verdict[part])
 

@@ -4,6 +4,7 @@ A killed meta-training leaves its checkpoint beside the output, in a work folder
 """
 
 import argparse
+import dataclasses
 import hashlib
 import sys
 from pathlib import Path
@@ -11,14 +12,14 @@ from pathlib import Path
 from faze import provenance
 from faze.config import Resolved, load
 from faze.fewshot import native
-from faze.fewshot.draws import People, read_people
+from faze.fewshot.draws import People, open_codes, read_people
 from faze.fewshot.learners import LEARNERS, Training, save_learned
 from faze.fewshot.meta import Checkpoint
 from faze.fewshot.mlp import gaze_head_weights
 from faze.files import sole_writer
 from faze.sections import Fewshot
 from faze.stages import one_sentence
-from faze.store import Codes, read_codes
+from faze.store import Codes
 
 
 def parse() -> argparse.Namespace:
@@ -40,9 +41,10 @@ def main() -> None:
     if config.seed is None:
         raise ValueError(f"{args.config}: has no seed, of initial weights and tasks")
     with sole_writer(args.out):
-        codes = read_codes(args.codes)
+        codes = open_codes(args.codes)
         train, val = training_people(codes, args.codes, config.fewshot)
-        for sentence in train.left_out + val.left_out:
+        left_out = train.left_out + val.left_out
+        for sentence in left_out:
             print(f"warning: {sentence}", file=sys.stderr)
         head = gaze_head_weights(codes.gaze_head) if codes.gaze_head else None
         checkpoint = Checkpoint(args.out.with_suffix(".work") / "checkpoint.pt", identity(config, args.codes))
@@ -52,7 +54,7 @@ def main() -> None:
             seed=config.seed,
             threads=args.threads,
         )
-        save_learned(learned, args.out)
+        save_learned(dataclasses.replace(learned, left_out=left_out), args.out)
         checkpoint.remove()
 
 

@@ -14,13 +14,12 @@ from faze.config import load
 from faze.files import sole_writer, whole_folder
 from faze.layout import DATASETS, Layout
 from faze.report import words
+from faze.report.curves import draw_learners, draw_shots, draw_shots_by_tier
 from faze.report.embed import Embedder
 from faze.report.figures import (
     Results,
     draw_changes,
     draw_people,
-    draw_shots,
-    draw_shots_by_tier,
     draw_talk_charts,
 )
 from faze.report.page import collect_walks, count_data, render, tier_table
@@ -29,7 +28,7 @@ from faze.report.style import drawing
 from faze.stages import one_sentence
 from faze.store import Strips
 
-TABLES = ("runs", "tiers", "persons", "changes", "controls", "performance", "training", "convergence")
+TABLES = ("runs", "tiers", "persons", "changes", "learners", "controls", "performance", "training", "convergence")
 
 
 def parse() -> argparse.Namespace:
@@ -98,6 +97,8 @@ def draw(results: Results, stores: dict[str, Strips]) -> dict[str, Figure]:
     """Every figure by name; one without content is left out."""
     with drawing():
         figures = {"talk": draw_talk_charts(results), "shots": draw_shots(results)}
+        if len(results.learners) > 1:
+            figures["learners"] = draw_learners(results)
         if len(results.tiers) > 1:
             figures |= {"changes": draw_changes(results), "shots_by_tier": draw_shots_by_tier(results)}
         figures["people"] = draw_people(results)

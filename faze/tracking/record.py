@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from faze.layout import Layout
 from faze.telemetry import read_events
 
-# MLflow's chart view draws one chart per metric: beyond about twenty, nobody finds the one that matters.
+# MLflow's chart view draws one chart per metric: beyond about twenty, nobody finds the one that matters. The curves of
+# error against k come on top, two for each learner that the config names, in a section of their own: none is cut off.
 MAX_TRAINING_METRICS = 7
-MAX_RESULT_METRICS = 12
+MAX_RESULT_METRICS = 8
 
 # The training's own rate includes validation of the moment and other load; the name belongs to the benchmark's.
 RENAMED = {"speed/images_per_s": "train/images_per_s"}
@@ -167,12 +168,13 @@ def _result_points(summary: Path, tier: str, seed: int) -> list[Point]:
     ]
     if not runs:
         raise ValueError(f"{summary}: has no run of tier {tier}, seed {seed}; run the rule evaluate again")
-    series = {key: [[0, value]] for key, value in runs[0]["metrics"].items()}
-    series |= {f"curve/{curve}_deg": points for curve, points in runs[0]["curves"].items()}
+    scalars = list(runs[0]["metrics"].items())[:MAX_RESULT_METRICS]
+    series = {key: [[0, value]] for key, value in scalars}
+    series |= {f"curve/{curve}_deg": points for curve, points in runs[0]["curves"].items()}  # every learner's
     return [
         Point(key, int(step), float(value), time_ms)
-        for key in list(series)[:MAX_RESULT_METRICS]
-        for step, value in series[key]
+        for key, points in series.items()
+        for step, value in points
         if value is not None
     ]
 

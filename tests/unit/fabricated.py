@@ -1,8 +1,8 @@
 """A small results/<name> tree as a finished ablation leaves it, with errors whose truth is known."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +47,8 @@ class Fabricated:
     idle: bool = True  # a CPU: most switches cannot act
     speed: tuple[float, ...] = (1.0, 1.003, 0.94, 0.985, 0.98)
     memory: tuple[float, ...] = (1.0, 1.0, 0.58, 0.58, 0.58)
+    shots: Sequence[int] = SHOTS
+    kept: Mapping[str, Sequence[float]] = field(default_factory=lambda: KEPT)  # of each learner, one per k
 
     def write(self, root: Path) -> Layout:
         """Write everything that evaluate and report read."""
@@ -63,7 +65,7 @@ class Fabricated:
         """The resolved configuration of a stage; `changed` as section__key=value."""
         whole = config.read(ROOT / "config" / "config.yaml")
         whole["run"] = {"tiers": list(self.tiers), "seeds": list(self.seeds)}
-        whole["fewshot"] |= {"query_entries": self.query, "shots": list(SHOTS), "learners": list(KEPT)}
+        whole["fewshot"] |= {"query_entries": self.query, "shots": list(self.shots), "learners": list(self.kept)}
         for key, value in changed.items():
             section, _, name = key.partition("__")
             whole[section][name] = value
@@ -81,7 +83,7 @@ class Fabricated:
                 change = step + self.person_spread_deg * rng.normal() if moved else 0.0
                 arrays = _codes(dataset, i, seed, self.entries, change)
                 people.append((person, "test", arrays))
-                rows += _adapted(person, dataset, _query_error(arrays, self.query), change)
+                rows += self._adapted(person, dataset, _query_error(arrays, self.query), change)
             write_codes(layout.codes(tier, seed, dataset), dataset, people)
         for learner, of_learner in pd.DataFrame(rows).groupby("learner"):
             path = layout.errors(tier, seed, str(learner))
@@ -89,6 +91,29 @@ class Fabricated:
             of_learner.to_parquet(path, index=False)
         _write_log(layout.run_log(tier, seed), self._switches(tier), tier, seed, rng)
         _write_walks(layout.walks(tier, seed), tier)
+
+    def _adapted(self, person: str, dataset: str, error: float, change: float) -> list[dict]:
+        """Rows of one person in every learner's file: at k its share of the baseline's error, plus the change."""
+        rows = []
+        for learner, kept in self.kept.items():
+            unadapted = {"k": 0, "repeat": 0, "steps": 0, "error_deg": error, "start_error_deg": np.nan}
+            start = error * 1.3 if learner == "maml" else np.nan
+            adapted = [
+                {
+                    "k": k,
+                    "repeat": r,
+                    "steps": 1000,
+                    "error_deg": share * (error - change) + change + wave,
+                    "start_error_deg": start,
+                }
+                for k, share in zip(self.shots, kept, strict=True)
+                for r, wave in enumerate((-0.2 / k, 0.2 / k))
+            ]
+            rows += [
+                {"person": person, "dataset": dataset, "split": "test", "learner": learner} | r
+                for r in [unadapted, *adapted]
+            ]
+        return rows
 
     def _switches(self, tier: str) -> list[dict[str, str]]:
         switches = []
@@ -186,30 +211,6 @@ def _query_error(arrays: dict[str, np.ndarray], query: int) -> float:
     gaze = vector_from_pitchyaw(arrays["gaze"].astype(np.float32)[-query:].astype(np.float64))
     gaze_hat = arrays["gaze_hat"].astype(np.float32)[-query:].astype(np.float64)
     return float(np.degrees(angular_error(gaze, gaze_hat)).mean())
-
-
-def _adapted(person: str, dataset: str, error: float, change: float) -> list[dict]:
-    """Rows of one person in every learner's file: at k the given share of the baseline's error, plus the change."""
-    rows = []
-    for learner, kept in KEPT.items():
-        unadapted = {"k": 0, "repeat": 0, "steps": 0, "error_deg": error, "start_error_deg": np.nan}
-        start = error * 1.3 if learner == "maml" else np.nan
-        adapted = [
-            {
-                "k": k,
-                "repeat": r,
-                "steps": 1000,
-                "error_deg": share * (error - change) + change + wave,
-                "start_error_deg": start,
-            }
-            for k, share in zip(SHOTS, kept, strict=True)
-            for r, wave in enumerate((-0.2 / k, 0.2 / k))
-        ]
-        rows += [
-            {"person": person, "dataset": dataset, "split": "test", "learner": learner} | r
-            for r in [unadapted, *adapted]
-        ]
-    return rows
 
 
 def _write_log(path: Path, switches: list[dict[str, str]], tier: str, seed: int, rng: np.random.Generator) -> None:

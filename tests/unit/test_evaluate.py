@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from fabricated import KEPT, SHOTS, Fabricated
 
@@ -49,6 +50,7 @@ def test_tables_hold_every_run(tmp_path, monkeypatch):
     assert len(tables["tiers"]) == 3 * 2 * cells
     assert len(tables["changes"]) == 2 * 2 * cells
     assert len(tables["controls"]) == 3 * 3 * 2 * 2
+    assert len(tables["learners"]) == 3 * 2 * len(SHOTS)  # tiers, data sets; one pair
     assert list(tables["performance"]["tier"]) == ["baseline", "amp", "ddp"]
     assert list(tables["convergence"]["tier"]) == ["baseline"] * 3 + ["amp"] * 3 + ["ddp"] * 3
     keys = ["tier", "seed", "dataset", "learner", "k"]
@@ -211,6 +213,41 @@ def test_people_without_an_error_are_named(small, tmp_path, monkeypatch):
     assert code == 0
     assert summary["left_out"] == {"mpiigaze": ["p03"], "gazecapture": []}
     assert "p03" not in set(tables["persons"]["person"])
+
+
+def test_people_left_out_are_listed_with_their_reasons(small, tmp_path, monkeypatch):
+    """Each sentence once, of whichever run and learner."""
+    case, layout = small
+    for tier, key, sentence in (
+        ("amp", "left_out", "A"),
+        ("ddp", "left_out", "A"),
+        ("ddp", "left_out_of_training", "B"),
+    ):
+        path = layout.errors(tier, 0, "maml")
+        table = pq.read_table(path)
+        metadata = table.schema.metadata | {key.encode(): json.dumps([sentence]).encode()}
+        pq.write_table(table.replace_schema_metadata(metadata), path)
+    code, _, summary = run(tmp_path, monkeypatch, case)
+    assert code == 0
+    assert summary["left_out_words"] == ["A", "B"]
+
+
+def test_the_verdict_says_whether_offset_wins(tmp_path, monkeypatch, capsys):
+    case = Fabricated(**SMALL | {"people": (12, 12)}, kept={"maml": (0.9,) * 4, "offset": (0.6,) * 4})
+    case.write(tmp_path)
+    code, tables, summary = run(tmp_path, monkeypatch, case)
+    assert code == 0
+    said = summary["verdict"]["learners"]
+    assert said.startswith("Few-shot learners after 9 samples (in brackets 95 % intervals over people). ")
+    assert "On MPIIGaze: `offset`, which learns nothing and only subtracts" in said
+    assert said.count("wins: it beats every other learner, namely `maml` by ") == 2
+    assert said in capsys.readouterr().out
+    assert [words[0][:31] for words in summary["learner_words"].values()] == ["Mean error after 9 samples, sma"] * 2
+    assert summary["other_tiers"] == "Every other tier judges every pair the same way."
+    pairs = tables["learners"].set_index(["tier", "dataset", "k"])
+    runs = tables["runs"].set_index(["tier", "dataset", "learner", "k"])["mean_deg"]
+    expected = runs["ddp", "mpiigaze", "maml", 5] - runs["ddp", "mpiigaze", "offset", 5]
+    assert pairs.loc[("ddp", "mpiigaze", 5), "difference_deg"] == pytest.approx(expected, abs=1e-4)
 
 
 def remove_file(layout):

@@ -147,6 +147,14 @@ def test_a_code_that_is_not_finite_names_its_person(tmp_path):
         read_people(codes, "test", needed=15, reason="the query")
 
 
+def test_a_person_with_no_entry_at_all_is_left_out(tmp_path):
+    """Seen red: an empty array cannot be flattened with -1."""
+    codes = read_codes(stored(tmp_path / "codes.h5", {"00001": 15, "00002": 0}, spoilt="none"))
+    found = read_people(codes, "test", needed=15, reason="the query")
+    assert [person.name for person in found.persons] == ["00001"]
+    assert found.left_out == ["person 00002 of gazecapture is left out: 0 entries, fewer than the 15 of the query"]
+
+
 def turned(person: Person, offset_rad: np.ndarray, centre_rad: float) -> Person:
     pitchyaw = np.random.default_rng(5).uniform(-0.3, 0.3, (len(person.code), 2)) + [0, centre_rad]
     gaze, gaze_hat = vector_from_pitchyaw(pitchyaw), vector_from_pitchyaw(pitchyaw + offset_rad)

@@ -121,6 +121,11 @@ def test_errors_have_a_row_for_each_person_k_and_repeat(run, capsys):
         "person 00009 of gazecapture is left out: 11 entries, fewer than the 12 of the largest of fewshot.shots + "
         "fewshot.query_entries"
     ]
+    of_training = json.loads(pq.read_schema("maml.parquet").metadata[b"left_out_of_training"])
+    assert of_training == [
+        "person 00005 of gazecapture is left out: 6 entries, fewer than the 10 of the largest of fewshot.shots + "
+        "fewshot.meta_query"
+    ]
     said = capsys.readouterr().err
     assert f"warning: {left_out[0]}" in said
     assert "warning: person 00005 of gazecapture is left out: 6 entries, fewer than the 10" in said
@@ -130,7 +135,7 @@ def test_the_learner_file_holds_weights_settings_and_history(run):
     assert run("meta_train", "maml") == 0
     learned = torch.load("maml.pt", weights_only=True)
     assert set(learned) == {
-        *("learner", "shots", "state", "settings", "history", "activation", "outer_steps", "stop_steps")
+        *("learner", "shots", "state", "settings", "history", "activation", "outer_steps", "stop_steps", "left_out")
     }
     assert learned["learner"] == "maml"
     assert learned["shots"] == [1, 4]
@@ -309,7 +314,10 @@ def test_a_k_learns_the_same_alone_and_among_others(run):
     ("changes", "sentence"),
     [
         ({"shots": [1, 4, 5]}, r"maml.pt: was trained for k = \[1, 4\], not for \[5\]: run meta_train again"),
-        ({"query_entries": 18}, r"mpiigaze.h5: nobody of the split test has the 22 entries"),
+        (
+            {"query_entries": 18},
+            r"mpiigaze.h5: nobody of the split test has the 22 entries .* \(person 00000 .*: 20 entries",
+        ),
         ({"adapt_lr": 1e30}, r"person 00000 of mpiigaze with k = 1 diverged: lower fewshot.adapt_lr"),
     ],
 )
@@ -365,6 +373,54 @@ def test_a_store_without_splits_as_the_released_code_writes_is_all_test(run, tmp
     errors = pd.read_parquet("offset.parquet")
     assert set(errors[errors.dataset == "mpiigaze"].person) == {"00000", "00001"}
     assert set(errors.split) == {"test"}
+
+
+def spoil_nobody(path: Path) -> None:
+    """No group at all."""
+    with h5py.File(path, "a") as file:
+        for person in list(file):
+            del file[person]
+
+
+def spoil_split(path: Path) -> None:
+    """Nobody to train on or to test."""
+    with h5py.File(path, "a") as file:
+        for person in file.values():
+            person.attrs["split"] = "val"
+
+
+def spoil_code(path: Path) -> None:
+    """One code of everybody is not a number."""
+    with h5py.File(path, "a") as file:
+        for person in file.values():
+            person["z_gaze"][2, 1, 0] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("spoil", "of_training", "of_test"),
+    [
+        (spoil_nobody, "gazecapture.h5: holds no person", "gazecapture.h5: holds no person"),
+        (
+            spoil_split,
+            "gazecapture.h5: 0 people of the split train have",
+            "gazecapture.h5: holds nobody of the split test",
+        ),
+        (spoil_code, "z_gaze of 1 of 20 entries is not finite", "z_gaze of 1 of 20 entries is not finite"),
+    ],
+)
+def test_stores_without_anybody_or_with_broken_codes_are_one_sentence(
+    run, capsys, tmp_path, spoil, of_training, of_test
+):
+    """Seen red: an empty store was told as people with too few entries, to be mended by fewer shots."""
+    assert run("meta_train", "offset") == 0
+    spoil(tmp_path / "gazecapture.h5")
+    capsys.readouterr()
+    assert run("adapt", "offset") == 1
+    assert_one_sentence(capsys, of_test)
+    Path("offset.pt").unlink()
+    assert run("meta_train", "offset") == 1
+    assert_one_sentence(capsys, of_training)
+    assert not Path("offset.pt").exists() and not Path("offset.parquet").exists()
 
 
 def test_two_stores_of_one_data_set_are_refused(run, capsys, tmp_path):

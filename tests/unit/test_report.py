@@ -1,17 +1,22 @@
 import base64
+import itertools
+import json
 import re
 import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from fabricated import Fabricated
 from PIL import Image
 
-from faze.layout import Layout
+from faze.layout import DATASETS, Layout
 from faze.report import words
+from faze.report.curves import draw_learners, draw_shots, draw_shots_by_tier, thinned
 from faze.report.embed import Embedder
+from faze.report.figures import Results
 from faze.report.page import collect_walks
 from faze.report.pictures import draw_strips
 from faze.report.style import drawing, learner_colors, text_on, tier_colors
@@ -107,13 +112,120 @@ def test_three_seeds_speak_for_the_tier_and_say_how_many_more_they_need(tmp_path
 def test_page_shows_every_figure_and_the_contact_sheet(page):
     out, html = page
     names = {path.stem for path in (out / "figures").glob("*.svg")}
-    assert names == {"talk", "shots", "changes", "shots_by_tier", "people", "training", "strips"}
+    assert names == {"talk", "shots", "learners", "changes", "shots_by_tier", "people", "training", "strips"}
     assert names == {path.stem for path in (out / "figures").glob("*.png")}
     for name in names:
         assert base64.b64encode((out / "figures" / f"{name}.svg").read_bytes()).decode() in html
     assert html.count('alt="Contact sheet') == 3
     assert html.count("<video") == 2
     assert "<figcaption>MPIIGaze p00</figcaption>" in html
+
+
+def plain(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", html))
+
+
+def test_page_says_which_learners_differ(page):
+    out, html = page
+    text = plain(html)
+    differ = text[text.index("Which learners differ") :]
+    assert "MPIIGaze. Mean error after 9 samples, smallest first: maml" in differ
+    assert "maml − offset" in differ
+    pairs = pd.read_csv(out.parent / "evaluation" / "learners.csv").set_index(["tier", "dataset", "k"])
+    told = re.search(r"MPIIGaze ?maml − offset ?[\d.]+°, [\d.]+° ([−+][\d.]+)°", differ).group(1)
+    assert float(told.replace("−", "-")) == pytest.approx(
+        pairs.loc[("baseline", "mpiigaze", 9), "difference_deg"], abs=1e-3
+    )
+    assert "P-values are adjusted for all 2 pairs at this k (Holm)" in differ
+
+
+def results_of(case: Fabricated, folder: Path) -> Results:
+    """Tables of an ablation as the figures take them, made up without a run."""
+    rng = np.random.default_rng(0)
+    rows, pairs = [], []
+    for tier in case.tiers:
+        for dataset in DATASETS:
+            where = {"tier": tier, "dataset": dataset}
+            rows.append(where | {"learner": "unadapted", "k": 0, "mean_deg": 5.0})
+            for learner, kept in case.kept.items():
+                errors = [5.0 * share for share in kept]
+                rows += [
+                    where | {"learner": learner, "k": k, "mean_deg": e} for k, e in zip(case.shots, errors, strict=True)
+                ]
+            for learner, other in itertools.combinations(case.kept, 2):
+                for k in case.shots:
+                    found = float(rng.normal())
+                    ends = {"difference_deg": found, "low_deg": found - 0.1, "high_deg": found + 0.1}
+                    pairs.append(where | {"learner": learner, "other": other, "k": k} | ends | {"verdict": "different"})
+    tiers = pd.DataFrame(rows)
+    tiers = tiers.assign(low_deg=tiers["mean_deg"] - 0.5, high_deg=tiers["mean_deg"] + 0.5)
+    tables = {"tiers": tiers, "learners": pd.DataFrame(pairs)}
+    return Results(list(case.tiers), list(case.kept), DATASETS, max(case.shots), 0.1, tables, "A CPU", real=True)
+
+
+@pytest.mark.parametrize(("tiers", "learners", "shots"), [(1, 1, 1), (2, 2, 1), (6, 3, 4), (12, 6, 18)])
+def test_curves_hold_every_learner_tier_and_k_with_its_band(tiers, learners, shots, tmp_path):
+    """Seen red: no band in the small panels, those of the second data set empty, all 19 ticks in a small panel."""
+    kept = {f"learner{i}": tuple(0.9 - 0.03 * k + 0.05 * i for k in range(shots)) for i in range(learners)}
+    names = tuple(f"tier{i}" for i in range(tiers))
+    results = results_of(Fabricated(tiers=names, shots=range(1, shots + 1), kept=kept), tmp_path)
+    with drawing():
+        figures = [draw_shots(results), draw_shots_by_tier(results)]
+        if learners > 1:
+            figures.append(draw_learners(results))
+        for figure in figures:
+            figure.savefig(tmp_path / "figure.svg")
+    large, small = (
+        {axes.get_title("left"): axes for axes in figure.axes if axes.get_title("left")} for figure in figures[:2]
+    )
+    assert set(large) == {"MPIIGaze", "GazeCapture"}
+    assert set(small) == {f"{dataset}, {tier}" for dataset in large for tier in names}
+    for axes in [*large.values(), *small.values()]:
+        assert len(axes.collections) == learners
+        labelled = {line.get_label(): line for line in axes.lines if not line.get_label().startswith("_")}
+        for learner, shares in kept.items():
+            assert list(labelled[learner].get_xdata()) == list(range(shots + 1))
+            assert list(labelled[learner].get_ydata()) == pytest.approx([5.0, *(5.0 * share for share in shares)])
+    assert all(len(axes.get_xticks()) <= 7 for axes in small.values())
+    assert list(large["MPIIGaze"].get_xticks()) == list(range(shots + 1))
+    if learners > 1:
+        drawn = {axes.get_title("left"): axes for axes in figures[2].axes}
+        assert all(len(axes.containers) == learners - 1 for axes in drawn.values())
+
+
+def test_learners_are_drawn_against_offset(tmp_path):
+    results = results_of(Fabricated(tiers=("baseline",)), tmp_path)  # maml, offset
+    pairs = results.tables["learners"]
+    with drawing():
+        figure = draw_learners(results)
+    assert figure.axes[0].get_ylabel() == "error minus that of offset, degrees"
+    [errorbar] = figure.axes[0].containers
+    expected = pairs[(pairs["dataset"] == "mpiigaze")]["difference_deg"]
+    assert list(errorbar.lines[0].get_ydata()) == pytest.approx(list(expected))
+
+
+def test_a_learner_that_is_far_off_does_not_squeeze_the_others(tmp_path):
+    kept = {"maml": (0.6,) * 4, "reference": (9.0, 5.0, 0.7, 0.6)}
+    with drawing():
+        figure = draw_shots(results_of(Fabricated(tiers=("baseline",), kept=kept), tmp_path))
+    assert figure.axes[0].get_ylim()[1] < 10
+
+
+@pytest.mark.parametrize(("most", "kept"), [(19, list(range(19))), (4, [0, 6, 12, 18]), (7, [0, 3, 6, 9, 12, 15, 18])])
+def test_ticks_are_thinned_evenly(most, kept):
+    assert thinned(range(19), most) == kept
+
+
+def test_left_out_people_are_listed(tmp_path):
+    case = Fabricated(tiers=("baseline",), **SMALL)
+    layout = case.write(tmp_path)
+    path = layout.errors("baseline", 0, "offset")
+    table = pq.read_table(path)
+    sentence = "person 00009 of gazecapture is left out: 11 entries, fewer than the 12"
+    table = table.replace_schema_metadata(table.schema.metadata | {b"left_out": json.dumps([sentence]).encode()})
+    pq.write_table(table, path)
+    text = plain((make(tmp_path, case) / "index.html").read_text())
+    assert f"1 left out of few-shot learning, each with its reason {sentence}" in text
 
 
 def test_title_is_text(page):

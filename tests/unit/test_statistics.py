@@ -5,7 +5,8 @@ Simulated rates have a standard error of 0.5 points at 5 % (2,000 draws) and 0.5
 Seen red by breaking the code: intervals of 1 - alpha instead of 1 - 2 alpha; one of the two tests left out; people
 alone judged at three seeds; the interaction added instead of taken off; the normal law instead of t; a population's
 standard deviation; the power of a known error instead of the exact one; no range around the number of seeds, that
-number without the seeds' spread, or named where no number is enough; seeds not resampled.
+number without the seeds' spread, or named where no number is enough; seeds not resampled; Holm's factors constant
+(Bonferroni), or without the running maximum.
 """
 
 import numpy as np
@@ -20,6 +21,7 @@ from faze.statistics import (
     bootstrap_reduction,
     compare,
     equivalence_p,
+    holm,
     standard_error,
     tost_power,
 )
@@ -259,3 +261,17 @@ def test_the_named_number_of_seeds_is_about_enough():
     rates = [rate_of_equivalence(draw(12, 1000, 4 + n, 15, 0.0, **spread)) for n in range(1, 30)]
     asked = 1 + int(np.argmax(np.array(rates) >= 0.8))
     assert np.mean([n.low <= asked <= n.high for n in needs]) > 0.6
+
+
+def test_holm_steps_down():
+    """R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm") is 0.03 0.06 0.06 0.02."""
+    adjusted = holm([0.01, 0.04, np.nan, 0.03, 0.005])
+    np.testing.assert_allclose(adjusted, [0.03, 0.06, np.nan, 0.06, 0.02])
+    np.testing.assert_allclose(holm([0.6, 0.7]), [1.0, 1.0])
+    assert holm([]).size == 0
+
+
+def test_a_plan_is_made_on_demand():
+    differences = draw(0, 1, 3, 12, 0.0, 0.3, 0.02, 0.05)[0]
+    assert compare(differences, margin=0.1).need is not None
+    assert compare(differences, margin=0.1, plan=False).need is None

@@ -1,0 +1,199 @@
+"""A person's own calibration as a command, on made-up codes.
+
+Seen red by breaking the code: the query's entries among the support, weights of another k, biases of the wrong shape in
+the file, the offset added instead of subtracted, a diverged network written, another learner's file taken,
+the steps of another k, the head's own activation and learnt rates forgotten.
+"""
+
+import dataclasses
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from faze import config
+from faze.fewshot.draws import Calibration, Person, open_codes, read_person
+from faze.fewshot.learners import LEARNERS, Learned, load_learned, save_learned
+from faze.fewshot.mlp import random_weights
+from faze.fewshot.personal import calibrate, load_personal
+from faze.geometry import angular_error, vector_from_pitchyaw
+from faze.sections import Fewshot
+from faze.stages import calibrate as stage
+from faze.store import write_codes
+from faze.validation import build
+
+ROOT = Path(__file__).resolve().parents[2]
+FEWSHOT = dataclasses.replace(
+    build(Fewshot, config.read(ROOT / "config" / "config.yaml")["fewshot"]),
+    shots=(1, 4),
+    adapt_steps=50,
+    adapt_lr=1e-4,
+    record_steps=(20,),
+)
+
+
+def write_person(path: Path, names: tuple[str, ...] = ("me",), entries: int = 20, nan: bool = False) -> Path:
+    """People whose gaze head is off by 4 degrees in pitch and noise."""
+    rng = np.random.default_rng(3)
+
+    def codes() -> dict[str, np.ndarray]:
+        gaze = rng.uniform(-0.3, 0.3, (entries, 2))
+        seen = gaze + [np.radians(4), 0] + rng.normal(0, 0.005, gaze.shape)
+        z_gaze = np.stack([vector_from_pitchyaw(seen), vector_from_pitchyaw(seen + 0.5)], axis=1)
+        if nan:
+            z_gaze[1] = np.nan
+        return {"z_gaze": z_gaze, "gaze": gaze, "gaze_hat": vector_from_pitchyaw(seen)}
+
+    write_codes(path, "mine", ((name, "test", codes()) for name in names))
+    return path
+
+
+def write_maml(path: Path, inputs: int = 6, learner: str = "maml", **changes: object) -> Path:
+    """Two networks, of k = 1 and of k = 4, far apart; each learner with what is its own."""
+    both = [random_weights(1, inputs, 8, seed) for seed in (1, 2)]
+    state = {name: torch.cat([getattr(w, name) for w in both]) for name in both[0]._fields}
+    if learner == "meta_sgd":
+        state |= {f"rate_scale_{name}": torch.full_like(p, 3.0) for name, p in state.items()}
+    own = {"activation": "relu"} if learner == "none" else {}
+    settings = dataclasses.asdict(FEWSHOT) | {"shots": [1, 4]} | changes
+    save_learned(Learned(learner, [1, 4], settings, state, stop_steps=[20, 50], **own), path)
+    return path
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch) -> Callable[..., int]:
+    monkeypatch.chdir(tmp_path)
+    write_person(Path("mine.h5"))
+    write_maml(Path("maml.pt"))
+
+    def call(*arguments: object, codes: str = "mine.h5") -> int:
+        monkeypatch.setattr(
+            sys, "argv", ["faze calibrate", *map(str, ("--codes", codes, "--out", "my.pt", *arguments))]
+        )
+        return stage.main()
+
+    return call
+
+
+def me(path: str = "mine.h5") -> Person:
+    return read_person(open_codes(Path(path)), "me")
+
+
+def test_offset_needs_no_learner_and_says_what_it_gained(run, capsys):
+    assert run("--shots", 9) == 0
+    said = capsys.readouterr().out
+    assert re.match(
+        r"my.pt: me of mine, offset on 9 samples: 0\.\d\d degrees instead of [34]\.\d\d unadapted, on 11 ", said
+    )
+    assert re.search(r"took \d+ ms to adapt, \d+ ms to read", said)
+    held = torch.load("my.pt", weights_only=True)
+    assert held["support"] == list(range(9)) and held["shots"] == 9 and held["query_entries"] == 11
+    person = me()
+    found = load_personal("my.pt")
+    after = found.gaze(person.code, person.gaze_hat)
+    expected = np.degrees(angular_error(after, person.gaze)[9:].mean())
+    assert found.error_deg == pytest.approx(expected) and expected < 0.6
+
+
+@pytest.mark.parametrize(
+    ("learner", "k", "stopping", "steps"),
+    [
+        ("maml", 1, "fixed", 50),
+        ("maml", 4, "fixed", 50),
+        ("maml", 1, "validation", 20),
+        ("maml", 4, "validation", 50),
+        ("meta_sgd", 4, "fixed", 50),
+        ("none", 4, "fixed", 50),
+    ],
+)
+def test_adapted_weights_are_those_that_adapt_measures(run, learner, k, stopping, steps):
+    """Every entry after the k is a query entry, so that the learner itself measures on the same ones."""
+    write_maml(Path("maml.pt"), learner=learner, stopping=stopping)
+    assert run("--shots", k, "--learner-file", "maml.pt") == 0
+    settings = dataclasses.replace(FEWSHOT, query_entries=20 - k, stopping=stopping)
+    draws = [Calibration(0, k, 0, np.arange(k))]
+    learned = load_learned("maml.pt", learner, [k])
+    errors = LEARNERS[learner].errors(learned, [me()], draws, settings, threads=1)
+    found = load_personal("my.pt")
+    assert found.error_deg == pytest.approx(errors.adapted_deg[0], abs=1e-3)
+    assert abs(errors.adapted_deg[0] - errors.start_deg[0]) > 0.1
+    assert found.settings == {"steps": steps, "lr": 1e-4} and found.learner == learner
+
+
+def test_the_file_is_applied_as_its_docstring_says(run):
+    assert run("--shots", 4, "--learner-file", "maml.pt", "--query-entries", 5) == 0
+    held, person = torch.load("my.pt", weights_only=True), me()
+    state = {name: value.numpy().astype(float) for name, value in held["state"].items()}
+    shapes = {"hidden_weight": (6, 8), "hidden_bias": (8,), "output_weight": (8, 3), "output_bias": (3,)}
+    assert {name: value.shape for name, value in state.items()} == shapes
+    x = person.code @ state["hidden_weight"] + state["hidden_bias"]
+    hidden = 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0)))
+    gaze = hidden @ state["output_weight"] + state["output_bias"]
+    np.testing.assert_allclose(held["error_deg"], np.degrees(angular_error(gaze, person.gaze)[-5:].mean()), rtol=1e-4)
+    unadapted = np.degrees(angular_error(person.gaze_hat, person.gaze)[-5:].mean())
+    assert held["query_entries"] == 5 and held["unadapted_deg"] == pytest.approx(unadapted)
+
+
+def test_every_sample_may_calibrate_and_then_nothing_measures(run, capsys):
+    assert run("--shots", 20) == 0
+    assert "no entry is left to measure the error on" in capsys.readouterr().out
+    assert load_personal("my.pt").error_deg is None
+
+
+def test_a_person_is_picked(run, tmp_path):
+    write_person(tmp_path / "two.h5", names=("me", "you"))
+    assert run("--shots", 3, "--person", "you", codes="two.h5") == 0
+    assert load_personal("my.pt").person == "you"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--shots", 0), "--shots 0: a calibration needs at least one sample"),
+        (("--shots", 21), "person me of mine has 20 entries, fewer than --shots 21: give fewer"),
+        (("--shots", 15, "--query-entries", 6), "has 20 entries, fewer than --shots 15 + --query-entries 6"),
+        (
+            ("--shots", 3, "--learner-file", "maml.pt"),
+            r"--shots 3: maml.pt was trained for k = 1, 4: take one of these",
+        ),
+        (("--shots", 4, "--learner", "maml"), "--learner maml needs --learner-file"),
+        (("--shots", 4, "--learner", "offset", "--learner-file", "maml.pt"), "is of the learner maml, not offset"),
+        (("--shots", 4, "--learner-file", "mine.h5"), "mine.h5: is not the file of a learner"),
+        (("--shots", 4, "--learner-file", "none.pt"), "none.pt"),
+        (("--shots", 4, "--person", "you"), "mine.h5: holds no person you, but me"),
+        (("--shots", 4, "--out", "mine.h5"), "--out mine.h5 would overwrite an input"),
+        (("--shots", 4, "--codes", "two.h5"), "two.h5: holds 2 people, me to you: say which with --person"),
+        (("--shots", 4, "--codes", "none.h5"), "none.h5: no such file"),
+        (("--shots", 4, "--codes", "nan.h5"), "z_gaze of 1 of 20 entries is not finite"),
+        (("--shots", 4, "--learner-file", "wide.pt"), "has gaze codes of 6 numbers, the learner of 9"),
+        (("--shots", 4, "--learner-file", "wild.pt"), "adaptation of person me of mine with k = 4 diverged"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(run, capsys, arguments, sentence):
+    write_person(Path("two.h5"), names=("me", "you"))
+    write_person(Path("nan.h5"), nan=True)
+    write_maml(Path("wide.pt"), inputs=9)
+    write_maml(Path("wild.pt"), adapt_lr=1e30)
+    assert run(*arguments) == 1
+    said = capsys.readouterr().err.strip()
+    assert "\n" not in said
+    assert sentence in said
+    assert not Path("my.pt").exists()
+
+
+def test_a_torn_calibration_is_refused(tmp_path):
+    (tmp_path / "my.pt").write_bytes(b"torn")
+    with pytest.raises(ValueError, match="is not the file of a calibration"):
+        load_personal(tmp_path / "my.pt")
+
+
+def test_a_learner_file_of_offset_serves_every_k(tmp_path):
+    write_person(tmp_path / "mine.h5")
+    person = me(str(tmp_path / "mine.h5"))
+    alone = calibrate(person, range(7), None)
+    by_file = calibrate(person, range(7), Learned("offset", [1, 4], {}))
+    assert torch.equal(alone.state["offset_rad"], by_file.state["offset_rad"])
