@@ -167,12 +167,13 @@ def _result_points(summary: Path, tier: str, seed: int) -> list[Point]:
     ]
     if not runs:
         raise ValueError(f"{summary}: has no run of tier {tier}, seed {seed}; run the rule evaluate again")
-    series = {key: [[0, value]] for key, value in runs[0]["metrics"].items()}
-    series |= {f"curve/{curve}_deg": points for curve, points in runs[0]["curves"].items()}
+    scalars = list(runs[0]["metrics"].items())[:MAX_RESULT_METRICS]
+    series = {key: [[0, value]] for key, value in scalars}
+    series |= {f"curve/{curve}_deg": points for curve, points in runs[0]["curves"].items()}  # every learner's
     return [
         Point(key, int(step), float(value), time_ms)
-        for key in list(series)[:MAX_RESULT_METRICS]
-        for step, value in series[key]
+        for key, points in series.items()
+        for step, value in points
         if value is not None
     ]
 

@@ -110,6 +110,20 @@ def test_at_most_about_twenty_metrics_and_the_loss_first(layout):
     assert {"train/loss", "train/images_per_s", "val/gaze_deg", "error/mpiigaze_deg", "memory/peak_gib"} <= keys
 
 
+def test_no_learners_curve_is_cut_off(layout):
+    """Seen red: curves counted with the scalars, of which twelve are kept."""
+    path = layout.evaluation / "summary.json"
+    summary = json.loads(path.read_text())
+    names = [f"{d}_{learner}" for d in ("mpiigaze", "gazecapture") for learner in "abcdef"]
+    for run in summary["runs"]:
+        run["curves"] = {name: [[k, 5.0 - k / 10] for k in range(19)] for name in names}
+    path.write_text(json.dumps(summary))
+    metrics = series(read_run(layout, slots(TIERS, [0])[1]))
+    for name in names:
+        assert metrics[f"curve/{name}_deg"] == [(k, 5.0 - k / 10) for k in range(19)]
+    assert {"error/mpiigaze_k9_deg", "memory/peak_gib", "speed/step_ms"} <= set(metrics)
+
+
 def test_identity(layout):
     def identity(tier="amp", seed=0, **changes):
         log = layout.run_log("amp", 0)
