@@ -14,7 +14,7 @@ from faze.telemetry import read_events
 # MLflow's chart view draws one chart per metric: beyond about twenty, nobody finds the one that matters. The curves of
 # error against k come on top, two for each learner that the config names, in a section of their own: none is cut off.
 MAX_TRAINING_METRICS = 7
-MAX_RESULT_METRICS = 8
+MAX_RESULT_METRICS = 12
 
 # The training's own rate includes validation of the moment and other load; the name belongs to the benchmark's.
 RENAMED = {"speed/images_per_s": "train/images_per_s"}
