@@ -25,6 +25,7 @@ PEOPLE, ENTRIES = 16, 64  # strips enough that a chunk of 256 pairs hardly meets
 
 PAPER = {
     "name": "gpu",
+    "data": {"min_entries": ENTRIES},
     "train": {"global_batch": 256},
     "loss": {"chunk_pairs": 256},
     "benchmark": {"warmup_steps": 5, "block_steps": 5, "blocks": 10},
