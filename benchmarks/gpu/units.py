@@ -32,7 +32,7 @@ PAPER = {
 }
 TINY = {
     "name": "gpu",
-    "tiers": {"baseline": {"device": "auto"}},
+    "tiers": {"baseline": {"device": "auto", "processes": 1}},  # one, as on one GPU: a chunk is not cut
     "model": {"growth": 4, "image_height_px": 32, "image_width_px": 128},
     "train": {"global_batch": 4},
     "loss": {"chunk_pairs": 4},
