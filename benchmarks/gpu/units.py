@@ -25,13 +25,14 @@ PEOPLE, ENTRIES = 16, 64  # strips enough that a chunk of 256 pairs hardly meets
 
 PAPER = {
     "name": "gpu",
+    "data": {"min_entries": ENTRIES},
     "train": {"global_batch": 256},
     "loss": {"chunk_pairs": 256},
     "benchmark": {"warmup_steps": 5, "block_steps": 5, "blocks": 10},
 }
 TINY = {
     "name": "gpu",
-    "tiers": {"baseline": {"device": "auto"}},
+    "tiers": {"baseline": {"device": "auto", "processes": 1}},  # one, as on one GPU: a chunk is not cut
     "model": {"growth": 4, "image_height_px": 32, "image_width_px": 128},
     "train": {"global_batch": 4},
     "loss": {"chunk_pairs": 4},
