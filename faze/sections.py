@@ -163,6 +163,7 @@ class Fewshot:
     shots: list[Positive]
     seed: Count
     draws: Literal["random", "grid"]
+    init: Literal["random", "gaze_head"]
     hidden: Positive
     query_entries: Positive
     meta_query: Positive
@@ -177,6 +178,7 @@ class Fewshot:
     adapt_lr: NonNegative
     record_steps: Annotated[list[Positive], MayBeEmpty()]
     stopping: Literal["fixed", "validation"]
+    predictions: bool
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ class FineTuned:
 
 
 class MetaLearner(FineTuned):
-    """A network of random weights, meta-trained so that fine-tuning does well; see faze.fewshot.meta for the rules."""
+    """A network, meta-trained so that fine-tuning does well; see faze.fewshot.meta for the rules."""
 
     def __init__(self, rule: Rule) -> None:
         self.name = self._rule = rule
@@ -162,7 +162,7 @@ class MetaLearner(FineTuned):
         tasks = TaskDraws(
             training.train, tasks=settings.tasks, support=max(shots), query=settings.meta_query, seed=seed
         )
-        initial = random_weights(len(shots), training.train[0].code.shape[1], settings.hidden, seed)
+        initial = self._initial(training, settings, seed)
         draws, column = draw_calibrations(val, settings, repeats=1), slice(-1, None)
         if settings.stopping == "validation":
             column = slice(None)  # with the best of the recorded steps, since these will be taken
@@ -170,19 +170,36 @@ class MetaLearner(FineTuned):
         def validate(weights: Weights, scales: Weights) -> list[float] | None:
             if not val:
                 return None
-            errors = fine_tuned_errors_deg(Start(shots, weights, scales), val, draws, settings, threads=threads)
+            start = Start(shots, weights, scales, initial.activation)
+            errors = fine_tuned_errors_deg(start, val, draws, settings, threads=threads)
             return errors.reshape(len(shots), len(val), -1)[..., column].mean(axis=1).min(axis=1).tolist()
 
-        state = meta_train(self._rule, initial, tasks, settings, validate, training.checkpoint)
+        state = meta_train(
+            self._rule,
+            initial.weights,
+            tasks,
+            settings,
+            validate,
+            training.checkpoint,
+            activation=initial.activation,
+        )
         scales = state.best_scales if self._rule == "meta_sgd" else None
         return self._learned(
-            Start(shots, state.best, scales),
+            Start(shots, state.best, scales, initial.activation),
             training,
             settings,
             threads=threads,
             history=[dataclasses.asdict(record) for record in state.history],
             outer_steps=state.best_steps,
         )
+
+    def _initial(self, training: Training, settings: Fewshot, seed: int) -> Start:
+        if settings.init == "gaze_head":
+            return trained_gaze_head(
+                training, settings, "meta-training starts from: encode again, or set fewshot.init: random"
+            )
+        inputs = training.train[0].code.shape[1]
+        return Start(settings.shots, random_weights(len(settings.shots), inputs, settings.hidden, seed))
 
 
 class GazeHead(FineTuned):
@@ -192,15 +209,22 @@ class GazeHead(FineTuned):
 
     def meta_train(self, training: Training, settings: Fewshot, *, seed: int, threads: int) -> Learned:
         """Take the head; on val people, see how many steps are best."""
-        if training.gaze_head is None:
-            raise ValueError(
-                "the store of codes comes without the trained gaze head, which the learner none fine-tunes: encode "
-                "again, or take none off fewshot.learners"
-            )
-        weights = training.gaze_head.take(torch.zeros(len(settings.shots), dtype=torch.int64))
-        return self._learned(
-            Start(list(settings.shots), weights, activation="relu"), training, settings, threads=threads
+        start = trained_gaze_head(
+            training, settings, "the learner none fine-tunes: encode again, or take none off fewshot.learners"
         )
+        return self._learned(start, training, settings, threads=threads)
+
+
+def trained_gaze_head(training: Training, settings: Fewshot, use: str) -> Start:
+    """The trained gaze head as the start of every k, with its own activation; `use` says for what, and what else to do.
+
+    Raises:
+        ValueError: the store of codes came without it.
+    """
+    if training.gaze_head is None:
+        raise ValueError(f"the store of codes comes without the trained gaze head, which {use}")
+    weights = training.gaze_head.take(torch.zeros(len(settings.shots), dtype=torch.int64))
+    return Start(list(settings.shots), weights, activation="relu")
 
 
 class Offset:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from faze.fewshot.draws import TaskDraws
 from faze.fewshot.kernel import Kernel, kernel_for, single_threaded_operations
-from faze.fewshot.mlp import Samples, Weights, each
+from faze.fewshot.mlp import Activation, Samples, Weights, each
 from faze.files import whole_file
 from faze.sections import Fewshot
 from faze.telemetry import Progress
@@ -168,6 +168,8 @@ def meta_train(
     settings: Fewshot,
     validate: Callable[[Weights, Weights], list[float] | None],
     checkpoint: "Checkpoint",
+    *,
+    activation: Activation = "selu",
 ) -> State:
     """Train the initial weights of all k in one loop; each k is a model and an Adam of its own.
 
@@ -178,6 +180,7 @@ def meta_train(
         settings: rates and steps.
         validate: from weights and the scales of their rates to the errors on people not trained on.
         checkpoint: where a killed training goes on; written with every record.
+        activation: of the networks.
 
     Returns:
         The state after the last step, with a record of every settings.validate_every_steps.
@@ -190,7 +193,7 @@ def meta_train(
     optimizer = torch.optim.Adam(learnt, lr=settings.outer_lr)  # elementwise: what is stacked does not mix
     checkpoint.restore(state, optimizer, draw)
     progress = Progress("meta_train", settings.outer_steps, "steps", done=state.step)
-    kernel, recent = kernel_for(weights, "selu"), []
+    kernel, recent = kernel_for(weights, activation), []
     of_support, of_query = _models(settings)
     with single_threaded_operations(), torch.no_grad():
         for step in range(state.step + 1, settings.outer_steps + 1):

@@ -3,14 +3,16 @@
 The errors: one row per person, k and repeat; k = 0, the trained gaze head itself, is one row per person and the same in
 every learner's file. Its error is that after the steps in its column `steps`: all of fewshot.adapt_steps, or those that
 val people chose. The trace: one row per person, k, repeat and number of steps after which the error was measured. The
-metadata key `left_out` of both lists, as JSON, a sentence about each person without samples enough,
-and `left_out_of_training` those whom meta_train could not use.
+predictions, if wanted: one row per person, k, repeat and query entry. The metadata key `left_out` of all of them lists,
+as JSON, a sentence about each person without samples enough, and `left_out_of_training` those whom meta_train could
+not use.
 """
 
 import argparse
+import itertools
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +21,13 @@ import pyarrow.parquet as pq
 
 from faze.config import load
 from faze.fewshot.draws import Calibration, People, Person, draw_calibrations, open_codes, read_people
-from faze.fewshot.learners import LEARNERS, Errors, load_learned, unadapted_error_deg
+from faze.fewshot.learners import LEARNERS, Errors, Learned, load_learned, unadapted_error_deg
+from faze.fewshot.personal import calibrate
 from faze.files import sole_writer, whole_file
+from faze.geometry import angular_error, pitchyaw_from_vector
 from faze.sections import Fewshot
 from faze.stages import one_sentence
+from faze.telemetry import Progress
 
 
 def parse() -> argparse.Namespace:
@@ -35,6 +40,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True, help="errors (parquet)")
     parser.add_argument("--trace", type=Path, help="errors along the adaptation (parquet)")
+    parser.add_argument("--predictions", type=Path, help="gaze of every query entry (parquet)")
     return parser.parse_args()
 
 
@@ -54,15 +60,20 @@ def main() -> None:
         table = errors_table(args.learner, people.persons, unadapted, draws, errors)
         left_out = {"left_out": people.left_out, "left_out_of_training": learned.left_out}
         if args.trace:
-            write(trace_table(args.learner, people.persons, draws, errors), args.trace, left_out)
-        write(table, args.out, left_out)
+            write([trace_table(args.learner, people.persons, draws, errors)], args.trace, left_out)
+        if args.predictions:
+            write(predictions_tables(learned, people.persons, draws, settings), args.predictions, left_out)
+        write([table], args.out, left_out)
 
 
-def write(table: pa.Table, path: Path, left_out: Mapping[str, Sequence[str]]) -> None:
-    """Write a table, whole or not at all, with sentences about people left out as its metadata."""
-    with whole_file(path) as temporary:
-        metadata = {key: json.dumps(sentences) for key, sentences in left_out.items()}
-        pq.write_table(table.replace_schema_metadata(metadata), temporary)
+def write(tables: Iterable[pa.Table], path: Path, left_out: Mapping[str, Sequence[str]]) -> None:
+    """Write the parts of a table, whole or not at all, with sentences about people left out as its metadata."""
+    tables = iter(tables)
+    first = next(tables)
+    metadata = {key: json.dumps(sentences) for key, sentences in left_out.items()}
+    with whole_file(path) as temporary, pq.ParquetWriter(temporary, first.schema.with_metadata(metadata)) as writer:
+        for table in itertools.chain([first], tables):
+            writer.write_table(table.replace_schema_metadata(metadata))
 
 
 def people_of_test(paths: Sequence[Path], settings: Fewshot) -> People:
@@ -131,6 +142,32 @@ def trace_table(learner: str, people: Sequence[Person], draws: Sequence[Calibrat
             "error_deg": errors.trace_deg.ravel(),
         }
     )
+
+
+def predictions_tables(
+    learned: Learned, people: Sequence[Person], draws: Sequence[Calibration], settings: Fewshot
+) -> Iterator[pa.Table]:
+    """For each calibration its estimate for every query entry; adapted once more, since `errors` keeps no network."""
+    progress = Progress("predict", len(draws), "models")
+    for done, draw in enumerate(draws, start=1):
+        person = people[draw.person]
+        query = np.arange(len(person.code) - settings.query_entries, len(person.code))
+        gaze = calibrate(person, draw.support, learned).gaze(person.code[query], person.gaze_hat[query])
+        pitch, yaw = pitchyaw_from_vector(gaze).T
+        yield pa.table(
+            {
+                "person": [person.name] * len(query),
+                "dataset": [person.dataset] * len(query),
+                "learner": [learned.learner] * len(query),
+                "k": np.full(len(query), draw.shots),
+                "repeat": np.full(len(query), draw.repeat),
+                "entry": query,
+                "pitch_rad": pitch,
+                "yaw_rad": yaw,
+                "error_deg": np.degrees(angular_error(gaze, person.gaze[query])),
+            }
+        )
+        progress(done)
 
 
 if __name__ == "__main__":

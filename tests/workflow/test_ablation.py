@@ -161,7 +161,7 @@ def test_override_that_repeats_a_default_changes_nothing(done: Checkout) -> None
 def test_real_mpiigaze_leaves_training_alone(done: Checkout, tmp_path: Path) -> None:
     with done.edited("config/config.yaml", "mpiifacegaze: null", f"mpiifacegaze: {tmp_path}"):
         answer = done.dry_run("ablation")
-    encode = {"encode": len(TIERS), "adapt": 2 * len(TIERS), "walk": len(TIERS)}
+    encode = {"encode": len(TIERS), "adapt": 3 * len(TIERS), "walk": len(TIERS)}
     assert answer.jobs == {"preprocess": 1} | encode | AFTER_TRAINING
     assert f"input: results/smoke/configs/preprocess_mpiigaze.yaml, {tmp_path}\n" in answer.blocks("preprocess")[0]
 

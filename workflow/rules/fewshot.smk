@@ -1,5 +1,11 @@
 # Codes of every strip, then few-shot adaptation on them, per person.
 
+PREDICTIONS = (
+    {"predictions": "results/{name}/{tier}/seed{seed}/fewshot/{learner}_predictions.parquet"}
+    if config["fewshot"]["predictions"]
+    else {}
+)
+
 
 rule encode:
     input:
@@ -63,6 +69,7 @@ rule adapt:
         mpiigaze="results/{name}/{tier}/seed{seed}/codes/mpiigaze.h5",
         gazecapture="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",
     output:
+        **PREDICTIONS,
         errors="results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet",
         trace="results/{name}/{tier}/seed{seed}/fewshot/{learner}_trace.parquet",
     log:
@@ -74,6 +81,7 @@ rule adapt:
     threads: max(1, CORES // 2)
     params:
         *code("adapt"),
+        predictions=lambda wildcards, output: " ".join(f"--{key} {output[key]}" for key in PREDICTIONS),
     shell:
         r"""
         beside python -m faze.stages.adapt \
@@ -83,6 +91,6 @@ rule adapt:
             --codes {input.mpiigaze:q} {input.gazecapture:q} \
             --threads {threads} \
             --out {output.errors:q} \
-            --trace {output.trace:q} \
+            --trace {output.trace:q} {params.predictions} \
             2>&1 | tee -p {log:q}
         """
