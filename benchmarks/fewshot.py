@@ -1,11 +1,12 @@
 """Few-shot learning against the released sequential procedure, on a CPU, interleaved in one run.
 
-    python benchmarks/fewshot.py adapt sweep memory
+    python benchmarks/fewshot.py adapt sweep own memory
 
 adapt   165 people (150 GazeCapture, 15 MPIIGaze; meta_synth's people, tiled) x 10 repeats x 1,000 steps, the error on
         500 query samples measured 51 times, for every k; the sequential side adapts some of the same calibrations.
 sweep   all of it for k = 1...18: 100,000 outer steps of MAML with drawing and validation, then `adapt` for every k.
         Ours is run whole, in parts between which the sequential side takes its turns; only that side is extrapolated.
+own     the whole sweep of each of --learners once on meta_synth's own 25 test people: seconds and curve.
 memory  peak and time of 1,650 to 29,700 adaptations, each in a process of its own.
 
 Ours has the threads given, the sequential side one, which is its fastest, or two processes of one thread each. Beside
@@ -33,6 +34,7 @@ from faze import config, machine
 from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
 from faze.fewshot.draws import Calibration, Person, TaskDraws, draw_calibrations, read_people
 from faze.fewshot.kernel import kernel_for, single_threaded_operations
+from faze.fewshot.learners import LEARNERS, Training, unadapted_error_deg
 from faze.fewshot.meta import Checkpoint, State, meta_train
 from faze.fewshot.mlp import Weights, random_weights
 from faze.measurement import MemoryPeak, ratio_interval
@@ -269,6 +271,34 @@ def train_sequentially(train: list, val: list, k: int, steps: int) -> None:
     baseline.meta_train(baseline.GazeNetwork(), train, val, k=k, steps=steps)
 
 
+def measure_own(learners: Sequence[str], shots: Sequence[int], outer_steps: int, threads: int) -> None:
+    """Print each learner's seconds and mean error by k, on people who are not tiled."""
+    paper = settings(shots=tuple(shots), outer_steps=outer_steps, record_steps=())
+    test = {name: people(name) for name in ("gc_test", "mpi")}
+    for name, persons in test.items():
+        errors = [unadapted_error_deg(person, paper.query_entries) for person in persons]
+        print(f"unadapted, {name}: {np.mean(errors):.2f} degrees")
+    for learner in learners:
+        began = time.perf_counter()
+        training = Training(people("gc_train"), people("gc_val"))
+        learned = LEARNERS[learner].meta_train(training, paper, seed=0, threads=threads)
+        learnt = time.perf_counter()
+        curves = {}
+        for name, persons in test.items():
+            draws = draw_calibrations(persons, paper, repeats=REPEATS)
+            errors = LEARNERS[learner].errors(learned, persons, draws, paper, threads=threads).adapted_deg
+            curves[name] = errors.reshape(len(shots), -1).mean(axis=1)
+        ended = time.perf_counter()
+        print(
+            f"{learner}: {learnt - began:.1f} s to learn, {ended - learnt:.1f} s for {25 * REPEATS * len(shots)} calibrations"
+        )
+        for name, curve in curves.items():
+            print(
+                f"  {name}: " + ", ".join(f"{k}: {error:.2f}" for k, error in zip(shots, curve, strict=True)),
+                flush=True,
+            )
+
+
 def measure_memory(threads: int, clock: Clock) -> None:
     """Of more and more adaptations, each in a process of its own."""
     for repeats in (1, 2, 6, 18):
@@ -293,11 +323,12 @@ def print_peak(repeats: int, threads: int, clock: Clock) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("parts", nargs="+", choices=("adapt", "sweep", "memory", "peak"))
+    parser.add_argument("parts", nargs="+", choices=("adapt", "sweep", "own", "memory", "peak"))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--blocks", type=int, default=3)
     parser.add_argument("--shots", type=int, nargs="+", default=list(range(1, 19)))
     parser.add_argument("--outer-steps", type=int, default=100_000)
+    parser.add_argument("--learners", nargs="+", default=["maml", "reference", "offset"], help="of the part own")
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--cpu-time", action="store_true", help="processor time, beside other work")
     arguments = parser.parse_args()
@@ -313,6 +344,8 @@ def main() -> None:
         measure_adaptation(arguments.shots, arguments.blocks, arguments.threads, clock)
     if "sweep" in arguments.parts:
         measure_sweep(arguments.shots, arguments.outer_steps, arguments.blocks, arguments.threads, clock)
+    if "own" in arguments.parts:
+        measure_own(arguments.learners, arguments.shots, arguments.outer_steps, arguments.threads)
     if "memory" in arguments.parts:
         measure_memory(arguments.threads, clock)
 
