@@ -289,9 +289,8 @@ def measure_own(learners: Sequence[str], shots: Sequence[int], outer_steps: int,
             errors = LEARNERS[learner].errors(learned, persons, draws, paper, threads=threads).adapted_deg
             curves[name] = errors.reshape(len(shots), -1).mean(axis=1)
         ended = time.perf_counter()
-        print(
-            f"{learner}: {learnt - began:.1f} s to learn, {ended - learnt:.1f} s for {25 * REPEATS * len(shots)} calibrations"
-        )
+        count = len(shots) * REPEATS * sum(map(len, test.values()))
+        print(f"{learner}: {learnt - began:.1f} s to learn, {ended - learnt:.1f} s for {count} calibrations")
         for name, curve in curves.items():
             print(
                 f"  {name}: " + ", ".join(f"{k}: {error:.2f}" for k, error in zip(shots, curve, strict=True)),

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from faze.evaluation.tables import changed_switches
+
 TIERS = ("tier", "change", "step ms (quartiles)", "images/s", "speed x (95 % interval)", "peak GiB", "memory")
 ROOF = ("of matmul roof", "of copy roof", "J/step", "warm-up s", "which pays off after pairs")
 LEFT_OUT = ("left out", "step ms", "speed without it x (95 % interval)", "peak GiB", "memory without it")
@@ -36,17 +38,10 @@ def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
         low, high = tier["step_ms_quartiles"]
         quotients = [_speed(tier["speedup"]), _peak(tier), memory_words(tier["memory_ratio"])]
         shares = [_share(tier.get(f"share_of_{roof}_roof")) for roof in ("matmul", "copy")]
-        joules = tier.get("joules_per_step")
         row = [name, _change(tier["switches"], before), f"{tier['step_ms']:.4g} ({low:.4g} to {high:.4g})"]
         row += [f"{tier['images_per_s']:.4g}", *(quotients if place else ["1", quotients[1], "1"]), *shares]
-        rows.append(
-            [
-                *row,
-                "" if joules is None else f"{joules:.3g}",
-                f"{tier['warmup_s']:.3g}",
-                _pays_off(tier) if place else "",
-            ]
-        )
+        row += [_number(tier, "joules_per_step"), _number(tier, "warmup_s"), _pays_off(tier) if place else ""]
+        rows.append(row)
         before = tier["switches"]
     return rows
 
@@ -57,21 +52,23 @@ def _peak(tier: Mapping[str, Any]) -> str:
     return f"{tier['peak_gib']:.3f}" + ("" if reserved is None else f" ({reserved:.3f} reserved)")
 
 
+def _number(tier: Mapping[str, Any], name: str) -> str:
+    """Blank where it was not measured, as in older files."""
+    return "" if tier.get(name) is None else f"{tier[name]:.3g}"
+
+
 def _pays_off(tier: Mapping[str, Any]) -> str:
     """Pairs until a faster step has made up for what the warm-up took beyond as many steady steps."""
+    if "pays_off_after_pairs" not in tier:  # in older files
+        return ""
     pairs = tier["pays_off_after_pairs"]
     return "never" if pairs is None else f"{pairs:,.0f}"
 
 
 def _change(switches: Sequence[Mapping[str, str]], before: Sequence[Mapping[str, str]]) -> str:
-    """What a tier's switches do otherwise than those of the tier before it; of the first, what cannot act."""
-    old = {switch["switch"]: (switch["wanted"], switch["acted"]) for switch in before}
-    changed = [
-        s for s in switches if (old[s["switch"]] != (s["wanted"], s["acted"]) if s["switch"] in old else s["reason"])
-    ]
     return "; ".join(
         f"{s['switch']} {s['wanted']} " + (f"inactive: {s['reason']}" if s["reason"] else f"({s['acted']})")
-        for s in changed
+        for s in changed_switches(switches, before)
     )
 
 

@@ -44,7 +44,7 @@ def set_fused_norm(module: nn.Module, wanted: bool, device: torch.device) -> Swi
     free = [part for part in parts if not getattr(part, "lean", False)]
     triton = device.type == "cuda" and has_triton()
     reason = "" if parts else "no part of the model normalises and activates"
-    reason = reason or ("" if free else "the lean way normalises by itself, and every part takes it")
+    reason = reason or ("" if free else "lean normalises by itself, and every part is lean")
     reason = reason or (_no_compiler(device) if wanted and triton else "")
     switch = Switch.of("fused_norm", wanted, reason)
     for part in parts:
@@ -67,7 +67,7 @@ def _keep_kernels() -> None:
 
 def _no_whole_graph(replicas: int, lean: bool) -> str:
     if lean:
-        return "the lean layers' loops over slices would be unrolled: minutes of compiling, and no slice is fused"
+        return "the loops of lean would be unrolled: minutes of compiling"
     return "DataParallel's replicas would all call the compiled original" if replicas > 1 else ""
 
 

@@ -1,7 +1,7 @@
 """The tables of an evaluation: errors with intervals, changes against the baseline with verdicts, speed and memory."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -111,7 +111,8 @@ def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Map
         measured = benchmark["tiers"][tier]
         low, high = measured["step_ms_quartiles"]
         speed = measured["speedup"]
-        asked = changed_switches(trainings[tier], trainings[ablation.tiers[0]])
+        baseline = () if tier == ablation.tiers[0] else trainings[ablation.tiers[0]].switches
+        asked = changed_switches(trainings[tier].switches, baseline)
         rows.append(
             {
                 "tier": tier,
@@ -146,7 +147,11 @@ def leave_one_out(benchmark: Mapping[str, Any]) -> dict[str, Any]:
     return {"of": measured["of"], "without": rows}
 
 
-def changed_switches(training: Training, reference: Training) -> list[Mapping[str, str]]:
-    """Switches that a training sets otherwise than the reference does, and those of its own that cannot act."""
-    before = {switch["switch"]: switch["wanted"] for switch in reference.switches}
-    return [s for s in training.switches if s["reason"] or before.get(s["switch"]) != s["wanted"]]
+def changed_switches(
+    switches: Iterable[Mapping[str, str]], before: Iterable[Mapping[str, str]]
+) -> list[Mapping[str, str]]:
+    """Switches that want or do something else than in another tier; where there is none, those that cannot act."""
+    old = {switch["switch"]: (switch["wanted"], switch["acted"]) for switch in before}
+    if not old:
+        return [switch for switch in switches if switch["reason"]]
+    return [switch for switch in switches if old.get(switch["switch"]) != (switch["wanted"], switch["acted"])]

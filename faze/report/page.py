@@ -2,7 +2,7 @@
 
 import csv
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pandas as pd
 
 from faze.evaluation import UNADAPTED
 from faze.evaluation.learners import crossings
+from faze.evaluation.tables import changed_switches
 from faze.evaluation.verdict import NAMES, describe_p
 from faze.layout import Layout
 from faze.report import words
@@ -121,13 +122,13 @@ def tier_rows(summary: Mapping[str, Any], results: Results) -> list[dict[str, An
     performance = results.tables["performance"].set_index("tier")
     rows = []
     for position, tier in enumerate(results.tiers):
-        before = summary["switches"][results.tiers[max(position - 1, 0)]]
+        before = summary["switches"][results.tiers[position - 1]] if position else ()
         rows.append(
             {
                 "tier": tier,
                 "first": position == 0,
                 "speed": performance.loc[tier].to_dict(),
-                "switches": _rung(summary["switches"][tier], before, first=position == 0),
+                "switches": changed_switches(summary["switches"][tier], before),
                 "errors": [_error_cell(results, tier, *key) for key in conditions(results)],
                 "verdict": summary["tier_words"].get(tier, ""),
             }
@@ -139,12 +140,6 @@ def conditions(results: Results) -> list[tuple[str, str, int]]:
     """The errors that the tier table shows: data set, learner and k."""
     cells = ((UNADAPTED, 0), (results.learners[0], results.largest_k))
     return [(dataset, learner, k) for dataset in results.datasets for learner, k in cells]
-
-
-def _rung(switches: Iterable[Mapping], before: Iterable[Mapping], *, first: bool) -> list[Mapping[str, str]]:
-    """What a rung itself changes; for the baseline, what of it cannot act."""
-    wanted = {switch["switch"]: switch["wanted"] for switch in before}
-    return [s for s in switches if (s["reason"] if first else wanted.get(s["switch"]) != s["wanted"])]
 
 
 def _error_cell(results: Results, tier: str, dataset: str, learner: str, k: int) -> dict[str, Any]:
