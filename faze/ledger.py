@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from faze.evaluation.tables import changed_switches
+from faze.telemetry import changed_switches
 
 TIERS = ("tier", "change", "step ms (quartiles)", "images/s", "speed x (95 % interval)", "peak GiB", "memory")
 ROOF = ("of matmul roof", "of copy roof", "J/step", "warm-up s", "which pays off after pairs")

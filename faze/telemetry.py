@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -77,6 +77,16 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(v) for v in value]
     return value
+
+
+def changed_switches(
+    switches: Iterable[Mapping[str, str]], before: Iterable[Mapping[str, str]]
+) -> list[Mapping[str, str]]:
+    """`switch` events that want or do something else than another run's; of the first run, those that cannot act."""
+    old = {switch["switch"]: (switch["wanted"], switch["acted"]) for switch in before}
+    if not old:
+        return [switch for switch in switches if switch["reason"]]
+    return [switch for switch in switches if old.get(switch["switch"]) != (switch["wanted"], switch["acted"])]
 
 
 class Progress:

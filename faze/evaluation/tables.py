@@ -1,7 +1,7 @@
 """The tables of an evaluation: errors with intervals, changes against the baseline with verdicts, speed and memory."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -12,6 +12,7 @@ from faze.evaluation.runs import Ablation, Training
 from faze.evaluation.verdict import verdict_words
 from faze.sections import Evaluate
 from faze.statistics import bootstrap_mean, bootstrap_reduction, compare
+from faze.telemetry import changed_switches
 
 CELL = ["dataset", "learner", "k"]  # what is compared between tiers
 LIMITS = ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")  # how near the device's roof
@@ -145,13 +146,3 @@ def leave_one_out(benchmark: Mapping[str, Any]) -> dict[str, Any]:
         for variant, row in measured["without"].items()
     }
     return {"of": measured["of"], "without": rows}
-
-
-def changed_switches(
-    switches: Iterable[Mapping[str, str]], before: Iterable[Mapping[str, str]]
-) -> list[Mapping[str, str]]:
-    """Switches that want or do something else than in another tier; where there is none, those that cannot act."""
-    old = {switch["switch"]: (switch["wanted"], switch["acted"]) for switch in before}
-    if not old:
-        return [switch for switch in switches if switch["reason"]]
-    return [switch for switch in switches if old.get(switch["switch"]) != (switch["wanted"], switch["acted"])]

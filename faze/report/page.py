@@ -13,7 +13,6 @@ import pandas as pd
 
 from faze.evaluation import UNADAPTED
 from faze.evaluation.learners import crossings
-from faze.evaluation.tables import changed_switches
 from faze.evaluation.verdict import NAMES, describe_p
 from faze.layout import Layout
 from faze.report import words
@@ -22,6 +21,7 @@ from faze.report.embed import Embedder
 from faze.report.figures import TALK_MEMORY, TALK_SPEED, Results
 from faze.report.style import tier_colors
 from faze.store import Strips
+from faze.telemetry import changed_switches
 
 FILTERS = (
     "degrees",

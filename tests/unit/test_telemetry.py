@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from faze.telemetry import Progress, RunLog, read_events
+from faze.telemetry import Progress, RunLog, changed_switches, read_events
 
 
 def test_events_come_back_in_order_with_their_time(tmp_path):
@@ -113,3 +113,17 @@ def test_progress_on_a_terminal_redraws_its_line(monkeypatch):
         progress(done, "note")
     assert stream.getvalue().count("\r") == 4 and stream.getvalue().count("\n") == 1
     assert stream.getvalue().endswith("encode: 4/4 strips, 2.0 strips/s, 0 s left, note\n")
+
+
+def test_a_switch_has_changed_where_it_wants_or_does_something_else():
+    """Seen red when only what is wanted was compared: what another switch makes cease was not told."""
+
+    def switch(name: str, wanted: str, acted: str, reason: str = "") -> dict[str, str]:
+        return {"switch": name, "wanted": wanted, "acted": acted, "reason": reason}
+
+    before = [switch("pin", "true", "false", "no GPU"), switch("compile", "default", "inductor")]
+    before += [switch("lean", "false", "false")]
+    after = [before[0], switch("compile", "default", "eager", "inactive with lean"), switch("lean", "true", "true")]
+    assert changed_switches(before, ()) == before[:1]
+    assert changed_switches(after, before) == after[1:]
+    assert changed_switches(before, before) == []
