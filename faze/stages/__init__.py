@@ -13,7 +13,9 @@ def one_sentence(main: Callable[[], None]) -> Callable[[], int]:
         try:
             main()
         except (ValueError, OSError) as error:
-            print(f"{sys.argv[0].rsplit('/', 1)[-1]}: {error}", file=sys.stderr)
+            named = isinstance(error, OSError) and error.filename and error.strerror
+            sentence = f"{error.filename}: {error.strerror}" if named else error
+            print(f"{sys.argv[0].rsplit('/', 1)[-1]}: {sentence}", file=sys.stderr)
             return 1
         return 0
 
