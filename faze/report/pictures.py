@@ -30,9 +30,10 @@ def draw_training(results: Results) -> Figure:
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_xlim(left=0)
         axes.grid(axis="y")
-    where = {"textcoords": "offset points", "fontsize": 9, "color": MUTED, "ha": "right", "bbox": ON_LINES}
+    # On the left, where the curves are still high.
+    where = {"textcoords": "offset points", "fontsize": 9, "color": MUTED, "ha": "left", "bbox": ON_LINES}
     told = f"final error of {results.tiers[0]} + {results.margin_deg:g}°"
-    row[0].annotate(told, (1, target), (0, -9), xycoords=("axes fraction", "data"), va="center", **where)
+    row[0].annotate(told, (0, target), (4, -9), xycoords=("axes fraction", "data"), va="center", **where)
     row[0].set(xlabel="training pairs seen", ylabel="validation error, degrees")
     row[1].set(xlabel="seconds of training")
     errors = curves["error_deg"]  # of the first validations, before anything is learnt, some may leave the picture
