@@ -38,7 +38,7 @@ from faze.fewshot.learners import LEARNERS, Training, unadapted_error_deg
 from faze.fewshot.meta import Checkpoint, State, meta_train
 from faze.fewshot.mlp import Weights, random_weights
 from faze.measurement import MemoryPeak, ratio_interval
-from faze.sections import Fewshot
+from faze.sections import Fewshot, FewshotSection
 from faze.store import read_codes
 from faze.validation import build
 
@@ -51,7 +51,7 @@ PARTS, SEQUENTIAL_STEPS = 10, 200  # of the sweep's meta-training
 def settings(**changes: object) -> Fewshot:
     """The paper's, as config/paper.yaml has them, with the released number of measurements."""
     merged = config.read(ROOT / "config" / "config.yaml", ROOT / "config" / "paper.yaml")["fewshot"]
-    of_paper = dataclasses.replace(build(Fewshot, merged), record_steps=tuple(range(EVERY, STEPS, EVERY)))
+    of_paper = dataclasses.replace(build(FewshotSection, merged), record_steps=tuple(range(EVERY, STEPS, EVERY)))
     return dataclasses.replace(of_paper, **changes)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from faze.sections import SECTIONS, STAGES, Engine
+from faze.sections import META_LEARNERS, PARTS, SECTIONS, STAGES, Engine
 from faze.validation import ConfigError, Fault, build, check_mapping, fields_of, nearest, report, yaml_number
 
 # Folders beside those of the tiers, under results/<name>/.
@@ -123,19 +123,22 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
 def _check_people(synthetic: Mapping[str, Any], fewshot: Mapping[str, Any]) -> Iterator[Fault]:
     """Synthetic people have enough frames for calibration beside the query, and for a meta-training task."""
     frames, shots = synthetic["frames_per_person"], max(fewshot["shots"])
-    for query in ("query_entries", "meta_query"):
+    of_tasks = META_LEARNERS & set(fewshot["learners"])
+    for query in ("query_entries", "meta_query") if of_tasks else ("query_entries",):
         if frames < shots + fewshot[query]:
             yield Fault(
                 "synthetic.frames_per_person",
                 f"{frames} is fewer than the largest of fewshot.shots, {shots}, plus fewshot.{query}, {fewshot[query]}",
             )
-    if synthetic["gazecapture_train_people"] < fewshot["tasks"]:
+    if frames < fewshot["min_entries"]:
+        yield Fault("fewshot.min_entries", f"{fewshot['min_entries']} is more than synthetic.frames_per_person")
+    if of_tasks and synthetic["gazecapture_train_people"] < fewshot["tasks"]:
         yield Fault("fewshot.tasks", f"{fewshot['tasks']} is more than synthetic.gazecapture_train_people")
 
 
 def _check_steps(fewshot: Mapping[str, Any]) -> Iterator[Fault]:
     """The released gradient knows one inner step; what is recorded lies within the adaptation."""
-    if "reference" in fewshot["learners"] and fewshot["inner_steps"] != 1:
+    if "reference" in fewshot.get("learners", ()) and fewshot["inner_steps"] != 1:
         yield Fault("fewshot.inner_steps", f"{fewshot['inner_steps']} is not 1, as the learner reference needs")
     late = [step for step in fewshot["record_steps"] if step > fewshot["adapt_steps"]]
     if late:
@@ -215,7 +218,8 @@ def resolve(config: Mapping[str, Any], stage: str, tier: str | None = None, seed
                 {"leave_one_out": {name: dataclasses.asdict(variant) for name, variant in variants.items()}}
             )
         else:
-            flat |= flatten({section: config[section]})
+            known = fields_of(PARTS.get((stage, section), SECTIONS[section]))
+            flat |= flatten({section: {key: value for key, value in config[section].items() if key in known}})
     return flat
 
 
@@ -283,12 +287,14 @@ def load(path: Path | str, stage: str) -> Resolved:
     kinds: dict[str, Any] = {"stage": str, "name": str, "tier": str | None, "seed": int | None}
     nested = {"tier": None, "seed": None} | nested
     sections = {"engine": Engine} | SECTIONS
-    plain = {s: sections[s] for s in STAGES[stage] if s not in LADDERS}
+    plain = {s: PARTS.get((stage, s), sections[s]) for s in STAGES[stage] if s not in LADDERS}
     ladders = {ladder: nested.pop(ladder, {}) for ladder in LADDERS if ladder in STAGES[stage]}
     faults = list(check_mapping("", nested, kinds | plain))
     for ladder, rungs in ladders.items():
         for rung, switches in rungs.items():
             faults += check_mapping(f"{ladder}.{rung}", switches, fields_of(Engine))
+    if not faults and "fewshot" in plain:
+        faults += _check_steps(nested["fewshot"])
     if faults:
         raise ConfigError(report(faults, [path]))
     built: dict[str, Any] = {s: build(kind, nested[s]) for s, kind in plain.items()}

@@ -155,16 +155,18 @@ class Encode:
     batch: Positive
 
 
+META_LEARNERS = frozenset({"maml", "fomaml", "meta_sgd", "reference"})  # who learn from tasks
+
+
 @dataclass(frozen=True)
 class Fewshot:
-    """Meta-training and adaptation."""
+    """Meta-training and adaptation: what both of a learner's stages know."""
 
-    learners: list[Literal["maml", "fomaml", "meta_sgd", "reference", "none", "offset"]]
     shots: list[Positive]
     seed: Count
     draws: Literal["random", "grid"]
     init: Literal["random", "gaze_head"]
-    hidden: Positive
+    hidden: Annotated[int, Range(1, 4096)]  # the compiled kernel has networks on its stack
     query_entries: Positive
     meta_query: Positive
     tasks: Positive
@@ -178,6 +180,14 @@ class Fewshot:
     adapt_lr: NonNegative
     record_steps: Annotated[list[Positive], MayBeEmpty()]
     stopping: Literal["fixed", "validation"]
+
+
+@dataclass(frozen=True)
+class FewshotSection(Fewshot):
+    """The whole section `fewshot`: with what trains no learner anew."""
+
+    learners: list[Literal["maml", "fomaml", "meta_sgd", "reference", "none", "offset"]]
+    min_entries: Positive
     predictions: bool
 
 
@@ -237,7 +247,7 @@ SECTIONS: dict[str, type] = {
     "loss": Loss,
     "train": Train,
     "encode": Encode,
-    "fewshot": Fewshot,
+    "fewshot": FewshotSection,
     "walk": Walk,
     "benchmark": Benchmark,
     "evaluate": Evaluate,
@@ -259,3 +269,5 @@ STAGES: dict[str, tuple[str, ...]] = {
     "report": ("run", "report"),
     "track": ("run", "tracking"),
 }
+# Stages that know less of a section than stands in the config: a change of the rest does not re-run them.
+PARTS: dict[tuple[str, str], type] = {("meta_train", "fewshot"): Fewshot}

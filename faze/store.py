@@ -14,6 +14,7 @@ layers of the gaze head that made gaze_hat, under their names in the checkpoint.
 """
 
 import contextlib
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,6 +187,12 @@ class Codes(_People):
             self._read_splits(file)
             for person in file:
                 _check_codes(_group(file, path, person, _NEEDED_CODES), path, person)
+
+    @property
+    def checkpoint(self) -> str:
+        """Tells checkpoints apart: a hash of the trained gaze head; empty where the file holds none."""
+        layers = (self.gaze_head or {}).values()
+        return hashlib.sha256(b"".join(layer.tobytes() for layer in layers)).hexdigest()[:16] if layers else ""
 
     def __getitem__(self, person: str) -> dict[str, NDArray]:
         with _open(self._path) as file:

@@ -82,7 +82,7 @@ def read_errors(ablation: Ablation) -> pd.DataFrame:
 
 
 def _read_learner(path: Path, learner: str) -> pd.DataFrame:
-    """Mean error of each test person and k over the calibration draws, after the last adaptation step."""
+    """Mean error of each test person and k over the calibration draws, after the steps that count."""
     try:
         rows = pd.read_parquet(path)
     except (OSError, ValueError) as error:
@@ -134,6 +134,14 @@ def _check_same_people(persons: pd.DataFrame, layout: Layout) -> None:
         raise ValueError(
             f"{layout.root}: person {person} of {dataset} has errors (learner {learner}, k = {k}) in "
             f"{counts[counts != runs].iloc[0]} of {runs} runs: run adapt again for all of them"
+        )
+    adapted = persons[persons["k"] > 0]
+    learners = adapted.groupby(["dataset", "person", "k"])["learner"].nunique()
+    if (learners != adapted["learner"].nunique()).any():
+        dataset, person, k = (learners != adapted["learner"].nunique()).idxmax()
+        raise ValueError(
+            f"{layout.root}: person {person} of {dataset} has errors for k = {k} of some learners only: run adapt "
+            "again for all of them"
         )
 
 

@@ -14,6 +14,7 @@ from faze.evaluation.runs import Ablation, Training, read_left_out
 from faze.evaluation.tables import leave_one_out
 from faze.layout import DATASETS
 from faze.sections import Evaluate
+from faze.statistics import SEEDS_FOR_A_TIER
 from faze.store import read_codes
 
 Tables = Mapping[str, pd.DataFrame]
@@ -123,7 +124,8 @@ def headline(pairs: pd.DataFrame, tier: str, largest_k: int, confidence: float) 
     at_k = pairs[(pairs["tier"] == tier) & (pairs["k"] == largest_k)]
     at_k = at_k[(at_k["learner"] == SIMPLE) | (at_k["other"] == SIMPLE)]
     told = [f"On {verdict.NAMES[d]}: {describe_simple(rows)}" for d, rows in at_k.groupby("dataset", sort=False)]
-    brackets = f"in brackets {100 * confidence:g} % intervals over people"
+    over = "people and seeds" if (at_k["seeds"] >= SEEDS_FOR_A_TIER).any() else "people"
+    brackets = f"in brackets {100 * confidence:g} % intervals over {over}"
     return f"Few-shot learners after {samples(largest_k)} ({brackets}). {' '.join(told)}" if told else ""
 
 

@@ -2,9 +2,10 @@
 
 Meta-training draws tasks: some people, and of each disjoint support and query samples. Testing draws calibrations: k
 samples of a person's pool, which is all but the last entries; those are the query, the same for every calibration.
-A calibration follows from the seed in the config, the data set, the person, k and the repeat alone, so that every
-tier and learner adapts to the same samples, in whatever process and order. It is `random`, or a `grid` over the range
-of the pool's true gaze, as a person would be asked to look: k cells of as many samples each, one sample of each cell.
+A calibration follows from the seed in the config, the data set, the person and the pool, k and the repeat alone, so
+that every tier and learner adapts to the same samples, in whatever process and order. It is `random`, or a `grid` over
+the range of the pool's true gaze, as a person would be asked to look: k cells of as many samples each, one sample of
+each cell.
 """
 
 import hashlib
@@ -137,6 +138,8 @@ def draw_calibrations(people: Sequence[Person], settings: Fewshot, *, repeats: i
 def _grid_cells(gaze: NDArray[np.float64], k: int) -> list[NDArray[np.int64]]:
     """Part (N, 3) directions, N >= k, into k cells: about sqrt(k) columns by yaw, each into rows by pitch."""
     pitch, yaw = pitchyaw_from_vector(gaze).T
+    middle = pitchyaw_from_vector(gaze.mean(axis=0))[1]
+    yaw = np.remainder(yaw - middle + np.pi, 2 * np.pi) - np.pi  # just beyond 180 degrees is near, not far
     rows = [len(column) for column in np.array_split(np.arange(k), round(k**0.5))]
     # Each column has samples in proportion to its rows, so that none of its cells is empty.
     columns = np.split(np.argsort(yaw, kind="stable"), len(gaze) * np.cumsum(rows)[:-1] // k)

@@ -59,6 +59,7 @@ class TorchKernel:
 
     def sgd_(self, weights: Weights, samples: Samples, *, steps: int, rates: Weights) -> None:
         """As Kernel's."""
+        assert len(rates.hidden_bias) == 1
         code, gaze, share = _laid_out(samples)
         with torch.no_grad():
             for _ in range(steps):

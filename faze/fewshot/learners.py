@@ -7,60 +7,24 @@ Shapes: M calibrations, R numbers of steps after which the error is measured.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
+from faze.fewshot.adaptation import Errors, Start, fine_tuned_errors_deg, fine_tuned_gaze
 from faze.fewshot.draws import Calibration, Person, TaskDraws, draw_calibrations
+from faze.fewshot.learned import Learned, plain, state_of
 from faze.fewshot.meta import Checkpoint, Rule, meta_train
-from faze.fewshot.mlp import Activation, Weights, random_weights
+from faze.fewshot.mlp import Weights, random_weights
+from faze.fewshot.offset import Offset
 from faze.fewshot.stopping import best_steps, error_at, recorded_steps
-from faze.files import whole_file
-from faze.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
+from faze.geometry import angular_error
 from faze.sections import Fewshot
 from faze.telemetry import Progress
-
-_SCALE = "rate_scale_"  # begins the names of what meta_sgd learnt about each parameter's rate
-
-
-@dataclass(frozen=True)
-class Learned:
-    """What meta-training leaves: a learner's file."""
-
-    learner: str
-    shots: list[int]
-    settings: dict[str, object]
-    state: dict[str, Tensor] = field(default_factory=dict)  # each (number of shots, ...)
-    history: list[dict[str, object]] = field(default_factory=list)  # fields of meta.Record
-    activation: Activation = "selu"
-    outer_steps: list[int] = field(default_factory=list)  # after which each k's weights were kept
-    stop_steps: list[int] = field(default_factory=list)  # of adaptation, best for val people at each k; [] without any
-    left_out: list[str] = field(default_factory=list)  # a sentence about each person with too few entries
-
-    @property
-    def start(self) -> Start:
-        """Where adaptation starts."""
-        scales = {name: self.state[_SCALE + name] for name in Weights._fields if _SCALE + name in self.state}
-        weights = Weights(*(self.state[name] for name in Weights._fields))
-        return Start(self.shots, weights, Weights(**scales) if scales else None, self.activation)
-
-
-@dataclass(frozen=True)
-class Errors:
-    """Mean angle over the query of each of M calibrations, in degrees."""
-
-    adapted_deg: NDArray[np.float64]  # (M,)
-    start_deg: NDArray[np.float64]  # (M,) before any step; NaN for a learner that takes none
-    steps: NDArray[np.int64]  # (M,) of adaptation
-    trace_deg: NDArray[np.float64]  # (M, R) after each of trace_steps
-    trace_steps: Sequence[int]  # R
 
 
 @dataclass(frozen=True)
@@ -75,6 +39,9 @@ class Training:
 
 class Learner(Protocol):
     """What every learner can do."""
+
+    learns_from_tasks: bool  # needs people of the split train
+    takes_steps: bool  # of which val people may choose the number
 
     def meta_train(self, training: Training, settings: Fewshot, *, seed: int, threads: int) -> Learned:
         """Learn from people; validate on others."""
@@ -92,11 +59,24 @@ class Learner(Protocol):
         """Adapt to every calibration and measure on its person's query."""
         ...
 
+    def gaze(
+        self,
+        learned: Learned,
+        people: Sequence[Person],
+        draws: Sequence[Calibration],
+        settings: Fewshot,
+        *,
+        threads: int,
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """Adapt again; positions (m,) of some calibrations and their (m, query_entries, 3) estimates, in order of k."""
+        ...
+
 
 class FineTuned:
     """A gaze network for each k, fine-tuned on the k samples."""
 
     name: str
+    learns_from_tasks, takes_steps = True, True
 
     def errors(
         self,
@@ -110,13 +90,26 @@ class FineTuned:
         """Fine-tune each k's weights on every calibration of that k."""
         steps, progress = recorded_steps(settings), Progress("adapt", len(draws), "models")
         trace = fine_tuned_errors_deg(learned.start, people, draws, settings, threads=threads, progress=progress)
-        chosen = dict.fromkeys(learned.shots, settings.adapt_steps)
-        if settings.stopping == "validation":
-            chosen = self._stop_steps(learned, settings)
-        adapted, taken = error_at(trace, draws, chosen, steps)
+        adapted, taken = error_at(trace, draws, self._steps(learned, settings), steps)
         return Errors(adapted, trace[:, 0], taken, trace, steps)
 
-    def _stop_steps(self, learned: Learned, settings: Fewshot) -> dict[int, int]:
+    def gaze(
+        self,
+        learned: Learned,
+        people: Sequence[Person],
+        draws: Sequence[Calibration],
+        settings: Fewshot,
+        *,
+        threads: int,
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """Fine-tune each k's weights again, by as many steps as `errors` tells."""
+        steps = self._steps(learned, settings)
+        return fine_tuned_gaze(learned.start, people, draws, settings, steps=steps, threads=threads)
+
+    def _steps(self, learned: Learned, settings: Fewshot) -> dict[int, int]:
+        """Of adaptation, for each k."""
+        if settings.stopping == "fixed":
+            return dict.fromkeys(learned.shots, settings.adapt_steps)
         if not learned.stop_steps:
             raise ValueError(
                 f"the learner {self.name} was trained without people of the split val, on whom to choose when to stop: "
@@ -126,6 +119,11 @@ class FineTuned:
             raise ValueError(
                 f"the learner {self.name} is to stop after {learned.stop_steps} steps, which fewshot.record_steps and "
                 "fewshot.adapt_steps no longer hold: run meta_train again"
+            )
+        if learned.settings.get("adapt_lr", settings.adapt_lr) != settings.adapt_lr:
+            raise ValueError(
+                f"the learner {self.name} chose when to stop at fewshot.adapt_lr {learned.settings['adapt_lr']}, not "
+                f"{settings.adapt_lr}: run meta_train again"
             )
         return dict(zip(learned.shots, learned.stop_steps, strict=True))
 
@@ -138,12 +136,11 @@ class FineTuned:
             draws = draw_calibrations(training.val, settings, repeats=settings.repeats)
             errors = fine_tuned_errors_deg(start, training.val, draws, settings, threads=threads)
             stop = best_steps(errors, draws, start.shots, recorded_steps(settings))
-        scales = {} if start.scales is None else {_SCALE + name: s for name, s in start.scales._asdict().items()}
         return Learned(
             self.name,
             list(start.shots),
-            _plain(settings),
-            state=start.weights._asdict() | scales,
+            plain(settings),
+            state=state_of(start),
             activation=start.activation,
             stop_steps=stop,
             **about,
@@ -158,6 +155,8 @@ class MetaLearner(FineTuned):
 
     def meta_train(self, training: Training, settings: Fewshot, *, seed: int, threads: int) -> Learned:
         """Train the initial weights; validate by adapting, as at test, to one calibration of each k and val person."""
+        if self._rule == "reference" and settings.inner_steps != 1:
+            raise ValueError(f"fewshot.inner_steps {settings.inner_steps} is not 1, as the learner reference needs")
         shots, val = list(settings.shots), training.val
         tasks = TaskDraws(
             training.train, tasks=settings.tasks, support=max(shots), query=settings.meta_query, seed=seed
@@ -206,6 +205,7 @@ class GazeHead(FineTuned):
     """The trained gaze head, fine-tuned with the activation that it was trained with: what meta-learning must beat."""
 
     name = "none"
+    learns_from_tasks = False
 
     def meta_train(self, training: Training, settings: Fewshot, *, seed: int, threads: int) -> Learned:
         """Take the head; on val people, see how many steps are best."""
@@ -227,28 +227,6 @@ def trained_gaze_head(training: Training, settings: Fewshot, use: str) -> Start:
     return Start(list(settings.shots), weights, activation="relu")
 
 
-class Offset:
-    """The person's mean angular offset, in pitch and yaw, over the k samples, subtracted from gaze_hat."""
-
-    def meta_train(self, training: Training, settings: Fewshot, *, seed: int, threads: int) -> Learned:
-        """There is nothing to learn."""
-        return Learned("offset", list(settings.shots), _plain(settings))
-
-    def errors(
-        self,
-        learned: Learned,
-        people: Sequence[Person],
-        draws: Sequence[Calibration],
-        settings: Fewshot,
-        *,
-        threads: int,
-    ) -> Errors:
-        """Correct every query by its calibration's offset."""
-        adapted = [_offset_error_deg(people[draw.person], draw.support, settings.query_entries) for draw in draws]
-        nothing = np.full(len(draws), np.nan)
-        return Errors(np.array(adapted), nothing, np.zeros(len(draws), np.int64), np.empty((len(draws), 0)), ())
-
-
 LEARNERS: dict[str, Learner] = {
     **{rule: MetaLearner(rule) for rule in ("maml", "fomaml", "meta_sgd", "reference")},
     "none": GazeHead(),
@@ -256,49 +234,7 @@ LEARNERS: dict[str, Learner] = {
 }
 
 
-def load_learned(path: Path | str, learner: str | None, shots: Sequence[int]) -> Learned:
-    """Read a learner's file and check that it serves; any learner's, where None is asked for.
-
-    Raises:
-        ValueError: it is no such file, is another learner's, or lacks one of the k.
-    """
-    try:
-        learned = Learned(**torch.load(path, map_location="cpu", weights_only=True))
-    except OSError:
-        raise
-    except Exception:  # torn bytes make the unpickler raise whatever they happen to lead it to
-        raise ValueError(f"{path}: is not the file of a learner: run meta_train again") from None
-    if learner not in (None, learned.learner):
-        raise ValueError(f"{path}: is of the learner {learned.learner}, not {learner}")
-    if missing := sorted(set(shots) - set(learned.shots)):
-        raise ValueError(f"{path}: was trained for k = {learned.shots}, not for {missing}: run meta_train again")
-    return learned
-
-
-def save_learned(learned: Learned, path: Path | str) -> None:
-    """Write a learner's file, whole or not at all."""
-    with whole_file(path) as temporary:
-        torch.save({f.name: getattr(learned, f.name) for f in dataclasses.fields(learned)}, temporary)
-
-
 def unadapted_error_deg(person: Person, query_entries: int) -> float:
     """Mean angle, at k = 0, of the trained gaze head's own gaze_hat over a person's query."""
     error_rad = angular_error(person.gaze_hat[-query_entries:], person.gaze[-query_entries:])
     return float(np.degrees(error_rad.mean()))
-
-
-def offset_rad(person: Person, support: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(2,): mean over the samples of estimate minus truth, in pitch and yaw."""
-    offset = pitchyaw_from_vector(person.gaze_hat[support]) - pitchyaw_from_vector(person.gaze[support])
-    offset[:, 1] = np.remainder(offset[:, 1] + np.pi, 2 * np.pi) - np.pi  # yaw just beyond 180 degrees is near, not far
-    return offset.mean(axis=0)
-
-
-def _offset_error_deg(person: Person, support: NDArray[np.int64], query_entries: int) -> float:
-    gaze_hat = pitchyaw_from_vector(person.gaze_hat[-query_entries:])
-    corrected = vector_from_pitchyaw(gaze_hat - offset_rad(person, support))
-    return float(np.degrees(angular_error(corrected, person.gaze[-query_entries:]).mean()))
-
-
-def _plain(settings: Fewshot) -> dict[str, object]:
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(settings).items()}

@@ -37,7 +37,7 @@ class Outer(NamedTuple):
 
     by_weights: Weights  # gradient (K, ...)
     by_rates: Weights  # gradient (K, ...); meant for meta_sgd alone
-    loss: Tensor  # (K,) query loss after the inner step, mean over tasks, degrees
+    loss: Tensor  # (K,) query loss after the inner step, mean over tasks (`reference`: of the last), degrees
 
 
 def outer_gradient(

@@ -7,20 +7,23 @@ The library lies in $XDG_CACHE_HOME/faze/fewshot (~/.cache): under a name that h
 and processor, so that machines which share a home share no library that one of them cannot run.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from faze.fewshot.mlp import Activation, Samples, Weights
-from faze.files import whole_file
+from faze.files import sole_writer, whole_file
 
 SOURCE = Path(__file__).with_name("kernel.c")
 # Sums may be reordered, as vectors need; NaN and infinity stay what they are.
@@ -62,6 +65,7 @@ class NativeKernel:
 
     def sgd_(self, weights: Weights, samples: Samples, *, steps: int, rates: Weights) -> None:
         """As Kernel's."""
+        assert len(rates.hidden_bias) == 1
         self._call("sgd", weights, samples, weights, rates, ctypes.c_int64(steps))
 
     def gradient(self, weights: Weights, samples: Samples) -> tuple[Weights, Tensor]:
@@ -105,19 +109,24 @@ def _pointer(tensor: Tensor) -> int:
 
 @functools.cache
 def _library(inputs: int, hidden: int, activation: Activation) -> ctypes.CDLL | NativeError:
-    compiler = shutil.which(os.environ.get("CC") or "cc")
+    command = shlex.split(os.environ.get("CC") or "cc")  # may have options, or ccache before it
+    compiler = shutil.which(command[0])
     if compiler is None:
-        return NativeError(f"there is no C compiler: {os.environ.get('CC') or 'cc'} is not on the PATH")
+        return NativeError(f"there is no C compiler: {command[0]} is not on the PATH")
     sizes = (f"-DF={inputs}", f"-DH={hidden}", f"-DRELU={int(activation == 'relu')}")
     flags = (*FLAGS, *(_OF_X86 if platform.machine() == "x86_64" else ()), *sizes)
-    identity = "\0".join([*flags, compiler, _processor(), platform.platform(), SOURCE.read_text(encoding="utf-8")])
+    source = SOURCE.read_text(encoding="utf-8")
+    identity = "\0".join([*flags, compiler, *command[1:], _processor(), platform.platform(), source])
     path = _folder() / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
     try:
-        if not path.exists():
+        with sole_writer(path):
+            if path.exists():
+                with contextlib.suppress(OSError):  # a damaged one is made anew
+                    return ctypes.CDLL(str(path))
             with whole_file(path) as temporary:
-                command = [compiler, *flags, "-o", str(temporary), str(SOURCE), "-lm"]
-                subprocess.run(command, check=True, capture_output=True, text=True)
-        return ctypes.CDLL(str(path))
+                arguments = [*command[1:], *flags, "-o", str(temporary), str(SOURCE), "-lm"]
+                subprocess.run([compiler, *arguments], check=True, capture_output=True, text=True)
+            return ctypes.CDLL(str(path))
     except subprocess.CalledProcessError as error:
         said = (error.stderr or "").strip().split("\n")[0]
         return NativeError(f"{compiler} fails on {SOURCE.name}: {said}")
@@ -126,7 +135,22 @@ def _library(inputs: int, hidden: int, activation: Activation) -> ctypes.CDLL | 
 
 
 def _folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "faze" / "fewshot"
+    """Of the user's cache; of the folder for temporary files where the user has no home that can be written to."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    if not cache:
+        try:
+            cache = Path.home() / ".cache"
+        except RuntimeError:
+            cache = None
+    if cache is None or not _writable(Path(cache)):
+        cache = Path(tempfile.gettempdir()) / f"faze-{os.getuid()}"
+    return Path(cache) / "faze" / "fewshot"
+
+
+def _writable(folder: Path) -> bool:
+    """Whether the folder, or what would hold it, can be written to."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    return os.access(there, os.W_OK)
 
 
 def _processor() -> str:

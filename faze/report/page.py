@@ -20,6 +20,7 @@ from faze.report.curves import thinned
 from faze.report.embed import Embedder
 from faze.report.figures import TALK_MEMORY, TALK_SPEED, Results
 from faze.report.style import tier_colors
+from faze.statistics import SEEDS_FOR_A_TIER
 from faze.store import Strips
 from faze.telemetry import changed_switches
 
@@ -87,6 +88,7 @@ def render(
         figures=figures,
         walks=walks,
         data=data,
+        of_seeds=len(summary["seeds"]) >= SEEDS_FOR_A_TIER,  # paired intervals; bootstraps are over seeds from two on
         names=NAMES,
         colors=tier_colors(results.tiers),
         trained=datetime.date.fromtimestamp(summary["began"]).isoformat(),

@@ -18,14 +18,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from faze.config import load
+from faze.fewshot.adaptation import Errors
 from faze.fewshot.draws import Calibration, People, Person, draw_calibrations, open_codes, read_people
-from faze.fewshot.learners import LEARNERS, Errors, Learned, load_learned, unadapted_error_deg
-from faze.fewshot.personal import calibrate
+from faze.fewshot.learned import Learned, load_learned
+from faze.fewshot.learners import LEARNERS, unadapted_error_deg
 from faze.files import sole_writer, whole_file
 from faze.geometry import angular_error, pitchyaw_from_vector
-from faze.sections import Fewshot
+from faze.sections import FewshotSection
 from faze.stages import one_sentence
 from faze.telemetry import Progress
 
@@ -51,7 +53,7 @@ def main() -> None:
     settings = load(args.config, "adapt").fewshot
     with sole_writer(args.out):
         learned = load_learned(args.learner_file, args.learner, settings.shots)
-        people = people_of_test(args.codes, settings)
+        people = people_of_test(args.codes, settings, learned)
         for sentence in people.left_out:
             print(f"warning: {sentence}", file=sys.stderr)
         draws = draw_calibrations(people.persons, settings, repeats=settings.repeats)
@@ -62,7 +64,8 @@ def main() -> None:
         if args.trace:
             write([trace_table(args.learner, people.persons, draws, errors)], args.trace, left_out)
         if args.predictions:
-            write(predictions_tables(learned, people.persons, draws, settings), args.predictions, left_out)
+            tables = predictions_tables(learned, people.persons, draws, settings, args.threads)
+            write(tables, args.predictions, left_out)
         write([table], args.out, left_out)
 
 
@@ -76,11 +79,12 @@ def write(tables: Iterable[pa.Table], path: Path, left_out: Mapping[str, Sequenc
             writer.write_table(table.replace_schema_metadata(metadata))
 
 
-def people_of_test(paths: Sequence[Path], settings: Fewshot) -> People:
+def people_of_test(paths: Sequence[Path], settings: FewshotSection, learned: Learned) -> People:
     """People of the split test of every store; a store that states no splits is all test.
 
     Raises:
-        ValueError: a store has nobody with entries enough, or two are of one data set.
+        ValueError: a store has nobody with entries enough, is of another checkpoint than the learner's, or two are of
+            one data set.
     """
     everyone, sources = People([], []), {}
     for path in paths:
@@ -88,19 +92,26 @@ def people_of_test(paths: Sequence[Path], settings: Fewshot) -> People:
         if codes.dataset in sources:
             raise ValueError(f"{path} and {sources[codes.dataset]} are both of the data set {codes.dataset}: give one")
         sources[codes.dataset] = path
-        needed = max(settings.shots) + settings.query_entries
-        people = read_people(
-            codes, "test", needed=needed, reason="the largest of fewshot.shots + fewshot.query_entries"
-        )
+        learned.check_codes(codes.checkpoint, path)
+        needed, reason = _needed_entries(settings)
+        people = read_people(codes, "test", needed=needed, reason=reason)
         if not people.persons:
             if not people.left_out:
                 raise ValueError(f"{path}: holds nobody of the split test")
             raise ValueError(
-                f"{path}: nobody of the split test has the {needed} entries of fewshot.query_entries + the largest of "
-                f"fewshot.shots ({people.left_out[0]}): lower one of them, or encode a data set with more"
+                f"{path}: nobody of the split test has the {needed} entries of {reason} ({people.left_out[0]}): lower "
+                "that, or encode a data set with more"
             )
         everyone = People(everyone.persons + people.persons, everyone.left_out + people.left_out)
     return everyone
+
+
+def _needed_entries(settings: FewshotSection) -> tuple[int, str]:
+    """Of a test person, and what they are needed for."""
+    protocol = max(settings.shots) + settings.query_entries
+    if settings.min_entries > protocol:
+        return settings.min_entries, "fewshot.min_entries"
+    return protocol, "the largest of fewshot.shots + fewshot.query_entries"
 
 
 def errors_table(
@@ -145,28 +156,35 @@ def trace_table(learner: str, people: Sequence[Person], draws: Sequence[Calibrat
 
 
 def predictions_tables(
-    learned: Learned, people: Sequence[Person], draws: Sequence[Calibration], settings: Fewshot
+    learned: Learned, people: Sequence[Person], draws: Sequence[Calibration], settings: FewshotSection, threads: int
 ) -> Iterator[pa.Table]:
-    """For each calibration its estimate for every query entry; adapted once more, since `errors` keeps no network."""
-    progress = Progress("predict", len(draws), "models")
-    for done, draw in enumerate(draws, start=1):
-        person = people[draw.person]
-        query = np.arange(len(person.code) - settings.query_entries, len(person.code))
-        gaze = calibrate(person, draw.support, learned).gaze(person.code[query], person.gaze_hat[query])
-        pitch, yaw = pitchyaw_from_vector(gaze).T
+    """The estimate for every query entry of every calibration; adapted once more, since `errors` keeps no network."""
+    progress, done = Progress("predict", len(draws), "models"), 0
+    estimates = LEARNERS[learned.learner].gaze(learned, people, draws, settings, threads=threads)
+    for positions, gaze in estimates:
+        of = [draws[position] for position in positions]
+        persons = [people[draw.person] for draw in of]
+        entries = [np.arange(len(person.code))[-settings.query_entries :] for person in persons]
+        truth = np.stack([person.gaze[query] for person, query in zip(persons, entries, strict=True)])
+        pitch, yaw = pitchyaw_from_vector(gaze.reshape(-1, 3)).T
+
+        def each_entry(values: Sequence) -> NDArray:
+            return np.repeat(values, settings.query_entries)
+
         yield pa.table(
             {
-                "person": [person.name] * len(query),
-                "dataset": [person.dataset] * len(query),
-                "learner": [learned.learner] * len(query),
-                "k": np.full(len(query), draw.shots),
-                "repeat": np.full(len(query), draw.repeat),
-                "entry": query,
+                "person": each_entry([person.name for person in persons]),
+                "dataset": each_entry([person.dataset for person in persons]),
+                "learner": each_entry([learned.learner] * len(of)),
+                "k": each_entry([draw.shots for draw in of]),
+                "repeat": each_entry([draw.repeat for draw in of]),
+                "entry": np.concatenate(entries),
                 "pitch_rad": pitch,
                 "yaw_rad": yaw,
-                "error_deg": np.degrees(angular_error(gaze, person.gaze[query])),
+                "error_deg": np.degrees(angular_error(gaze, truth)).ravel(),
             }
         )
+        done += len(of)
         progress(done)
 
 

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.fewshot.draws import Person, open_codes, read_person
-from faze.fewshot.learners import LEARNERS, Learned, load_learned
+from faze.fewshot.learned import Learned, load_learned
+from faze.fewshot.learners import LEARNERS
 from faze.fewshot.personal import Personal, calibrate, measured, save_personal
 from faze.files import sole_writer
 from faze.stages import one_sentence
@@ -43,11 +44,14 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Read codes and learner, adapt, measure, write."""
     args = parse()
-    if args.out in (args.codes, args.learner_file):
+    if args.out.resolve() in [path.resolve() for path in (args.codes, args.learner_file) if path]:
         raise ValueError(f"--out {args.out} would overwrite an input: give it a name of its own")
     began = time.perf_counter()
     learned = read_learner(args.learner_file, args.learner, args.shots)
-    person = pick_person(open_codes(args.codes, default_split="test"), args.codes, args.person)
+    codes = open_codes(args.codes, default_split="test")
+    if learned is not None:
+        learned.check_codes(codes.checkpoint, args.codes)
+    person = pick_person(codes, args.codes, args.person)
     support, query = split_entries(person, args.shots, args.query_entries)
     read = time.perf_counter()
     found = calibrate(person, support, learned)

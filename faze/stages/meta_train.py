@@ -13,7 +13,8 @@ from faze import provenance
 from faze.config import Resolved, load
 from faze.fewshot import native
 from faze.fewshot.draws import People, open_codes, read_people
-from faze.fewshot.learners import LEARNERS, Training, save_learned
+from faze.fewshot.learned import save_learned
+from faze.fewshot.learners import LEARNERS, Learner, Training
 from faze.fewshot.meta import Checkpoint
 from faze.fewshot.mlp import gaze_head_weights
 from faze.files import sole_writer
@@ -42,19 +43,21 @@ def main() -> None:
         raise ValueError(f"{args.config}: has no seed, of initial weights and tasks")
     with sole_writer(args.out):
         codes = open_codes(args.codes)
-        train, val = training_people(codes, args.codes, config.fewshot)
+        learner = LEARNERS[args.learner]
+        train, val = training_people(codes, args.codes, config.fewshot, learner)
         left_out = train.left_out + val.left_out
         for sentence in left_out:
             print(f"warning: {sentence}", file=sys.stderr)
         head = gaze_head_weights(codes.gaze_head) if codes.gaze_head else None
-        checkpoint = Checkpoint(args.out.with_suffix(".work") / "checkpoint.pt", identity(config, args.codes))
-        learned = LEARNERS[args.learner].meta_train(
+        own = f"{args.learner}-{identity(config, args.codes)}"
+        checkpoint = Checkpoint(args.out.with_suffix(".work") / "checkpoint.pt", own)
+        learned = learner.meta_train(
             Training(train.persons, val.persons, head, checkpoint),
             config.fewshot,
             seed=config.seed,
             threads=args.threads,
         )
-        save_learned(dataclasses.replace(learned, left_out=left_out), args.out)
+        save_learned(dataclasses.replace(learned, left_out=left_out, checkpoint=codes.checkpoint), args.out)
         checkpoint.remove()
 
 
@@ -65,28 +68,24 @@ def identity(config: Resolved, codes: Path) -> str:
     return f"{config.hash}-{provenance.fingerprint()}-{provenance.module_hash(native.SOURCE)}-{digest}"
 
 
-def training_people(codes: Codes, path: Path, settings: Fewshot) -> tuple[People, People]:
-    """People of the splits train, with entries for a task, and val, with entries for a test.
+def training_people(codes: Codes, path: Path, settings: Fewshot, learner: Learner) -> tuple[People, People]:
+    """People of the splits train, with entries for a task, and val, with entries for a test; if the learner needs them.
 
     Raises:
         ValueError: fewer train people than an outer step needs, or no val people though they choose when to stop.
     """
-    largest = max(settings.shots)
-    train = read_people(
-        codes, "train", needed=largest + settings.meta_query, reason="the largest of fewshot.shots + fewshot.meta_query"
-    )
-    val = read_people(
-        codes,
-        "val",
-        needed=largest + settings.query_entries,
-        reason="the largest of fewshot.shots + fewshot.query_entries",
-    )
-    if settings.stopping == "validation" and not val.persons:
+    train = val = People([], [])
+    largest, reason = max(settings.shots), "the largest of fewshot.shots + fewshot."
+    if learner.takes_steps:
+        val = read_people(codes, "val", needed=largest + settings.query_entries, reason=reason + "query_entries")
+    if learner.learns_from_tasks:
+        train = read_people(codes, "train", needed=largest + settings.meta_query, reason=reason + "meta_query")
+    if learner.takes_steps and settings.stopping == "validation" and not val.persons:
         raise ValueError(
             f"{path}: nobody of the split val has entries enough to choose on when to stop adapting: set "
             "fewshot.stopping: fixed"
         )
-    if len(train.persons) < settings.tasks:
+    if learner.learns_from_tasks and len(train.persons) < settings.tasks:
         raise ValueError(
             f"{path}: {len(train.persons)} people of the split train have entries enough for a task, fewer than "
             f"fewshot.tasks = {settings.tasks}: lower fewshot.tasks, fewshot.meta_query or fewshot.shots"

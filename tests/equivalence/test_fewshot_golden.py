@@ -5,31 +5,30 @@ Seen red once by breaking the code: SGD's rate a tenth larger, and the calibrati
 
 import dataclasses
 import importlib.util
-import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 from torch import Tensor
 
 from faze import config
 from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
 from faze.fewshot.draws import Calibration, Person, draw_calibrations, query_of, read_people, support_of
 from faze.fewshot.kernel import alike, trace_deg
-from faze.fewshot.learners import LEARNERS, Learned, Training, unadapted_error_deg
+from faze.fewshot.learned import Learned
+from faze.fewshot.learners import LEARNERS, Training, unadapted_error_deg
 from faze.fewshot.mlp import Batch, each
-from faze.sections import Fewshot
+from faze.sections import Fewshot, FewshotSection
 from faze.store import read_codes
 from faze.validation import build
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = dataclasses.replace(
-    build(Fewshot, config.read(ROOT / "config" / "config.yaml")["fewshot"]),
+    build(FewshotSection, config.read(ROOT / "config" / "config.yaml")["fewshot"]),
     query_entries=500,
     meta_query=100,
     outer_lr=1e-3,
@@ -159,31 +158,40 @@ def test_in_double_precision_each_calibration_equals_the_sequential_implementati
     np.testing.assert_allclose(found, expected, atol=0.15, rtol=0)
 
 
-def released_draws(persons: list[Person], shots: int) -> list[Calibration]:
-    """Ten calibrations of each person, by Python's own generator from the released seed, as the table's were."""
-    generator = random.Random(4089213955)
+# The spread of the table's own three seeds, pooled over its learners and data sets, is 0.19, 0.17 and 0.05 degrees; a
+# mean of three differs from another by 0.8 of that, and three times this is what is allowed.
+ALLOWED_DEG = {1: 0.47, 3: 0.42, 9: 0.12}
+
+
+def released_draws(people: Sequence[Sequence[Person]], shots: int) -> list[list[Calibration]]:
+    """Ten calibrations of each person of each data set, by Python's own generator from the released seed, as there."""
+    generator = random.Random(4089213955)  # once for each k, before the first data set (FACTS 1c)
     return [
-        Calibration(position, shots, repeat, np.array(generator.sample(range(len(person.code) - 500), shots)))
-        for position, person in enumerate(persons)
-        for repeat in range(10)
+        [
+            Calibration(position, shots, repeat, np.array(generator.sample(range(len(person.code) - 500), shots)))
+            for position, person in enumerate(persons)
+            for repeat in range(10)
+        ]
+        for persons in people
     ]
 
 
 @pytest.mark.parametrize("learner", ["maml", "reference"])
 def test_errors_after_2000_outer_steps_lie_within_the_seed_noise_of_the_table(people, learner):
-    """Mean of three seeds against the table's three: a t test at 1 %, for each learner, data set and k.
+    """Mean of three seeds against the table's three, for each data set and k.
 
-    The calibrations must be the table's: at k = 1 they alone move the mean of all people by 0.1 degrees.
+    The calibrations are drawn as the table's were: at k = 1 they alone move the mean of all people by 0.1 degrees.
     """
     train, found = Training(people("gc_train"), []), {}
+    names = ("gc_test", "mpi")
+    everyone = [people(name) for name in names]
     for seed in range(3):
         learned = LEARNERS[learner].meta_train(train, FULL, seed=seed, threads=1)
-        for name, k in itertools.product(("gc_test", "mpi"), FULL.shots):
-            persons = people(name)
-            errors = LEARNERS[learner].errors(learned, persons, released_draws(persons, k), FULL, threads=1)
-            found.setdefault((name, k), []).append(errors.adapted_deg.mean())
+        for k in FULL.shots:
+            for name, persons, draws in zip(names, everyone, released_draws(everyone, k), strict=True):
+                errors = LEARNERS[learner].errors(learned, persons, draws, FULL, threads=1)
+                found.setdefault((name, k), []).append(errors.adapted_deg.mean())
     for (name, k), mine in found.items():
         table = PUBLISHED[learner, name][k]
-        noise = np.sqrt((np.var(mine, ddof=1) + np.var(table, ddof=1)) / 3)
-        print(f"{learner} {name} k = {k}: {np.round(mine, 3)}, table {table}, noise {noise:.3f}")
-        assert abs(np.mean(mine) - np.mean(table)) < stats.t.ppf(0.995, df=4) * noise, (name, k, mine, table, noise)
+        print(f"{learner} {name} k = {k}: {np.round(mine, 3)}, table {table}")
+        assert abs(np.mean(mine) - np.mean(table)) < ALLOWED_DEG[k], (name, k, mine, table)

@@ -17,18 +17,19 @@ import torch
 
 from faze import config
 from faze.fewshot.draws import Calibration, Person, open_codes, read_person
-from faze.fewshot.learners import LEARNERS, Learned, load_learned, save_learned
+from faze.fewshot.learned import Learned, load_learned, save_learned
+from faze.fewshot.learners import LEARNERS
 from faze.fewshot.mlp import random_weights
 from faze.fewshot.personal import calibrate, load_personal
 from faze.geometry import angular_error, vector_from_pitchyaw
-from faze.sections import Fewshot
+from faze.sections import FewshotSection
 from faze.stages import calibrate as stage
 from faze.store import write_codes
 from faze.validation import build
 
 ROOT = Path(__file__).resolve().parents[2]
 FEWSHOT = dataclasses.replace(
-    build(Fewshot, config.read(ROOT / "config" / "config.yaml")["fewshot"]),
+    build(FewshotSection, config.read(ROOT / "config" / "config.yaml")["fewshot"]),
     shots=(1, 4),
     adapt_steps=50,
     adapt_lr=1e-4,
@@ -166,6 +167,7 @@ def test_a_person_is_picked(run, tmp_path):
         (("--shots", 4, "--learner-file", "none.pt"), "none.pt"),
         (("--shots", 4, "--person", "you"), "mine.h5: holds no person you, but me"),
         (("--shots", 4, "--out", "mine.h5"), "--out mine.h5 would overwrite an input"),
+        (("--shots", 4, "--out", "./none/../mine.h5"), "mine.h5 would overwrite an input"),
         (("--shots", 4, "--codes", "two.h5"), "two.h5: holds 2 people, me to you: say which with --person"),
         (("--shots", 4, "--codes", "none.h5"), "none.h5: no such file"),
         (("--shots", 4, "--codes", "nan.h5"), "z_gaze of 1 of 20 entries is not finite"),

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faze import config
-from faze.sections import SECTIONS, STAGES, Engine
-from faze.validation import ConfigError, yaml_number
+from faze.sections import PARTS, SECTIONS, STAGES, Engine
+from faze.validation import ConfigError, fields_of, yaml_number
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULTS = ROOT / "config" / "config.yaml"
@@ -200,8 +200,8 @@ def test_stage_reads_back_exactly_its_own_sections(defaults: dict, tmp_path: Pat
     assert set(loaded.sections) == set(STAGES[stage])
     assert (loaded.tier, loaded.seed) == (("ddp", 3) if needs_tier(stage) else (None, None))
     for section in set(STAGES[stage]) & set(SECTIONS):
-        for key, value in defaults[section].items():
-            read = getattr(loaded.sections[section], key)
+        for key in fields_of(PARTS.get((stage, section), SECTIONS[section])):
+            value, read = defaults[section][key], getattr(loaded.sections[section], key)
             assert read == (tuple(value) if isinstance(value, list) else value), f"{section}.{key}"
 
 

@@ -10,12 +10,13 @@ import torch
 from faze import config
 from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
 from faze.fewshot.draws import Person, TaskDraws, draw_calibrations, query_of, read_people, support_of
-from faze.fewshot.learners import LEARNERS, Learned, unadapted_error_deg
+from faze.fewshot.learned import Learned
+from faze.fewshot.learners import LEARNERS, unadapted_error_deg
 from faze.fewshot.meta import Record, State
 from faze.fewshot.mlp import Weights, random_weights
 from faze.fewshot.stopping import best_steps, recorded_steps
 from faze.geometry import vector_from_pitchyaw
-from faze.sections import Fewshot
+from faze.sections import Fewshot, FewshotSection
 from faze.store import read_codes, write_codes
 from faze.validation import build
 
@@ -24,7 +25,7 @@ NUMBERS = 1000  # a code tells person and entry: person * NUMBERS + entry
 
 
 def settings(**changes: object) -> Fewshot:
-    fewshot = build(Fewshot, config.read(ROOT / "config" / "config.yaml")["fewshot"])
+    fewshot = build(FewshotSection, config.read(ROOT / "config" / "config.yaml")["fewshot"])
     return dataclasses.replace(fewshot, query_entries=6, meta_query=4, **changes)
 
 
@@ -84,6 +85,18 @@ def test_a_grid_takes_one_sample_of_each_cell():
         assert max(d.support.max() for d in draws) < 90
     assert missed["grid"] == 0
     assert missed["random"] > 2
+
+
+def test_a_grid_does_not_care_where_yaw_jumps():
+    """The same gaze, turned by half a turn. Seen red: cells cut at 180 degrees."""
+    (person,) = people(entries=96)[:1]
+    pitchyaw = np.random.default_rng(0).uniform(-0.3, 0.3, (96, 2))
+    found = []
+    for yaw in (0, np.pi):
+        turned = dataclasses.replace(person, gaze=vector_from_pitchyaw(pitchyaw + [0, yaw]))
+        found.append(draw_calibrations([turned], settings(shots=(4,), draws="grid"), repeats=3))
+    for straight, turned in zip(*found, strict=True):
+        assert straight.support.tolist() == turned.support.tolist()
 
 
 @pytest.mark.parametrize("k", range(1, 15))

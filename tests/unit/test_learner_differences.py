@@ -11,6 +11,7 @@ import pytest
 
 from faze.evaluation.learner_words import describe_learners, describe_other_tiers
 from faze.evaluation.learners import against, crossings, learner_differences
+from faze.evaluation.summary import headline
 from faze.evaluation.tables import tier_errors
 from faze.sections import Evaluate
 
@@ -50,6 +51,13 @@ def persons(
 
 def judged(by_learner: dict[str, dict[int, float]], **settings) -> pd.DataFrame:
     return learner_differences(persons(by_learner, **settings), list(by_learner), EVALUATE)
+
+
+@pytest.mark.parametrize(("seeds", "over"), [(1, "people)"), (2, "people)"), (3, "people and seeds)")])
+def test_the_headline_says_over_what_the_intervals_are(seeds, over):
+    """Those of pairs count seeds from three on. Seen red: always people."""
+    pairs = judged({"maml": {9: -0.3}, "offset": {9: 0.0}}, seeds=tuple(range(seeds)))
+    assert f"95 % intervals over {over}" in headline(pairs, "baseline", 9, 0.95)
 
 
 def words(by_learner: dict[str, dict[int, float]], **settings) -> str:
