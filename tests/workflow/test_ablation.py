@@ -166,6 +166,14 @@ def test_real_mpiigaze_leaves_training_alone(done: Checkout, tmp_path: Path) -> 
     assert f"input: results/smoke/configs/preprocess_mpiigaze.yaml, {tmp_path}\n" in answer.blocks("preprocess")[0]
 
 
+def test_predictions_train_no_learner(done: Checkout) -> None:
+    with done.edited("config/config.yaml", "predictions: false", "predictions: true"):
+        answer = done.dry_run("ablation", "--printshellcmds")
+    assert answer.jobs == {"adapt": 3 * len(TIERS)} | AFTER_TRAINING
+    folder = "results/smoke/baseline/seed0/fewshot"
+    assert f"--trace {folder}/none_trace.parquet --predictions {folder}/none_predictions.parquet" in answer.text
+
+
 def test_with_both_data_sets_nothing_synthetic_runs(fresh: Checkout, tmp_path: Path) -> None:
     supplementary = tmp_path / "supplementary.h5"
     supplementary.touch()

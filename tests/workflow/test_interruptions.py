@@ -92,11 +92,17 @@ def test_killed_with_all_its_jobs(checkout: Checkout, tmp_path: Path, groups: li
 def test_killed_alone_its_orphan_and_the_re_run_do_not_write_together(
     checkout: Checkout, tmp_path: Path, groups: list[int]
 ) -> None:
+    """The orphan is held until the re-run has met it: on a slow machine it would be done before."""
     group = killed_while_synthesising(checkout, tmp_path, groups, whole_group=False)
     assert children_of(group), "the job died with Snakemake: nothing is tested"
-    answer = checkout.snakemake("--cores", "all", STORE)
-    assert answer.code == 0, answer.text[-4000:]
-    assert "is being written by process" in answer.text
+    os.killpg(group, signal.SIGSTOP)
+    log = tmp_path / "second.log"
+    again = checkout.start("--cores", "all", STORE, log=log)
+    groups.append(again.pid)
+    wait_for(lambda: "is being written by process" in log.read_text(), 120, "the re-run's wait")
+    assert not whole(checkout)
+    os.killpg(group, signal.SIGCONT)
+    assert again.wait(240) == 0, log.read_text()[-4000:]
     assert whole(checkout)
     wait_for(lambda: not children_of(group), 120, "the orphan's end")
 

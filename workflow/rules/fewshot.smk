@@ -81,7 +81,7 @@ rule adapt:
     threads: max(1, CORES // 2)
     params:
         *code("adapt"),
-        predictions=lambda wildcards, output: " ".join(f"--{key} {output[key]}" for key in PREDICTIONS),
+        predictions=lambda wildcards, output: [word for key in PREDICTIONS for word in (f"--{key}", output[key])],
     shell:
         r"""
         beside python -m faze.stages.adapt \
@@ -91,6 +91,6 @@ rule adapt:
             --codes {input.mpiigaze:q} {input.gazecapture:q} \
             --threads {threads} \
             --out {output.errors:q} \
-            --trace {output.trace:q} {params.predictions} \
+            --trace {output.trace:q} {params.predictions:q} \
             2>&1 | tee -p {log:q}
         """
