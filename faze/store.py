@@ -26,6 +26,10 @@ from numpy.typing import ArrayLike, NDArray
 from faze.files import whole_file
 
 SPLITS = ("train", "val", "test")
+# Where a sample's labels come from. annotated: the data set's own annotation; supplementary: FAZE's; estimated: head
+# pose by PnP from detected landmarks, intrinsics estimated per device; stored: the file that was read had them.
+ORIGINS = ("annotated", "supplementary", "estimated", "stored")
+VALIDITIES = ("valid", "off_screen", "unknown_screen")  # valid: the gaze target lies on the screen
 _NEEDED_CODES = ("z_gaze", "gaze", "gaze_hat")
 GAZE_HEAD = ("gaze1.weight", "gaze1.bias", "gaze2.weight", "gaze2.bias")
 # Published names and widths (None: any) of the arrays of Supplementary, in its order.
@@ -41,6 +45,10 @@ class PersonStrips:
     file_names: list[str]
     pixels: NDArray[np.uint8]
     labels: NDArray[np.float32]
+    device: str = ""
+    frame_index: NDArray[np.int64] | None = None  # (N,) positions in the person's annotation; None: 0 .. N - 1
+    origin: NDArray[np.uint8] | None = None  # (N,) positions in ORIGINS; None: all `stored`
+    validity: NDArray[np.uint8] | None = None  # (N,) positions in VALIDITIES; None: all `unknown_screen`
 
 
 @dataclass(frozen=True, eq=False)

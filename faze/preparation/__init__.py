@@ -1,0 +1,1 @@
+"""From raw camera frames to eye strips, block by block, so that a killed preprocessing goes on where it stood."""
