@@ -1,0 +1,89 @@
+"""The user's own data: raw folders by path, and strips that are normalised already."""
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+from checkout import Answer, Checkout
+
+pytestmark = pytest.mark.workflow
+
+DATASETS = ("mpiigaze", "gazecapture")
+
+
+def run_with(folder: Path, paths: dict[str, Path]) -> tuple[Checkout, Answer]:
+    """The smoke ablation's first tier on these data, by one file of overrides."""
+    checkout = Checkout(folder / "faze", "real.yaml")
+    overrides = (checkout.folder / "config/smoke.yaml").read_text(encoding="utf-8")
+    overrides = overrides.replace("name: smoke", "name: real").replace("[baseline, amp, ddp, lean]", "[baseline]")
+    keys = "".join(f"  {key}: {path}\n" for key, path in paths.items())
+    (checkout.folder / "real.yaml").write_text(f"{overrides}\npreprocess:\n{keys}", encoding="utf-8")
+    answer = checkout.snakemake("--cores", "all", "ablation")
+    assert answer.code == 0, answer.text[-8000:]
+    assert "rule synthesise" not in answer.text
+    assert not (checkout.folder / "results/real/raw").exists()
+    return checkout, answer
+
+
+def errors(checkout: Checkout) -> pd.DataFrame:
+    return pd.read_parquet(checkout.folder / "results/real/baseline/seed0/fewshot/maml_errors.parquet")
+
+
+@pytest.fixture(scope="module")
+def from_raw(done_raw: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """Raw folders, MPIIFaceGaze by its own annotation, GazeCapture by the supplementary file."""
+    paths = {
+        "mpiifacegaze": done_raw / "mpiifacegaze",
+        "gazecapture": done_raw / "gazecapture",
+        "gazecapture_supplementary": done_raw / "gazecapture_supplementary.h5",
+    }
+    return run_with(tmp_path_factory.mktemp("raw"), paths)[0]
+
+
+@pytest.fixture(scope="module")
+def done_raw(finished: tuple[Checkout, Answer]) -> Path:
+    """People in the data sets' own layouts."""
+    return finished[0].folder / "results/smoke/raw"
+
+
+def test_raw_folders_make_the_ablation(from_raw: Checkout, done_raw: Path) -> None:
+    results = from_raw.folder / "results/real"
+    page = (results / "report/index.html").read_text(encoding="utf-8")
+    assert "synthetic" not in page.split("</header>")[0].lower()
+    for dataset in DATASETS:
+        with (
+            h5py.File(results / f"data/{dataset}.h5") as ours,
+            h5py.File(done_raw.parent / f"data/{dataset}.h5") as rendered,
+        ):
+            assert list(ours) == list(rendered)
+            for person in ours:
+                assert (ours[person]["pixels"][:] == rendered[person]["pixels"][:]).all()
+                assert (ours[person]["labels"][:] == rendered[person]["labels"][:]).all()
+
+
+def test_strips_in_the_released_layout_give_the_same_ablation(from_raw: Checkout, tmp_path: Path) -> None:
+    """Without frames: pixels and labels, a chunk for each strip, compressed, and the splits in a file of their own."""
+    split: dict[str, list[str]] = {"train": [], "val": [], "test": []}
+    paths = {}
+    for dataset, key in zip(DATASETS, ("mpiifacegaze", "gazecapture"), strict=True):
+        paths[key] = tmp_path / f"{dataset}.h5"
+        with (
+            h5py.File(from_raw.folder / f"results/real/data/{dataset}.h5") as ours,
+            h5py.File(paths[key], "w", libver="latest") as released,
+        ):
+            for person, group in ours.items():
+                pixels, labels = group["pixels"][:], group["labels"][:]
+                chunks = (1, *pixels.shape[1:])
+                released.create_dataset(f"{person}/pixels", data=pixels, chunks=chunks, compression="lzf")
+                released.create_dataset(f"{person}/labels", data=labels, chunks=(1, 4), compression="lzf")
+                if dataset == "gazecapture":
+                    split[str(group.attrs["split"])].append(person)
+    paths["gazecapture_split"] = tmp_path / "gazecapture_split.json"
+    paths["gazecapture_split"].write_text(json.dumps(split), encoding="utf-8")
+    again = errors(run_with(tmp_path, paths)[0])
+    before = errors(from_raw)
+    assert list(again.columns) == list(before.columns)
+    assert np.array_equal(again["error_deg"], before["error_deg"])
