@@ -215,6 +215,7 @@ def replace(name: str, data: NDArray) -> Callable[[h5py.File], None]:
         (replace("00003", np.zeros(3)), "person 00003 has no pixels"),
         (lambda f: f["00003"].attrs.__setitem__("split", "Train"), "split 'Train' of person 00003"),
         (lambda f: f.attrs.__setitem__("schema", "codes"), "holds codes, not strips"),
+        (replace("00003/origin", np.zeros(3, np.uint8)), r"origin of person 00003 has shape \(3,\), not \(4,\)"),
     ],
 )
 def test_a_file_of_another_layout_is_named(path: Path, change: Callable, sentence: str) -> None:
