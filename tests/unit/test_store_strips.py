@@ -88,8 +88,9 @@ def test_a_changed_byte_is_found(path: Path, array: str) -> None:
 
 
 def test_strips_lie_at_the_place_that_is_told(tmp_path: Path) -> None:
-    written = [described("00001", 30), described("00002", 22)]
-    write_strips(tmp_path / "strips.h5", "gazecapture", written)
+    written = [described("00001", 30), described("00003", 22)]
+    small = described("00002", 301, (8, 32, 3))  # ends within a page
+    write_strips(tmp_path / "strips.h5", "gazecapture", [written[0], small, written[1]])
     handle = os.open(tmp_path / "strips.h5", os.O_RDONLY)
     with Strips(tmp_path / "strips.h5") as strips:
         for person in written:
