@@ -24,9 +24,12 @@ class People:
 
     def _read_splits(self, file: h5py.File) -> None:
         for person, group in file.items():
-            self._splits[person] = str(group.attrs.get("split", self._default_split))
-            if self._splits[person] not in SPLITS:
-                raise ValueError(f"{self._path}: split {self._splits[person]!r} of person {person} is not in {SPLITS}")
+            self._read_split(person, group)
+
+    def _read_split(self, person: str, group: h5py.Group) -> None:
+        self._splits[person] = str(group.attrs.get("split", self._default_split))
+        if self._splits[person] not in SPLITS:
+            raise ValueError(f"{self._path}: split {self._splits[person]!r} of person {person} is not in {SPLITS}")
 
     def persons(self, split: str | None = None) -> list[str]:
         """People in the file, sorted; of one split, or all."""

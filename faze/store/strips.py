@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from faze.store.layout import (
+    SPLITS,
     People,
     check_schema,
     decoded,
@@ -44,7 +45,7 @@ class PersonStrips:
 
     person_id: str
     split: str
-    file_names: list[str]
+    file_names: list[str] | None  # None where they are not known
     pixels: NDArray[np.uint8] | Iterable[NDArray[np.uint8]]  # in one array, or, as too large for it, in pieces (n, ...)
     labels: NDArray[np.float32]
     device: str = ""
@@ -64,10 +65,10 @@ def write_strips(path: Path | str, dataset: str, persons: Iterable[PersonStrips]
 
 def _write_person(group: h5py.Group, person: PersonStrips) -> None:
     count = len(person.labels)
-    assert count == len(person.file_names) > 0, person.person_id
+    assert count > 0, person.person_id
     labels = np.ascontiguousarray(person.labels, np.float32)
-    by_sample = {
-        "file_name": encoded(person.file_names),
+    by_sample = {} if person.file_names is None else {"file_name": encoded(person.file_names)}
+    by_sample |= {
         "frame_index": _or_default(person.frame_index, np.arange(count, dtype=np.int64)),
         "origin": _or_default(person.origin, np.full(count, ORIGINS.index("stored"), np.uint8)),
         "validity": _or_default(person.validity, np.full(count, VALIDITIES.index("unknown_screen"), np.uint8)),
@@ -113,22 +114,30 @@ def _as_text(checksum: int) -> str:
 class Strips(People, contextlib.AbstractContextManager["Strips"]):
     """A file of strips, open for reading. Loader processes may inherit it (HDF5 reads by position) or unpickle it."""
 
-    def __init__(self, path: Path | str, default_split: str = "train") -> None:
+    def __init__(self, path: Path | str, default_split: str = "train", tolerant: bool = False) -> None:
         """Open and check a file.
 
         Args:
             path: written by faze or by the released code.
             default_split: of the people in a file that states none.
+            tolerant: leave out people who are not of this layout, and say in `faults` why.
 
         Raises:
             ValueError: the file is missing, torn or not of this layout; the sentence names file and person.
         """
         super().__init__(path, default_split)
+        self._tolerant = tolerant
+        self.faults: dict[str, str] = {}  # by person
         self._file = open_file(self._path)
         self.dataset = check_schema(self._file, self._path, "strips", _VERSION)
-        self._read_splits(self._file)
         for person in self._file:
-            check_person(self._file, self._path, person)
+            fault = _fault(self._file[person], "" if tolerant else f" of person {person}")
+            if fault and not tolerant:
+                raise ValueError(f"{self._path}: {fault}")
+            if fault:
+                self.faults[person] = fault
+            else:
+                self._read_split(person, self._file[person])
 
     def count(self, person: str) -> int:
         """Number of strips of a person."""
@@ -151,6 +160,14 @@ class Strips(People, contextlib.AbstractContextManager["Strips"]):
         for row, position in enumerate(wanted):  # h5py's own list selection is slower and needs sorted positions
             pixels.read_direct(strips, np.s_[int(position)], np.s_[row])
         return strips
+
+    def size(self, person: str) -> tuple[int, int]:
+        """Height and width of a person's strips, px."""
+        return self._group(person)["pixels"].shape[1:3]
+
+    def states_split(self, person: str) -> bool:
+        """Whether the file itself says which split a person belongs to."""
+        return "split" in self._group(person).attrs
 
     def pieces(self, person: str) -> Iterator[NDArray[np.uint8]]:
         """All of a person's strips in order, (n, H, W, 3) at a time: 12 MiB of strips of 64 x 256 px."""
@@ -223,20 +240,23 @@ class Strips(People, contextlib.AbstractContextManager["Strips"]):
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def __reduce__(self) -> tuple[type["Strips"], tuple[Path, str]]:
-        return Strips, (self._path, self._default_split)
+    def __reduce__(self) -> tuple[type["Strips"], tuple[Path, str, bool]]:
+        return Strips, (self._path, self._default_split, self._tolerant)
 
 
-def check_person(file: h5py.File, path: Path, person: str) -> None:
-    """Raise a ValueError where a person's arrays are missing or not of this layout."""
-    group = group_of(file, path, person, ("pixels", "labels"))
+def _fault(group: h5py.Group | h5py.Dataset, of: str) -> str:
+    """What is not of this layout, "" where all is; `of` names the person."""
+    for name in ("pixels", "labels"):
+        if not isinstance(group, h5py.Group) or name not in group:
+            return f"no {name}{of}"
     pixels, labels = group["pixels"], group["labels"]
     if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8:
-        raise ValueError(f"{path}: pixels of person {person} are {pixels.dtype} {pixels.shape}, not uint8 (N, H, W, 3)")
+        return f"pixels{of} are {pixels.dtype} {pixels.shape}, not uint8 (N, H, W, 3)"
     if labels.shape != (len(pixels), 4):
-        raise ValueError(f"{path}: labels of person {person} have shape {labels.shape}, not ({len(pixels)}, 4)")
+        return f"labels{of} have shape {labels.shape}, not ({len(pixels)}, 4)"
     for name in _BY_SAMPLE:
         if name in group and group[name].shape != (len(pixels),):
-            raise ValueError(
-                f"{path}: {name} of person {person} has shape {group[name].shape}, not ({len(pixels)},): one per strip"
-            )
+            return f"{name}{of} has shape {group[name].shape}, not ({len(pixels)},): one per strip"
+    if (split := group.attrs.get("split", "train")) not in SPLITS:
+        return f"split {split!r}{of} is not in {SPLITS}"
+    return ""

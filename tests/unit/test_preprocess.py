@@ -130,7 +130,7 @@ def test_a_wrong_annotation_ends_the_run_before_frames_are_read(
     raw_data.write_mpiifacegaze(tmp_path / "raw")
     with (tmp_path / "raw" / "p01" / "p01.txt").open("a") as file:
         file.write("day01/0000.jpg 1 2 3\n")
-    monkeypatch.setattr(preprocess.concurrent.futures, "ProcessPoolExecutor", None)
+    monkeypatch.setattr(preprocess, "make_blocks", None)
     assert run("mpiigaze") == 1
     (sentence,) = capsys.readouterr().err.splitlines()
     assert sentence.endswith("p01.txt:4: 4 columns, not the 28 of MPIIFaceGaze")
