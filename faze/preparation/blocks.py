@@ -85,6 +85,10 @@ class BlockFolder:
         """Names of the blocks that need not be made."""
         return frozenset(path.stem for path in self.path.glob("*.npz"))
 
+    def size(self) -> int:
+        """Bytes of all strips."""
+        return sum(path.stat().st_size for path in self.path.glob("*.strips"))
+
     def write(self, block: Block, made: Made, pixels: NDArray[np.uint8], rows: Sequence[int]) -> None:
         """Write a block: of the pixels the given rows, ascending."""
         checksum = 0

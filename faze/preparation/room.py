@@ -40,9 +40,5 @@ def disk_may_fill(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def _says_full(error: BaseException | None) -> bool:
-    if error is None:
-        return False
-    if getattr(error, "errno", None) in _FULL or any(f"errno = {code}," in str(error) for code in _FULL):
-        return True
-    return _says_full(error.__context__)  # closing a file that could not be written fails too
+def _says_full(error: OSError | RuntimeError) -> bool:
+    return getattr(error, "errno", None) in _FULL or any(f"errno = {code}," in str(error) for code in _FULL)

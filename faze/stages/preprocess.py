@@ -25,7 +25,7 @@ from faze.preparation.strips import StripMaker
 from faze.preparation.work import key_of, make_blocks, plan
 from faze.sections import Preprocess
 from faze.stages import one_sentence
-from faze.store import write_strips
+from faze.store import size_of, write_strips
 from faze.telemetry import Progress
 from faze.workers import load_ahead
 
@@ -67,7 +67,7 @@ def normalise(args: argparse.Namespace, settings: Preprocess) -> Tally:
     load_ahead("faze.preparation.work", "faze.stages.preprocess", "scipy.io" if not args.supplementary else "h5py")
     reader = READERS[args.dataset](args.raw, args.supplementary)
     people = plan(reader, args.raw)
-    strip = (settings.height_px, settings.width_px, 3)
+    strip, strip_bytes = (settings.height_px, settings.width_px, 3), settings.height_px * settings.width_px * 3
     folder = BlockFolder(args.out, key_of(args.dataset, settings, args.raw, args.supplementary), strip)
     folder.begin()
     finished = folder.finished()
@@ -75,7 +75,7 @@ def normalise(args: argparse.Namespace, settings: Preprocess) -> Tally:
     missing = [block for block in blocks if block.name not in finished]
     total, left = entries_of(blocks), entries_of(missing)
     # The blocks lie beside the store until it is whole.
-    check_room(args.out.parent, (left + total) * settings.height_px * settings.width_px * 3, f"{total} frames")
+    check_room(args.out.parent, (left + total) * strip_bytes, f"{total} frames")
     if left < total:
         print(f"{args.out}: {total - left} of {total} frames are done from an earlier run", file=sys.stderr)
     progress = Progress("preprocess", total, "frames", done=total - left)
@@ -88,8 +88,9 @@ def normalise(args: argparse.Namespace, settings: Preprocess) -> Tally:
         threads=args.threads,
         progress=lambda done: progress(total - left + done),
     )
+    size = size_of(folder.size(), folder.size() // strip_bytes, len(people))
     try:
-        tally = write(args, join_blocks(people, folder))
+        tally = write(args, join_blocks(people, folder), size)
     except NothingUsable:
         folder.remove()
         raise
@@ -119,19 +120,21 @@ def take_strips(args: argparse.Namespace, settings: Preprocess) -> Tally:
     size = (settings.height_px, settings.width_px)
     with open_stored(args.raw, args.dataset, splits) as strips:
         total = sum(strips.count(person) for person in strips.persons())
-        check_room(args.out.parent, total * size[0] * size[1] * 3, f"{total} strips")
+        pixel_bytes = total * size[0] * size[1] * 3
+        check_room(args.out.parent, pixel_bytes, f"{total} strips")
         progress = Progress("preprocess", total, "strips")
-        return write(args, copy_stored(strips, dataset=args.dataset, splits=splits, size=size, progress=progress))
+        people = copy_stored(strips, dataset=args.dataset, splits=splits, size=size, progress=progress)
+        return write(args, people, size_of(pixel_bytes, total, len(strips.persons())))
 
 
-def write(args: argparse.Namespace, people: Iterator[Prepared]) -> Tally:
+def write(args: argparse.Namespace, people: Iterator[Prepared], size: int) -> Tally:
     """Write store and rejects, each whole or not at all."""
     with contextlib.ExitStack() as stack:
         temporary = stack.enter_context(whole_file(args.rejects))
         # A name that is no UTF-8 is written with escapes, for the list itself to be UTF-8.
         text = temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace")
         tally = Tally(stack.enter_context(text))
-        write_strips(args.out, args.dataset, tally.usable(people, args.raw))
+        write_strips(args.out, args.dataset, tally.usable(people, args.raw), size)
     return tally
 
 

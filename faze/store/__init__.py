@@ -13,7 +13,7 @@ The attributes `schema`, `dataset` (of the file) and `split` (of the person: tra
 
 from faze.store.codes import GAZE_HEAD, Codes, read_codes, write_codes
 from faze.store.layout import SPLITS
-from faze.store.strips import ORIGINS, VALIDITIES, PersonStrips, Strips, write_strips
+from faze.store.strips import ORIGINS, VALIDITIES, PersonStrips, Strips, size_of, write_strips
 from faze.store.supplementary import (
     Supplementary,
     read_supplementary,
@@ -35,6 +35,7 @@ __all__ = [
     "read_codes",
     "read_supplementary",
     "read_truth",
+    "size_of",
     "supplementary_persons",
     "write_codes",
     "write_strips",

@@ -1,6 +1,7 @@
 """What all layouts share: opening and beginning files, people and their splits, text."""
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -43,14 +44,34 @@ class People:
 
 
 @contextlib.contextmanager
-def whole_store(path: Path | str, schema: str, dataset: str) -> Iterator[h5py.File]:
-    """Give a file to fill; it appears when the block ends well, a ValueError if it holds no person then."""
+def whole_store(path: Path | str, schema: str, dataset: str, size: int = 0) -> Iterator[h5py.File]:
+    """Give a file to fill; it appears when the block ends well, a ValueError if it holds no person then.
+
+    Args:
+        path: of the file.
+        schema: which layout.
+        dataset: its name.
+        size: bytes that are taken from the disk beforehand, at least as many as will be written; 0: as they come.
+    """
     pages = {"alignment_threshold": _LARGE, "alignment_interval": _PAGE}
-    with whole_file(path) as temporary, h5py.File(temporary, "w", **pages) as file:
-        file.attrs["schema"], file.attrs["dataset"] = schema, dataset
-        yield file
-        if not len(file):
-            raise ValueError(f"{path}: not written, since there is nothing to write for any person")
+    with whole_file(path) as temporary:
+        _take(temporary, size)  # where there is no room: before HDF5, which dies of it while closing a file
+        with h5py.File(temporary, "w", **pages) as file:
+            _take(temporary, size)
+            file.attrs["schema"], file.attrs["dataset"] = schema, dataset
+            yield file
+            if not len(file):
+                raise ValueError(f"{path}: not written, since there is nothing to write for any person")
+            file.flush()
+            written = file.id.get_filesize()
+        if size:
+            os.truncate(temporary, written)
+
+
+def _take(path: Path, size: int) -> None:
+    if size:
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
 
 
 def new_group(file: h5py.File, person: str, split: str) -> h5py.Group:

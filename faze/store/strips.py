@@ -54,13 +54,25 @@ class PersonStrips:
     validity: NDArray[np.uint8] | None = None  # (N,) positions in VALIDITIES; None: all `unknown_screen`
 
 
-def write_strips(path: Path | str, dataset: str, persons: Iterable[PersonStrips]) -> None:
-    """Write strips person by person as they come; the file appears when all are in, a ValueError if there is none."""
-    with whole_store(path, "strips", dataset) as file:
+def write_strips(path: Path | str, dataset: str, persons: Iterable[PersonStrips], size: int = 0) -> None:
+    """Write strips person by person as they come; the file appears when all are in, a ValueError if there is none.
+
+    Args:
+        path: of the file.
+        dataset: its name.
+        persons: as they come.
+        size: bytes that are taken from the disk beforehand (see `size_of`), so that a full disk is known at once.
+    """
+    with whole_store(path, "strips", dataset, size) as file:
         file.attrs["schema_version"] = _VERSION
         file.attrs["origins"], file.attrs["validities"] = ORIGINS, VALIDITIES
         for person in persons:
             _write_person(new_group(file, person.person_id, person.split), person)
+
+
+def size_of(pixel_bytes: int, strips: int, people: int) -> int:
+    """No fewer bytes than a file takes: with labels and file names of usual length, attributes and HDF5's own."""
+    return pixel_bytes + 512 * strips + 2**15 * (people + 1)
 
 
 def _write_person(group: h5py.Group, person: PersonStrips) -> None:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import raw_data
-from test_preprocess import write_config
+from test_preprocess import ROOT, write_config
 
 from faze.preparation import room
 from faze.stages import preprocess
@@ -99,3 +99,44 @@ def test_a_process_of_its_own_ends_with_the_sentence_too(small_disk: Path, tmp_p
     assert progress.startswith("preprocess: 100/100 frames")
     assert "no space left on the disk" in sentence
     assert not (small_disk / "strips.h5").exists()
+
+
+WRITE = """
+import sys
+import numpy as np
+from faze.store import PersonStrips, size_of, write_strips
+strips, labels = np.zeros((1, 8, 32, 3), np.uint8), np.zeros((1, 4), np.float32)
+people = [PersonStrips(f"p{i}", "test", ["x" * 100], strips, labels) for i in range(20)]
+try:
+    write_strips(sys.argv[1], "mpiigaze", people, size_of(20 * strips.size, 20, 20))
+except OSError as error:
+    sys.exit(f"errno {error.errno}")
+"""
+
+
+@pytest.mark.parametrize("free_pages", [0, 2, 4, 20, 400])
+def test_a_store_that_has_no_room_ends_before_hdf5_has_a_part_in_it(small_disk: Path, free_pages: int) -> None:
+    """HDF5 2.0 dies (signal 11) as it closes a file whose small arrays it cannot write.
+
+    Seen red: without the room taken beforehand; without giving back what was too much.
+    """
+    (small_disk / "filler").write_bytes(b"\0" * (8 * 2**20 - 4096 * free_pages))
+    done = subprocess.run(
+        [sys.executable, "-c", WRITE, small_disk / "strips.h5"], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    if free_pages == 400:
+        assert done.returncode == 0, done.stderr
+        assert (small_disk / "strips.h5").stat().st_size < 100_000
+    else:
+        assert (done.returncode, done.stderr) == (1, "errno 28\n")
+        assert [path.name for path in small_disk.iterdir()] == ["filler"]
+
+
+def test_only_a_full_disk_is_called_one(tmp_path: Path) -> None:
+    within_hdf5 = RuntimeError("Can't decrement id ref count (file write failed: errno = 28, error message = '...')")
+    for full in (within_hdf5, OSError(28, "No space left on device"), OSError(122, "Disk quota exceeded")):
+        with pytest.raises(ValueError, match="no space left on the disk"), room.disk_may_fill(tmp_path):
+            raise full
+    for other in (RuntimeError("errno = 280, of another kind"), OSError(5, "Input/output error")):
+        with pytest.raises(type(other)), room.disk_may_fill(tmp_path):
+            raise other
