@@ -55,9 +55,8 @@ def whole_store(path: Path | str, schema: str, dataset: str, size: int = 0) -> I
     """
     pages = {"alignment_threshold": _LARGE, "alignment_interval": _PAGE}
     with whole_file(path) as temporary:
-        _take(temporary, size)  # where there is no room: before HDF5, which dies of it while closing a file
         with h5py.File(temporary, "w", **pages) as file:
-            _take(temporary, size)
+            _take(temporary, size)  # before there is anything in it: HDF5 dies as it closes what it cannot write
             file.attrs["schema"], file.attrs["dataset"] = schema, dataset
             yield file
             if not len(file):

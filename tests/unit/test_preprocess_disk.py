@@ -118,7 +118,7 @@ except OSError as error:
 def test_a_store_that_has_no_room_ends_before_hdf5_has_a_part_in_it(small_disk: Path, free_pages: int) -> None:
     """HDF5 2.0 dies (signal 11) as it closes a file whose small arrays it cannot write.
 
-    Seen red: without the room taken beforehand; without giving back what was too much.
+    Seen red: without the room taken beforehand (signal 11); without giving back what was too much.
     """
     (small_disk / "filler").write_bytes(b"\0" * (8 * 2**20 - 4096 * free_pages))
     done = subprocess.run(
