@@ -82,6 +82,7 @@ class Preprocess:
     mpiifacegaze_supplementary: str | None
     gazecapture: str | None
     gazecapture_supplementary: str | None
+    gazecapture_split: str | None
     focal_length_px: Annotated[float, Range(1)]
     distance_mm: Annotated[float, Range(1)]
     width_px: Positive

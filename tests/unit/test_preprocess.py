@@ -130,7 +130,7 @@ def test_a_wrong_annotation_ends_the_run_before_frames_are_read(
     raw_data.write_mpiifacegaze(tmp_path / "raw")
     with (tmp_path / "raw" / "p01" / "p01.txt").open("a") as file:
         file.write("day01/0000.jpg 1 2 3\n")
-    monkeypatch.setattr(preprocess.concurrent.futures, "ProcessPoolExecutor", None)
+    monkeypatch.setattr(preprocess, "make_blocks", None)
     assert run("mpiigaze") == 1
     (sentence,) = capsys.readouterr().err.splitlines()
     assert sentence.endswith("p01.txt:4: 4 columns, not the 28 of MPIIFaceGaze")
@@ -189,3 +189,57 @@ def test_the_command_stands_alone(tmp_path: Path) -> None:
     assert "6 strips of 2 people; 0 rejects" in done.stdout
     assert "preprocess: 6/6 frames" in done.stderr
     assert (tmp_path / "data" / "gazecapture_rejects.csv").read_text() == "person,file_name,reason\n"
+
+
+def test_a_second_run_makes_only_what_the_first_has_not_finished(
+    tmp_path: Path, run: Callable, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless settings, code, annotation or frames are others."""
+    raw_data.write_mpiifacegaze(tmp_path / "raw")
+    asked = []
+
+    def make_and_stop(blocks: list, **arguments: object) -> None:
+        asked.append([block.person_id for block in blocks])
+        make_blocks(blocks, **arguments)
+        raise ValueError("the lights went out")
+
+    make_blocks = preprocess.make_blocks
+    monkeypatch.setattr(preprocess, "make_blocks", make_and_stop)
+    assert [run("mpiigaze"), run("mpiigaze")] == [1, 1]
+    assert asked == [["p00", "p01"], []]
+    assert "6 of 6 frames are done from an earlier run" in capsys.readouterr().err
+    with (tmp_path / "raw" / "p01" / "p01.txt").open("a") as file:
+        file.write(raw_data.mpiifacegaze_line("day01/0000.jpg") + "\n")
+    assert run("mpiigaze") == 1
+    assert asked[2:] == [["p01"]]
+    assert run("mpiigaze", compatibility="two_step") == 1
+    assert "blocks made from other data, settings or code are discarded" in capsys.readouterr().err
+    assert asked[3:] == [["p00", "p01"]]
+    assert not (tmp_path / "strips.h5").exists()
+    monkeypatch.setattr(preprocess, "make_blocks", make_blocks)
+    assert run("mpiigaze", compatibility="two_step") == 0
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"raw"}
+    with Strips(tmp_path / "strips.h5") as strips:
+        assert strips.file_names("p01")[-1] == "p01/day01/0000.jpg"
+
+
+def test_a_damaged_block_is_named_and_made_again(
+    tmp_path: Path, run: Callable, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a power cut: renamed, but never written."""
+    raw_data.write_mpiifacegaze(tmp_path / "raw")
+    assert run("mpiigaze") == 0
+    wanted = (tmp_path / "strips.h5").read_bytes()
+    for suffix in (".strips", ".npz"):
+        with monkeypatch.context() as patch:
+            patch.setattr(preprocess, "join_blocks", None)
+            with pytest.raises(TypeError):
+                run("mpiigaze")
+        (block,) = (tmp_path / ".strips.work").glob(f"*/p-p01*{suffix}")
+        block.write_bytes(b"\0" * block.stat().st_size)
+        (tmp_path / "strips.h5").unlink()
+        assert run("mpiigaze") == 1
+        assert "block of an earlier run is damaged" in capsys.readouterr().err
+        assert not (tmp_path / "strips.h5").exists()
+        assert run("mpiigaze") == 0
+        assert (tmp_path / "strips.h5").read_bytes() == wanted

@@ -1,0 +1,44 @@
+"""Room on the disk: asked for before the work starts, and one clear sentence when it runs out."""
+
+import contextlib
+import errno
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_MARGIN = 1.01  # names and labels beside the strips
+
+
+def check_room(folder: Path, needed: int, what: str) -> None:
+    """Raise a ValueError where a folder has no room for so many bytes.
+
+    Args:
+        folder: to be written into.
+        needed: bytes of strips.
+        what: they are for.
+    """
+    free = shutil.disk_usage(folder).free
+    if needed * _MARGIN > free:
+        raise ValueError(
+            f"{folder}: {what} need {needed * _MARGIN / 2**30:.2f} GiB here, and {free / 2**30:.2f} GiB are free: "
+            "make room, or write to another disk"
+        )
+
+
+@contextlib.contextmanager
+def disk_may_fill(folder: Path) -> Iterator[None]:
+    """Turn what is raised when a disk is full, by the system or by HDF5 within its own errors, into one sentence."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        if not _says_full(error):
+            raise
+        raise ValueError(
+            f"{folder}: no space left on the disk: make room and give the same command again; what is finished is "
+            "kept, and no half-written file stands under its name"
+        ) from None
+
+
+def _says_full(error: OSError | RuntimeError) -> bool:
+    return getattr(error, "errno", None) in _FULL or any(f"errno = {code}," in str(error) for code in _FULL)

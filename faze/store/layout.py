@@ -1,0 +1,130 @@
+"""What all layouts share: opening and beginning files, people and their splits, text."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.files import whole_file
+
+SPLITS = ("train", "val", "test")
+# Large arrays begin at a page of the file: a strip of 64 x 256 px then lies on 12 pages instead of 13.
+_PAGE, _LARGE = 4096, 1 << 20
+
+
+class People:
+    """People of a file and their splits."""
+
+    def __init__(self, path: Path | str, default_split: str) -> None:
+        self._path, self._default_split = Path(path), default_split
+        self._splits: dict[str, str] = {}
+
+    def _read_splits(self, file: h5py.File) -> None:
+        for person, group in file.items():
+            self._read_split(person, group)
+
+    def _read_split(self, person: str, group: h5py.Group) -> None:
+        self._splits[person] = str(group.attrs.get("split", self._default_split))
+        if self._splits[person] not in SPLITS:
+            raise ValueError(f"{self._path}: split {self._splits[person]!r} of person {person} is not in {SPLITS}")
+
+    def persons(self, split: str | None = None) -> list[str]:
+        """People in the file, sorted; of one split, or all."""
+        return [p for p, s in sorted(self._splits.items()) if split in (None, s)]
+
+    def split(self, person: str) -> str:
+        """The split of a person: train, val or test."""
+        if person not in self._splits:
+            raise ValueError(f"{self._path}: holds no person {person}")
+        return self._splits[person]
+
+
+@contextlib.contextmanager
+def whole_store(path: Path | str, schema: str, dataset: str, size: int = 0) -> Iterator[h5py.File]:
+    """Give a file to fill; it appears when the block ends well, a ValueError if it holds no person then.
+
+    Args:
+        path: of the file.
+        schema: which layout.
+        dataset: its name.
+        size: bytes that are taken from the disk beforehand, at least as many as will be written; 0: as they come.
+    """
+    pages = {"alignment_threshold": _LARGE, "alignment_interval": _PAGE}
+    with whole_file(path) as temporary:
+        with h5py.File(temporary, "w", **pages) as file:
+            _take(temporary, size)  # before there is anything in it: HDF5 dies as it closes what it cannot write
+            file.attrs["schema"], file.attrs["dataset"] = schema, dataset
+            yield file
+            if not len(file):
+                raise ValueError(f"{path}: not written, since there is nothing to write for any person")
+            file.flush()
+            written = file.id.get_filesize()
+        if size:
+            os.truncate(temporary, written)
+
+
+def _take(path: Path, size: int) -> None:
+    if size:
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+
+
+def new_group(file: h5py.File, person: str, split: str) -> h5py.Group:
+    """Begin a person."""
+    assert split in SPLITS, split
+    group = file.create_group(person)
+    group.attrs["split"] = split
+    return group
+
+
+def open_file(path: Path | str) -> h5py.File:
+    """Open a file for reading; a ValueError says what is wrong with it."""
+    try:
+        return h5py.File(path, "r")
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ValueError(f"{path}: not a readable HDF5 file, write or fetch it again ({error})") from None
+
+
+def group_of(file: h5py.File, path: Path | str, person: str, needed: Iterable[str] = ()) -> h5py.Group:
+    """A person's group; a ValueError names the person who is not there, or what of them."""
+    if person not in file:
+        raise ValueError(f"{path}: holds no person {person}")
+    group = file[person]
+    for name in needed:
+        if not isinstance(group, h5py.Group) or name not in group:
+            raise ValueError(f"{path}: person {person} has no {name}")
+    return group
+
+
+def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> str:
+    """Name of the data set; files without attributes are the released code's.
+
+    Raises:
+        ValueError: the file is of another schema, or of a later version than the one that is known.
+    """
+    found = file.attrs.get("schema", schema)
+    if found != schema:
+        raise ValueError(f"{path}: holds {found}, not {schema}")
+    written = int(file.attrs.get("schema_version", 1))
+    if written > version:
+        raise ValueError(
+            f"{path}: was written by a later faze (schema_version {written} of {schema}; this one knows {version}): "
+            "update faze, or write the file again with this one"
+        )
+    return str(file.attrs.get("dataset", path.stem))
+
+
+def encoded(names: Iterable[str]) -> NDArray[np.bytes_]:
+    """Text -> bytes as HDF5 keeps them; a file name that is no UTF-8 keeps its bytes."""
+    return np.array([name.encode("utf-8", "surrogateescape") for name in names])
+
+
+def decoded(names: h5py.Dataset) -> list[str]:
+    """Bytes of a data set -> text."""
+    return [name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else str(name) for name in names[:]]

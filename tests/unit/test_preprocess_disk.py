@@ -1,0 +1,142 @@
+"""A disk without room: said before the work starts where it can be known, in one sentence where it runs out."""
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import raw_data
+from test_preprocess import ROOT, write_config
+
+from faze.preparation import room
+from faze.stages import preprocess
+from faze.store import Strips
+
+STRIP = 64 * 256 * 3
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB, 160 strips."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    if not mount or subprocess.run([mount, "-t", "tmpfs", "-o", "size=8m", "faze", folder], check=False).returncode:
+        pytest.skip("a small file system cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def run(tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch, frames: int) -> int:
+    raw_data.write_mpiifacegaze(tmp_path / "raw", people=2, frames=1)
+    for person in sorted((tmp_path / "raw").iterdir()):
+        names = [f"day01/{i:04d}.jpg" for i in range(frames)]
+        for name in names[1:]:
+            os.link(person / names[0], person / name)
+        (person / f"{person.name}.txt").write_text("\n".join(map(raw_data.mpiifacegaze_line, names)) + "\n")
+    return again(tmp_path, out, monkeypatch)
+
+
+def again(tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    arguments = ["--config", write_config(tmp_path, "preprocess"), "--dataset", "mpiigaze", "--raw", tmp_path / "raw"]
+    arguments += ["--threads", 1, "--out", out / "strips.h5", "--rejects", out / "rejects.csv"]
+    monkeypatch.setattr(sys, "argv", ["preprocess", *map(str, arguments)])
+    return preprocess.main()
+
+
+def test_a_disk_that_is_too_small_is_named_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(room.shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * STRIP))
+    monkeypatch.setattr(preprocess, "make_blocks", None)
+    assert run(tmp_path, tmp_path / "out", monkeypatch, frames=2) == 1
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert sentence.startswith(f"preprocess: {tmp_path / 'out'}: 4 frames need 0.00 GiB here, and 0.00 GiB are free")
+
+
+@pytest.mark.parametrize("frames", [100, 50])
+def test_a_disk_that_fills_is_one_sentence_and_leaves_no_file(
+    small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, frames: int
+) -> None:
+    """With 100 frames of each person while the second block is written, with 50 as the store is put together."""
+    monkeypatch.setattr(room.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**40))
+    assert run(tmp_path, small_disk, monkeypatch, frames) == 1
+    *before, sentence = capsys.readouterr().err.splitlines()
+    assert all(line.startswith("preprocess: 100/100 frames") for line in before)
+    assert sentence.startswith(f"preprocess: {small_disk}: no space left on the disk: make room")
+    left = [path.name for path in small_disk.iterdir() if not path.name.endswith(".lock")]
+    assert left == [".strips.work"]
+    finished = {block.name.partition(".")[0] for block in small_disk.glob(".strips.work/*/*.npz")}
+    assert len(finished) == (1 if frames == 100 else 2)
+    subprocess.run(["mount", "-o", "remount,size=32m", small_disk], check=True)
+    assert again(tmp_path, small_disk, monkeypatch) == 0  # what was finished is not made anew
+    assert f"{frames * len(finished)} of {2 * frames} frames are done" in capsys.readouterr().err
+    with Strips(small_disk / "strips.h5") as strips:
+        assert [strips.count(person) for person in strips.persons()] == [frames, frames]
+        assert all(strips.verify(person) for person in strips.persons())
+    with (small_disk / "rejects.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [["person", "file_name", "reason"]]
+
+
+def test_a_process_of_its_own_ends_with_the_sentence_too(small_disk: Path, tmp_path: Path) -> None:
+    """HDF5 closes what it could not write once more as the interpreter ends."""
+    raw_data.write_mpiifacegaze(tmp_path / "raw", people=2, frames=50)
+    (small_disk / "filler").write_bytes(b"\0" * 2**20)
+    code = "import shutil, sys; from types import SimpleNamespace as S; shutil.disk_usage = lambda _: S(free=2**40)\n"
+    code += "from faze.stages.preprocess import main; sys.exit(main())"
+    arguments = ["--config", write_config(tmp_path, "preprocess"), "--dataset", "mpiigaze", "--raw", tmp_path / "raw"]
+    arguments += ["--out", small_disk / "strips.h5", "--rejects", small_disk / "rejects.csv"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 1, done.stderr
+    progress, sentence = done.stderr.splitlines()
+    assert progress.startswith("preprocess: 100/100 frames")
+    assert "no space left on the disk" in sentence
+    assert not (small_disk / "strips.h5").exists()
+
+
+WRITE = """
+import sys
+import numpy as np
+from faze.store import PersonStrips, size_of, write_strips
+strips, labels = np.zeros((1, 8, 32, 3), np.uint8), np.zeros((1, 4), np.float32)
+people = [PersonStrips(f"p{i}", "test", ["x" * 100], strips, labels) for i in range(20)]
+try:
+    write_strips(sys.argv[1], "mpiigaze", people, size_of(20 * strips.size, 20, 20))
+except OSError as error:
+    sys.exit(f"errno {error.errno}")
+"""
+
+
+@pytest.mark.parametrize("free_pages", [0, 2, 4, 20, 400])
+def test_a_store_that_has_no_room_ends_before_hdf5_has_a_part_in_it(small_disk: Path, free_pages: int) -> None:
+    """HDF5 2.0 dies (signal 11) as it closes a file whose small arrays it cannot write.
+
+    Seen red: without the room taken beforehand (signal 11); without giving back what was too much.
+    """
+    (small_disk / "filler").write_bytes(b"\0" * (8 * 2**20 - 4096 * free_pages))
+    done = subprocess.run(
+        [sys.executable, "-c", WRITE, small_disk / "strips.h5"], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    if free_pages == 400:
+        assert done.returncode == 0, done.stderr
+        assert (small_disk / "strips.h5").stat().st_size < 100_000
+    else:
+        assert (done.returncode, done.stderr) == (1, "errno 28\n")
+        assert [path.name for path in small_disk.iterdir()] == ["filler"]
+
+
+def test_only_a_full_disk_is_called_one(tmp_path: Path) -> None:
+    within_hdf5 = RuntimeError("Can't decrement id ref count (file write failed: errno = 28, error message = '...')")
+    for full in (within_hdf5, OSError(28, "No space left on device"), OSError(122, "Disk quota exceeded")):
+        with pytest.raises(ValueError, match="no space left on the disk"), room.disk_may_fill(tmp_path):
+            raise full
+    for other in (RuntimeError("errno = 280, of another kind"), OSError(5, "Input/output error")):
+        with pytest.raises(type(other)), room.disk_may_fill(tmp_path):
+            raise other

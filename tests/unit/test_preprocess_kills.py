@@ -1,0 +1,119 @@
+"""Killed again and again at random moments, preprocessing ends with the bytes of an undisturbed run."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import raw_data
+from test_preprocess import ROOT, write_config
+
+from faze.store import Strips
+
+KILLS = int(os.environ.get("FAZE_KILLS", "3"))
+FRAMES, BLOCKS = 700, 6  # of each of two people, and of both
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two people; a few of their frames are bad. The frames are links to some few files, as only decoding counts."""
+    raw = tmp_path_factory.mktemp("kills") / "raw"
+    raw_data.write_mpiifacegaze(raw, people=2, frames=5)
+    for person in sorted(raw.iterdir()):
+        names = [f"day01/{i:04d}.jpg" for i in range(FRAMES)]
+        for i, name in enumerate(names[5:], start=5):
+            os.link(person / names[i % 5], person / name)
+        (person / names[300]).unlink()
+        (person / f"{person.name}.txt").write_text("\n".join(map(raw_data.mpiifacegaze_line, names)) + "\n")
+    return raw
+
+
+def command(raw: Path, out: Path) -> list[str]:
+    config = write_config(out, "preprocess")
+    arguments = ["--config", config, "--dataset", "mpiigaze", "--raw", raw, "--threads", 2]
+    arguments += ["--out", out / "strips.h5", "--rejects", out / "rejects.csv"]
+    return [sys.executable, "-m", "faze.stages.preprocess", *map(str, arguments)]
+
+
+def run(raw: Path, out: Path) -> float:
+    """Run to the end; its seconds."""
+    began = time.monotonic()
+    done = subprocess.run(command(raw, out), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert f"{2 * FRAMES - 2} strips of 2 people; 2 rejects" in done.stdout
+    return time.monotonic() - began
+
+
+def finished_blocks(out: Path) -> set[str]:
+    return {path.name for path in (out / ".strips.work").glob("*/*.npz")}
+
+
+def members(group: int) -> list[int]:
+    """Living processes of a group."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[2]) == group and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def killed(raw: Path, out: Path, delay_s: float, after_a_block: bool, whole_group: bool) -> bool:
+    """Start and kill after a delay, from the start or from the next finished block on; whether it was still alive."""
+    before = finished_blocks(out)
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command(raw, out), cwd=ROOT, start_new_session=True, **pipes)
+    while after_a_block and process.poll() is None and not finished_blocks(out) - before:
+        time.sleep(0.005)
+    time.sleep(delay_s)
+    alive = process.poll() is None
+    if alive:
+        (os.killpg if whole_group else os.kill)(process.pid, signal.SIGKILL)
+    process.wait()
+    ended = time.monotonic() + 30
+    while members(process.pid):
+        assert time.monotonic() < ended, "the pool's processes outlive the one that they work for"
+        time.sleep(0.02)
+    return alive
+
+
+def test_any_kills_and_a_last_run_give_the_bytes_of_an_undisturbed_run(raw: Path, tmp_path: Path) -> None:
+    """Every other kill spares the pool's processes, who must end by themselves.
+
+    Seen red: a block that is called finished before its strips are written; processes that do not end.
+    """
+    undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
+    undisturbed.mkdir()
+    disturbed.mkdir()
+    seconds = run(raw, undisturbed)
+    moments, seen = random.Random(5), []
+    for attempt in range(5 * KILLS):
+        after_a_block = attempt % 4 != 3
+        delay_s = moments.uniform(0, 0.3 if after_a_block else 1) * seconds
+        if killed(raw, disturbed, delay_s, after_a_block, whole_group=attempt % 2 == 0):
+            seen.append(len(finished_blocks(disturbed)))
+        else:  # it ended before: from the start again
+            assert (disturbed / "strips.h5").read_bytes() == (undisturbed / "strips.h5").read_bytes()
+            (disturbed / "strips.h5").unlink()
+        if len(seen) == KILLS:
+            break
+    assert len(seen) == KILLS
+    assert sum(0 < blocks < BLOCKS for blocks in seen) >= max(1, KILLS // 4), seen  # they fell into the work
+    run(raw, disturbed)
+    for name in ("strips.h5", "rejects.csv"):
+        assert (disturbed / name).read_bytes() == (undisturbed / name).read_bytes()
+    assert {path.name for path in disturbed.iterdir()} == {path.name for path in undisturbed.iterdir()}
+    with Strips(disturbed / "strips.h5") as ours, Strips(undisturbed / "strips.h5") as theirs:
+        assert ours.persons() == theirs.persons() == ["p00", "p01"]
+        for person in ours.persons():
+            assert ours.verify(person)
+            assert ours.file_names(person) == theirs.file_names(person)
+            np.testing.assert_array_equal(ours.pixels(person), theirs.pixels(person))
+            np.testing.assert_array_equal(ours.labels(person), theirs.labels(person))
