@@ -11,7 +11,7 @@ import numpy as np
 _BASELINE = (0xC0, 0xC1)  # Huffman-coded, sequential
 _NO_FRAMES = (0xC4, 0xC8, 0xCC)  # markers among those of frames that begin none: tables and a reserved one
 _START_OF_SCAN, _RESTART_INTERVAL, _APP1 = 0xDA, 0xDD, 0xE1
-_RESTARTS_AND_END = np.array([*range(0xD0, 0xD8), 0xD9], np.uint8)
+_FIRST_RESTART, _END_OF_IMAGE = 0xD0, 0xD9
 END = b"\xff\xd9"
 # Behind the cut: bytes that are no marker, for a decoder that looks ahead. A marker in their place would be found, with
 # bytes before it that belong to no row, which libjpeg reports on stderr.
@@ -86,9 +86,9 @@ def _find_end(data: bytearray, length: int, header: JpegHeader, mcu_rows: int) -
     skipped = -(-units // header.restart_interval) - 1 if header.restart_interval else 0
     view = np.frombuffer(data, np.uint8, length)
     starts = header.scan_at + 1 + np.flatnonzero(view[header.scan_at + 1 : -1] == 0xFF)
-    markers = starts[np.isin(view[starts + 1], _RESTARTS_AND_END)]
-    end = np.flatnonzero(view[markers + 1] == END[1])[0]  # there is one in a whole file
-    return int(markers[min(skipped, end)])
+    kinds = view[starts + 1]  # in image data, 0 behind every 0xFF that is no marker
+    markers = starts[(kinds >= _FIRST_RESTART) & (kinds <= _END_OF_IMAGE)]
+    return int(markers[min(skipped, len(markers) - 1)])  # a whole file has one at least
 
 
 def _judge(data: bytes | bytearray, end: int, scan_at: int, frame_at: int, interval: int) -> JpegHeader:

@@ -37,8 +37,7 @@ def _basis(width_px: int, height_px: int) -> _Basis:
     for count, size in ((ACROSS, width_px), (DOWN, height_px)):
         nodes = chebyshev.chebpts1(count)
         to_coefficients = np.linalg.inv(chebyshev.chebvander(nodes, count - 1))
-        pixels = np.linspace(-1, 1, size) if size > 1 else np.zeros(1)
-        weights = chebyshev.chebvander(pixels, count - 1) @ to_coefficients  # (size, count)
+        weights = chebyshev.chebvander(np.linspace(-1, 1, size), count - 1) @ to_coefficients  # (size, count)
         sides.append(((nodes + 1) / 2 * (size - 1), weights))
     (x, columns), (y, rows) = sides
     # The corners, where the error of interpolation in Chebyshev nodes has a maximum, and a place between nodes.
@@ -59,23 +58,22 @@ class StripLookup:
         camera: NormalizedCamera,
     ) -> None:
         """Take n (3, 3) camera matrices, n (d,) distortions and n poses in one."""
-        self._camera_matrices, self._distortions, self._poses, self._camera = (
-            camera_matrices, distortions, poses, camera,
-        )  # fmt: skip
+        self._camera_matrices, self._distortions = camera_matrices, distortions
+        self._poses, self._camera = poses, camera
         self._basis = basis = _basis(camera.width_px, camera.height_px)
         self._scale = camera.distance_mm / np.linalg.norm(poses.gaze_origin_mm, axis=1)  # (n,) of S
         found = self._project(self._rays())  # (n, 1 + N + C, 2)
         self.gaze_origin_px = found[:, 0]  # (n, 2) where the frame's camera sees it
         nodes, checked = np.split(found[:, 1:], [ACROSS * DOWN], axis=1)
         error_px = np.abs(np.swapaxes(nodes, 1, 2) @ basis.checked - np.swapaxes(checked, 1, 2))
-        self._is_exact = (error_px < EXACT_PX).all(axis=(1, 2))  # (n,); False where not finite
+        self.is_smooth = (error_px < EXACT_PX).all(axis=(1, 2))  # (n,) whether nodes are enough; False if not finite
         grids = np.swapaxes(nodes, 1, 2).reshape(-1, 2, DOWN, ACROSS)
         self._columns = (grids @ basis.columns).astype(np.float32)  # (n, 2, DOWN, width)
         self._buffer = np.empty((2, camera.height_px, camera.width_px), np.float32)
 
     def maps(self, row: int) -> NDArray[np.float32]:
         """(2, height, width) x and y in frame `row`, px, of each pixel of its strip; until the next call."""
-        if self._is_exact[row]:
+        if self.is_smooth[row]:
             return np.matmul(self._basis.rows, self._columns[row], out=self._buffer)
         scaled = self._camera.matrix @ np.diag([1, 1, self._scale[row]])
         size = (self._camera.width_px, self._camera.height_px)
