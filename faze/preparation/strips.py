@@ -1,5 +1,6 @@
 """A block of frames of one person -> eye strips and labels."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -86,5 +87,5 @@ class StripMaker:
 
 def rows_needed(map_y: NDArray[np.float32]) -> int | None:
     """How many upper rows of a frame an interpolation at these heights (h, w) looks at; None: not known."""
-    lowest = map_y.max()
-    return int(np.clip(lowest, -1, 1 << 20)) + 2 if np.isfinite(lowest) else None
+    lowest = float(map_y.max())
+    return int(min(max(lowest, -1.0), 2.0**20)) + 2 if math.isfinite(lowest) else None
