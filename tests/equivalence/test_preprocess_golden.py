@@ -77,7 +77,7 @@ def test_the_baseline_is_the_released_procedure(
 def test_partly_decoded_frames_give_the_released_strips(
     tmp_path: Path, baseline: ModuleType, released: dict[str, NDArray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within the one interpolation less. Seen red: a strip looked up half a pixel beside; rows too few; all rows decoded."""
+    """Within the one interpolation less. Seen red: half a pixel of shift; rows too few; all rows decoded."""
     heights, decode = [], cv2.imdecode
 
     def spy(data: NDArray, flags: int) -> NDArray:
