@@ -16,6 +16,7 @@ from faze.normalization import (
     NormalizedCamera,
     UnusableFrame,
     normalize_pose,
+    normalize_poses,
     read_image,
     warp_fused,
     warp_two_step,
@@ -72,6 +73,38 @@ def test_the_frame_of_the_labels_is_a_rotation_that_looks_at_the_origin_without_
     assert abs(head_x[1]) < 1e-12 < head_x[0]
     gaze = pose.rotation @ (np.array([100, 50, 0]) - pose.gaze_origin_mm)
     np.testing.assert_allclose(-vector_from_pitchyaw(pose.labels[:2]), gaze / np.linalg.norm(gaze), atol=1e-12)
+
+
+def test_poses_of_a_block_are_those_of_its_frames() -> None:
+    rng, n = np.random.default_rng(0), 300
+    vectors, shifts = rng.normal(0, 0.4, (n, 3)), rng.normal(0, 60, (n, 3)) + [0, 0, 500]
+    targets, corners = rng.normal(0, 100, (n, 3)), np.tile(INNER_EYE_CORNERS_6_MM, (n, 1, 1))
+    vectors[7], vectors[8], shifts[9, 2], targets[10] = np.nan, [0, np.pi, 0], -400, 0
+    targets[11] = normalize_poses(vectors, shifts, corners, targets)[0].gaze_origin_mm[11]
+    block, reasons = normalize_poses(vectors, shifts, corners, targets)
+    for row in range(n):
+        try:
+            one = normalize_pose(vectors[row], shifts[row], corners[row], targets[row])
+        except UnusableFrame as reason:
+            assert reasons[row] == str(reason)
+            continue
+        assert reasons[row] == ""
+        for name in ("rotation", "gaze_origin_mm", "labels"):
+            np.testing.assert_array_equal(getattr(block[row], name), getattr(one, name))
+    assert [reasons[row] for row in (7, 9, 10, 11)] == [
+        "head pose is not finite",
+        "head pose is behind the camera",
+        "gaze target is (0, 0, 0), the mark of a missing one",
+        "gaze target lies at the gaze origin",
+    ]
+
+
+@pytest.mark.parametrize("angle_rad", [0.0, 1e-12, 0.3, np.pi / 2, np.pi, 3.5, 7.0])
+def test_head_rotations_are_opencvs(angle_rad: float) -> None:
+    vector = angle_rad * np.array([2.0, -3, 6]) / 7
+    head = cv2.Rodrigues(vector)[0]
+    pose = normalize_pose(vector, [0, 0, 500], [[0, 0, 0], [10, 20, 30]], [0, 0, -1])
+    np.testing.assert_allclose(pose.gaze_origin_mm, head @ [5, 10, 15] + [0, 0, 500], atol=1e-12)
 
 
 @pytest.mark.parametrize("warp", ["fused", "two_step"])

@@ -1,0 +1,246 @@
+"""Preprocessing against the released procedure and against JPEG decoding alone, on a CPU, interleaved in one run.
+
+    python benchmarks/preprocess.py stages compare command memory
+
+stages   milliseconds per frame of each stage in one process: ours, and the released procedure's.
+compare  on 1280 x 720 JPEGs of 153 kB: the released procedure in one process with OpenCV's default threads; ours in
+         --processes processes of one thread, decoding whole frames or only the rows that a strip needs; and the floor,
+         cv2.imdecode of the same frames in as many processes, plain ones and such as keep freed memory. All live on
+         between blocks. Ours reads files and writes its strips, the floor does neither.
+command  the whole commands on --frames frames, with their start: `python -m faze.stages.preprocess` and the baseline.
+memory   the command's peak memory on 1,000 and 20,000 frames: the high-water marks of its processes, added up, so what
+         they share counts more than once.
+
+Frames are of rendered people, with grain that brings them to the size of real ones. Ratios are of blocks next to each
+other, with t intervals on logarithms.
+"""
+
+import argparse
+import contextlib
+import os
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import cv2
+import numpy as np
+from baselines import preprocess as baseline
+from preprocess_command import command, memory
+from rendered_frames import render
+
+from faze import machine
+from faze.datasets import Frame
+from faze.datasets.mpiifacegaze import open_mpiifacegaze
+from faze.measurement import ratio_interval
+from faze.normalization import (
+    FrameReader,
+    NormalizedCamera,
+    StripLookup,
+    normalize_poses,
+    use_one_thread,
+    warp_fused,
+)
+from faze.preparation.strips import StripMaker, rows_needed
+from faze.solitude import machine_alone
+from faze.workers import worker_processes
+
+CAMERA = NormalizedCamera(focal_length_px=1300, distance_mm=600, width_px=256, height_px=64)
+PEOPLE, FRAMES = 4, 50  # of each: as the released procedure was measured with
+BLOCK = 256  # frames that StripMaker is given at once, at most
+
+
+def frames_of(folder: Path) -> list[list[Frame]]:
+    """By person."""
+    reader = open_mpiifacegaze(folder / "raw", folder / "supplementary.h5")
+    return [list(reader.entries(person)) for person in reader.persons()]
+
+
+class Share:
+    """What one worker process does of every block: its people, with whatever it needs read beforehand."""
+
+    def __init__(self, people: list[list[Frame]], scratch: Path) -> None:
+        self._blocks = [person[at : at + BLOCK] for person in people for at in range(0, len(person), BLOCK)]
+        self._encoded = [np.fromfile(frame.image_path, np.uint8) for person in people for frame in person]
+        self._scratch = scratch / f"{os.getpid()}.strips"
+
+    def ours(self, partial_decode: bool) -> None:
+        """Files to strips on disk."""
+        maker = StripMaker(CAMERA, warp_fused, partial_decode)
+        for frames in self._blocks:
+            pixels = np.empty((len(frames), CAMERA.height_px, CAMERA.width_px, 3), np.uint8)
+            labels = np.empty((len(frames), 4), np.float32)
+            assert not any(maker.make(frames, pixels, labels))
+            pixels.tofile(self._scratch)
+
+    def floor(self) -> None:
+        """Bytes in memory to frames."""
+        for data in self._encoded:
+            cv2.imdecode(data, cv2.IMREAD_COLOR)
+
+
+def begin(folder: Path, scratch: Path) -> None:
+    """Prepare a worker process; which people are its own it is told with each piece of work."""
+    global _people, _scratch, _shares
+    _people, _scratch, _shares = frames_of(folder), scratch, {}
+    use_one_thread()
+
+
+def work(what: str, number: int, processes: int) -> None:
+    share = _shares.get(number)
+    if share is None:
+        share = _shares[number] = Share(_people[number::processes], _scratch)
+    {"whole": partial(share.ours, False), "partial": partial(share.ours, True), "floor": share.floor}[what]()
+
+
+def at_once(pool: Executor, what: str, processes: int) -> None:
+    """Let each process do its share, and wait for all."""
+    for future in [pool.submit(work, what, number, processes) for number in range(processes)]:
+        future.result()
+
+
+@contextlib.contextmanager
+def sides(folder: Path, scratch: Path, processes: int) -> Iterator[dict[str, Callable[[], object]]]:
+    """By name what does all frames once, in processes that stay alive while the block runs."""
+    with contextlib.ExitStack() as stack:
+        kept = stack.enter_context(worker_processes(processes, begin, folder, scratch))
+        plain = stack.enter_context(ProcessPoolExecutor(processes, get_context("spawn"), begin, (folder, scratch)))
+        one = stack.enter_context(ProcessPoolExecutor(1, get_context("spawn")))
+        released = partial(baseline.preprocess, folder / "raw", folder / "supplementary.h5", scratch / "released.h5")
+        yield {
+            "released": lambda: one.submit(released).result(),
+            "whole": partial(at_once, kept, "whole", processes),
+            "partial": partial(at_once, kept, "partial", processes),
+            "floor": partial(at_once, plain, "floor", processes),
+            "floor, memory kept": partial(at_once, kept, "floor", processes),
+        }
+
+
+def compare(folder: Path, scratch: Path, blocks: int, processes: int) -> None:
+    """Print frames per second of every side, and ratios."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    with sides(folder, scratch, processes) as compared:
+        for block in range(-1, blocks):  # the first warms up
+            names = list(compared)
+            for name in names if block % 2 else reversed(names):
+                began = time.perf_counter()
+                compared[name]()
+                if block >= 0:
+                    seconds[name].append(time.perf_counter() - began)
+    count = sum(map(len, frames_of(folder)))
+    print(f"compare: {count} frames a block, {blocks} blocks, {processes} processes (released: 1, default threads)")
+    for name, found in seconds.items():
+        ms = 1e3 * np.array(found) / count
+        print(
+            f"  {name:18s} {1e3 / np.median(ms):7.1f} frames/s ({1e3 / ms.max():.1f} to {1e3 / ms.min():.1f}), "
+            f"{1e3 / np.median(ms) / processes:6.1f} per core, {processes * np.median(ms):.3f} ms per frame and core"
+        )
+    for ours in ("whole", "partial"):
+        for other in ("released", "floor", "floor, memory kept"):
+            print(f"  {other} / {ours}: " + "{ratio:.3f} ({low:.3f} to {high:.3f})".format(
+                **ratio_interval(seconds[other], seconds[ours])
+            ))  # fmt: skip
+
+
+class StageClock:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    @contextlib.contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Add the time of the block to the stage."""
+        began = time.perf_counter()
+        yield
+        self.seconds[stage] += time.perf_counter() - began
+
+    def print(self, title: str, count: int) -> None:
+        """Milliseconds per frame."""
+        ms = {stage: 1e3 * seconds / count for stage, seconds in self.seconds.items()}
+        print(f"{title}: " + ", ".join(f"{stage} {value:.3f}" for stage, value in ms.items()) + " ms per frame")
+
+
+def stages(folder: Path, scratch: Path, repeats: int) -> None:
+    """Print milliseconds per frame of each stage, in this process; the first time of all is not counted."""
+    use_one_thread()
+    people = frames_of(folder)
+    count = sum(map(len, people))
+    for clock in (StageClock(), ours := StageClock()):
+        for _ in range(repeats):
+            shares = [time_stages(person, clock, scratch) for person in people]
+    ours.print("stages, ours, 1 thread", repeats * count)
+    print(f"  rows decoded in part: {100 * np.mean(np.concatenate(shares)):.1f} % of the frames' on average")
+    for threads in (1, os.cpu_count() or 1):
+        cv2.setNumThreads(threads)
+        for clock in (StageClock(), released := StageClock()):
+            baseline.preprocess(folder / "raw", folder / "supplementary.h5", scratch / "released.h5", clock)
+        released.print(f"stages, released, {threads} threads", count)
+
+
+def time_stages(frames: Sequence[Frame], clock: StageClock, scratch: Path) -> list[float]:
+    """What StripMaker does with a block, stage by stage; returns the shares of rows that were decoded."""
+    reader, shares = FrameReader(), []
+    with clock("geometry"):
+        fields = ("rotation_vector", "translation_mm", "inner_eye_corners_mm", "gaze_target_mm")
+        poses, _ = normalize_poses(*(np.array([getattr(frame, field) for frame in frames]) for field in fields))
+        matrices, distortions = [frame.camera_matrix for frame in frames], [frame.distortion for frame in frames]
+        lookup = StripLookup(matrices, distortions, poses, CAMERA)
+    pixels = np.empty((len(frames), CAMERA.height_px, CAMERA.width_px, 3), np.uint8)
+    for row, frame in enumerate(frames):
+        with clock("read and header"):
+            encoded = reader.read(frame.image_path)
+        with clock("maps"):
+            maps = lookup.maps(row)
+            rows = rows_needed(maps[1])
+        with clock("decode whole"):
+            image = encoded.decode()
+        with clock("decode in part"):
+            upper = encoded.decode(rows)
+        shares.append(len(upper) / len(image))
+        whole = cv2.remap(image, *maps, cv2.INTER_LINEAR)
+        with clock("remap"):
+            cv2.remap(upper, *maps, cv2.INTER_LINEAR, dst=pixels[row])
+        assert np.array_equal(pixels[row], whole)
+        with clock("colour"):
+            cv2.cvtColor(pixels[row], cv2.COLOR_BGR2RGB, dst=pixels[row])
+    with clock("write"):
+        pixels.tofile(scratch / "strips")
+    return shares
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="+", choices=("stages", "compare", "command", "memory"))
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--blocks", type=int, default=12, help="of the part compare")
+    parser.add_argument("--repeats", type=int, default=5, help="of the part stages")
+    parser.add_argument("--frames", type=int, default=4096, help="of the part command")
+    parser.add_argument("--command-blocks", type=int, default=3)
+    parser.add_argument("--memory-frames", type=int, nargs="+", default=[1000, 20000])
+    parser.add_argument("--data", type=Path, help="folder that keeps the rendered frames for the next time")
+    args = parser.parse_args()
+    print(", ".join(f"{name} {fact}" for name, fact in machine.describe().items()))
+    with machine_alone("benchmarks/preprocess.py"), tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        folder = (args.data or scratch / "data").resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        render(folder, PEOPLE, FRAMES)
+        sizes = [path.stat().st_size for path in (folder / "raw").rglob("*.jpg")]
+        print(f"{len(sizes)} frames of {np.mean(sizes) / 1000:.0f} kB on average ({np.std(sizes) / 1000:.0f} kB s.d.)")
+        if "stages" in args.parts:
+            stages(folder, scratch, args.repeats)
+        if "compare" in args.parts:
+            compare(folder, scratch, args.blocks, args.processes)
+        if "command" in args.parts:
+            command(folder, args.frames, args.command_blocks, args.processes)
+        if "memory" in args.parts:
+            memory(folder, args.memory_frames, args.processes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""The header of a JPEG, and the file cut to its upper rows, which then decode to the very same pixels.
+
+A decoder works from the top down and stops at the height that the header states; whoever needs the upper rows alone
+lowers that number (ITU-T T.81, B.2.2). No decoder here.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+_BASELINE = (0xC0, 0xC1)  # Huffman-coded, sequential
+_NO_FRAMES = (0xC4, 0xC8, 0xCC)  # markers among those of frames that begin none: tables and a reserved one
+_START_OF_SCAN, _RESTART_INTERVAL, _APP1 = 0xDA, 0xDD, 0xE1
+_FIRST_RESTART, _END_OF_IMAGE = 0xD0, 0xD9
+END = b"\xff\xd9"
+# Behind the cut: bytes that are no marker, for a decoder that looks ahead. A marker in their place would be found, with
+# bytes before it that belong to no row, which libjpeg reports on stderr.
+PADDING = bytes(64)
+
+
+@dataclass(frozen=True)
+class JpegHeader:
+    """What the segments before the image data say."""
+
+    scan_at: int  # where the first scan begins
+    frame_at: int = 0  # where the frame header's contents begin
+    width_px: int = 0  # as stored: 0 where `can_be_cut` is False
+    height_px: int = 0
+    mcu_width_px: int = 0  # of a minimum coded unit, the smallest piece that is coded
+    mcu_height_px: int = 0
+    restart_interval: int = 0  # minimum coded units between restart markers; 0: there are none
+    can_be_cut: bool = False  # baseline, all components in the first scan, upright by its EXIF orientation
+
+
+def read_header(data: bytes | bytearray, length: int) -> JpegHeader | None:
+    """Read the segments of the first `length` bytes up to the image data; None where they end before it."""
+    position, frame_at, frames, interval, upright = 2, 0, [], 0, True
+    while position + 4 <= length and data[position] == 0xFF:
+        marker = data[position + 1]
+        if marker == 0xFF:  # a fill byte
+            position += 1
+            continue
+        contents, end = position + 4, position + 2 + _number(data, position + 2)
+        if marker == _START_OF_SCAN:
+            plain = upright and len(frames) == 1 and frames[0] in _BASELINE
+            return _judge(data, min(end, length), position, frame_at, interval) if plain else JpegHeader(position)
+        if 0xC0 <= marker <= 0xCF and marker not in _NO_FRAMES:
+            frames.append(marker)
+            frame_at = contents
+        elif marker == _RESTART_INTERVAL:
+            interval = _number(data, contents)
+        elif marker == _APP1:
+            upright &= _is_upright(bytes(data[contents : min(end, length)]))
+        position = end
+    return None
+
+
+def is_whole(data: bytes | bytearray, length: int, header: JpegHeader) -> bool:
+    """Whether the image data ends with its marker; OpenCV silently fills what a cut-off file lacks with grey.
+
+    The marker is sought behind the start of the image data, since a thumbnail in the header has one of its own.
+    """
+    return data.rfind(END, header.scan_at, length) > header.scan_at
+
+
+def cut(data: bytearray, length: int, header: JpegHeader, rows: int) -> int:
+    """Let data, which has room for PADDING behind `length`, decode to its upper rows, at least `rows` of them.
+
+    Returns:
+        the new length; `length`, with data unchanged, where all rows are needed or the file cannot be cut.
+    """
+    # One row of units more than needed: the last row of an image has no chroma below to be interpolated with.
+    mcu_rows = -(-max(rows, 1) // max(header.mcu_height_px, 1)) + 1
+    height = mcu_rows * header.mcu_height_px
+    if not header.can_be_cut or height >= header.height_px:
+        return length
+    end = _find_end(data, length, header, mcu_rows)
+    data[header.frame_at + 1 : header.frame_at + 3] = height.to_bytes(2)
+    data[end : end + len(PADDING)] = PADDING
+    return end + len(PADDING)
+
+
+def _find_end(data: bytearray, length: int, header: JpegHeader, mcu_rows: int) -> int:
+    """The first marker behind the first rows of units that ends a stretch of image data."""
+    units = mcu_rows * -(-header.width_px // header.mcu_width_px)
+    skipped = -(-units // header.restart_interval) - 1 if header.restart_interval else 0
+    view = np.frombuffer(data, np.uint8, length)
+    starts = header.scan_at + 1 + np.flatnonzero(view[header.scan_at + 1 : -1] == 0xFF)
+    kinds = view[starts + 1]  # in image data, 0 behind every 0xFF that is no marker
+    markers = starts[(kinds >= _FIRST_RESTART) & (kinds <= _END_OF_IMAGE)]
+    return int(markers[min(skipped, len(markers) - 1)])  # a whole file has one at least
+
+
+def _judge(data: bytes | bytearray, end: int, scan_at: int, frame_at: int, interval: int) -> JpegHeader:
+    """Of a baseline frame that stands upright."""
+    precision, height, width = data[frame_at], _number(data, frame_at + 1), _number(data, frame_at + 3)
+    components = data[frame_at + 5]
+    sampling = data[frame_at + 7 : frame_at + 6 + 3 * components : 3]
+    across, down = max((s >> 4 for s in sampling), default=0), max((s & 15 for s in sampling), default=0)
+    if components == 1:
+        across = down = 1  # whatever it says: the unit of a scan of one component is one block
+    known = precision == 8 and components in (1, 3) and 1 <= across <= 4 and 1 <= down <= 4 and width and height
+    if not known or scan_at + 4 >= end or data[scan_at + 4] != components:
+        return JpegHeader(scan_at)
+    return JpegHeader(scan_at, frame_at, width, height, 8 * across, 8 * down, interval, can_be_cut=True)
+
+
+def _is_upright(segment: bytes) -> bool:
+    """Whether an APP1 segment surely leaves the image as it is stored."""
+    if segment.startswith(b"http://"):  # XMP
+        return True
+    order = {b"II*\0": "little", b"MM\0*": "big"}.get(segment[6:10])
+    if not segment.startswith(b"Exif\0\0") or order is None:
+        return False
+    tiff = segment[6:]
+    directory = int.from_bytes(tiff[4:8], order)
+    count = int.from_bytes(tiff[directory : directory + 2], order)
+    if directory + 2 + 12 * count > len(tiff):
+        return False
+    entries = (tiff[directory + 2 + 12 * i :][:12] for i in range(count))
+    turned = (int.from_bytes(e[8:10], order) for e in entries if int.from_bytes(e[:2], order) == 0x0112)
+    return all(orientation == 1 for orientation in turned)
+
+
+def _number(data: bytes | bytearray, position: int) -> int:
+    return int.from_bytes(data[position : position + 2])

@@ -1,0 +1,173 @@
+"""A JPEG that is cut decodes to the same upper rows, in silence; what cannot be cut safely is left whole."""
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from faze.jpeg import PADDING, JpegHeader, cut, is_whole, read_header
+
+SAMPLINGS = {
+    "4:2:0": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
+    "4:2:2": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_422,
+    "4:4:4": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
+    "4:4:0": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_440,
+    "4:1:1": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_411,
+}
+XMP = b"http://ns.adobe.com/xap/1.0/\0<x/>"
+
+
+def encode(width: int = 320, height: int = 240, *options: int, gray: bool = False) -> bytes:
+    """Noise over smooth colours, so that every row and its chroma differ."""
+    rng = np.random.default_rng(width + height)
+    smooth = cv2.resize(rng.uniform(0, 200, (9, 12, 3)), (width, height), interpolation=cv2.INTER_CUBIC)
+    image = np.clip(smooth + rng.normal(0, 25, smooth.shape), 0, 255).astype(np.uint8)
+    return cv2.imencode(".jpg", image[..., 0] if gray else image, [cv2.IMWRITE_JPEG_QUALITY, 90, *options])[1].tobytes()
+
+
+def decode(data: bytes | bytearray) -> NDArray[np.uint8]:
+    return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+
+
+def header_of(data: bytes) -> JpegHeader:
+    header = read_header(data, len(data))
+    assert header is not None
+    return header
+
+
+def upper_rows(data: bytes, rows: int) -> NDArray[np.uint8]:
+    work = bytearray(data + bytes(len(PADDING)))
+    length = cut(work, len(data), header_of(data), rows)
+    return decode(work[:length])
+
+
+def with_segment(data: bytes, marker: int, contents: bytes) -> bytes:
+    return data[:2] + bytes([0xFF, marker]) + (len(contents) + 2).to_bytes(2) + contents + data[2:]
+
+
+def exif(orientation: int, order: str = "little") -> bytes:
+    sign = b"II*\0" if order == "little" else b"MM\0*"
+    entries = ((0x0100, 3, 1, 5), (0x0112, 3, 1, orientation))
+    directory = len(entries).to_bytes(2, order)
+    for tag, kind, count, value in entries:
+        directory += tag.to_bytes(2, order) + kind.to_bytes(2, order) + count.to_bytes(4, order)
+        directory += value.to_bytes(2, order) + bytes(2)
+    return b"Exif\0\0" + sign + (8).to_bytes(4, order) + directory + bytes(4)
+
+
+def assert_cut_is_the_same(data: bytes, capfd: pytest.CaptureFixture) -> None:
+    """Seen red: no row of units beyond the needed ones; a restart marker too early; the end marker left in place."""
+    full = decode(data)
+    heights = []
+    for rows in (0, 1, 15, 16, 17, 100, len(full) - 20, len(full) - 1, len(full), len(full) + 5):
+        upper = upper_rows(data, rows)
+        assert min(rows, len(full)) <= len(upper) <= len(full)
+        np.testing.assert_array_equal(upper[:rows], full[:rows])
+        heights.append(len(upper))
+    assert heights[0] <= 64 and heights[-1] == len(full)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("restart", [0, 1, 7, 1000])
+@pytest.mark.parametrize("size", [(320, 240), (333, 251), (17, 300)])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_upper_rows_of_each_sampling(
+    sampling: str, size: tuple[int, int], restart: int, capfd: pytest.CaptureFixture
+) -> None:
+    options = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, SAMPLINGS[sampling], cv2.IMWRITE_JPEG_RST_INTERVAL, restart]
+    data = encode(*size, *options)
+    header = header_of(data)
+    assert (header.width_px, header.height_px, header.restart_interval) == (*size, restart)
+    assert header.can_be_cut
+    assert_cut_is_the_same(data, capfd)
+
+
+@pytest.mark.parametrize("restart", [0, 3])
+def test_upper_rows_of_gray_frames(restart: int, capfd: pytest.CaptureFixture) -> None:
+    """Whatever sampling they state. Seen red: the stated sampling believed."""
+    data = bytearray(encode(333, 251, cv2.IMWRITE_JPEG_RST_INTERVAL, restart, gray=True))
+    assert_cut_is_the_same(bytes(data), capfd)
+    data[header_of(data).frame_at + 7] = 0x22
+    assert_cut_is_the_same(bytes(data), capfd)
+
+
+def test_upper_rows_of_plain_colours(capfd: pytest.CaptureFixture) -> None:
+    """Whose rows below the cut are a few bytes, fewer than a decoder looks ahead."""
+    for width in (8, 16, 320):
+        data = cv2.imencode(".jpg", np.full((240, width, 3), (10, 200, 90), np.uint8))[1].tobytes()
+        assert_cut_is_the_same(data, capfd)
+
+
+def test_what_stands_around_the_image_does_no_harm(capfd: pytest.CaptureFixture) -> None:
+    """Seen red: fill bytes taken for a segment; a restart marker too many."""
+    data = encode()
+    for framed in (
+        encode(320, 240, cv2.IMWRITE_JPEG_OPTIMIZE, 1),
+        with_segment(data, 0xE1, exif(1)),
+        with_segment(data, 0xE1, exif(1, "big")),
+        with_segment(with_segment(data, 0xE1, XMP), 0xE1, exif(1)),
+        with_segment(data, 0xE0, data),  # a thumbnail
+        data[:2] + b"\xff\xff" + data[2:],  # fill bytes
+        data + encode(64, 48),  # a phone's second picture
+        encode(320, 240, cv2.IMWRITE_JPEG_RST_INTERVAL, 90) + encode(64, 48, cv2.IMWRITE_JPEG_RST_INTERVAL, 1),
+        data + b"some phone's notes" * 100,
+    ):
+        assert header_of(framed).can_be_cut
+        assert_cut_is_the_same(framed, capfd)
+
+
+def not_cut() -> dict[str, bytes]:
+    data = encode()
+    header = header_of(data)
+    other_frame, two_scans, no_height = bytearray(data), bytearray(data), bytearray(data)
+    other_frame[header.frame_at - 3] = 0xC9  # arithmetic coding
+    two_scans[header.scan_at + 4] = 1
+    no_height[header.frame_at + 1 : header.frame_at + 3] = bytes(2)  # a marker behind the scan says it
+    return {
+        "progressive": encode(320, 240, cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+        "turned": with_segment(data, 0xE1, exif(6)),
+        "turned, big-endian": with_segment(data, 0xE1, exif(3, "big")),
+        "turned behind XMP": with_segment(with_segment(data, 0xE1, exif(8)), 0xE1, XMP),
+        "unknown orientation": with_segment(data, 0xE1, exif(6)[:-12]),
+        "unknown segment": with_segment(data, 0xE1, b"what a camera notes"),
+        "two frames": with_segment(data, 0xC0, bytes(data[header.frame_at : header.frame_at + 15])),
+        "arithmetic": bytes(other_frame),
+        "several scans": bytes(two_scans),
+        "height said later": bytes(no_height),
+    }
+
+
+@pytest.mark.parametrize("kind", not_cut())
+def test_what_cannot_be_cut_safely_stays_whole(kind: str) -> None:
+    """Seen red: upright whatever the orientation; progressive taken for baseline; components of a scan not counted."""
+    data = not_cut()[kind]
+    header = header_of(data)
+    assert not header.can_be_cut
+    work = bytearray(data + bytes(len(PADDING)))
+    assert cut(work, len(data), header, 16) == len(data)
+    assert work[: len(data)] == data
+
+
+def test_a_header_that_ends_early_is_none() -> None:
+    data = encode()
+    scan_at = header_of(data).scan_at
+    for length in (2, 3, 20, scan_at, scan_at + 3):
+        assert read_header(data, length) is None
+    assert read_header(data[:20] + b"x" + data[21:], len(data)) is None
+    for length in range(scan_at + 4, scan_at + 20):
+        header = read_header(data, length)
+        assert header is not None and not is_whole(data, length, header)
+    assert is_whole(data, len(data), header_of(data))
+    assert not is_whole(data, len(data) - 1, header_of(data))
+
+
+def test_damaged_headers_raise_nothing() -> None:
+    """Whatever byte is wrong, the file is judged, and cut or not."""
+    data, rng = encode(64, 48), np.random.default_rng(0)
+    scan_at = header_of(data).scan_at
+    for _ in range(3000):
+        damaged = bytearray(data + bytes(len(PADDING)))
+        damaged[int(rng.integers(2, scan_at + 12))] = int(rng.integers(256))
+        header = read_header(damaged, len(data))
+        if header is not None and is_whole(damaged, len(data), header):
+            assert cut(damaged, len(data), header, 8) <= len(damaged)

@@ -1,0 +1,167 @@
+"""Strips of a block are those of its frames one by one, whole or in part decoded; bad frames are named."""
+
+import functools
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from test_jpeg import encode, exif, with_segment
+
+from faze.datasets import Frame
+from faze.normalization import (
+    INNER_EYE_CORNERS_6_MM,
+    NormalizedCamera,
+    normalize_pose,
+    read_image,
+    warp_fused,
+    warp_two_step,
+)
+from faze.preparation.strips import StripMaker, rows_needed
+
+CAMERA = NormalizedCamera(focal_length_px=1300, distance_mm=600, width_px=256, height_px=64)
+MATRIX = np.array([[300.0, 0, 160], [0, 301, 118], [0, 0, 1]])
+DISTORTIONS = (np.array([0.1, -0.2, 0.001, -0.002, 0.05]), np.zeros(5))
+BEYOND_BELOW_MM = np.array([0.0, 150, 400])  # where the eyes are just within the frame, the strip is not
+
+
+def some_frames(folder: Path, files: list[bytes]) -> list[Frame]:
+    """Of every file, poses at random and one whose strip reaches below the frame."""
+    rng, frames = np.random.default_rng(0), []
+    for number, data in enumerate(files):
+        path = folder / f"{number}.jpg"
+        path.write_bytes(data)
+        for shift_mm in (*rng.normal(0, 40, (3, 3)), BEYOND_BELOW_MM - [0, 0, 400]):
+            frames.append(frame(path, rng.normal(0, 0.2, 3), shift_mm + [0, 0, 400], DISTORTIONS[number % 2]))
+    return frames
+
+
+def frame(path: Path, rotation_vector: NDArray, translation_mm: NDArray, distortion: NDArray = DISTORTIONS[0]) -> Frame:
+    target = np.array([-30.0, 80, 5])
+    where = (rotation_vector, np.asarray(translation_mm, float), target, INNER_EYE_CORNERS_6_MM)
+    return Frame("p00", path, path.name, MATRIX, distortion, *where, "test")
+
+
+def files() -> list[bytes]:
+    data = encode()
+    return [
+        data,
+        encode(320, 240, cv2.IMWRITE_JPEG_RST_INTERVAL, 5),
+        encode(320, 240, cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+        with_segment(data, 0xE1, exif(3)),
+        encode(gray=True),
+        cv2.imencode(".png", read(data))[1].tobytes(),
+        encode(333, 251),
+    ]
+
+
+def read(data: bytes) -> NDArray[np.uint8]:
+    return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+
+
+def make(maker: StripMaker, frames: list[Frame]) -> tuple[NDArray[np.uint8], NDArray[np.float32], list[str]]:
+    pixels = np.zeros((len(frames), CAMERA.height_px, CAMERA.width_px, 3), np.uint8)
+    labels = np.zeros((len(frames), 4), np.float32)
+    return pixels, labels, maker.make(frames, pixels, labels)
+
+
+@pytest.mark.parametrize("compatibility", ["none", "two_step"])
+@pytest.mark.parametrize("partial", [True, False])
+def test_a_block_is_its_frames_one_by_one(
+    tmp_path: Path, partial: bool, compatibility: str, capfd: pytest.CaptureFixture
+) -> None:
+    warps = {"none": warp_fused, "two_step": functools.partial(warp_two_step, undistorted="recentred")}
+    warp, frames = warps[compatibility], some_frames(tmp_path, files())
+    pixels, labels, reasons = make(StripMaker(CAMERA, warp, partial), frames)
+    assert reasons == [""] * len(frames)
+    for row, each in enumerate(frames):
+        pose = normalize_pose(each.rotation_vector, each.translation_mm, each.inner_eye_corners_mm, each.gaze_target_mm)
+        wanted = warp(read_image(each.image_path), MATRIX, each.distortion, pose, CAMERA)
+        np.testing.assert_array_equal(pixels[row], wanted)
+        np.testing.assert_array_equal(labels[row], pose.labels.astype(np.float32))
+    assert pixels.reshape(len(frames), -1).any(axis=1).all()
+    assert capfd.readouterr().err == ""
+
+
+def test_only_the_rows_of_the_strip_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen red: every row decoded."""
+    shapes, decode = [], cv2.imdecode
+
+    def spy(data: NDArray, flags: int) -> NDArray:
+        image = decode(data, flags)
+        shapes.append(image.shape)
+        return image
+
+    (tmp_path / "0.jpg").write_bytes(encode())
+    frames = [frame(tmp_path / "0.jpg", np.zeros(3), [0, y, 400]) for y in (-120, 0, 140)]
+    monkeypatch.setattr(cv2, "imdecode", spy)
+    assert make(StripMaker(CAMERA, warp_fused), frames)[2] == [""] * 3
+    heights = [shape[0] for shape in shapes]
+    assert heights == sorted(heights) and heights[0] < 100 and heights[1] < 200 and heights[2] == 240
+    shapes.clear()
+    make(StripMaker(CAMERA, warp_fused, partial_decode=False), frames)
+    assert shapes == [(240, 320, 3)] * 3
+
+
+def test_rows_that_an_interpolation_needs() -> None:
+    heights = {-5.0: 1, -0.5: 2, 0.0: 2, 99.0: 101, 99.9: 101}
+    for lowest, rows in heights.items():
+        assert rows_needed(np.array([[-9.0, lowest]], np.float32)) == rows
+    assert rows_needed(np.array([[np.nan, 3]], np.float32)) is None
+    assert rows_needed(np.array([[np.inf, 3]], np.float32)) is None
+    assert rows_needed(np.array([[1e30, 3]], np.float32)) >= 1 << 20
+
+
+@pytest.mark.parametrize("warp", [warp_fused, functools.partial(warp_two_step, undistorted="keep")])
+def test_bad_frames_among_good_ones_are_named(tmp_path: Path, warp: object) -> None:
+    whole, (good,) = encode(), some_frames(tmp_path, [encode()])[:1]
+    contents = {
+        "JPEG cut short": whole[: len(whole) // 2],
+        "empty file": b"",
+        "not an image that can be decoded": b"hello",
+        "cannot read the file: No such file or directory": None,
+    }
+    frames, wanted = [good], [""]
+    for number, (reason, content) in enumerate(contents.items()):
+        path = tmp_path / f"bad{number}.jpg"
+        if content is not None:
+            path.write_bytes(content)
+        frames.append(frame(path, np.zeros(3), [0, 0, 400]))
+        wanted.append(reason)
+    annotated = {
+        "eyes are outside the 320 x 240 frame, at (-140, 118)": frame(
+            good.image_path, np.zeros(3), [-400, 0, 402.3970], DISTORTIONS[1]
+        ),
+        "head pose is not finite": frame(tmp_path / "absent.jpg", np.full(3, np.nan), [0, 0, 400]),
+        "head pose is behind the camera": frame(good.image_path, np.zeros(3), [0, 0, -400]),
+    }
+    frames += [*annotated.values(), good]
+    wanted += [*annotated, ""]
+    pixels, labels, reasons = make(StripMaker(CAMERA, warp), frames)
+    assert reasons == wanted
+    np.testing.assert_array_equal(pixels[0], pixels[-1])
+    np.testing.assert_array_equal(labels[0], labels[-1])
+
+
+@pytest.mark.parametrize("size", [(160, 100), (100, 240)])
+def test_a_frame_of_another_camera_is_named(tmp_path: Path, size: tuple[int, int]) -> None:
+    """A frame so small that the camera's principal point is beyond it. Seen red: without either side's check."""
+    (tmp_path / "small.jpg").write_bytes(encode(*size))
+    frames = [frame(tmp_path / "small.jpg", np.zeros(3), [-100, -100, 400])]
+    wanted = "camera matrix does not belong to this {} x {} frame: its principal point (160, 118) is outside"
+    for maker in (StripMaker(CAMERA, warp_fused), StripMaker(CAMERA, warp_fused, partial_decode=False)):
+        assert make(maker, frames)[2] == [wanted.format(*size)]
+
+
+def test_a_block_of_no_frames_has_no_reasons() -> None:
+    assert make(StripMaker(CAMERA, warp_fused), [])[2] == []
+
+
+def test_frames_larger_than_the_first_buffer_are_read_whole(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.integers(0, 256, (1200, 1600, 3), dtype=np.uint8)
+    data = cv2.imencode(".jpg", noise, [cv2.IMWRITE_JPEG_QUALITY, 100])[1].tobytes()
+    assert len(data) > 1 << 21
+    (tmp_path / "large.jpg").write_bytes(data)
+    np.testing.assert_array_equal(read_image(tmp_path / "large.jpg"), read(data))
