@@ -146,6 +146,16 @@ class Strips(_People, contextlib.AbstractContextManager["Strips"]):
         """(N, 4): gaze pitch, yaw, head pitch, yaw in radians."""
         return _group(self._file, self._path, person)["labels"][:].astype(np.float32, copy=False)
 
+    def location(self, person: str) -> tuple[int, int] | None:
+        """Where a person's pixels lie in the file.
+
+        Returns:
+            offset of row 0 and bytes per row; None where they are in chunks, compressed or in another file.
+        """
+        pixels = _group(self._file, self._path, person)["pixels"]
+        offset = pixels.id.get_offset()
+        return None if offset is None else (offset, int(np.prod(pixels.shape[1:])) * pixels.dtype.itemsize)
+
     def file_names(self, person: str) -> list[str] | None:
         """Source frames relative to the raw folder; None where the file states none (the released code's)."""
         group = _group(self._file, self._path, person)
