@@ -5,12 +5,14 @@ the device, and only the places of the pairs travel. The batches are the same, b
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from faze.buffers import Buffers
 from faze.engine.parallel import World
 from faze.engine.step import Clock, no_clock
 from faze.engine.switches import Switch
@@ -40,15 +42,22 @@ class Table:
 
     strips: Tensor  # (N, height, width, 3) uint8
     labels: Tensor  # (N, 4) float32 radians
+    buffers: Buffers = field(default_factory=Buffers)
 
     def gather(self, places: Batch) -> Batch:
         """Places of pairs -> what PairBatches gives for them."""
         batch = {"person": places["person"]}
         for member in "ab":
             labels = self.labels.index_select(0, places[f"place_{member}"])
-            batch[f"image_{member}"] = self.strips.index_select(0, places[f"place_{member}"])
+            batch[f"image_{member}"] = self._strips(places[f"place_{member}"])
             batch[f"gaze_{member}"], batch[f"head_{member}"] = labels[:, :2], labels[:, 2:]
         return batch
+
+    def _strips(self, places: Tensor) -> Tensor:
+        if self.strips.device.type != "cpu":  # whose allocator uses its blocks again by itself
+            return self.strips.index_select(0, places)
+        out = self.buffers.take((len(places), *self.strips.shape[1:]), np.uint8)
+        return torch.index_select(self.strips, 0, places, out=out)
 
 
 def build_feed(
