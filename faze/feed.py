@@ -19,6 +19,7 @@ from faze.engine.switches import Switch
 from faze.engine.transfer import Bring, Transfer, build_transfer, judge_resident
 from faze.images import to_network
 from faze.pairs import Batch, PairBatches, PairPlaces, People
+from faze.reading import gather
 from faze.sections import Engine, Model, Train
 
 
@@ -57,7 +58,8 @@ class Table:
         if self.strips.device.type != "cpu":  # whose allocator uses its blocks again by itself
             return self.strips.index_select(0, places)
         out = self.buffers.take((len(places), *self.strips.shape[1:]), np.uint8)
-        return torch.index_select(self.strips, 0, places, out=out)
+        gather(self.strips, places, out)
+        return out
 
 
 def build_feed(
@@ -85,13 +87,14 @@ def build_feed(
         workers=0 if acts else workers,  # places are drawn faster than they would come from another process
         device=device,
     )
-    switches = (*transfer.switches, resident)
+    switches, buffers = (*transfer.switches, resident), Buffers()
     if not acts:
-        return Feed(PairBatches(people, **share), lambda batch: to_device(batch, device, model), transfer, switches)
+        source: Dataset = PairBatches(people, **share)
+        return Feed(source, lambda batch: ready(_copy(batch, device), model, buffers), transfer, switches)
     table = lay_out(people, device)
 
     def bring(places: Batch) -> Batch:
-        return ready(table.gather(_copy(places, device)), model)
+        return ready(table.gather(_copy(places, device)), model, buffers)
 
     return Feed(PairPlaces(people.counts, **share), bring, transfer, switches)
 
@@ -107,15 +110,10 @@ def lay_out(people: People, device: torch.device) -> Table:
     return Table(strips, labels)
 
 
-def to_device(batch: Batch, device: torch.device, model: Model) -> Batch:
-    """Bring a batch of strips to the device and make them network input there."""
-    return ready(_copy(batch, device), model)
-
-
-def ready(batch: Batch, model: Model) -> Batch:
+def ready(batch: Batch, model: Model, buffers: Buffers) -> Batch:
     """Make strips network input: (B, height, width, 3) uint8 -> (B, 3, H, W) in [-1, 1]."""
-    images = ("image_a", "image_b")
-    return batch | {name: to_network(batch[name], model.image_height_px, model.image_width_px) for name in images}
+    size = (model.image_height_px, model.image_width_px)
+    return batch | {name: to_network(batch[name], *size, buffers) for name in ("image_a", "image_b")}
 
 
 def _copy(batch: Batch, device: torch.device) -> Batch:

@@ -89,11 +89,11 @@ def _to_network_opencv(strips: Tensor, buffers: Buffers) -> Tensor:
     source, out = strips.contiguous().numpy(), planes.numpy()
 
     def part(first: int, stop: int) -> None:
-        ycrcb, plane = np.empty((height, width, channels), np.uint8), np.empty((height, width), np.uint8)
+        picture, levels = np.empty((height, width, channels), np.uint8), np.empty((channels, height, width), np.uint8)
         for number in range(first, stop):
-            _equalize_opencv(source[number], ycrcb, plane)
-            for channel in range(channels):
-                cv2.LUT(cv2.extractChannel(ycrcb, channel, plane), SCALED, out[number, channel])
+            _equalize_opencv(source[number], picture, levels[0])
+            cv2.split(picture, list(levels))
+            cv2.LUT(levels.reshape(-1, width), SCALED, out[number].reshape(-1, width))
 
     spread(part, batch, torch.get_num_threads())
     return planes
