@@ -18,7 +18,7 @@ from faze.engine.step import Clock, no_clock
 from faze.engine.switches import Switch
 from faze.engine.transfer import Bring, Transfer, build_transfer, judge_resident
 from faze.images import to_network
-from faze.pairs import Batch, PairBatches, PairPlaces, People
+from faze.pairs import Batch, PairBatches, PairPlaces, People, in_pairs
 from faze.reading import gather
 from faze.sections import Engine, Model, Train
 
@@ -47,12 +47,8 @@ class Table:
 
     def gather(self, places: Batch) -> Batch:
         """Places of pairs -> what PairBatches gives for them."""
-        batch = {"person": places["person"]}
-        for member in "ab":
-            labels = self.labels.index_select(0, places[f"place_{member}"])
-            batch[f"image_{member}"] = self._strips(places[f"place_{member}"])
-            batch[f"gaze_{member}"], batch[f"head_{member}"] = labels[:, :2], labels[:, 2:]
-        return batch
+        both = torch.cat([places["place_a"], places["place_b"]])
+        return in_pairs(places["person"], self._strips(both), self.labels.index_select(0, both))
 
     def _strips(self, places: Tensor) -> Tensor:
         if self.strips.device.type != "cpu":  # whose allocator uses its blocks again by itself

@@ -36,7 +36,10 @@ class PairOrder:
     def __getitem__(self, pair: slice) -> tuple[NDArray, NDArray, NDArray]:
         """(person, entry a, entry b) of the pairs numbered start..stop, each (n,)."""
         numbers = np.arange(pair.start, pair.stop)
-        parts = [self._within(epoch, numbers) for epoch in np.unique(numbers // len(self._person))]
+        first, last = pair.start // len(self._person), (pair.stop - 1) // len(self._person)
+        if first == last:
+            return self._within(first, numbers)
+        parts = [self._within(epoch, numbers) for epoch in range(first, last + 1)]
         return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
     def _within(self, epoch: int, numbers: NDArray) -> tuple[NDArray, NDArray, NDArray]:
@@ -185,12 +188,15 @@ class PairBatches(Dataset):
     def __getitem__(self, step: int) -> Batch:
         """Strips uint8 (B, height, width, 3), labels float32 (B, 2) radians, person int64 (B,)."""
         places = self._places[step]
-        batch: Batch = {"person": places["person"]}
-        for member in "ab":
-            entries = places[f"place_{member}"].numpy()
-            strips = self._buffers.take((len(entries), *self._shape), np.uint8)
-            self._rows.read(entries, strips)
-            labels = torch.from_numpy(self._labels[entries])
-            batch[f"image_{member}"] = strips
-            batch[f"gaze_{member}"], batch[f"head_{member}"] = labels[:, :2], labels[:, 2:]
-        return batch
+        entries = np.concatenate([places["place_a"], places["place_b"]])
+        strips = self._buffers.take((len(entries), *self._shape), np.uint8)
+        self._rows.read(entries, strips)
+        return in_pairs(places["person"], strips, torch.from_numpy(self._labels[entries]))
+
+
+def in_pairs(person: Tensor, strips: Tensor, labels: Tensor) -> Batch:
+    """Batch of pairs from person (B,), and strips (2 B, H, W, 3) and labels (2 B, 4) of all a, then all b."""
+    batch: Batch = {"person": person}
+    for member, image, label in zip("ab", strips.chunk(2), labels.chunk(2), strict=True):
+        batch |= {f"image_{member}": image, f"gaze_{member}": label[:, :2], f"head_{member}": label[:, 2:]}
+    return batch
