@@ -54,9 +54,7 @@ def strips(seed: int) -> NDArray[np.uint8]:
 def write(folder: Path) -> tuple[Path, Path]:
     """Our file and the other side's, of the same people."""
     random = np.random.default_rng(0)
-    people = {
-        f"{i:05d}": (strips(i), random.normal(0, 0.2, (ENTRIES, 4)).astype(np.float32)) for i in range(PEOPLE)
-    }
+    people = {f"{i:05d}": (strips(i), random.normal(0, 0.2, (ENTRIES, 4)).astype(np.float32)) for i in range(PEOPLE)}
     ours, theirs = folder / "ours.h5", folder / "theirs.h5"
     names = [str(i) for i in range(ENTRIES)]
     write_strips(ours, "made-up", [PersonStrips(p, "train", names, *found) for p, found in people.items()])
@@ -163,9 +161,7 @@ def measure(row: str, cold: bool, arguments: argparse.Namespace, paths: tuple[Pa
 def said(row: str, cache: str, times: Mapping[str, list[float]]) -> str:
     """One line of the table."""
     rates = {name: 1 / np.asarray(taken) for name, taken in times.items()}
-    words = {
-        name: f"{np.median(rate):7.0f} ({rate.min():.0f} to {rate.max():.0f})" for name, rate in rates.items()
-    }
+    words = {name: f"{np.median(rate):7.0f} ({rate.min():.0f} to {rate.max():.0f})" for name, rate in rates.items()}
     ratio = "{ratio:.1f}x ({low:.1f} to {high:.1f})".format(**ratio_interval(times["theirs"], times["ours"]))
     return f"{row:10s} {cache}  ours {words['ours']}  theirs {words['theirs']} pairs/s  {ratio}"
 

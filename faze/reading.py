@@ -22,6 +22,7 @@ from faze.buffers import Buffers, spread
 from faze.images import shrink
 from faze.store import Strips
 
+
 class Rows(Protocol):
     """Where rows come from."""
 

@@ -36,10 +36,15 @@ class Transfer:
             bring: copies a batch to the device without waiting for it, and makes it ready there.
             clock: times the phases data and copy.
         """
-        if not self.workers and not self.pin:  # the loader would add a tenth of a millisecond to each item
-            return self.order(map(dataset.__getitem__, numbers), bring, clock)
-        loader = DataLoader(dataset, batch_size=None, sampler=numbers, num_workers=self.workers, pin_memory=self.pin)
-        return self.order(iter(loader), bring, clock)
+        return self.order(self.read(dataset, numbers), bring, clock)
+
+    def read(self, dataset: Dataset, numbers: Iterable[int]) -> Iterator[Batch]:
+        """The same items, still on the host."""
+        if not self.workers and not self.pin:  # the loader would add a tenth of a millisecond to each
+            return map(dataset.__getitem__, numbers)
+        return iter(
+            DataLoader(dataset, batch_size=None, sampler=numbers, num_workers=self.workers, pin_memory=self.pin)
+        )
 
 
 def build_transfer(*, pin: bool, prefetch: bool, workers: int, device: torch.device) -> Transfer:
