@@ -179,10 +179,10 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     print(", ".join(f"{name} {fact}" for name, fact in machine.describe().items()))
+    print(f"{PEOPLE} x {ENTRIES} strips of {HEIGHT} x {WIDTH}, {arguments.batch} pairs a batch")
     print(
-        f"{PEOPLE} x {ENTRIES} strips of {HEIGHT} x {WIDTH}, {arguments.batch} pairs a batch, {arguments.blocks} blocks "
-        f"of each side in alternating order; ours {arguments.threads} threads, theirs {arguments.workers} processes; "
-        "medians (range), ratio block by block (95 % t interval)"
+        f"{arguments.blocks} blocks of each side in alternating order; ours {arguments.threads} threads, theirs "
+        f"{arguments.workers} processes; medians (range), ratio block by block (95 % t interval)"
     )
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         paths = write(Path(folder))

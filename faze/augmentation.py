@@ -1,8 +1,9 @@
 """Random changes of the pairs that train, as operations on whole batches; the labels follow their geometry.
 
 A strip is what a virtual camera of known focal length sees (`faze.normalization`). Mirrored, its yaws change sign. Seen
-by the same camera turned elsewhere, its pixels move as one homography, and its labels turn with the camera. Larger or
-smaller, or in other colours, it has the same labels. What is drawn depends on seed and step alone.
+by the same camera turned elsewhere, its pixels move as one homography, and its labels turn with the camera; so it is
+for a person at the virtual camera's distance, where normalisation puts everyone, but a store does not say from how far.
+Larger or smaller, or in other colours, it has the same labels. What is drawn depends on seed and step alone.
 
 Shapes: B pairs of H x W pixels, the network's size.
 """
@@ -149,9 +150,10 @@ def look_elsewhere(
 
 
 def camera_rotation(shift_px: Tensor, focal_length_px: float) -> Tensor:
-    """(B, 2) -> (B, 3, 3) from the camera's frame to that of one which looks shift_px aside; x stays level, as there.
+    """(B, 2) -> (B, 3, 3) from the camera's frame to that of one which looks shift_px aside.
 
-    Its axis is turned by atan(|shift| / focal length).
+    Its axis is turned by atan(|shift| / focal length), its x lies in the plane of that axis and the old x, as in
+    `faze.normalization`.
     """
     z = F.normalize(F.pad(shift_px / focal_length_px, (0, 1), value=1.0), dim=1)
     y = F.normalize(torch.stack([torch.zeros_like(z[:, 0]), z[:, 2], -z[:, 1]], dim=1), dim=1)  # z x (1, 0, 0)

@@ -51,7 +51,8 @@ class Table:
     def gather(self, places: Batch) -> Batch:
         """Places of pairs -> what PairBatches gives for them."""
         both = torch.cat([places["place_a"], places["place_b"]])
-        return in_pairs(places["person"], self._strips(both), self.labels.index_select(0, both))
+        rest = {name: value for name, value in places.items() if not name.startswith("place_")}
+        return rest | in_pairs(places["person"], self._strips(both), self.labels.index_select(0, both))
 
     def _strips(self, places: Tensor) -> Tensor:
         if self.strips.device.type != "cpu":  # whose allocator uses its blocks again by itself
