@@ -5,19 +5,25 @@ the device, and only the places of the pairs travel. The batches are the same, b
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from faze.augmentation import Augmentation, Drawn
+from faze.buffers import Buffers
 from faze.engine.parallel import World
 from faze.engine.step import Clock, no_clock
 from faze.engine.switches import Switch
 from faze.engine.transfer import Bring, Transfer, build_transfer, judge_resident
-from faze.images import to_network
-from faze.pairs import Batch, PairBatches, PairPlaces, People
+from faze.images import FRESH, to_network
+from faze.pairs import Batch, PairBatches, PairPlaces, People, in_pairs
+from faze.reading import gather as gather_rows
 from faze.sections import Engine, Model, Train
+from faze.worker_count import choose_workers
 
 
 @dataclass(frozen=True)
@@ -40,51 +46,74 @@ class Table:
 
     strips: Tensor  # (N, height, width, 3) uint8
     labels: Tensor  # (N, 4) float32 radians
+    buffers: Buffers = field(default_factory=Buffers)
 
     def gather(self, places: Batch) -> Batch:
         """Places of pairs -> what PairBatches gives for them."""
-        batch = {"person": places["person"]}
-        for member in "ab":
-            labels = self.labels.index_select(0, places[f"place_{member}"])
-            batch[f"image_{member}"] = self.strips.index_select(0, places[f"place_{member}"])
-            batch[f"gaze_{member}"], batch[f"head_{member}"] = labels[:, :2], labels[:, 2:]
-        return batch
+        both = torch.cat([places["place_a"], places["place_b"]])
+        rest = {name: value for name, value in places.items() if not name.startswith("place_")}
+        return rest | in_pairs(places["person"], self._strips(both), self.labels.index_select(0, both))
+
+    def _strips(self, places: Tensor) -> Tensor:
+        if self.strips.device.type != "cpu":  # whose allocator uses its blocks again by itself
+            return self.strips.index_select(0, places)
+        out = self.buffers.take((len(places), *self.strips.shape[1:]), np.uint8)
+        gather_rows(self.strips, places, out)
+        return out
 
 
 def build_feed(
-    people: People, *, workers: int, model: Model, engine_switches: Engine, train: Train, world: World, seed: int
+    people: People,
+    *,
+    workers: int | Literal["auto"],
+    model: Model,
+    engine_switches: Engine,
+    train: Train,
+    world: World,
+    seed: int,
+    augmentation: Augmentation | None = None,
 ) -> Feed:
     """Choose what travels to the device, and how.
 
     Args:
         people: whose pairs are trained on.
-        workers: processes that read ahead.
+        workers: processes that read ahead; auto tries some counts.
         model: has the size of the images.
         engine_switches: of the tier.
         train: has the global batch.
         world: this process among those that train together.
-        seed: of the pairs' order.
+        seed: of the pairs' order, and of what augments them.
+        augmentation: of the strips on the device; None leaves them as they are.
     """
     device = world.device
     share = {"seed": seed, "global_batch": train.global_batch, "rank": world.rank, "processes": world.size}
     held = people.table is not None
     resident = judge_resident(engine_switches.resident, size=people.size, held=held, device=device)
     acts = engine_switches.resident and resident.active
+    source: Dataset = PairPlaces(people.counts, **share) if acts else PairBatches(people, **share)
+    change: Bring = _unchanged
+    if augmentation:
+        source, change = Drawn(source, augmentation.settings, **share), augmentation
+    notes: tuple[Switch, ...] = ()
+    if acts:
+        workers = 0  # places are drawn faster than they would come from another process
+    elif workers == "auto":
+        workers, said = choose_workers(source, world, pin=engine_switches.pin, held=held)
+        notes = (said,)
     transfer = build_transfer(
-        pin=engine_switches.pin,
-        prefetch=engine_switches.prefetch,
-        workers=0 if acts else workers,  # places are drawn faster than they would come from another process
-        device=device,
+        pin=engine_switches.pin, prefetch=engine_switches.prefetch, workers=workers, device=device
     )
-    switches = (*transfer.switches, resident)
-    if not acts:
-        return Feed(PairBatches(people, **share), lambda batch: to_device(batch, device, model), transfer, switches)
-    table = lay_out(people, device)
+    gather = lay_out(people, device).gather if acts else _unchanged
+    buffers = Buffers()
 
-    def bring(places: Batch) -> Batch:
-        return ready(table.gather(_copy(places, device)), model)
+    def bring(batch: Batch) -> Batch:
+        return ready(change(gather(_copy(batch, device))), model, buffers)
 
-    return Feed(PairPlaces(people.counts, **share), bring, transfer, switches)
+    return Feed(source, bring, transfer, (*transfer.switches, resident, *notes))
+
+
+def _unchanged(batch: Batch) -> Batch:
+    return batch
 
 
 def lay_out(people: People, device: torch.device) -> Table:
@@ -100,13 +129,13 @@ def lay_out(people: People, device: torch.device) -> Table:
 
 def to_device(batch: Batch, device: torch.device, model: Model) -> Batch:
     """Bring a batch of strips to the device and make them network input there."""
-    return ready(_copy(batch, device), model)
+    return ready(_copy(batch, device), model, FRESH)
 
 
-def ready(batch: Batch, model: Model) -> Batch:
+def ready(batch: Batch, model: Model, buffers: Buffers) -> Batch:
     """Make strips network input: (B, height, width, 3) uint8 -> (B, 3, H, W) in [-1, 1]."""
-    images = ("image_a", "image_b")
-    return batch | {name: to_network(batch[name], model.image_height_px, model.image_width_px) for name in images}
+    size = (model.image_height_px, model.image_width_px)
+    return batch | {name: to_network(batch[name], *size, buffers) for name in ("image_a", "image_b")}
 
 
 def _copy(batch: Batch, device: torch.device) -> Batch:

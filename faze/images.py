@@ -1,12 +1,18 @@
 """Stored strips <-> images of the network: shrinking, histogram equalisation, scaling; on any device.
 
-The equalisation is bit for bit OpenCV's cvtColor(RGB2YCrCb), equalizeHist of Y and back, in whole numbers.
+The equalisation is bit for bit OpenCV's cvtColor(RGB2YCrCb), equalizeHist of Y and back, in whole numbers: on a CPU by
+OpenCV itself, elsewhere in torch operations on the whole batch.
 
 Shapes: B strips of H x W pixels, RGB.
 """
 
+import cv2
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from faze.buffers import Buffers, Fresh, spread
 
 # OpenCV's fixed-point colour conversion: coefficients times 2^14, rounded by adding a half before the shift.
 SHIFT = 14
@@ -14,6 +20,9 @@ HALF = 1 << (SHIFT - 1)
 Y_FROM_RGB = (4899, 9617, 1868)
 CR_FROM_R, CB_FROM_B = 11682, 9241
 R_FROM_CR, G_FROM_CR, G_FROM_CB, B_FROM_CB = 22987, -11698, -5636, 29049
+
+SCALED = ((2 * torch.arange(256) - 255).float() / 255).numpy()  # the network's input for each level
+FRESH = Fresh()
 
 
 def equalize(strips: Tensor) -> Tensor:
@@ -39,17 +48,22 @@ def shrink(strips: Tensor, height: int, width: int) -> Tensor:
     Returns:
         (B, height, width, 3) uint8.
     """
+    if strips.shape[1:3] == (height, width):
+        return strips
+    if strips.device.type == "cpu" and strips.shape[1:3] == (2 * height, 2 * width):
+        return _halve(strips.contiguous().numpy())
     planes = _shrink(strips.permute(0, 3, 1, 2).int(), height, width)
     return planes.to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 
 
-def to_network(strips: Tensor, height: int, width: int) -> Tensor:
+def to_network(strips: Tensor, height: int, width: int, buffers: Buffers = FRESH) -> Tensor:
     """Shrink by area, equalise, and scale to the network's input.
 
     Args:
         strips: (B, H, W, 3) uint8.
         height: of the result, px.
         width: of the result, px; H / height = W / width, a whole number.
+        buffers: whose memory the result takes on a CPU.
 
     Returns:
         (B, 3, height, width) float32 in [-1, 1].
@@ -57,8 +71,40 @@ def to_network(strips: Tensor, height: int, width: int) -> Tensor:
     Raises:
         ValueError: the strips cannot be shrunk to this size.
     """
+    if strips.device.type == "cpu":
+        return _to_network_opencv(shrink(strips, height, width), buffers)
+    return to_network_torch(strips, height, width)
+
+
+def to_network_torch(strips: Tensor, height: int, width: int) -> Tensor:
+    """As `to_network`, in torch operations, for any device."""
     planes = _equalize(_shrink(strips.permute(0, 3, 1, 2).int(), height, width))
     return (2 * planes - 255).float() / 255
+
+
+def _to_network_opencv(strips: Tensor, buffers: Buffers) -> Tensor:
+    """(B, H, W, 3) uint8 on a CPU -> (B, 3, H, W) float32; a strip at a time, since one fits into the core's cache."""
+    batch, height, width, channels = strips.shape
+    planes = buffers.take((batch, channels, height, width), np.float32)
+    source, out = strips.contiguous().numpy(), planes.numpy()
+
+    def part(first: int, stop: int) -> None:
+        picture, levels = np.empty((height, width, channels), np.uint8), np.empty((channels, height, width), np.uint8)
+        for number in range(first, stop):
+            _equalize_opencv(source[number], picture, levels[0])
+            cv2.split(picture, list(levels))
+            cv2.LUT(levels.reshape(-1, width), SCALED, out[number].reshape(-1, width))
+
+    spread(part, batch, torch.get_num_threads())
+    return planes
+
+
+def _equalize_opencv(strip: NDArray[np.uint8], out: NDArray[np.uint8], plane: NDArray[np.uint8]) -> None:
+    """(H, W, 3) -> out (H, W, 3); plane (H, W) is scratch."""
+    cv2.cvtColor(strip, cv2.COLOR_RGB2YCrCb, out)
+    cv2.equalizeHist(cv2.extractChannel(out, 0, plane), plane)
+    cv2.insertChannel(plane, out, 0)
+    cv2.cvtColor(out, cv2.COLOR_YCrCb2RGB, out)
 
 
 def from_network(image: Tensor) -> Tensor:
@@ -71,6 +117,20 @@ def from_network(image: Tensor) -> Tensor:
         (B, H, W, 3) uint8.
     """
     return ((image + 1) * 127.5).clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+
+
+def _halve(strips: NDArray[np.uint8]) -> Tensor:
+    """(B, 2 h, 2 w, 3) -> (B, h, w, 3); only for halves does OpenCV round as we do."""
+    batch, height, width, channels = strips.shape
+    halves = np.empty((batch, height // 2, width // 2, channels), np.uint8)
+
+    def part(first: int, stop: int) -> None:
+        rows = strips[first:stop].reshape(-1, width, channels)  # one tall picture
+        into = halves[first:stop].reshape(-1, width // 2, channels)
+        cv2.resize(rows, (width // 2, len(rows) // 2), into, interpolation=cv2.INTER_AREA)
+
+    spread(part, batch, torch.get_num_threads())
+    return torch.from_numpy(halves)
 
 
 def _shrink(planes: Tensor, height: int, width: int) -> Tensor:

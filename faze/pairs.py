@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from faze.buffers import Buffers
 from faze.images import shrink
+from faze.reading import FileRows, Rows, SingleRows, TableRows, file_rows
 from faze.store import Strips
 
 Batch = dict[str, Tensor]
@@ -34,7 +36,10 @@ class PairOrder:
     def __getitem__(self, pair: slice) -> tuple[NDArray, NDArray, NDArray]:
         """(person, entry a, entry b) of the pairs numbered start..stop, each (n,)."""
         numbers = np.arange(pair.start, pair.stop)
-        parts = [self._within(epoch, numbers) for epoch in np.unique(numbers // len(self._person))]
+        first, last = pair.start // len(self._person), (pair.stop - 1) // len(self._person)
+        if first == last:
+            return self._within(first, numbers)
+        parts = [self._within(epoch, numbers) for epoch in range(first, last + 1)]
         return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
     def _within(self, epoch: int, numbers: NDArray) -> tuple[NDArray, NDArray, NDArray]:
@@ -53,13 +58,14 @@ class People:
     """Strips and labels of some people, at the model's image size.
 
     pixels: per person (N, height, width, 3) uint8; labels: per person (N, 4) float32 radians; table: everyone's pixels
-    in one array of which `pixels` are parts, None where they are read when needed.
+    in one array of which `pixels` are parts, None where they are read when needed; file: whence, where by position.
     """
 
     names: list[str]
     pixels: list[NDArray] | list["StoredPixels"]
     labels: list[NDArray]
     table: NDArray | None = None
+    file: FileRows | None = None
 
     @property
     def counts(self) -> list[int]:
@@ -70,6 +76,12 @@ class People:
     def size(self) -> int:
         """Bytes of all pixels."""
         return sum(self.counts) * self.pixels[0][0].size
+
+    def rows(self) -> Rows:
+        """Where everyone's strips come from, one person after the other."""
+        if self.table is not None:
+            return TableRows(self.table)
+        return self.file or SingleRows(self.pixels, self.counts)
 
     def digest(self) -> str:
         """Identity of these people: 8 hex digits over names and labels."""
@@ -115,7 +127,8 @@ def load_people(
             f"{len(left_out)} have fewer"
         )
     pixels = [StoredPixels(strips, name, height, width) for name in names]
-    stored = People(names, pixels, [strips.labels(name) for name in names])
+    labels = [strips.labels(name) for name in names]
+    stored = People(names, pixels, labels, file=file_rows(strips, path, names))
     return hold(stored) if stored.size <= memory_gib * 2**30 else stored, left_out
 
 
@@ -146,27 +159,6 @@ class PairShare:
         return self._order[first : first + self._share]
 
 
-class PairBatches(PairShare, Dataset):
-    """Item `step` holds the strips and labels of the pairs of that step."""
-
-    def __init__(self, people: People, **share: int) -> None:
-        """Args: share: see PairShare."""
-        super().__init__(people.counts, **share)
-        self._people = people
-
-    def __getitem__(self, step: int) -> Batch:
-        """Strips uint8 (B, height, width, 3), labels float32 (B, 2) radians, person int64 (B,)."""
-        person, a, b = self.pairs(step)
-        batch: Batch = {"person": torch.from_numpy(person)}
-        for member, entry in (("a", a), ("b", b)):
-            pixels = np.stack([self._people.pixels[p][e] for p, e in zip(person, entry, strict=True)])
-            labels = np.stack([self._people.labels[p][e] for p, e in zip(person, entry, strict=True)])
-            batch[f"image_{member}"] = torch.from_numpy(pixels)
-            batch[f"gaze_{member}"] = torch.from_numpy(labels[:, :2])
-            batch[f"head_{member}"] = torch.from_numpy(labels[:, 2:])
-        return batch
-
-
 class PairPlaces(PairShare, Dataset):
     """Item `step` holds the places of the pairs of that step in a table of everyone's entries, one after the other."""
 
@@ -181,3 +173,30 @@ class PairPlaces(PairShare, Dataset):
         first = self._first[person]
         places = {"person": person, "place_a": first + a, "place_b": first + b}
         return {name: torch.from_numpy(place) for name, place in places.items()}
+
+
+class PairBatches(Dataset):
+    """Item `step` holds the strips and labels of the pairs of that step."""
+
+    def __init__(self, people: People, **share: int) -> None:
+        """Args: share: see PairShare."""
+        self._places = PairPlaces(people.counts, **share)
+        self._rows, self._shape = people.rows(), people.pixels[0][0].shape
+        self._labels = np.concatenate(people.labels)
+        self._buffers = Buffers()
+
+    def __getitem__(self, step: int) -> Batch:
+        """Strips uint8 (B, height, width, 3), labels float32 (B, 2) radians, person int64 (B,)."""
+        places = self._places[step]
+        entries = np.concatenate([places["place_a"], places["place_b"]])
+        strips = self._buffers.take((len(entries), *self._shape), np.uint8)
+        self._rows.read(entries, strips)
+        return in_pairs(places["person"], strips, torch.from_numpy(self._labels[entries]))
+
+
+def in_pairs(person: Tensor, strips: Tensor, labels: Tensor) -> Batch:
+    """Batch of pairs from person (B,), and strips (2 B, H, W, 3) and labels (2 B, 4) of all a, then all b."""
+    batch: Batch = {"person": person}
+    for member, image, label in zip("ab", strips.chunk(2), labels.chunk(2), strict=True):
+        batch |= {f"image_{member}": image, f"gaze_{member}": label[:, :2], f"head_{member}": label[:, 2:]}
+    return batch

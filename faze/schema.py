@@ -60,8 +60,10 @@ def value_schema(kind: Any) -> Schema:
     if origin is Literal:
         return {"enum": list(args)}
     if origin in (Union, types.UnionType):
-        schema = value_schema(next(a for a in args if a is not type(None)))
-        return schema | {"type": [schema["type"], "null"]}
+        kinds = [value_schema(kind) for kind in args if kind is not type(None)]
+        if len(kinds) > 1:
+            return {"anyOf": kinds}
+        return kinds[0] | {"type": [kinds[0]["type"], "null"]}
     if origin is list:
         return {"type": "array", "minItems": 1, "uniqueItems": True, "items": value_schema(args[0])}
     return {"type": NAMES[kind]}

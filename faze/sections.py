@@ -91,12 +91,30 @@ class Preprocess:
 
 
 @dataclass(frozen=True)
+class StripCamera:
+    """What a training knows of the section `preprocess`: through which camera it sees the strips."""
+
+    focal_length_px: Annotated[float, Range(1)]
+    width_px: Positive
+
+
+@dataclass(frozen=True)
 class Data:
     """Which stored entries train."""
 
     min_entries: Annotated[int, Range(2)]
     memory_gib: NonNegative
-    workers: Count
+    workers: Count | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Random changes of the pairs that train."""
+
+    flip: bool
+    jitter_px: NonNegative
+    zoom: Annotated[float, Range(0, 0.5)]
+    color_scale: Share
 
 
 @dataclass(frozen=True)
@@ -244,6 +262,7 @@ SECTIONS: dict[str, type] = {
     "synthetic": Synthetic,
     "preprocess": Preprocess,
     "data": Data,
+    "augment": Augment,
     "model": Model,
     "loss": Loss,
     "train": Train,
@@ -260,7 +279,7 @@ SECTIONS: dict[str, type] = {
 STAGES: dict[str, tuple[str, ...]] = {
     "synthesise": ("synthetic",),
     "preprocess": ("preprocess",),
-    "train": ("data", "model", "loss", "engine", "train"),
+    "train": ("preprocess", "data", "augment", "model", "loss", "engine", "train"),
     "encode": ("data", "model", "encode"),
     "meta_train": ("fewshot",),
     "adapt": ("fewshot",),
@@ -271,4 +290,4 @@ STAGES: dict[str, tuple[str, ...]] = {
     "track": ("run", "tracking"),
 }
 # Stages that know less of a section than stands in the config: a change of the rest does not re-run them.
-PARTS: dict[tuple[str, str], type] = {("meta_train", "fewshot"): Fewshot}
+PARTS: dict[tuple[str, str], type] = {("meta_train", "fewshot"): Fewshot, ("train", "preprocess"): StripCamera}

@@ -59,8 +59,7 @@ def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
         if value not in args or isinstance(value, bool) != any(isinstance(a, bool) for a in args):
             yield Fault(key, f"{value!r} is not one of {', '.join(map(str, args))}{nearest(value, args)}")
     elif origin in (Union, types.UnionType):
-        if value is not None:
-            yield from check_value(key, value, next(a for a in args if a is not type(None)))
+        yield from _check_union(key, value, args)
     elif origin in (list, tuple):
         yield from _check_list(key, value, args[0])
     elif kind is float:
@@ -71,6 +70,16 @@ def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
             yield Fault(key, _not_a_number(value, "a whole number"))
     elif not isinstance(value, kind):
         yield Fault(key, f"{value!r} is not {_NAMES[kind]}")
+
+
+def _check_union(key: str, value: Any, kinds: Sequence[Any]) -> Iterator[Fault]:
+    """A kind, or nothing, or one of some words."""
+    words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+    if (value is None and type(None) in kinds) or (isinstance(value, str) and value in words):
+        return
+    kind = next(kind for kind in kinds if kind is not type(None) and get_origin(kind) is not Literal)
+    either = f", or {', '.join(words)}{nearest(value, words)}" if words else ""
+    yield from (Fault(fault.key, f"{fault.sentence}{either}") for fault in check_value(key, value, kind))
 
 
 _NAMES = {str: "text", bool: "true or false"}

@@ -1,5 +1,6 @@
 """How batches come to the device: page-locked memory, copies ahead of time, tables that lie there for good."""
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -35,8 +36,15 @@ class Transfer:
             bring: copies a batch to the device without waiting for it, and makes it ready there.
             clock: times the phases data and copy.
         """
-        loader = DataLoader(dataset, batch_size=None, sampler=numbers, num_workers=self.workers, pin_memory=self.pin)
-        return self.order(iter(loader), bring, clock)
+        return self.order(self.read(dataset, numbers), bring, clock)
+
+    def read(self, dataset: Dataset, numbers: Iterable[int]) -> Iterator[Batch]:
+        """The same items, still on the host."""
+        if not self.workers and not self.pin:  # the loader would add a tenth of a millisecond to each
+            return map(dataset.__getitem__, numbers)
+        return iter(
+            DataLoader(dataset, batch_size=None, sampler=numbers, num_workers=self.workers, pin_memory=self.pin)
+        )
 
 
 def build_transfer(*, pin: bool, prefetch: bool, workers: int, device: torch.device) -> Transfer:
@@ -51,11 +59,16 @@ def build_transfer(*, pin: bool, prefetch: bool, workers: int, device: torch.dev
 
 
 def in_turn(batches: Iterator[Batch], bring: Bring, clock: Clock) -> Iterator[Batch]:
-    """Fetch and bring each batch when it is asked for."""
-    while (batch := _fetch(batches, clock)) is not None:
-        with clock("copy"):
-            ready = bring(batch)
-        yield ready
+    """Fetch and bring each batch when it is asked for; none is held on to, so that its memory can serve the next."""
+    return iter(functools.partial(_fetch_and_bring, batches, bring, clock), None)
+
+
+def _fetch_and_bring(batches: Iterator[Batch], bring: Bring, clock: Clock) -> Batch | None:
+    batch = _fetch(batches, clock)
+    if batch is None:
+        return None
+    with clock("copy"):
+        return bring(batch)
 
 
 @dataclass(frozen=True)
@@ -78,11 +91,8 @@ class Ahead:
             yield ready
 
     def _start(self, batches: Iterator[Batch], bring: Bring, clock: Clock, side: torch.cuda.Stream) -> Batch | None:
-        batch = _fetch(batches, clock)
-        if batch is None:
-            return None
-        with clock("copy"), torch.cuda.stream(side):
-            return bring(batch)
+        with torch.cuda.stream(side):
+            return _fetch_and_bring(batches, bring, clock)
 
 
 def _fetch(batches: Iterator[Batch], clock: Clock) -> Batch | None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from faze import machine, provenance
+from faze.augmentation import build_augmentation
 from faze.config import Resolved, load
 from faze.engine.parallel import World, check_chunks, join, launch
 from faze.feed import build_feed
@@ -100,6 +101,7 @@ def train(config: Resolved, data: Path, work: Path, world: World, out: Path) -> 
         train=config.train,
         world=world,
         seed=config.seed,
+        augmentation=build_augmentation(config.augment, config.preprocess, config.model, len(people.names)),
     )
     with contextlib.ExitStack() as stack:
         log = None
@@ -130,6 +132,9 @@ def introduce(
     if pairs:
         log.event("resume", step=pairs)
         print(f"train: resumed after {pairs} pairs", file=sys.stderr)
+        for switch in switches:
+            if switch.switch == "workers":  # tried anew; no pair depends on it
+                log.event("note", text=f"data.workers {switch.wanted}: {switch.acted}")
         return
     log.event(
         "start",

@@ -62,6 +62,10 @@ def test_number_that_yaml_reads_as_text_is_named_with_its_remedy(tmp_path: Path)
     [
         ("train", "pairs", 1.5, "1.5 is not a whole number"),
         ("train", "pairs", True, "True is not a whole number"),
+        ("data", "workers", "atuo", "'atuo' is not a whole number, or auto; did you mean auto?"),
+        ("data", "workers", -1, "-1 must be at least 0, or auto"),
+        ("data", "workers", None, "None is not a whole number, or auto"),
+        ("augment", "color_scale", 1.5, "1.5 must be between 0 and 1"),
         ("train", "momentum", 1.5, "1.5 must be between 0 and 1"),
         ("model", "backprop_gaze", 1, "1 is not true or false"),
         ("preprocess", "compatibility", "twostep", "'twostep' is not one of none, two_step; did you mean two_step?"),
@@ -209,6 +213,21 @@ def test_resolved_engine_is_the_climbed_rung(defaults: dict, tmp_path: Path) -> 
     path = tmp_path / "train.yaml"
     path.write_text("\n".join(config.to_lines(config.resolve(defaults, "train", "fused_sgd", 0))))
     assert config.load(path, "train").engine == config.climb(defaults["tiers"], "fused_sgd")
+
+
+@pytest.mark.parametrize("workers", [0, 8, "auto"])
+def test_a_number_or_a_word_comes_back_as_it_is(defaults: dict, tmp_path: Path, workers: int | str) -> None:
+    defaults["data"]["workers"] = workers
+    config.validate(defaults)
+    path = tmp_path / "train.yaml"
+    path.write_text("\n".join(config.to_lines(config.resolve(defaults, "train", "amp", 0))))
+    assert config.load(path, "train").data.workers == workers
+
+
+def test_training_knows_of_preprocessing_the_camera_alone(defaults: dict) -> None:
+    """A path of raw frames that changes must not train anew what the strips leave as it was."""
+    known = {key for key in config.resolve(defaults, "train", "amp", 0) if key.startswith("preprocess.")}
+    assert known == {"preprocess.focal_length_px", "preprocess.width_px"}
 
 
 def test_benchmark_knows_every_rung_that_is_run(defaults: dict, tmp_path: Path) -> None:

@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 import torch
 
-from faze.images import equalize, from_network, shrink, to_network
+from faze.buffers import Buffers
+from faze.images import equalize, from_network, shrink, to_network, to_network_torch
 
 
 def opencv_equalize(strip: np.ndarray) -> np.ndarray:
@@ -69,3 +70,45 @@ def test_network_range_and_back():
     assert (image.min(), image.max()) == (-1, 1)
     assert (from_network(image).int() - equalize(strip).int()).abs().max() <= 1  # truncates, as the released code
     assert from_network(torch.tensor([-7.0, 7.0]).reshape(1, 1, 1, 2)).flatten().tolist() == [0, 255]
+
+
+# -- on a CPU OpenCV itself does the work; elsewhere torch --
+
+
+def golden_strips(golden) -> torch.Tensor:
+    arrays = [golden("misc")["pre/in_uint8"], *golden("normalize").values()]
+    strips = [a.reshape(-1, 64, 256, 3) for a in arrays if a.dtype == np.uint8 and a.shape[-3:] == (64, 256, 3)]
+    return torch.from_numpy(np.concatenate(strips))
+
+
+@pytest.mark.parametrize("size", [(64, 256), (32, 128)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_opencv_and_torch_make_the_same_input_of_all_golden_strips(size, threads, monkeypatch, golden):
+    strips = golden_strips(golden)
+    assert len(strips) > 8
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert torch.equal(to_network(strips, *size), to_network_torch(strips, *size))
+
+
+@pytest.mark.parametrize("size", [(64, 256), (32, 128), (16, 64)])
+@pytest.mark.parametrize("seed", range(6))
+def test_opencv_and_torch_make_the_same_input_of_random_strips(size, seed):
+    """Seen red: with OpenCV's area means of squares of 4 x 4, which round half to even."""
+    rng = np.random.default_rng(seed)
+    low, high = np.sort(rng.integers(0, 257, (2, 9, 1, 1, 3)), axis=0)
+    strips = torch.from_numpy(rng.integers(low, np.maximum(high, low + 1), (9, 64, 256, 3)).astype(np.uint8))
+    strips[0] = int(rng.integers(0, 256))
+    assert torch.equal(to_network(strips, *size), to_network_torch(strips, *size))
+
+
+def test_strips_that_are_not_in_one_piece():
+    strips = torch.randint(0, 256, (4, 3, 64, 256), dtype=torch.uint8).permute(0, 2, 3, 1)[::2]
+    assert torch.equal(to_network(strips, 32, 128), to_network_torch(strips, 32, 128))
+
+
+def test_network_input_that_is_held_is_not_written_again():
+    buffers, strips = Buffers(), torch.randint(0, 256, (3, 64, 256, 3), dtype=torch.uint8)
+    first = to_network(strips, 64, 256, buffers)
+    kept = first.clone()
+    to_network(255 - strips, 64, 256, buffers)
+    assert torch.equal(first, kept)

@@ -46,6 +46,8 @@ def test_shipped_configs_pass(generated: schema.Schema, path: Path) -> None:
         ("fewshot", "shots", []),
         ("fewshot", "learners", ["mamml"]),
         ("model", "backprop_gaze", "yes"),
+        ("data", "workers", "many"),
+        ("data", "workers", -1),
     ],
 )
 def test_what_the_validator_refuses_the_schema_refuses(

@@ -1,0 +1,196 @@
+"""Pairs per second against the released way of feeding them, on a CPU, interleaved in one run.
+
+    python benchmarks/loader.py [--cache warm cold] [--blocks 10] [--workers 2]
+
+store       both sides read strips of random pairs from their own file and deliver batches of uint8 (B, H, W, 3)
+equalised   the same, delivered as network input: equalised, float32 (B, 3, H, W) in [-1, 1]
+memory      ours gathers uint8 from strips held in memory; the released side has no such way and reads its file
+
+The other side is benchmarks/baselines/loader.py with worker processes; ours is the training's own feed, with as many
+threads. Its batches lie in memory that is used again once the caller lets go of them; a caller that keeps them is given
+new memory. Both sides hold the same strips: it is checked. Cold: before each block the kernel forgets both files.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from baselines import loader as baseline
+from numpy.typing import NDArray
+
+from faze import config, machine
+from faze.engine.parallel import World
+from faze.feed import Feed, build_feed, lay_out
+from faze.measurement import ratio_interval
+from faze.pairs import PairBatches, PairPlaces, People, hold, load_people
+from faze.sections import Model, Train
+from faze.store import PersonStrips, write_strips
+from faze.trial import DEFAULTS
+from faze.validation import build
+
+PEOPLE, ENTRIES, HEIGHT, WIDTH = 10, 500, 64, 256
+ROWS = ("store", "equalised", "memory")
+# A faster side plays more batches, so that its blocks last long enough to time.
+OURS_LONGER = {"store": 5, "equalised": 4, "memory": 40}
+HOST = torch.device("cpu")
+
+
+def strips(seed: int) -> NDArray[np.uint8]:
+    """Soft shadows and a camera's noise, which hardly compress."""
+    random = np.random.default_rng(seed)
+    found = np.empty((ENTRIES, HEIGHT, WIDTH, 3), np.uint8)
+    for strip in found:
+        soft = cv2.resize(random.normal(120, 45, (6, 24, 3)), (WIDTH, HEIGHT), interpolation=cv2.INTER_CUBIC)
+        strip[:] = (soft + random.normal(0, 6, soft.shape)).clip(0, 255)
+    return found
+
+
+def write(folder: Path) -> tuple[Path, Path]:
+    """Our file and the other side's, of the same people."""
+    random = np.random.default_rng(0)
+    people = {f"{i:05d}": (strips(i), random.normal(0, 0.2, (ENTRIES, 4)).astype(np.float32)) for i in range(PEOPLE)}
+    ours, theirs = folder / "ours.h5", folder / "theirs.h5"
+    names = [str(i) for i in range(ENTRIES)]
+    write_strips(ours, "made-up", [PersonStrips(p, "train", names, *found) for p, found in people.items()])
+    baseline.write(theirs, people)
+    for path in (ours, theirs):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    return ours, theirs
+
+
+def forget(paths: tuple[Path, ...]) -> None:
+    """Let the kernel drop these files' pages."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+class Ours:
+    """Feeds of our side; each call gives the next batches of one."""
+
+    def __init__(self, path: Path, batch: int) -> None:
+        values = config.read(DEFAULTS)
+        size = {"image_height_px": HEIGHT, "image_width_px": WIDTH}
+        self._model = build(Model, values["model"] | size)
+        self._train = build(Train, values["train"] | {"global_batch": batch})
+        self._switches = config.climb(values["tiers"], "baseline")
+        self.people, _ = load_people(path, "train", height=HEIGHT, width=WIDTH, min_entries=2, memory_gib=0.0)
+        self._step = 0
+
+    def feed(self, row: str) -> Feed:
+        """The training's own, but for what the strips become in the end."""
+        trained = build_feed(
+            self.people,
+            workers=0,
+            model=self._model,
+            engine_switches=self._switches,
+            train=self._train,
+            world=World(0, 1, HOST),
+            seed=0,
+        )
+        share = {"seed": 0, "global_batch": self._train.global_batch}
+        if row == "equalised":
+            return trained
+        if row == "store":
+            return Feed(PairBatches(self.people, **share), lambda batch: batch, trained.transfer, ())
+        held: People = hold(self.people)
+        return Feed(PairPlaces(held.counts, **share), lay_out(held, HOST).gather, trained.transfer, ())
+
+    def batches(self, feed: Feed, count: int) -> Callable[[], Iterator[dict]]:
+        """The next batches of a feed whenever called."""
+
+        def play() -> Iterator[dict]:
+            self._step += count
+            return feed(range(self._step - count, self._step))
+
+        return play
+
+
+def check_same(samples: baseline.PairSamples, batch: Mapping[str, torch.Tensor], ours: Ours) -> None:
+    """See that the other side has the strips and labels of a batch of ours, in the same form."""
+    person, a, _ = PairPlaces(ours.people.counts, seed=0, global_batch=len(batch["person"])).pairs(0)
+    for row in range(0, len(person), 7):
+        theirs = samples.entry(ours.people.names[person[row]], int(a[row]))
+        image = batch["image_a"][row].numpy()
+        assert theirs["image"].dtype == image.dtype and theirs["image"].shape == image.shape
+        np.testing.assert_allclose(image, theirs["image"], rtol=0, atol=2e-7)
+        np.testing.assert_array_equal(batch["gaze_a"][row], theirs["gaze"])
+
+
+def seconds_per_pair(play: Callable[[], Iterator[dict]]) -> float:
+    """Of one block of batches."""
+    began, pairs = time.perf_counter(), 0
+    for batch in play():
+        pairs += len(batch["image_a"])
+        del batch  # before the next is made, as a step does that is through with it
+    return (time.perf_counter() - began) / pairs
+
+
+def measure(row: str, cold: bool, arguments: argparse.Namespace, paths: tuple[Path, Path]) -> None:
+    """Time both sides block by block in alternating order, and print what was found."""
+    ours = Ours(paths[0], arguments.batch)
+    samples, feed = baseline.PairSamples(paths[1], row == "equalised"), ours.feed(row)
+    check_same(samples, next(feed([0])), ours)
+    count = arguments.batches
+    cold_count = min(count, PEOPLE * ENTRIES // arguments.batch)  # each strip once: the second time it is warm
+    sides = {
+        "ours": ours.batches(feed, cold_count if cold else count * OURS_LONGER[row]),
+        "theirs": baseline.batches(
+            samples, batch=arguments.batch, count=cold_count if cold else count, workers=arguments.workers
+        ),
+    }
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for block in range(arguments.blocks + 1):
+        for name in list(sides)[:: 1 if block % 2 else -1]:
+            if cold:
+                forget(paths)
+            seconds = seconds_per_pair(sides[name])
+            if block:  # the first brings files, processes and buffers into being
+                times[name].append(seconds)
+    print(said(row, "cold" if cold else "warm", times), flush=True)
+
+
+def said(row: str, cache: str, times: Mapping[str, list[float]]) -> str:
+    """One line of the table."""
+    rates = {name: 1 / np.asarray(taken) for name, taken in times.items()}
+    words = {name: f"{np.median(rate):7.0f} ({rate.min():.0f} to {rate.max():.0f})" for name, rate in rates.items()}
+    ratio = "{ratio:.1f}x ({low:.1f} to {high:.1f})".format(**ratio_interval(times["theirs"], times["ours"]))
+    return f"{row:10s} {cache}  ours {words['ours']}  theirs {words['theirs']} pairs/s  {ratio}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=ROWS)
+    parser.add_argument("--cache", nargs="+", choices=("warm", "cold"), default=("warm", "cold"))
+    parser.add_argument("--blocks", type=int, default=10)
+    parser.add_argument("--batch", type=int, default=64, help="pairs")
+    parser.add_argument("--batches", type=int, default=39, help="of the other side in a block: half an epoch")
+    parser.add_argument("--workers", type=int, default=2, help="processes of the other side")
+    parser.add_argument("--threads", type=int, default=2, help="of ours")
+    parser.add_argument("--folder", type=Path, help="where the files are written for the while; default: temporary")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    print(", ".join(f"{name} {fact}" for name, fact in machine.describe().items()))
+    print(f"{PEOPLE} x {ENTRIES} strips of {HEIGHT} x {WIDTH}, {arguments.batch} pairs a batch")
+    print(
+        f"{arguments.blocks} blocks of each side in alternating order; ours {arguments.threads} threads, theirs "
+        f"{arguments.workers} processes; medians (range), ratio block by block (95 % t interval)"
+    )
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        paths = write(Path(folder))
+        for cache in arguments.cache:
+            for row in arguments.rows:
+                if cache == "warm" or row != "memory":  # strips held in memory know no page cache
+                    measure(row, cache == "cold", arguments, paths)
+
+
+if __name__ == "__main__":
+    main()

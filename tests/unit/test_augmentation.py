@@ -1,0 +1,204 @@
+"""Augmentation: the geometry of the labels follows that of the pixels; draws depend on seed and step alone.
+
+Seen red once each by breaking the code: the sign of the yaw, the rotation transposed in the labels and in the pixels,
+the centre without half a pixel, colours drawn per member, a generator that the process reseeds with its rank.
+"""
+
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from faze.augmentation import (
+    Drawn,
+    View,
+    build_augmentation,
+    camera_rotation,
+    look_elsewhere,
+    mirror,
+    recolor,
+)
+from faze.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
+from faze.images import shrink
+from faze.normalization import NormalizedCamera, NormalizedPose, normalize_pose, warp_fused
+from faze.pairs import PairBatches, People
+from faze.sections import Augment, Model, StripCamera
+
+CAMERA = NormalizedCamera(1300.0, 600.0, 256, 64)
+K = np.array([[1100.0, 0, 630], [0, 1120.0, 350], [0, 0, 1]])
+CORNERS = np.array([[-19.0, 1.5, -3.0], [19.0, 1.5, -3.0]])
+HEAD, TARGET = np.array([0.1, -0.25, 0.08]), np.array([-90.0, 120.0, 5.0])
+ORIGIN = 600.0 * np.array([0.06, -0.05, 1.0]) / np.linalg.norm([0.06, -0.05, 1.0])  # at the virtual camera's distance
+PLACE = ORIGIN - cv2.Rodrigues(HEAD)[0] @ CORNERS.mean(axis=0)
+OFF = Augment(flip=False, jitter_px=0.0, zoom=0.0, color_scale=0.0)
+ALL = Augment(flip=True, jitter_px=6.0, zoom=0.1, color_scale=0.5)
+LENS = StripCamera(1300.0, 256)
+
+
+def model(height: int, width: int) -> Model:
+    sizes = {"image_height_px": height, "image_width_px": width}
+    return Model(
+        growth=2, **sizes, z_app=4, z_gaze=2, z_head=2, decoder_channels=4, normalize_axis=1, backprop_gaze=True
+    )
+
+
+def frame() -> np.ndarray:
+    """Soft colours, so that interpolation matters little."""
+    random = np.random.default_rng(5)
+    return cv2.resize(random.integers(0, 256, (36, 64, 3), dtype=np.uint8), (1280, 720), interpolation=cv2.INTER_CUBIC)
+
+
+def strip(pose: NormalizedPose, image: np.ndarray | None = None, matrix: np.ndarray = K) -> torch.Tensor:
+    image = frame() if image is None else image
+    return torch.from_numpy(warp_fused(image, matrix, np.zeros(5), pose, CAMERA))[None]
+
+
+def labels(pose: NormalizedPose) -> tuple[torch.Tensor, torch.Tensor]:
+    gaze, head = torch.from_numpy(pose.labels.astype(np.float32))[None].chunk(2, dim=1)
+    return gaze, head
+
+
+def difference(a: torch.Tensor, b: torch.Tensor, edge: int = 12) -> float:
+    """Mean over the inner pixels."""
+    inner = (a.float() - b.float()).abs()[:, edge // 2 : -edge // 2, edge:-edge]
+    return float(inner.mean())
+
+
+def test_a_mirrored_frame_has_the_mirrored_strip_and_labels():
+    """The whole scene mirrored in the camera's vertical plane, then normalised as any other."""
+    pose = normalize_pose(HEAD, PLACE, CORNERS, TARGET)
+    across = np.array([-1.0, 1, 1])
+    # A mirrored rotation M R M: its vector keeps x and changes sign in y and z. The face model is symmetrical.
+    other = normalize_pose(HEAD * -across, PLACE * across, CORNERS, TARGET * across)
+    matrix = K.copy()
+    matrix[0, 2] = 1279 - K[0, 2]
+    wanted = strip(other, frame()[:, ::-1].copy(), matrix)
+    found, gaze, head = mirror(strip(pose), *labels(pose), torch.tensor([True]))
+    np.testing.assert_allclose(np.concatenate([gaze[0], head[0]]), other.labels, atol=2e-6)
+    assert abs(other.labels[1]) > 0.02 and abs(other.labels[3]) > 0.02
+    # The mirrored axis meets pixel 127 and not 128.
+    assert difference(found.roll(1, dims=2), wanted) < 1 < difference(strip(pose), wanted)
+
+
+def test_only_those_drawn_are_mirrored():
+    strips = torch.randint(0, 256, (3, 4, 8, 3), dtype=torch.uint8)
+    gaze = torch.tensor([[0.1, 0.2]] * 3)
+    found, turned, _ = mirror(strips, gaze, gaze, torch.tensor([False, True, False]))
+    assert torch.equal(found[0], strips[0]) and torch.equal(found[1], strips[1].flip(1))
+    assert torch.equal(turned, torch.tensor([[0.1, 0.2], [0.1, -0.2], [0.1, 0.2]]))
+
+
+@pytest.mark.parametrize("shift", [(8.0, 0.0), (0.0, -6.0), (-30.0, 12.0)])
+@pytest.mark.parametrize("size", [(64, 256), (32, 128)])
+def test_a_turned_camera_sees_what_the_frame_shows_it(shift, size):
+    """Against the normalisation itself: the frame warped by a virtual camera that looks shift px aside."""
+    pose = normalize_pose(HEAD, PLACE, CORNERS, TARGET)
+    u = np.array([*shift, 1300.0]) / np.linalg.norm([*shift, 1300.0])
+    y = np.cross(u, [1.0, 0, 0]) / np.linalg.norm(np.cross(u, [1.0, 0, 0]))
+    turn = np.stack([np.cross(y, u), y, u])
+    aside = replace(pose, rotation=turn @ pose.rotation)
+    gaze, head = labels(pose)
+    view, one = View.of(LENS, model(*size)), torch.ones(1)
+    found, gaze, head = look_elsewhere(shrink(strip(pose), *size), gaze, head, torch.tensor([shift]), one, view)
+    wanted = shrink(strip(aside), *size)
+    edge = 2 * int(max(map(abs, shift))) + 4
+    edge = edge * size[0] // 64
+    inner = (found.float() - wanted.float()).abs()[:, edge // 4 : -(edge // 4), edge:-edge]
+    assert inner.numel() and inner.mean() < 1.2
+    assert difference(shrink(strip(pose), *size), wanted) > 2
+    vectors = vector_from_pitchyaw(pose.labels.reshape(2, 2)) @ turn.T
+    np.testing.assert_allclose(np.stack([gaze[0], head[0]]), pitchyaw_from_vector(vectors), atol=2e-6)
+
+
+@pytest.mark.parametrize("shift", [(8.0, 0.0), (3.0, -4.0)])
+def test_the_axis_turns_by_the_angle_of_the_shift(shift):
+    rotation = camera_rotation(torch.tensor([shift]), 1300.0)[0].double().numpy()
+    np.testing.assert_allclose(rotation @ rotation.T, np.eye(3), atol=1e-6)
+    assert angular_error(rotation[2], [0, 0, 1.0]) == pytest.approx(np.arctan(np.hypot(*shift) / 1300), rel=1e-4)
+    assert rotation[1, 0] == pytest.approx(0, abs=1e-7)  # x stays in the plane of the axis and the old x
+
+
+def test_magnified_from_the_axis_and_labels_stay():
+    """A camera of 1.25 times the focal length."""
+    pose = normalize_pose(HEAD, PLACE, CORNERS, TARGET)
+    closer = NormalizedCamera(1300.0 * 1.25, 600.0, 256, 64)
+    wanted = torch.from_numpy(warp_fused(frame(), K, np.zeros(5), pose, closer))[None]
+    gaze, head = labels(pose)
+    view = View.of(LENS, model(64, 256))
+    found, *kept = look_elsewhere(strip(pose), gaze, head, torch.zeros(1, 2), torch.tensor([1.25]), view)
+    assert difference(found, wanted) < 1.2 < difference(strip(pose), wanted)
+    torch.testing.assert_close(kept, [gaze, head], atol=1e-6, rtol=0)
+
+
+def test_no_shift_keeps_every_pixel():
+    strips = torch.randint(0, 256, (2, 32, 128, 3), dtype=torch.uint8)
+    gaze = torch.tensor([[0.1, -0.2]] * 2)
+    view = View.of(LENS, model(32, 128))
+    found, same, _ = look_elsewhere(strips, gaze, gaze, torch.zeros(2, 2), torch.ones(2), view)
+    assert torch.equal(found, strips)
+    torch.testing.assert_close(same, gaze)
+
+
+def test_colours_are_scaled_each_by_itself_and_clipped():
+    strips = torch.tensor([10, 100, 200], dtype=torch.uint8).expand(1, 2, 2, 3)
+    assert recolor(strips, torch.tensor([[0.5, 1.25, 1.5]]))[0, 0, 0].tolist() == [5, 125, 255]
+
+
+def people() -> People:
+    random = np.random.default_rng(0)
+    pixels = [random.integers(0, 256, (n, 64, 256, 3), dtype=np.uint8) for n in (5, 7)]
+    return People(["a", "b"], pixels, [random.normal(0, 0.2, (n, 4)).astype(np.float32) for n in (5, 7)])
+
+
+def test_a_batch_is_changed_as_drawn_and_pairs_share_colour_and_mirror():
+    everyone, small = people(), model(32, 128)
+    source = Drawn(PairBatches(everyone, seed=1, global_batch=16), ALL, seed=1, global_batch=16)
+    plain, drawn = PairBatches(everyone, seed=1, global_batch=16)[3], source[3]
+    batch = build_augmentation(ALL, LENS, small, 2)(drawn)
+    assert batch.keys() == plain.keys()
+    assert 0 < drawn["flip"].sum() < 16
+    assert torch.equal(batch["person"], plain["person"] + 2 * drawn["flip"])
+    for place, member in enumerate("ab"):
+        strips = shrink(plain[f"image_{member}"], 32, 128)
+        strips, gaze, head = mirror(strips, plain[f"gaze_{member}"], plain[f"head_{member}"], drawn["flip"])
+        view = View.of(LENS, small)
+        turned = look_elsewhere(strips, gaze, head, drawn["shift_px"][:, place], drawn["zoom"][:, place], view)
+        assert torch.equal(batch[f"image_{member}"], recolor(turned[0], drawn["color"]))
+        assert torch.equal(batch[f"gaze_{member}"], turned[1]) and torch.equal(batch[f"head_{member}"], turned[2])
+
+
+def test_one_change_alone_leaves_the_rest():
+    source = PairBatches(people(), seed=1, global_batch=8)
+    plain = source[0]
+    for settings in (replace(OFF, color_scale=0.5), replace(OFF, flip=True), replace(OFF, jitter_px=4.0)):
+        batch = build_augmentation(settings, LENS, model(64, 256), 2)(
+            Drawn(source, settings, seed=1, global_batch=8)[0]
+        )
+        changed = {name for name in plain if not torch.equal(batch[name], plain[name])}
+        images, angles = {"image_a", "image_b"}, {"gaze_a", "gaze_b", "head_a", "head_b"}
+        wanted = images | ({"person"} if settings.flip else set()) | (set() if settings.color_scale else angles)
+        assert changed == wanted
+
+
+def test_nothing_wanted_is_nothing_built():
+    assert build_augmentation(OFF, LENS, model(32, 128), 2) is None
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_draws_depend_on_seed_and_step_alone(processes):
+    source = PairBatches(people(), seed=1, global_batch=8)
+    whole = Drawn(source, ALL, seed=1, global_batch=8)
+    torch.manual_seed(7)
+    np.random.seed(7)
+    shares = [Drawn(source, ALL, seed=1, global_batch=8, rank=r, processes=processes).draw(5) for r in range(processes)]
+    for name, value in whole.draw(5).items():
+        assert torch.equal(torch.cat([share[name] for share in shares]), value)
+        if name != "flip":
+            assert not torch.equal(value, whole.draw(6)[name])
+            assert not torch.equal(value, Drawn(source, ALL, seed=2, global_batch=8).draw(5)[name])
+    far = Drawn(source, ALL, seed=1, global_batch=4000).draw(0)
+    assert far["flip"].float().mean() == pytest.approx(0.5, abs=0.05)
+    assert far["color"].aminmax() == pytest.approx((0.5, 1.5), abs=0.01)
+    assert far["shift_px"].abs().max() == pytest.approx(6, abs=0.01)

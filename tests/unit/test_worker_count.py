@@ -1,0 +1,89 @@
+"""data.workers: auto takes the fewest that are as fast as any, the same for all processes, and changes no pair."""
+
+import dataclasses
+import itertools
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from faze import worker_count
+from faze.engine.parallel import World
+from faze.engine.transfer import build_transfer
+from faze.worker_count import choose_workers, fewest_of_the_fastest, seconds_per_batch
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("times", "chosen"),
+    [
+        ({0: 1.0, 1: 1.0, 2: 1.0}, 0),
+        ({0: 1.05, 1: 1.0, 2: 1.02}, 0),
+        ({0: 3.0, 1: 1.0, 2: 1.0}, 1),
+        ({0: 3.0, 1: 2.0, 2: 1.0, 4: 0.95}, 2),
+        ({0: 3.0, 1: 2.0, 2: 1.0, 4: 0.5}, 4),
+    ],
+)
+def test_the_fewest_of_the_fastest(times, chosen):
+    assert fewest_of_the_fastest(times) == chosen
+
+
+class Steps(Dataset):
+    """Remembers what was read."""
+
+    def __init__(self) -> None:
+        self.read: list[int] = []
+
+    def __getitem__(self, step: int) -> dict[str, torch.Tensor]:
+        self.read.append(step)
+        return {"step": torch.tensor(step)}
+
+
+def test_each_count_reads_other_batches(monkeypatch):
+    monkeypatch.setattr(worker_count, "_counts", lambda cores: [0, 0, 0])
+    source = Steps()
+    choose_workers(source, World(0, 1, CPU), pin=False, held=False)
+    assert source.read == list(range(len(source.read))) and len(source.read) >= 3 * worker_count.BATCHES
+
+
+def test_workers_are_tried_for_real():
+    transfer = build_transfer(pin=False, prefetch=False, workers=2, device=CPU)
+    source = Steps()
+    assert 0 < seconds_per_batch(transfer, source, itertools.count()) < 1
+    assert source.read == []  # others did
+
+
+@dataclasses.dataclass(frozen=True)
+class OtherSeesOpposite(World):
+    """Beside a process for which two workers are far faster."""
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        return values + torch.tensor([10.0, 8.0, 1.0], dtype=values.dtype)
+
+
+def test_all_processes_choose_by_all_times(monkeypatch):
+    monkeypatch.setattr(worker_count, "_counts", lambda cores: [0, 1, 2])
+    monkeypatch.setattr(worker_count, "seconds_per_batch", lambda transfer, *_: 0.1 * (1 + transfer.workers))
+    alone = choose_workers(Steps(), World(0, 1, CPU), pin=False, held=False)
+    both = choose_workers(Steps(), OtherSeesOpposite(1, 2, CPU), pin=False, held=False)
+    assert (alone[0], both[0]) == (0, 2)
+    assert alone[1].acted == "0; a batch with 0: 100 ms, 1: 200 ms, 2: 300 ms"
+
+
+def test_strips_in_memory_need_no_trial():
+    source = Steps()
+    chosen, said = choose_workers(source, World(0, 1, CPU), pin=False, held=True)
+    assert (chosen, said.acted, source.read) == (0, "0: the strips are held in memory", [])
+
+
+@pytest.mark.parametrize(("cores", "counts"), [(1, [0, 1]), (2, [0, 1, 2]), (6, [0, 1, 2, 4, 6]), (8, [0, 1, 2, 4, 8])])
+def test_counts_up_to_the_cores(cores, counts):
+    assert list(worker_count._counts(cores)) == counts
+
+
+def test_cores_are_shared_by_the_processes_of_a_machine(monkeypatch):
+    monkeypatch.setattr(worker_count.os, "cpu_count", lambda: 16)
+    assert worker_count.cores_of(World(0, 2, CPU)) == 8
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")  # of eight on two machines
+    assert worker_count.cores_of(World(0, 8, CPU)) == 4
