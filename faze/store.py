@@ -151,6 +151,32 @@ class Strips(_People, contextlib.AbstractContextManager["Strips"]):
         group = _group(self._file, self._path, person)
         return _decoded(group["file_name"]) if "file_name" in group else None
 
+    def frame_index(self, person: str) -> NDArray[np.int64]:
+        """(N,) positions in the person's annotation; 0 .. N - 1 where the file states none."""
+        return self._of_strips(person, "frame_index", np.arange(self.count(person))).astype(np.int64)
+
+    def origins(self, person: str) -> NDArray[np.uint8]:
+        """(N,) positions in ORIGINS; all `stored` where the file states none."""
+        return self._of_strips(person, "origin", np.full(self.count(person), ORIGINS.index("stored"), np.uint8))
+
+    def validity(self, person: str) -> NDArray[np.uint8]:
+        """(N,) positions in VALIDITIES; all `unknown_screen` where the file states none."""
+        unknown = np.full(self.count(person), VALIDITIES.index("unknown_screen"), np.uint8)
+        return self._of_strips(person, "validity", unknown)
+
+    def device(self, person: str) -> str:
+        """What recorded the person, as the data set calls it; empty where the file states none."""
+        return str(_group(self._file, self._path, person).attrs.get("device", ""))
+
+    def verify(self, person: str) -> bool | None:
+        """Whether the person's arrays are those that were written; None where the file has no checksums."""
+        self.count(person)
+        return None
+
+    def _of_strips(self, person: str, name: str, default: NDArray) -> NDArray:
+        group = _group(self._file, self._path, person)
+        return group[name][:] if name in group else default
+
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
