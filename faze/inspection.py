@@ -49,7 +49,7 @@ class Inspection:
     dataset: str
     strip_px: tuple[int, int]  # width, height
     people: Sequence[Person]
-    digest: str  # of people, splits and labels
+    digest: str  # of people, splits and labels, and of one strip, which tells ways of normalising apart
     verified: bool
     sidecar: Path | None
     rejects: Sequence[Reject]
@@ -91,7 +91,7 @@ def inspect(
         tick: told how many people are done.
 
     Raises:
-        ValueError: the store holds nobody, or labels are torn.
+        ValueError: the store holds nobody, or codes that have no meaning.
     """
     persons = strips.persons()
     if not persons:
@@ -100,12 +100,17 @@ def inspect(
     for done, person in enumerate(persons, start=1):
         labels = strips.labels(person)
         digest.update(f"{person} {strips.split(person)} {len(labels)}\n".encode() + labels.tobytes())
-        people.append(_person(strips, person, labels, verify))
+        try:
+            people.append(_person(strips, person, labels, verify))
+        except ValueError as error:
+            raise ValueError(f"{store}: person {person}: {error}") from None
         tick(done)
+    strip = _one_strip(strips, people)
+    digest.update(strip.tobytes())
     return Inspection(
         store=store,
         dataset=strips.dataset,
-        strip_px=_strip_px(strips, people),
+        strip_px=(strip.shape[1], strip.shape[0]),
         people=people,
         digest=digest.hexdigest()[:16],
         verified=verify,
@@ -120,8 +125,8 @@ def _person(strips: Strips, person: str, labels: NDArray[np.float32], verify: bo
         split=strips.split(person),
         device=strips.device(person),
         labels_deg=np.degrees(labels),
-        origins=_named(strips.origins(person), ORIGINS, f"origin of person {person}"),
-        validities=_named(strips.validity(person), VALIDITIES, f"validity of person {person}"),
+        origins=_named(strips.origins(person), ORIGINS, "origin"),
+        validities=_named(strips.validity(person), VALIDITIES, "validity"),
         intact=strips.verify(person) if verify else None,
     )
 
@@ -129,16 +134,14 @@ def _person(strips: Strips, person: str, labels: NDArray[np.float32], verify: bo
 def _named(codes: NDArray[np.uint8], names: Sequence[str], what: str) -> Counter[str]:
     counts = np.bincount(codes, minlength=len(names))
     if len(counts) > len(names):
-        raise ValueError(f"{what}: code {len(counts) - 1} has no meaning: was the store written by a newer faze?")
+        raise ValueError(f"{what} {len(counts) - 1} has no meaning: was the store written by a newer faze?")
     return Counter({name: int(count) for name, count in zip(names, counts, strict=True) if count})
 
 
-def _strip_px(strips: Strips, people: Sequence[Person]) -> tuple[int, int]:
+def _one_strip(strips: Strips, people: Sequence[Person]) -> NDArray[np.uint8]:
+    """The first strip of the first person who has one (H, W, 3)."""
     filled = next((person.person_id for person in people if person.strips), None)
-    if filled is None:
-        return 0, 0
-    height, width = strips.pixels(filled, 0).shape[:2]
-    return width, height
+    return np.empty((0, 0, 3), np.uint8) if filled is None else strips.pixels(filled, 0)
 
 
 def _usable(labels_deg: NDArray[np.float32]) -> NDArray[np.bool_]:

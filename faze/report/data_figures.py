@@ -15,6 +15,7 @@ from faze.report.style import BASELINE, MUTED, RULE, density_map, panels, split_
 KINDS = {"gaze": (1, 0), "head pose": (3, 2)}  # columns of yaw and pitch
 SIDES_DEG = ((2_000, 4), (50_000, 2))  # of the cells: with so many strips at most, this; beyond, 1
 NAMED_PEOPLE = 40  # more names are not readable below bars
+FEWEST_BARS = 12
 EDGE_DEG = 5
 
 
@@ -25,7 +26,7 @@ def draw_density(inspection: Inspection) -> Figure:
     side = _cell_side(sum(len(of_split) for of_split in labels.values()))
     low, high = low, low + np.ceil((high - low) / side) * side  # whole cells
     rows, columns = (1, 2) if len(labels) == 1 else (2, len(labels))
-    width = min((WIDTH - 1.2) / columns, 4.4)
+    width = min((WIDTH - 2.4) / columns, 4.2)
     height = width * float(np.clip((high - low)[1] / (high - low)[0], 0.45, 1.2))
     figure, grid = panels(WIDTH, rows * (height + 0.42) + 0.35, rows, columns, sharex=True, sharey=True)
     cells = [(kind, split) for kind in KINDS for split in labels]
@@ -44,17 +45,17 @@ def draw_density(inspection: Inspection) -> Figure:
     for line in grid:
         line[0].set_ylabel("pitch, degrees")
     bar = figure.colorbar(image, ax=drawn, shrink=0.85, aspect=32, pad=0.015)
-    bar.set_label(f"% of a split's strips in a cell of {side}° × {side}°", fontsize=9, color=MUTED)
+    bar.set_label(f"% of a split's strips in a cell of {side}° × {side}°", fontsize=9, color=MUTED, labelpad=8)
     bar.outline.set_visible(False)
     return figure
 
 
 def _limits(labels_deg: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Least and largest (yaw, pitch) of gaze and head together, rounded; one odd label in a thousand may leave."""
+    """Least and largest (yaw, pitch) of gaze and head together, rounded; the odd label may leave."""
     if not len(labels_deg):
         return np.array([-20.0, -20.0]), np.array([20.0, 20.0])
     both = np.concatenate([labels_deg[:, columns] for columns in KINDS.values()])
-    low, high = np.quantile(both, [0.0005, 0.9995], axis=0).astype(np.float64)
+    low, high = np.quantile(both, [1e-4, 1 - 1e-4], axis=0).astype(np.float64)
     low, high = np.floor(low / EDGE_DEG) * EDGE_DEG, np.ceil(high / EDGE_DEG) * EDGE_DEG
     return np.minimum(low, -EDGE_DEG), np.maximum(high, EDGE_DEG)
 
@@ -95,7 +96,7 @@ def draw_people(inspection: Inspection) -> Figure:
         axes.set_xticks(np.arange(len(names)) + 0.5, names, rotation=90 if max(map(len, names)) > 3 else 0, fontsize=8)
         axes.tick_params(axis="x", length=0)
     axes.set(ylabel="strips", xlabel="" if few else "people, those with most strips first in each split")
-    axes.set_xlim(0, len(names))
+    axes.set_xlim(0, max(len(names), FEWEST_BARS))  # three people are not drawn as three walls
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y")
     handles = [Patch(color=split_color(split), label=split) for split in inspection.splits]

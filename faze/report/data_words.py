@@ -130,7 +130,9 @@ def describe(summary: Mapping[str, Any]) -> str:
 def _describe_rejects(rejects: Mapping[str, Any] | None) -> list[str]:
     lines = [rejected(rejects)]
     if rejects:
-        lines += [f"  {kind_counts(kind):<28}  {kind['reason']}" for kind in rejects["kinds"]]
+        told = [(kind_counts(kind), kind["reason"]) for kind in rejects["kinds"]]
+        width = max((len(counts) for counts, _ in told), default=0)
+        lines += [f"  {counts:<{width}}  {reason}" for counts, reason in told]
         if rejects["frames"] or rejects["left_out"]:
             lines.append(f"Each is listed in {rejects['sidecar']}.")
     return lines

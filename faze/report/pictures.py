@@ -69,15 +69,17 @@ def _draw_curves(axes: Axes, curves: pd.DataFrame, against: str, color: str, mar
 
 
 def pick_strips(strips: Strips, most: int = SHEET_STRIPS) -> list[Cell]:
-    """At most so many strips, from people spread over the store and spread over what each has."""
+    """At most so many strips, of people spread over the store, each from the midst of an equal part of the person's."""
     persons = [person for person in strips.persons() if strips.count(person)]
     if not persons:
         return []
-    chosen = [persons[i] for i in _spread(len(persons), most)]
+    chosen = [
+        persons[i] for i in np.unique(np.linspace(0, len(persons) - 1, min(most, len(persons))).round().astype(int))
+    ]
     cells = []
     for person in chosen:
         labels, frames, validity = strips.labels(person), strips.frame_index(person), strips.validity(person)
-        for entry in _spread(len(labels), most // len(chosen)):
+        for entry in _midst(len(labels), most // len(chosen)):
             off_screen = validity[entry] == VALIDITIES.index("off_screen")
             cells.append(
                 Cell(strips.pixels(person, entry), labels[entry], person, int(frames[entry]), bool(off_screen))
@@ -85,9 +87,9 @@ def pick_strips(strips: Strips, most: int = SHEET_STRIPS) -> list[Cell]:
     return cells
 
 
-def _spread(count: int, most: int) -> list[int]:
-    """At most so many of the positions 0 .. count - 1, evenly."""
-    return [int(i) for i in np.unique(np.linspace(0, count - 1, min(most, count)).round())]
+def _midst(count: int, parts: int) -> list[int]:
+    """The middle position of each of so many equal parts of 0 .. count - 1; all of them where they are fewer."""
+    return [int((part + 0.5) * count / min(parts, count)) for part in range(min(parts, count))]
 
 
 def draw_sheet(cells: Sequence[Cell], columns: int = SHEET_COLUMNS) -> Figure:

@@ -71,9 +71,7 @@ def split_color(split: str) -> str:
 
 def density_map() -> Colormap:
     """White where there is nothing, then the darker the more."""
-    colors = LinearSegmentedColormap.from_list("density", DENSITY)
-    colors.set_bad("white")
-    return colors
+    return LinearSegmentedColormap.from_list("density", DENSITY).with_extremes(bad="white")
 
 
 def text_on(color: str) -> str:
