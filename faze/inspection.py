@@ -7,7 +7,7 @@ are verified on demand.
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,10 +100,7 @@ def inspect(
     for done, person in enumerate(persons, start=1):
         labels = strips.labels(person)
         digest.update(f"{person} {strips.split(person)} {len(labels)}\n".encode() + labels.tobytes())
-        try:
-            people.append(_person(strips, person, labels, verify))
-        except ValueError as error:
-            raise ValueError(f"{store}: person {person}: {error}") from None
+        people.append(_person(strips, person, labels, verify))
         tick(done)
     strip = _one_strip(strips, people)
     digest.update(strip.tobytes())
@@ -125,17 +122,10 @@ def _person(strips: Strips, person: str, labels: NDArray[np.float32], verify: bo
         split=strips.split(person),
         device=strips.device(person),
         labels_deg=np.degrees(labels),
-        origins=_named(strips.origins(person), ORIGINS, "origin"),
-        validities=_named(strips.validity(person), VALIDITIES, "validity"),
+        origins=Counter(strips.origins(person).tolist()),
+        validities=Counter(strips.validity(person).tolist()),
         intact=strips.verify(person) if verify else None,
     )
-
-
-def _named(codes: NDArray[np.uint8], names: Sequence[str], what: str) -> Counter[str]:
-    counts = np.bincount(codes, minlength=len(names))
-    if len(counts) > len(names):
-        raise ValueError(f"{what} {len(counts) - 1} has no meaning: was the store written by a newer faze?")
-    return Counter({name: int(count) for name, count in zip(names, counts, strict=True) if count})
 
 
 def _one_strip(strips: Strips, people: Sequence[Person]) -> NDArray[np.uint8]:
@@ -162,14 +152,20 @@ def summarise(inspection: Inspection) -> dict:
         "people": len(people),
         "strips": inspection.strips,
         "splits": [_count_split(split, people) for split in inspection.splits],
-        "origins": dict(sum((person.origins for person in people), Counter())),
-        "validities": dict(sum((person.validities for person in people), Counter())),
+        "origins": _in_order(ORIGINS, (person.origins for person in people)),
+        "validities": _in_order(VALIDITIES, (person.validities for person in people)),
         "devices": dict(Counter(person.device for person in people if person.device).most_common()),
         "ranges": [_range(name, column) for name, column in zip(LABELS, labels.T, strict=True)] if len(labels) else [],
         "unusable_labels": inspection.strips - len(labels),
         "checksums": _checksums(people) if inspection.verified else None,
         "rejects": _count_rejects(inspection) if inspection.sidecar else None,
     }
+
+
+def _in_order(names: Sequence[str], counters: Iterable[Counter[str]]) -> dict[str, int]:
+    """Sums in the order of the names, names that only the file knows last; what never occurs is left out."""
+    total = sum(counters, Counter())
+    return {name: total[name] for name in dict.fromkeys([*names, *sorted(total)]) if total[name]}
 
 
 def _count_split(split: str, people: Sequence[Person]) -> dict[str, object]:

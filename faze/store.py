@@ -151,31 +151,36 @@ class Strips(_People, contextlib.AbstractContextManager["Strips"]):
         group = _group(self._file, self._path, person)
         return _decoded(group["file_name"]) if "file_name" in group else None
 
-    def frame_index(self, person: str) -> NDArray[np.int64]:
-        """(N,) positions in the person's annotation; 0 .. N - 1 where the file states none."""
-        return self._of_strips(person, "frame_index", np.arange(self.count(person))).astype(np.int64)
-
-    def origins(self, person: str) -> NDArray[np.uint8]:
-        """(N,) positions in ORIGINS; all `stored` where the file states none."""
-        return self._of_strips(person, "origin", np.full(self.count(person), ORIGINS.index("stored"), np.uint8))
-
-    def validity(self, person: str) -> NDArray[np.uint8]:
-        """(N,) positions in VALIDITIES; all `unknown_screen` where the file states none."""
-        unknown = np.full(self.count(person), VALIDITIES.index("unknown_screen"), np.uint8)
-        return self._of_strips(person, "validity", unknown)
-
     def device(self, person: str) -> str:
-        """What recorded the person, as the data set calls it; empty where the file states none."""
+        """The camera that recorded a person, as the data set calls it; "" where the file states none."""
         return str(_group(self._file, self._path, person).attrs.get("device", ""))
 
+    def frame_index(self, person: str) -> NDArray[np.int64]:
+        """(N,) positions of the samples in the person's annotation; 0 .. N - 1 where the file states none."""
+        group = _group(self._file, self._path, person)
+        return group["frame_index"][:] if "frame_index" in group else np.arange(self.count(person), dtype=np.int64)
+
+    def origins(self, person: str) -> NDArray[np.str_]:
+        """(N,) where each sample's labels come from, of ORIGINS; `stored` where the file does not say."""
+        return self._named(person, "origin", "origins", "stored")
+
+    def validity(self, person: str) -> NDArray[np.str_]:
+        """(N,) whether each gaze target lies on the screen, of VALIDITIES; `unknown_screen` where it is not said."""
+        return self._named(person, "validity", "validities", "unknown_screen")
+
+    def _named(self, person: str, name: str, names: str, default: str) -> NDArray[np.str_]:
+        group = _group(self._file, self._path, person)
+        if name not in group:
+            return np.full(self.count(person), default)
+        positions, known = group[name][:], np.array([str(n) for n in self._file.attrs.get(names, ())], np.str_)
+        if len(positions) and positions.max() >= len(known):
+            raise ValueError(f"{self._path}: {name} of person {person} has position {positions.max()}, without a name")
+        return known[positions]
+
     def verify(self, person: str) -> bool | None:
-        """Whether the person's arrays are those that were written; None where the file has no checksums."""
+        """Whether the person's arrays are those that were written; None where the file has no checksum."""
         self.count(person)
         return None
-
-    def _of_strips(self, person: str, name: str, default: NDArray) -> NDArray:
-        group = _group(self._file, self._path, person)
-        return group[name][:] if name in group else default
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

@@ -45,7 +45,7 @@ def _size(summary: Mapping[str, Any]) -> str:
 
 def _counted(counts: Mapping[str, int], words: Mapping[str, str], total: int) -> str:
     """12 off the screen, 588 on the screen; just the words where all are of one sort."""
-    told = [(number, words[key]) for key, number in counts.items() if number]
+    told = [(number, words.get(key, key)) for key, number in counts.items() if number]
     if len(told) == 1:
         return f"all {told[0][1]}"
     return ", ".join(f"{number:,} {what} ({percent(number / total)})" for number, what in told) or "none"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from faze.geometry import vector_from_pitchyaw
 from faze.report.figures import WIDTH, Results
 from faze.report.style import MARKERS, MUTED, ON_LINES, REFERENCE, panels, tier_colors
-from faze.store import VALIDITIES, Strips
+from faze.store import Strips
 
 SHEET_STRIPS, SHEET_COLUMNS = 32, 4
 ARROW = "#ffd43b"
@@ -80,7 +80,7 @@ def pick_strips(strips: Strips, most: int = SHEET_STRIPS) -> list[Cell]:
     for person in chosen:
         labels, frames, validity = strips.labels(person), strips.frame_index(person), strips.validity(person)
         for entry in _midst(len(labels), most // len(chosen)):
-            off_screen = validity[entry] == VALIDITIES.index("off_screen")
+            off_screen = validity[entry] == "off_screen"
             cells.append(
                 Cell(strips.pixels(person, entry), labels[entry], person, int(frames[entry]), bool(off_screen))
             )

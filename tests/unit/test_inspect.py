@@ -19,7 +19,7 @@ from faze.report.data_words import describe
 from faze.report.pictures import Cell, draw_sheet, pick_strips
 from faze.report.style import drawing
 from faze.stages import inspect as stage
-from faze.store import ORIGINS, Strips
+from faze.store import ORIGINS, VALIDITIES, Strips
 
 SIDECAR = """person,file_name,reason
 p01,p01/0001.jpg,JPEG cut short
@@ -36,7 +36,8 @@ def write_store(path, full=True, counts=(5, 3, 4, 2)):
     """Four people; gaze pitch of the i-th strip of p01 is i degrees. Ours with `full`, else the released layout."""
     with h5py.File(path, "w") as file:
         if full:
-            file.attrs["schema"], file.attrs["dataset"] = "strips", "mpiigaze"
+            file.attrs["schema"], file.attrs["schema_version"], file.attrs["dataset"] = "strips", 2, "mpiigaze"
+            file.attrs["origins"], file.attrs["validities"] = ORIGINS, VALIDITIES
         for number, ((person, split), count) in enumerate(zip(SPLITS.items(), counts, strict=True)):
             group = file.create_group(person)
             labels = np.zeros((count, 4))
@@ -328,10 +329,10 @@ def write_unknown_origin(path):
     (write_torn, "not a readable HDF5 file"),
     (write_picture, "not a readable HDF5 file"),
     (write_empty_store, "holds no person"),
-    (write_foreign, "person Data has no pixels"),
+    (write_foreign, "Data"),
     (write_codes, "holds codes, not strips"),
     (write_flat, "pixels of person p00 are uint8 (3, 4, 4), not uint8 (N, H, W, 3)"),
-    (write_unknown_origin, "person p02: origin 9 has no meaning"),
+    (write_unknown_origin, "origin of person p02 has position 9"),
 ])  # fmt: skip
 def test_a_store_that_cannot_be_read_is_one_sentence(tmp_path, monkeypatch, capsys, write, sentence):
     path = tmp_path / "store.h5"
