@@ -19,6 +19,7 @@ from faze.rejects import by_person, kinds, left_out
 from faze.store import ORIGINS, SPLITS, VALIDITIES, Strips
 
 LABELS = ("gaze pitch", "gaze yaw", "head pitch", "head yaw")
+UNSTATED = "not stated"  # in the place of a split: the released code's files have none
 LARGEST_DEG = 90.0  # a pitch beyond it is none, and no camera sees eyes that look further aside
 _QUANTILES = {"least_deg": 0.0, "p1_deg": 0.01, "median_deg": 0.5, "p99_deg": 0.99, "most_deg": 1.0}
 
@@ -69,7 +70,7 @@ class Inspection:
     def splits(self) -> list[str]:
         """Splits that have people, in their order."""
         found = {person.split for person in self.people}
-        return [split for split in SPLITS if split in found]
+        return [split for split in (*SPLITS, UNSTATED) if split in found]
 
 
 def inspect(
@@ -119,7 +120,7 @@ def inspect(
 def _person(strips: Strips, person: str, labels: NDArray[np.float32], verify: bool) -> Person:
     return Person(
         person_id=person,
-        split=strips.split(person),
+        split=strips.split(person) if strips.states_split(person) else UNSTATED,
         device=strips.device(person),
         labels_deg=np.degrees(labels),
         origins=Counter(strips.origins(person).tolist()),

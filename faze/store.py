@@ -151,6 +151,10 @@ class Strips(_People, contextlib.AbstractContextManager["Strips"]):
         group = _group(self._file, self._path, person)
         return _decoded(group["file_name"]) if "file_name" in group else None
 
+    def states_split(self, person: str) -> bool:
+        """Whether the file itself says which split a person belongs to."""
+        return "split" in _group(self._file, self._path, person).attrs
+
     def device(self, person: str) -> str:
         """The camera that recorded a person, as the data set calls it; "" where the file states none."""
         return str(_group(self._file, self._path, person).attrs.get("device", ""))

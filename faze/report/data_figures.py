@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from faze.inspection import Inspection
+from faze.inspection import UNSTATED, Inspection
 from faze.rejects import by_person
 from faze.report.figures import WIDTH
 from faze.report.style import BASELINE, MUTED, RULE, density_map, panels, split_color
@@ -39,7 +39,12 @@ def draw_density(inspection: Inspection) -> Figure:
         image = axes.imshow(
             filled, cmap=density_map(), norm=norm, origin="lower", extent=extent, interpolation="nearest"
         )
-        _label_density(axes, f"{kind}, {split}: {len(labels[split]):,} strips")
+        _label_density(
+            axes,
+            f"{kind}, {split}: {len(labels[split]):,} strips"
+            if split != UNSTATED
+            else f"{kind}: {len(labels[split]):,} strips",
+        )
     for axes in grid[-1]:
         axes.set_xlabel("yaw, degrees")
     for line in grid:
@@ -99,7 +104,9 @@ def draw_people(inspection: Inspection) -> Figure:
     axes.set_xlim(0, max(len(names), FEWEST_BARS))  # three people are not drawn as three walls
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y")
-    handles = [Patch(color=split_color(split), label=split) for split in inspection.splits]
+    handles = [
+        Patch(color=split_color(split), label="strips" if split == UNSTATED else split) for split in inspection.splits
+    ]
     if rejected:
         handles.append(Patch(color=BASELINE, label="rejected frames"))
     figure.legend(handles=handles, loc="outside upper right", ncols=4)

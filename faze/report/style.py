@@ -65,8 +65,8 @@ def learner_colors(learners: Sequence[str]) -> dict[str, str]:
 
 
 def split_color(split: str) -> str:
-    """Colour of train, val and test."""
-    return _SPLITS[split]
+    """Colour of train, val and test, or of people without a split."""
+    return _SPLITS.get(split, "#5b7a99")
 
 
 def density_map() -> Colormap:

@@ -98,6 +98,7 @@ def test_released_layout_needs_pixels_and_labels_only(tmp_path, monkeypatch, cap
     assert summary["dataset"] == "published"
     assert summary["origins"] == {"stored": 14} and summary["validities"] == {"unknown_screen": 14}
     assert summary["devices"] == {} and summary["rejects"] is None
+    assert [(s["split"], s["people"]) for s in summary["splits"]] == [("not stated", 4)]
     assert run(monkeypatch, path, "--out", tmp_path / "page") == 0
     assert "No list of rejected frames lies beside the store." in capsys.readouterr().out
     assert (tmp_path / "page" / "index.html").is_file()
