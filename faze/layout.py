@@ -23,6 +23,10 @@ class Layout:
         """Frames that preprocess left out, with reasons (csv)."""
         return self.root / "data" / f"{dataset}_rejects.csv"
 
+    def inspection(self, dataset: str) -> Path:
+        """Folder of the data set's page."""
+        return self.root / "inspection" / dataset
+
     def run(self, tier: str, seed: int) -> Path:
         """Folder of one run."""
         return self.root / tier / f"seed{seed}"

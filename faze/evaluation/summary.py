@@ -123,10 +123,15 @@ def headline(pairs: pd.DataFrame, tier: str, largest_k: int, confidence: float) 
     """Whether any learner beats `offset` in a tier at the largest k, data set by data set; empty without one."""
     at_k = pairs[(pairs["tier"] == tier) & (pairs["k"] == largest_k)]
     at_k = at_k[(at_k["learner"] == SIMPLE) | (at_k["other"] == SIMPLE)]
-    told = [f"On {verdict.NAMES[d]}: {describe_simple(rows)}" for d, rows in at_k.groupby("dataset", sort=False)]
+    told = [_after_colon(verdict.NAMES[d], describe_simple(rows)) for d, rows in at_k.groupby("dataset", sort=False)]
     over = "people and seeds" if (at_k["seeds"] >= SEEDS_FOR_A_TIER).any() else "people"
     brackets = f"in brackets {100 * confidence:g} % intervals over {over}"
     return f"Few-shot learners after {samples(largest_k)} ({brackets}). {' '.join(told)}" if told else ""
+
+
+def _after_colon(dataset: str, sentence: str) -> str:
+    """On MPIIGaze: no learner is shown to beat ..."""
+    return f"On {dataset}: {sentence[0].lower()}{sentence[1:]}"
 
 
 def learner_words(tables: Tables, tier: str, largest_k: int, margin_deg: float) -> dict[str, list[str]]:

@@ -1,13 +1,10 @@
 """Assembling the page: every table, figure, picture and video that it shows, and its template."""
 
-import csv
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 import pandas as pd
 
@@ -17,28 +14,14 @@ from faze.evaluation.verdict import NAMES, describe_p
 from faze.layout import Layout
 from faze.report import words
 from faze.report.curves import thinned
+from faze.report.data_page import DataPage
 from faze.report.embed import Embedder
 from faze.report.figures import TALK_MEMORY, TALK_SPEED, Results
 from faze.report.style import tier_colors
+from faze.report.template import template
 from faze.statistics import SEEDS_FOR_A_TIER
-from faze.store import Strips
 from faze.telemetry import changed_switches
 
-FILTERS = (
-    "degrees",
-    "change",
-    "interval",
-    "ratio",
-    "saving",
-    "percent",
-    "share",
-    "digits",
-    "milliseconds",
-    "gibibytes",
-    "duration",
-    "count",
-    "marked",
-)
 PHASES = (
     "data",
     "copy",
@@ -69,7 +52,7 @@ def render(
     results: Results,
     figures: Mapping[str, str],
     walks: Sequence[Walks],
-    data: Sequence[Mapping[str, Any]],
+    data: Sequence[DataPage],
 ) -> str:
     """The page as HTML.
 
@@ -79,9 +62,9 @@ def render(
         results: its tables.
         figures: data URI of each figure.
         walks: of every tier, the last first.
-        data: counts of each data set (`count_data`).
+        data: what the page of each data set tells.
     """
-    return _template().render(
+    return template("template.html.j2").render(
         title=title,
         summary=summary,
         results=results,
@@ -104,19 +87,6 @@ def render(
         changes=change_rows(results),
         times=time_rows(results),
     )
-
-
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("faze.report", "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    for name in FILTERS:
-        environment.filters[name] = getattr(words, name)
-    return environment.get_template("template.html.j2")
 
 
 def tier_rows(summary: Mapping[str, Any], results: Results) -> list[dict[str, Any]]:
@@ -234,34 +204,6 @@ def collect_walks(layout: Layout, tiers: Sequence[str], seed: int, embedder: Emb
             )
         )
     return walks
-
-
-def count_data(
-    stores: Mapping[str, Strips], layout: Layout, left_out: Mapping[str, Sequence[str]]
-) -> list[dict[str, Any]]:
-    """People and strips of each data set by split, and frames that preprocess rejected, by reason."""
-    counts = []
-    for dataset, strips in stores.items():
-        splits = []
-        for split in ("train", "val", "test"):
-            people = strips.persons(split)
-            if people:
-                splits.append((split, len(people), sum(strips.count(person) for person in people)))
-        rejects = _count_rejects(layout.rejects(dataset))
-        counts.append({"dataset": dataset, "splits": splits, "rejects": rejects, "left_out": left_out.get(dataset, [])})
-    return counts
-
-
-def _count_rejects(path: Path) -> list[tuple[str, int]]:
-    """(reason, frames), most frequent first; empty where nothing was rejected."""
-    if not path.is_file():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    if not rows:
-        return []
-    reasons = pd.Series([row.get("reason") or "no reason given" for row in rows]).value_counts()
-    return [(str(reason), int(number)) for reason, number in reasons.items()]
 
 
 def tier_table(summary: Mapping[str, Any], results: Results) -> pd.DataFrame:

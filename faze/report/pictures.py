@@ -1,6 +1,7 @@
-"""Figures of the trainings and of the data: validation curves, and strips with their gaze drawn on them."""
+"""Validation curves of the trainings, and contact sheets of strips with their gaze drawn on them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -10,11 +11,23 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from faze.evaluation.verdict import NAMES
 from faze.geometry import vector_from_pitchyaw
 from faze.report.figures import WIDTH, Results
-from faze.report.style import MARKERS, MUTED, ON_LINES, panels, tier_colors
+from faze.report.style import MARKERS, MUTED, ON_LINES, REFERENCE, panels, tier_colors
 from faze.store import Strips
+
+SHEET_STRIPS, SHEET_COLUMNS = 32, 4
+ARROW = "#ffd43b"
+
+
+class Cell(NamedTuple):
+    """A strip of a contact sheet."""
+
+    pixels: NDArray[np.uint8]  # (H, W, 3) RGB
+    label: NDArray[np.float32]  # (4,) rad
+    person: str
+    frame: int  # position in the person's annotation
+    off_screen: bool
 
 
 def draw_training(results: Results) -> Figure:
@@ -55,37 +68,51 @@ def _draw_curves(axes: Axes, curves: pd.DataFrame, against: str, color: str, mar
     axes.plot(mean[against], mean["error_deg"], marker + "-", color=color, markersize=4, linewidth=1.6)
 
 
-def pick_strips(stores: Mapping[str, Strips], people: int, each: int) -> dict[str, list[tuple[NDArray, NDArray]]]:
-    """A few strips (H, W, 3) uint8 with their labels (4,), from people spread over each store."""
-    picked: dict[str, list[tuple[NDArray, NDArray]]] = {}
-    for dataset, strips in stores.items():
-        persons = strips.persons("test") or strips.persons()
-        chosen = [persons[i] for i in np.unique(np.linspace(0, len(persons) - 1, people).round().astype(int))]
-        picked[dataset] = []
-        for person in chosen:
-            labels = strips.labels(person)
-            for entry in np.linspace(0, len(labels) - 1, each).round().astype(int):
-                picked[dataset].append((strips.pixels(person, int(entry)), labels[entry]))
-    return picked
+def pick_strips(strips: Strips, most: int = SHEET_STRIPS) -> list[Cell]:
+    """At most so many strips, of people spread over the store, each from the midst of an equal part of the person's."""
+    persons = [person for person in strips.persons() if strips.count(person)]
+    if not persons:
+        return []
+    chosen = [
+        persons[i] for i in np.unique(np.linspace(0, len(persons) - 1, min(most, len(persons))).round().astype(int))
+    ]
+    cells = []
+    for person in chosen:
+        labels, frames, validity = strips.labels(person), strips.frame_index(person), strips.validity(person)
+        for entry in _midst(len(labels), most // len(chosen)):
+            off_screen = validity[entry] == "off_screen"
+            cells.append(
+                Cell(strips.pixels(person, entry), labels[entry], person, int(frames[entry]), bool(off_screen))
+            )
+    return cells
 
 
-def draw_strips(picked: Mapping[str, Sequence[tuple[NDArray, NDArray]]], columns: int = 4) -> Figure:
+def _midst(count: int, parts: int) -> list[int]:
+    """The middle position of each of so many equal parts of 0 .. count - 1; all of them where they are fewer."""
+    return [int((part + 0.5) * count / min(parts, count)) for part in range(min(parts, count))]
+
+
+def draw_sheet(cells: Sequence[Cell], columns: int = SHEET_COLUMNS) -> Figure:
     """Normalised eye strips, each with an arrow where its label says that the eyes look, seen from the camera."""
-    rows = sum(-(-len(strips) // columns) for strips in picked.values())
-    figure, grid = panels(WIDTH, 0.78 * rows + 0.25 * len(picked), rows, columns)
-    figure.get_layout_engine().set(h_pad=0.03, w_pad=0.03)
-    row = 0
-    for dataset, strips in picked.items():
-        grid[row][0].set_title(NAMES.get(dataset, dataset))
-        for i in range(-(-len(strips) // columns) * columns):
-            axes = grid[row + i // columns][i % columns]
-            axes.axis("off")
-            if i < len(strips):
-                pixels, label = strips[i]
-                axes.imshow(pixels, interpolation="lanczos")
-                _draw_arrow(axes, pixels.shape, label)
-        row += -(-len(strips) // columns)
+    rows = max(1, -(-len(cells) // columns))
+    figure, grid = panels(WIDTH, 0.99 * rows, rows, columns)
+    figure.get_layout_engine().set(h_pad=0.03, w_pad=0.03, hspace=0.02, wspace=0.02)
+    for position in range(rows * columns):
+        axes = grid[position // columns][position % columns]
+        axes.axis("off")
+        if position < len(cells):
+            _draw_cell(axes, cells[position])
     return figure
+
+
+def _draw_cell(axes: Axes, cell: Cell) -> None:
+    axes.imshow(cell.pixels, interpolation="lanczos")
+    told, color = f"{cell.person}, frame {cell.frame}", MUTED
+    if cell.off_screen:
+        told, color = f"{told}, off the screen", REFERENCE
+    axes.set_title(told, fontsize=8, fontweight="normal", color=color, pad=3)
+    if np.isfinite(cell.label[:2]).all():
+        _draw_arrow(axes, cell.pixels.shape, cell.label)
 
 
 def _draw_arrow(axes: Axes, shape: tuple[int, ...], label: NDArray) -> None:
@@ -94,7 +121,7 @@ def _draw_arrow(axes: Axes, shape: tuple[int, ...], label: NDArray) -> None:
     x, y, _ = -vector_from_pitchyaw(label[:2].astype(np.float64)) * 1.6 * height
     start = (width / 2, height / 2)
     outline = [withStroke(linewidth=3.4, foreground="black")]
-    style = {"arrowstyle": "-|>,head_length=0.35,head_width=0.18", "color": "#ffd43b", "linewidth": 1.6}
+    style = {"arrowstyle": "-|>,head_length=0.35,head_width=0.18", "color": ARROW, "linewidth": 1.6}
     arrow = style | {"shrinkA": 0, "shrinkB": 0, "path_effects": outline}
     axes.annotate("", (start[0] + x, start[1] + y), start, arrowprops=arrow, annotation_clip=False)
-    axes.plot(*start, "o", color="#ffd43b", markersize=3.2, path_effects=outline)
+    axes.plot(*start, "o", color=ARROW, markersize=3.2, path_effects=outline)

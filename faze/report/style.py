@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import matplotlib
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import Colormap, LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
 
 INK, MUTED, RULE, BAND = "#1f2933", "#616e7c", "#d9dfe5", "#e9eef3"
@@ -15,6 +15,14 @@ BASELINE = "#7b8794"
 ON_LINES = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # box of words that lines may cross
 _TIERS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")  # Okabe and Ito 2008
 _LEARNERS = ("#5b21b6", "#0f766e", "#b45309", "#9f1239", "#1e3a8a", "#3f6212")
+_SPLITS = {"train": "#0072b2", "val": "#e69f00", "test": "#009e73"}
+DENSITY = (
+    "#e3eef8",
+    "#8fc1e8",
+    "#2f86c6",
+    "#0b4f8a",
+    "#06223f",
+)  # from few to many, one hue: also right when printed grey
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "h", "p", "*")
 
 _RC = {
@@ -54,6 +62,16 @@ def tier_colors(tiers: Sequence[str]) -> dict[str, str]:
 def learner_colors(learners: Sequence[str]) -> dict[str, str]:
     """Colour of each learner."""
     return {learner: _LEARNERS[i % len(_LEARNERS)] for i, learner in enumerate(learners)}
+
+
+def split_color(split: str) -> str:
+    """Colour of train, val and test, or of people without a split."""
+    return _SPLITS.get(split, "#5b7a99")
+
+
+def density_map() -> Colormap:
+    """White where there is nothing, then the darker the more."""
+    return LinearSegmentedColormap.from_list("density", DENSITY).with_extremes(bad="white")
 
 
 def text_on(color: str) -> str:

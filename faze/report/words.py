@@ -35,6 +35,11 @@ def degrees(value: float) -> str:
     return DASH if _absent(value) else f"{value:.2f}°"
 
 
+def angle(value: float) -> str:
+    """−12.4°."""
+    return DASH if _absent(value) else f"{signed(value, 1).removeprefix('+')}°"
+
+
 def change(value: float) -> str:
     """+0.083°; a thousandth of a degree, so that small is not shown as none."""
     return DASH if _absent(value) else f"{signed(value, 3)}°"

@@ -1,9 +1,8 @@
-"""Rule `report`: the tables of the evaluation, walks and data -> one self-contained page, its table and its figures."""
+"""Rule `report`: the tables of the evaluation, walks and data pages -> one self-contained page, table and figures."""
 
 import argparse
 import json
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from faze.files import sole_writer, whole_folder
 from faze.layout import DATASETS, Layout
 from faze.report import words
 from faze.report.curves import draw_learners, draw_shots, draw_shots_by_tier
+from faze.report.data_page import read_page
 from faze.report.embed import Embedder
 from faze.report.figures import (
     Results,
@@ -22,11 +22,10 @@ from faze.report.figures import (
     draw_people,
     draw_talk_charts,
 )
-from faze.report.page import collect_walks, count_data, render, tier_table
-from faze.report.pictures import draw_strips, draw_training, pick_strips
+from faze.report.page import collect_walks, render, tier_table
+from faze.report.pictures import draw_training
 from faze.report.style import drawing
 from faze.stages import one_sentence
-from faze.store import Strips
 
 TABLES = ("runs", "tiers", "persons", "changes", "learners", "controls", "performance", "training", "convergence")
 
@@ -46,10 +45,9 @@ def main() -> None:
     args = parse()
     config = load(args.config, "report")
     layout = Layout(args.results)
-    with sole_writer(args.out), ExitStack() as stack:
+    with sole_writer(args.out):
         summary, results = read_evaluation(layout)
-        stores = {dataset: stack.enter_context(Strips(layout.store(dataset))) for dataset in DATASETS}
-        figures = draw(results, stores)
+        figures = draw(results)
         embedder = Embedder()
         with whole_folder(args.out) as folder:
             pictures = save_figures(figures, folder / "figures", embedder)
@@ -60,7 +58,7 @@ def main() -> None:
                 results=results,
                 figures=pictures,
                 walks=collect_walks(layout, results.tiers, summary["seeds"][0], embedder),
-                data=count_data(stores, layout, summary["left_out"]),
+                data=[read_page(layout.inspection(d), layout.root, embedder) for d in DATASETS],
             )
             (folder / "index.html").write_text(page, encoding="utf-8")
     print(f"report: open {args.out / 'index.html'}")
@@ -93,7 +91,7 @@ def read_evaluation(layout: Layout) -> tuple[dict[str, Any], Results]:
     return summary, results
 
 
-def draw(results: Results, stores: dict[str, Strips]) -> dict[str, Figure]:
+def draw(results: Results) -> dict[str, Figure]:
     """Every figure by name; one without content is left out."""
     with drawing():
         figures = {"talk": draw_talk_charts(results), "shots": draw_shots(results)}
@@ -104,7 +102,6 @@ def draw(results: Results, stores: dict[str, Strips]) -> dict[str, Figure]:
         figures["people"] = draw_people(results)
         if not results.tables["training"].empty:
             figures["training"] = draw_training(results)
-        figures["strips"] = draw_strips(pick_strips(stores, people=4, each=2))
     return figures
 
 

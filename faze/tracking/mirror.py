@@ -4,11 +4,12 @@ A run is found again by its identity. MLflow never takes a value back: where a r
 hold (measured anew, say), a new run takes its place. The replaced run stays, tagged `superseded`, and can be compared.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from faze.tracking.record import Point, Record
+from faze.tracking.record import DataSet, Point, Record
 from faze.tracking.store import Store, explained
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def mirror(store: Store, record: Record) -> str:
     with store.alone():
         run_id, held = _find(store, record) or (_create(store, record), set())
         _supersede_others(store, record, run_id)
+        _log_datasets(store, run_id, record.datasets)  # runs share them: two processes would add the same one
     with explained(store.uri):
         _describe(store, record, run_id)
         _log_points(store, run_id, [p for p in record.points if (p.key, p.step, p.value) not in held])
@@ -104,6 +106,21 @@ def _log_points(store: Store, run_id: str, points: list[Point]) -> None:
     metrics = [Metric(p.key, p.value, p.time_ms, p.step) for p in points]
     for first in range(0, len(metrics), BATCH_METRICS):
         store.client.log_batch(run_id, metrics=metrics[first : first + BATCH_METRICS])
+
+
+def _log_datasets(store: Store, run_id: str, datasets: Sequence[DataSet]) -> None:
+    """Name the data sets that a run read; one of the same digest is named once, however often it is logged."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    inputs = [
+        DatasetInput(
+            Dataset(d.name, d.digest, "local", json.dumps({"uri": d.store}), profile=json.dumps(d.profile)),
+            [InputTag("mlflow.data.context", d.context)],
+        )
+        for d in datasets
+    ]
+    if inputs:
+        store.client.log_inputs(run_id, inputs)
 
 
 def _replace_artifacts(store: Store, run_id: str, path: Path, folder: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from faze.layout import Layout
+from faze.layout import DATASETS, Layout
 from faze.telemetry import read_events
 
 # MLflow's chart view draws one chart per metric: beyond about twenty, nobody finds the one that matters. The curves of
@@ -41,6 +41,16 @@ class Point(NamedTuple):
     time_ms: int
 
 
+class DataSet(NamedTuple):
+    """A data set that the run read, as its page tells."""
+
+    name: str
+    digest: str
+    store: str
+    context: str  # training | testing
+    profile: Mapping[str, Any]  # counts
+
+
 @dataclass(frozen=True)
 class Record:
     """All that MLflow is to hold of one run."""
@@ -55,6 +65,7 @@ class Record:
     tags: Mapping[str, str]
     points: Sequence[Point]
     artifacts: Mapping[str, Path] = dataclasses.field(default_factory=dict)  # folder in MLflow -> file or folder
+    datasets: Sequence[DataSet] = ()
     whole: bool = False  # results are in it: a metric that it lacks is out of date
 
     @property
@@ -101,14 +112,31 @@ def read_run(layout: Layout, slot: Slot) -> Record:
     """The training and what was measured of it afterwards.
 
     Raises:
-        ValueError: the evaluation has no entry for this run.
+        ValueError: the evaluation has no entry for this run, or a data set has no page.
     """
     run = (slot.tier, slot.seed)
     training = read_training(layout.run_log(*run), slot)
     points = [*training.points, *_result_points(layout.evaluation / "summary.json", *run)]
     artifacts = {"": layout.run_log(*run), "walks": layout.walks(*run), "report": layout.report}
+    artifacts |= {f"data/{dataset}": layout.inspection(dataset) / "index.html" for dataset in DATASETS}
     tags = {**training.tags, "mlflow.note.content": _description(training, points)}
-    return dataclasses.replace(training, points=points, tags=tags, artifacts=artifacts, whole=True)
+    datasets = [_read_dataset(layout, dataset) for dataset in DATASETS]
+    return dataclasses.replace(training, points=points, tags=tags, artifacts=artifacts, datasets=datasets, whole=True)
+
+
+def _read_dataset(layout: Layout, dataset: str) -> DataSet:
+    """From the page that stands for the data in MLflow: the pixels themselves are too many."""
+    path = layout.inspection(dataset) / "summary.json"
+    if not path.is_file():
+        raise ValueError(f"{path} is missing: run the rule inspect again")
+    summary = json.loads(path.read_text(encoding="utf-8"))
+    profile = {key: summary[key] for key in ("people", "strips")}
+    profile |= {f"{split['split']}_{key}": split[key] for split in summary["splits"] for key in ("people", "strips")}
+    if summary["rejects"]:
+        profile["rejected_frames"] = summary["rejects"]["frames"]
+    trained_on = any(split["split"] == "train" for split in summary["splits"])
+    context = "training" if trained_on else "testing"
+    return DataSet(summary["dataset"], summary["digest"], str(layout.store(dataset)), context, profile)
 
 
 def _milliseconds(event: Event) -> int:

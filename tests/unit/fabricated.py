@@ -171,7 +171,7 @@ class Fabricated:
                 pixels = np.stack([_draw_eyes(label, i) for label in labels])
                 people.append(PersonStrips(person, split, names, pixels, labels))
         write_strips(layout.store(dataset), dataset, people)
-        layout.rejects(dataset).write_text("person,frame,reason\n" + ("p01,p01/0003.jpg,unreadable image\n" * 2))
+        layout.rejects(dataset).write_text("person,file_name,reason\n" + ("p01,p01/0003.jpg,unreadable image\n" * 2))
 
 
 ROOF = {"copy_gbytes_per_s": {"median": 26.2}, "matmul_tflops": {"fp32": {"median": 0.29}, "bf16": {"median": 2.12}}}

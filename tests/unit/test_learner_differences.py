@@ -60,6 +60,12 @@ def test_the_headline_says_over_what_the_intervals_are(seeds, over):
     assert f"95 % intervals over {over}" in headline(pairs, "baseline", 9, 0.95)
 
 
+def test_the_headline_goes_on_in_lower_case_after_its_colon():
+    """Seen red: On MPIIGaze: No learner ..."""
+    pairs = judged({"maml": {9: 0.0}, "offset": {9: 0.01}})
+    assert "On MPIIGaze: no learner is shown to beat `offset`" in headline(pairs, "baseline", 9, 0.95)
+
+
 def words(by_learner: dict[str, dict[int, float]], **settings) -> str:
     table = persons(by_learner, **settings)
     pairs = learner_differences(table, list(by_learner), EVALUATE)

@@ -18,9 +18,8 @@ from faze.report.curves import draw_learners, draw_shots, draw_shots_by_tier, th
 from faze.report.embed import Embedder
 from faze.report.figures import Results
 from faze.report.page import collect_walks
-from faze.report.pictures import draw_strips
 from faze.report.style import drawing, learner_colors, text_on, tier_colors
-from faze.stages import evaluate, report
+from faze.stages import evaluate, inspect, report
 
 SMALL = {"people": (4, 3), "entries": 40, "query": 20}
 TITLE = "Ours & <b>theirs</b>"
@@ -29,6 +28,8 @@ TITLE = "Ours & <b>theirs</b>"
 def make(folder: Path, case: Fabricated) -> Path:
     """Evaluate and report a fabricated ablation; the folder of the page."""
     with pytest.MonkeyPatch.context() as patch:
+        for dataset in DATASETS:
+            look(patch, Layout(folder), dataset)
         for stage, module, changed in (
             ("evaluate", evaluate, {"evaluate__resamples": 100}),
             ("report", report, {"report__title": TITLE}),
@@ -39,6 +40,13 @@ def make(folder: Path, case: Fabricated) -> Path:
             patch.setattr(sys, "argv", arguments)
             assert module.main() == 0
     return folder / "report"
+
+
+def look(patch: pytest.MonkeyPatch, layout: Layout, dataset: str) -> None:
+    """Inspect a data set."""
+    out = layout.inspection(dataset)
+    patch.setattr(sys, "argv", ["inspect", str(layout.store(dataset)), "--out", str(out)])
+    assert inspect.main() == 0
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +62,9 @@ def test_page_needs_nothing_but_itself(page):
     _, html = page
     sources = re.findall(r'(?:src|href)="([^"]{0,40})', html)
     assert sources
-    assert all(source.startswith(("data:", "#")) for source in sources)
+    # What lies beside it is linked, nothing is fetched.
+    assert all(source.startswith(("data:", "#", "../data/", "../inspection/")) for source in sources)
+    assert all(source.startswith("data:") for source in re.findall(r'src="([^"]{0,40})', html))
     assert "<script" not in html
     assert "url(" not in html.split("</style>")[0]
     assert len(html) < 15 * 2**20
@@ -112,11 +122,11 @@ def test_three_seeds_speak_for_the_tier_and_say_how_many_more_they_need(tmp_path
 def test_page_shows_every_figure_and_the_contact_sheet(page):
     out, html = page
     names = {path.stem for path in (out / "figures").glob("*.svg")}
-    assert names == {"talk", "shots", "learners", "changes", "shots_by_tier", "people", "training", "strips"}
+    assert names == {"talk", "shots", "learners", "changes", "shots_by_tier", "people", "training"}
     assert names == {path.stem for path in (out / "figures").glob("*.png")}
     for name in names:
         assert base64.b64encode((out / "figures" / f"{name}.svg").read_bytes()).decode() in html
-    assert html.count('alt="Contact sheet') == 3
+    assert html.count('alt="Contact sheet of the walks') == 3
     assert html.count("<video") == 2
     assert "<figcaption>MPIIGaze p00</figcaption>" in html
 
@@ -304,16 +314,35 @@ def test_wide_pictures_shrink_to_the_page(tmp_path):
     assert len(uri) < (tmp_path / "sheet.png").stat().st_size
 
 
-@pytest.mark.parametrize(("label", "side"), [((0.0, 0.4), "left"), ((0.0, -0.4), "right"), ((0.4, 0.0), "up")])
-def test_arrows_point_where_eyes_look_in_the_picture(label, side):
-    # Labels are the reversed gaze: a positive yaw is a gaze to the picture's left, a positive pitch one upwards.
-    strip = np.zeros((64, 256, 3), np.uint8)
-    with drawing():
-        figure = draw_strips({"mpiigaze": [(strip, np.array([*label, 0.0, 0.0], np.float32))]})
-    arrow = figure.axes[0].texts[-1]
-    x, y = np.subtract(arrow.xy, arrow.xyann)  # tip minus start, pixels, y down
-    assert {"left": -x, "right": x, "up": -y}[side] > 20
-    assert min(abs(x), abs(y)) < 1e-6
+def test_data_section_shows_every_data_set_with_its_rejects(page):
+    """Seen red: the rejects' table left out of the template; the pictures of one data set shown for both."""
+    out, html = page
+    data = html[html.index('<section id="data">') : html.index('<section id="machine">')]
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", data))
+    for dataset, name, strips in (("mpiigaze", "MPIIGaze", 24), ("gazecapture", "GazeCapture", 48)):
+        assert f"{strips} of 256 × 64 px" in text
+        assert f'alt="Contact sheet of {name}"' in data
+        density = out.parent / "inspection" / dataset / "figures" / "density.svg"
+        assert base64.b64encode(density.read_bytes()).decode() in data
+        for link in (f"../data/{dataset}_rejects.csv", f"../inspection/{dataset}/index.html"):
+            assert f'href="{link}"' in data
+            assert (out / link).is_file()
+    assert text.count("unreadable image 2 1") == 2
+    assert text.count("2 frames are rejected, 7.7 % of those annotated") == 1  # of 24 + 2
+    assert "test 4 24 6, 6, 6" in text
+
+
+def test_report_without_data_page_is_one_sentence(tmp_path, monkeypatch, capsys):
+    case = Fabricated(tiers=("baseline",), **SMALL)
+    case.write(tmp_path)
+    make(tmp_path, case)
+    (tmp_path / "inspection" / "gazecapture" / "summary.json").unlink()
+    config = case.config_file(tmp_path / "report.config.yaml", "report")
+    arguments = ["--config", str(config), "--results", str(tmp_path), "--out", str(tmp_path / "again")]
+    monkeypatch.setattr(sys, "argv", ["report", *arguments])
+    assert report.main() == 1
+    assert "inspection/gazecapture/summary.json is missing: run inspect first" in capsys.readouterr().err
+    assert not (tmp_path / "again").exists()
 
 
 def test_colours_tell_tiers_apart():
@@ -327,6 +356,9 @@ def test_colours_tell_tiers_apart():
 @pytest.mark.parametrize(("made", "text"), [
     (words.degrees(4.207), "4.21°"),
     (words.degrees(float("nan")), "–"),
+    (words.angle(-12.44), "−12.4°"),
+    (words.angle(3.0), "3.0°"),
+    (words.angle(float("nan")), "–"),
     (words.change(-0.0834), "−0.083°"),
     (words.interval(-0.031, 0.19, 2, True), "−0.03 to +0.19"),
     (words.interval(0.97, 1.02), "0.97 to 1.02"),

@@ -6,13 +6,14 @@ from tracking_tree import (
     TIERS,
     default_config,
     start_event,
+    write_data_page,
     write_log,
     write_results,
     write_stage_config,
     write_summary,
 )
 
-from faze.layout import Layout
+from faze.layout import DATASETS, Layout
 from faze.sections import Tracking
 from faze.stages import track
 from faze.tracking.live import Follower
@@ -71,7 +72,39 @@ def test_a_run_in_mlflow_is_what_its_files_tell(store, layout):
     assert artifacts(store, run.info.run_id) == {
         *("run.jsonl", "walks/contact_sheet.png", "walks/gaze_p00.mp4"),
         *("report/index.html", "report/table.csv", "report/figures/speed.svg"),
+        *("data/mpiigaze/index.html", "data/gazecapture/index.html"),
     }
+
+
+def test_a_run_names_the_data_sets_that_it_read_once(store, layout):
+    for dataset in DATASETS:
+        write_data_page(layout, dataset, f"{dataset} of this test")  # MLflow shares data sets of one digest
+    run_id = mirror(store, read_run(layout, AMP))
+    assert mirror(store, read_run(layout, AMP)) == run_id
+    inputs = store.client.get_run(run_id).inputs.dataset_inputs
+    named = {i.dataset.name: (i.dataset, {tag.key: tag.value for tag in i.tags}) for i in inputs}
+    assert len(inputs) == 2 and set(named) == {"mpiigaze", "gazecapture"}
+    dataset, tags = named["gazecapture"]
+    assert (dataset.digest, tags) == ("gazecapture of this test", {"mlflow.data.context": "training"})
+    assert json.loads(dataset.source) == {"uri": str(layout.store("gazecapture"))}
+    counts = {
+        "people": 36,
+        "strips": 360,
+        "train_people": 24,
+        "train_strips": 240,
+        "test_people": 12,
+        "test_strips": 120,
+    }
+    assert json.loads(dataset.profile) == counts
+    dataset, tags = named["mpiigaze"]
+    assert tags == {"mlflow.data.context": "testing"}
+    assert json.loads(dataset.profile)["rejected_frames"] == 3
+
+
+def test_a_missing_data_page_is_named(layout):
+    (layout.inspection("mpiigaze") / "summary.json").unlink()
+    with pytest.raises(ValueError, match=r"inspection/mpiigaze/summary.json is missing: run the rule inspect again"):
+        read_run(layout, AMP)
 
 
 def test_tracking_twice_changes_nothing(store, layout):

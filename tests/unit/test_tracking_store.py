@@ -181,4 +181,6 @@ def test_eight_processes_at_once_on_a_fresh_store_lose_nothing_and_misfile_nothi
         ]
         assert sorted(held) == sorted(tuple(p) for p in read_run(layout, slot).points)
         assert run.data.tags["superseded"] == "false" and run.info.status == "FINISHED"
-        assert {a.path for a in store.client.list_artifacts(run.info.run_id)} == {"run.jsonl", "walks", "report"}
+        assert sorted(i.dataset.name for i in run.inputs.dataset_inputs) == ["gazecapture", "mpiigaze"]
+        held = {a.path for a in store.client.list_artifacts(run.info.run_id)}
+        assert held == {"run.jsonl", "walks", "report", "data"}

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from faze import config
-from faze.layout import Layout
+from faze.layout import DATASETS, Layout
 from faze.telemetry import RunLog
 
 os.environ.pop("MLFLOW_TRACKING_URI", None)  # a developer's own server is no place for tests
@@ -92,6 +92,23 @@ def write_summary(results: Path, tiers: tuple = TIERS, seeds: tuple = (0,), shif
     (folder / "summary.json").write_text(json.dumps({"runs": runs}))
 
 
+def write_data_page(layout: Layout, dataset: str, digest: str = "0123456789abcdef") -> None:
+    folder = layout.inspection(dataset)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "index.html").write_text(f"<h1>{dataset}</h1>")
+    (folder / "table.csv").write_text("person\n")
+    people = {"mpiigaze": {"test": 15}, "gazecapture": {"train": 24, "test": 12}}[dataset]
+    summary = {
+        "dataset": dataset,
+        "digest": digest,
+        "people": sum(people.values()),
+        "strips": 10 * sum(people.values()),
+        "splits": [{"split": split, "people": n, "strips": 10 * n, "least": 10} for split, n in people.items()],
+        "rejects": {"frames": 3} if dataset == "mpiigaze" else None,
+    }
+    (folder / "summary.json").write_text(json.dumps(summary))
+
+
 def write_results(results: Path, tiers: tuple = TIERS, seeds: tuple = (0,), steps: int = 30) -> Layout:
     layout = Layout(results)
     for tier in tiers:
@@ -100,6 +117,8 @@ def write_results(results: Path, tiers: tuple = TIERS, seeds: tuple = (0,), step
             layout.walks(tier, seed).mkdir(parents=True, exist_ok=True)
             (layout.walks(tier, seed) / "contact_sheet.png").write_bytes(b"\x89PNG")
             (layout.walks(tier, seed) / "gaze_p00.mp4").write_bytes(b"video")
+    for dataset in DATASETS:
+        write_data_page(layout, dataset)
     write_summary(results, tiers, seeds)
     (layout.report / "figures").mkdir(parents=True, exist_ok=True)
     (layout.report / "index.html").write_text("<h1>FAZE</h1>")

@@ -22,7 +22,7 @@ def of_runs(runs: int) -> dict[str, int]:
 
 
 def test_fresh_checkout_makes_everything_once(fresh: Checkout) -> None:
-    data = {"synthesise": 1, "preprocess": 2, "benchmark": 1}
+    data = {"synthesise": 1, "preprocess": 2, "inspect": 2, "benchmark": 1}
     assert fresh.dry_run("ablation").jobs == data | of_runs(len(TIERS))
     assert fresh.dry_run().jobs == fresh.dry_run("ablation").jobs
 
@@ -57,7 +57,7 @@ def test_every_job_has_its_log_and_its_time(done: Checkout) -> None:
     configured = list(results.rglob("configs/*.yaml"))
     assert len(configured) == 5 * len(TIERS) + 7  # five stages per run; six per ablation, one of them per data set
     tables = list(results.rglob("benchmarks/*.tsv"))
-    assert len(tables) == len(configured) + sum(of_runs(len(TIERS)).values()) + 4
+    assert len(tables) == len(configured) + sum(of_runs(len(TIERS)).values()) + 6
     for table in tables:
         assert (table.parents[1] / "logs" / f"{table.stem}.log").exists()
 
@@ -162,7 +162,7 @@ def test_real_mpiigaze_leaves_training_alone(done: Checkout, tmp_path: Path) -> 
     with done.edited("config/config.yaml", "mpiifacegaze: null", f"mpiifacegaze: {tmp_path}"):
         answer = done.dry_run("ablation")
     encode = {"encode": len(TIERS), "adapt": 3 * len(TIERS), "walk": len(TIERS)}
-    assert answer.jobs == {"preprocess": 1} | encode | AFTER_TRAINING
+    assert answer.jobs == {"preprocess": 1, "inspect": 1} | encode | AFTER_TRAINING
     assert f"input: results/smoke/configs/preprocess_mpiigaze.yaml, {tmp_path}\n" in answer.blocks("preprocess")[0]
 
 
@@ -180,7 +180,7 @@ def test_with_both_data_sets_nothing_synthetic_runs(fresh: Checkout, tmp_path: P
     real = f"mpiifacegaze: {tmp_path}\n  gazecapture: {tmp_path}\n  gazecapture_supplementary: {supplementary}\n"
     with fresh.appended("config/smoke.yaml", f"\npreprocess:\n  {real}"):
         answer = fresh.dry_run("ablation")
-    assert answer.jobs == of_runs(len(TIERS)) | {"preprocess": 2, "benchmark": 1}
+    assert answer.jobs == of_runs(len(TIERS)) | {"preprocess": 2, "inspect": 2, "benchmark": 1}
 
 
 def test_snakemakes_own_report(done: Checkout) -> None:
@@ -189,3 +189,4 @@ def test_snakemakes_own_report(done: Checkout) -> None:
     page = (done.folder / "report.html").read_text(encoding="utf-8")
     assert "Latent walks" in page
     assert "Ablation" in page
+    assert "Who and what is in the data set" in page

@@ -29,12 +29,44 @@ rule evaluate:
         """
 
 
+# What is in a store; a person runs it on any other as `faze inspect STORE`.
+rule inspect:
+    input:
+        data="results/{name}/data/{dataset}.h5",
+        rejects="results/{name}/data/{dataset}_rejects.csv",
+    output:
+        report(
+            directory("results/{name}/inspection/{dataset}"),
+            patterns=["{page}.html", "{table}.csv"],
+            category="Data",
+            subcategory="{dataset}",
+            caption="../report/data.rst",
+        ),
+    log:
+        "results/{name}/logs/inspect_{dataset}.log",
+    benchmark:
+        "results/{name}/benchmarks/inspect_{dataset}.tsv"
+    conda:
+        "../../envs/faze.yaml"
+    threads: 1
+    params:
+        *code("inspect"),
+    shell:
+        r"""
+        beside python -m faze.stages.inspect \
+            {input.data:q} \
+            --rejects {input.rejects:q} \
+            --out {output:q} \
+            2>&1 | tee -p {log:q}
+        """
+
+
 # Without wildcards, so that `report` is a target too.
 rule report:
     input:
         config=every("results/{name}/configs/report.yaml"),
         evaluation=every("results/{name}/evaluation"),
-        rejects=every("results/{name}/data/{dataset}_rejects.csv"),
+        inspection=every("results/{name}/inspection/{dataset}"),
         run_logs=every("results/{name}/{tier}/seed{seed}/run.jsonl"),
         walks=every("results/{name}/{tier}/seed{seed}/walks"),
         benchmark=every("results/{name}/benchmark/benchmark.json"),
@@ -71,6 +103,7 @@ rule track:
         run_logs=every("results/{name}/{tier}/seed{seed}/run.jsonl"),
         walks=every("results/{name}/{tier}/seed{seed}/walks"),
         evaluation="results/{name}/evaluation",
+        inspection=every("results/{name}/inspection/{dataset}"),
         report="results/{name}/report",
     output:
         "results/{name}/tracking/tracked.json",

@@ -1,0 +1,109 @@
+"""The page of a data set, as a folder: index.html, table.csv, summary.json and the figures."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from faze.inspection import Inspection, person_rows, summarise
+from faze.report.data_figures import draw_density, draw_people
+from faze.report.embed import Embedder
+from faze.report.pictures import Cell, draw_sheet
+from faze.report.style import drawing
+from faze.report.template import template
+
+DOTS_PER_INCH = 160
+
+
+@dataclass(frozen=True)
+class DataPage:
+    """What the report shows of a data set: its summary and pictures (data URIs), and where the rest lies."""
+
+    summary: Mapping[str, Any]
+    density: str | None
+    sheet: str | None
+    sidecar: str  # addresses as seen from the report
+    page: str
+
+
+def write_page(inspection: Inspection, cells: Sequence[Cell], folder: Path, sidecar: str) -> None:
+    """Fill a folder.
+
+    Args:
+        inspection: of the store.
+        cells: of the contact sheet.
+        folder: exists.
+        sidecar: address of the list of rejects, as seen from the page.
+    """
+    summary = summarise(inspection)
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    _write_table(person_rows(inspection), folder / "table.csv")
+    figures = save_figures(_draw(inspection, cells), folder / "figures", Embedder())
+    page = template("data.html.j2").render(set=summary, figures=figures, sidecar=sidecar)
+    (folder / "index.html").write_text(page, encoding="utf-8")
+
+
+def _draw(inspection: Inspection, cells: Sequence[Cell]) -> dict[str, Figure]:
+    with drawing():
+        return {
+            "people": draw_people(inspection),
+            "density": draw_density(inspection),
+            "sheet": draw_sheet(cells),
+        }
+
+
+def save_figures(figures: Mapping[str, Figure], folder: Path, embedder: Embedder) -> dict[str, str | None]:
+    """Write every figure and embed it: the sheet, all photographs, as png, the others as svg too."""
+    folder.mkdir()
+    with drawing():
+        for name, figure in figures.items():
+            figure.savefig(folder / f"{name}.png", dpi=DOTS_PER_INCH)
+            if name != "sheet":
+                figure.savefig(folder / f"{name}.svg", metadata={"Date": None}, dpi=DOTS_PER_INCH)
+    return {name: embed(folder, name, embedder) for name in figures}
+
+
+def embed(folder: Path, name: str, embedder: Embedder) -> str | None:
+    """A figure of a data page's folder of figures, as a data URI."""
+    svg = folder / f"{name}.svg"
+    return embedder.file(svg, "image/svg+xml") if svg.is_file() else embedder.picture(folder / f"{name}.png")
+
+
+def read_page(folder: Path, root: Path, embedder: Embedder) -> DataPage:
+    """What the report shows of a data page.
+
+    Args:
+        folder: of the page.
+        root: results/<name>, in which a subfolder holds the report.
+        embedder: of the report.
+
+    Raises:
+        ValueError: the page is missing.
+    """
+    path = folder / "summary.json"
+    if not path.is_file():
+        raise ValueError(f"{path} is missing: run inspect first")
+    summary = json.loads(path.read_text(encoding="utf-8"))
+    rejects = summary["rejects"]
+    return DataPage(
+        summary=summary,
+        density=embed(folder / "figures", "density", embedder),
+        sheet=embed(folder / "figures", "sheet", embedder),
+        sidecar=f"../data/{rejects['sidecar']}" if rejects else "",
+        page=f"../{folder.relative_to(root)}/index.html",
+    )
+
+
+def _write_table(rows: Sequence[Mapping[str, object]], path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, list(rows[0]), restval="", lineterminator="\n")
+        table.writeheader()
+        table.writerows(_rounded(row) for row in rows)
+
+
+def _rounded(row: Mapping[str, object]) -> dict[str, object]:
+    return {key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()}

@@ -1,0 +1,151 @@
+"""A data set in words: what the terminal, the data pages and the report say of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from faze.evaluation.verdict import NAMES
+
+ORIGIN_WORDS = {
+    "annotated": "from the data set's own annotation",
+    "supplementary": "from the FAZE supplementary file",
+    "estimated": "estimated from detected landmarks",
+    "stored": "as found in the store, their source not stated",
+}
+VALIDITY_WORDS = {
+    "valid": "on the screen",
+    "off_screen": "off the screen",
+    "unknown_screen": "with no screen known",
+}
+SIGNS = "Positive pitch is up, positive yaw to the picture's left, as the camera sees it."
+
+
+def name(summary: Mapping[str, Any]) -> str:
+    """MPIIGaze; a foreign store goes by its own name."""
+    return NAMES.get(summary["dataset"], summary["dataset"])
+
+
+def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What is to be said beside the tables, as (what, which)."""
+    told = [
+        ("Strips", _size(summary)),
+        ("Labels", _counted(summary["origins"], ORIGIN_WORDS, summary["strips"])),
+        ("Gaze targets", _counted(summary["validities"], VALIDITY_WORDS, summary["strips"])),
+    ]
+    if summary["unusable_labels"]:
+        told.append(("Unusable labels", f"{summary['unusable_labels']:,}, not finite or no angles"))
+    if summary["devices"]:
+        told.append(("Devices", _devices(summary["devices"])))
+    return [*told, ("Checksums", checksums(summary["checksums"])), ("Digest", summary["digest"])]
+
+
+def _size(summary: Mapping[str, Any]) -> str:
+    width, height = summary["strip_px"]
+    return f"{summary['strips']:,} of {width} × {height} px"
+
+
+def _counted(counts: Mapping[str, int], words: Mapping[str, str], total: int) -> str:
+    """12 off the screen, 588 on the screen; just the words where all are of one sort."""
+    told = [(number, words.get(key, key)) for key, number in counts.items() if number]
+    if len(told) == 1:
+        return f"all {told[0][1]}"
+    return ", ".join(f"{number:,} {what} ({percent(number / total)})" for number, what in told) or "none"
+
+
+def _devices(devices: Mapping[str, int], most: int = 12) -> str:
+    told = [f"{device} ({plural(people, 'person', 'people')})" for device, people in list(devices.items())[:most]]
+    return ", ".join(told) + (f" and {len(devices) - most} more" if len(devices) > most else "")
+
+
+def checksums(found: Mapping[str, Any] | None) -> str:
+    """Verdict on what was read against what was written."""
+    if found is None:
+        return "not verified"
+    told = [f"{plural(found['intact'], 'person', 'people')} intact"] if found["intact"] else []
+    if found["damaged"]:
+        told.append(f"DAMAGED: {', '.join(found['damaged'][:12])}" + (" ..." if len(found["damaged"]) > 12 else ""))
+    if found["without"]:
+        told.append(f"{plural(found['without'], 'person', 'people')} without any")
+    return ", ".join(told)
+
+
+def rejected(rejects: Mapping[str, Any] | None) -> str:
+    """How many frames have no strip, in a sentence."""
+    if rejects is None:
+        return "No list of rejected frames lies beside the store."
+    frames = plural(rejects["frames"], "frame is rejected", "frames are rejected")
+    told = f"{frames}, {percent(rejects['share'])} of those annotated" if rejects["frames"] else "No frame is rejected"
+    if gone := len(rejects["left_out"]):
+        told += f"; {plural(gone, 'person is left out', 'people are left out')} whole"
+    return f"{told}."
+
+
+def kind_counts(kind: Mapping[str, Any]) -> str:
+    """12 frames of 3 people; 2 people whole."""
+    told = []
+    if kind["frames"]:
+        told.append(f"{plural(kind['frames'], 'frame', 'frames')} of {plural(kind['people'], 'person', 'people')}")
+    if kind["left_out"]:
+        told.append(f"{plural(kind['left_out'], 'person', 'people')} whole")
+    return "; ".join(told)
+
+
+def percent(share: float) -> str:
+    """0.4 %; below a tenth that there is something at all."""
+    return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
+
+
+def plural(number: int, one: str, more: str) -> str:
+    """1 person, 2 people."""
+    return f"{number:,} {one if number == 1 else more}"
+
+
+def describe(summary: Mapping[str, Any]) -> str:
+    """The whole inspection for a terminal."""
+    blocks = [
+        [f"{name(summary)}, {summary['store']}: {plural(summary['people'], 'person', 'people')}"],
+        _table(
+            ("split", "people", "strips", "per person: least", "median", "most"),
+            [
+                (
+                    s["split"],
+                    f"{s['people']:,}",
+                    f"{s['strips']:,}",
+                    f"{s['least']:,}",
+                    f"{s['median']:,.6g}",
+                    f"{s['most']:,}",
+                )
+                for s in summary["splits"]
+            ],
+        ),
+        _table(
+            ("degrees", "least", "1 %", "median", "99 %", "most"),
+            [(r["label"], *(f"{v:.1f}" for k, v in r.items() if k.endswith("_deg"))) for r in summary["ranges"]],
+        ),
+        [f"{what + ':':<17}{which}" for what, which in facts(summary)],
+        _describe_rejects(summary["rejects"]),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines)
+
+
+def _describe_rejects(rejects: Mapping[str, Any] | None) -> list[str]:
+    lines = [rejected(rejects)]
+    if rejects:
+        told = [(kind_counts(kind), kind["reason"]) for kind in rejects["kinds"]]
+        width = max((len(counts) for counts, _ in told), default=0)
+        lines += [f"  {counts:<{width}}  {reason}" for counts, reason in told]
+        if rejects["frames"] or rejects["left_out"]:
+            lines.append(f"Each is listed in {rejects['sidecar']}.")
+    return lines
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """First column to the left, numbers to the right."""
+    if not rows:
+        return []
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    return [
+        "  ".join(
+            f"{cell:<{w}}" if i == 0 else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (head, *rows)
+    ]

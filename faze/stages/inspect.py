@@ -1,0 +1,62 @@
+"""Rule `inspect`, and for people: what is in a store of eye strips, as text and as a page.
+
+faze inspect results/default/data/mpiigaze.h5
+faze inspect STORE --verify --out FOLDER       every checksum too, and a page with figures
+
+Stores of faze and of the released code (pixels and labels alone) are read.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from faze.files import sole_writer, whole_folder
+from faze.inspection import Inspection, inspect, summarise
+from faze.rejects import read_rejects, sidecar_of
+from faze.report.data_page import write_page
+from faze.report.data_words import describe
+from faze.report.pictures import pick_strips
+from faze.stages import one_sentence
+from faze.store import Strips
+from faze.telemetry import Progress
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store", type=Path, help="HDF5 of strips")
+    parser.add_argument("--rejects", type=Path, help="csv of the frames left out (default: STORE_rejects.csv, if any)")
+    parser.add_argument("--verify", action="store_true", help="check every checksum; reads all pixels")
+    parser.add_argument("--out", type=Path, help="folder of the page to write")
+    return parser.parse_args()
+
+
+@one_sentence
+def main() -> None:
+    """Say what is in the store, and write its page where one is asked for."""
+    args = parse()
+    with Strips(args.store) as strips:
+        inspection = look(strips, args)
+        print(describe(summarise(inspection)))
+        if args.out:
+            with sole_writer(args.out), whole_folder(args.out) as folder:
+                sidecar = os.path.relpath(inspection.sidecar, args.out) if inspection.sidecar else ""
+                write_page(inspection, pick_strips(strips), folder, sidecar)
+            print(f"\ninspect: open {args.out / 'index.html'}")
+    damaged = [person.person_id for person in inspection.people if person.intact is False]
+    if damaged:
+        raise ValueError(f"{args.store}: the strips of {', '.join(damaged)} are damaged: preprocess again")
+
+
+def look(strips: Strips, args: argparse.Namespace) -> Inspection:
+    """Inspect an open store and the list of rejects that was given or lies beside it."""
+    beside = sidecar_of(args.store)
+    sidecar = args.rejects or (beside if beside.is_file() else None)
+    rejects = read_rejects(sidecar) if sidecar else []
+    progress = Progress("verify", len(strips.persons()), "people") if args.verify else lambda done: None
+    return inspect(strips, args.store, sidecar, rejects, args.verify, progress)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

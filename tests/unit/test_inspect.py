@@ -1,0 +1,400 @@
+"""faze inspect: numbers of made-up stores, kinds of rejects, the page, and what it says of files it cannot read."""
+
+import csv
+import json
+import re
+import sys
+import time
+
+import h5py
+import numpy as np
+import pytest
+from PIL import Image
+
+from faze.datasets import Reject
+from faze.inspection import inspect, person_rows, summarise
+from faze.rejects import Kind, kinds, read_rejects
+from faze.report.data_figures import KINDS, draw_density, draw_people
+from faze.report.data_words import describe
+from faze.report.pictures import Cell, draw_sheet, pick_strips
+from faze.report.style import drawing
+from faze.stages import inspect as stage
+from faze.store import ORIGINS, VALIDITIES, Strips
+
+SIDECAR = """person,file_name,reason
+p01,p01/0001.jpg,JPEG cut short
+p01,p01/0002.jpg,"eyes are outside the 1280 x 720 frame, at (3, 700)"
+p02,p02/0001.jpg,"eyes are outside the 1280 x 720 frame, at (-31, 80)"
+p02,p02/0007.jpg,"eyes are outside the 1280 x 720 frame, at (9, 701)"
+p07,,no folder p07
+p08,,no folder p08
+"""
+SPLITS = {"p01": "train", "p02": "train", "p03": "val", "p04": "test"}
+
+
+def write_store(path, full=True, counts=(5, 3, 4, 2)):
+    """Four people; gaze pitch of the i-th strip of p01 is i degrees. Ours with `full`, else the released layout."""
+    with h5py.File(path, "w") as file:
+        if full:
+            file.attrs["schema"], file.attrs["schema_version"], file.attrs["dataset"] = "strips", 2, "mpiigaze"
+            file.attrs["origins"], file.attrs["validities"] = ORIGINS, VALIDITIES
+        for number, ((person, split), count) in enumerate(zip(SPLITS.items(), counts, strict=True)):
+            group = file.create_group(person)
+            labels = np.zeros((count, 4))
+            labels[:, 0], labels[:, 3] = np.arange(count), -10 * number
+            group["labels"] = np.radians(labels).astype(np.float32)
+            group["pixels"] = np.full((count, 16, 64, 3), 40 * number, np.uint8)
+            if full:
+                group.attrs["split"], group.attrs["device"] = split, f"camera {number // 3}"
+                group["file_name"] = np.array([f"{person}/{i:04d}.jpg".encode() for i in range(count)])
+                group["frame_index"] = 10 * np.arange(count)
+                group["origin"] = np.full(count, ORIGINS.index("annotated"), np.uint8)
+                group["validity"] = (np.arange(count) == 1).astype(np.uint8)
+    return path
+
+
+@pytest.fixture
+def store(tmp_path):
+    (tmp_path / "data_rejects.csv").write_text(SIDECAR)
+    return write_store(tmp_path / "data.h5")
+
+
+def look(path, **more):
+    with Strips(path) as strips:
+        return inspect(strips, path, **more)
+
+
+def run(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["faze inspect", *map(str, arguments)])
+    return stage.main()
+
+
+def test_counts_of_our_store(store):
+    """Seen red: validity read as origin; splits in the order of their names."""
+    sidecar = store.with_name("data_rejects.csv")
+    summary = summarise(look(store, sidecar=sidecar, rejects=read_rejects(sidecar)))
+    assert (summary["people"], summary["strips"], summary["strip_px"]) == (4, 14, [64, 16])
+    assert [(s["split"], s["people"], s["strips"], s["least"], s["median"], s["most"]) for s in summary["splits"]] == [
+        ("train", 2, 8, 3, 4.0, 5),
+        ("val", 1, 4, 4, 4.0, 4),
+        ("test", 1, 2, 2, 2.0, 2),
+    ]
+    assert summary["origins"] == {"annotated": 14}
+    assert summary["validities"] == {"valid": 10, "off_screen": 4}
+    assert summary["devices"] == {"camera 0": 3, "camera 1": 1}
+    ranges = {r["label"]: (r["least_deg"], r["most_deg"]) for r in summary["ranges"]}
+    assert ranges["gaze pitch"] == pytest.approx((0, 4), abs=1e-5)
+    assert ranges["head yaw"] == pytest.approx((-30, 0), abs=1e-5)
+    assert summary["checksums"] is None and summary["unusable_labels"] == 0
+    rejects = summary["rejects"]
+    assert (rejects["frames"], rejects["share"]) == (4, pytest.approx(4 / 18))
+    assert rejects["left_out"] == {"p07": "no folder p07", "p08": "no folder p08"}
+    json.dumps(summary)
+
+
+def test_released_layout_needs_pixels_and_labels_only(tmp_path, monkeypatch, capsys):
+    path = write_store(tmp_path / "published.h5", full=False)
+    summary = summarise(look(path))
+    assert summary["dataset"] == "published"
+    assert summary["origins"] == {"stored": 14} and summary["validities"] == {"unknown_screen": 14}
+    assert summary["devices"] == {} and summary["rejects"] is None
+    assert [(s["split"], s["people"]) for s in summary["splits"]] == [("not stated", 4)]
+    assert run(monkeypatch, path, "--out", tmp_path / "page") == 0
+    assert "No list of rejected frames lies beside the store." in capsys.readouterr().out
+    assert (tmp_path / "page" / "index.html").is_file()
+
+
+def test_labels_that_are_no_angles_are_counted_and_squeeze_nothing(store):
+    with h5py.File(store, "a") as file:
+        file["p01/labels"][0, 1] = np.nan
+        file["p02/labels"][2, 0] = 7.0  # rad
+    inspection = look(store)
+    summary = summarise(inspection)
+    assert summary["unusable_labels"] == 2
+    assert {r["label"]: r["most_deg"] for r in summary["ranges"]}["gaze pitch"] < 5
+    assert {row["person"]: row["unusable_labels"] for row in person_rows(inspection)} == {
+        **{"p01": 1, "p02": 1},
+        **{"p03": 0, "p04": 0},
+    }
+    with drawing():
+        assert draw_density(inspection).axes[0].get_ylim()[1] <= 10
+        [cell] = [c for c in pick_strips(Strips(store), 14) if (c.person, c.frame) == ("p01", 0)]
+        assert not draw_sheet([cell]).axes[0].texts  # nobody knows where it looks
+
+
+def test_digest_tells_labels_and_ways_of_normalising_apart(store, tmp_path):
+    digest = look(store).digest
+    assert look(write_store(tmp_path / "again.h5")).digest == digest
+    for change in ((("p03/labels", (1, 2)), 0.1), (("p01/pixels", (0, 3, 3, 1)), 7)):
+        (name, where), value = change
+        with h5py.File(store, "a") as file:
+            file[name][where] = value
+        assert (new := look(store).digest) != digest
+        digest = new
+
+
+def test_empty_people_are_shown_as_such(tmp_path, monkeypatch, capsys):
+    path = write_store(tmp_path / "gaps.h5", counts=(0, 3, 0, 0))
+    assert run(monkeypatch, path, "--out", tmp_path / "page") == 0
+    assert re.search(r"train +2 +3 +0 +1.5 +3", capsys.readouterr().out)
+    assert run(monkeypatch, write_store(tmp_path / "void.h5", counts=(0, 0, 0, 0)), "--out", tmp_path / "void") == 0
+
+
+def test_checksums_are_read_on_demand_only(store, monkeypatch, capsys):
+    verdicts = {"p01": True, "p02": False, "p03": None, "p04": True}
+    asked = []
+    monkeypatch.setattr(Strips, "verify", lambda self, person: asked.append(person) or verdicts[person])
+    assert run(monkeypatch, store) == 0
+    assert not asked and "not verified" in capsys.readouterr().out
+    assert run(monkeypatch, store, "--verify") == 1
+    said = capsys.readouterr()
+    assert asked == list(verdicts)
+    assert "2 people intact, DAMAGED: p02, 1 person without any" in said.out
+    assert said.err.splitlines()[-1] == f"faze inspect: {store}: the strips of p02 are damaged: preprocess again"
+
+
+def test_reasons_that_differ_in_numbers_are_one_kind(store):
+    """Seen red: every number a placeholder; the left-out people counted as frames."""
+    found = kinds(read_rejects(store.with_name("data_rejects.csv")))
+    assert found == [
+        Kind("eyes are outside the 1280 x 720 frame, at (…, …)", frames=3, people=2, left_out=0),
+        Kind("JPEG cut short", frames=1, people=1, left_out=0),
+        Kind("no folder …", frames=0, people=0, left_out=2),
+    ]
+
+
+@pytest.mark.parametrize(("reasons", "told"), [
+    (["gaze target is (0, 0, 0), the mark"] * 2, "gaze target is (0, 0, 0), the mark"),
+    (["line 3 of p01.txt: 27 columns, not 28", "line 4 of p02.txt: 27 columns, not 28"],
+     "line … of …: 27 columns, not 28"),
+    (["at -3.5 mm", "at 4 mm"], "at … mm"),
+    ([""], "no reason given"),
+])  # fmt: skip
+def test_kinds_keep_the_numbers_that_all_share(reasons, told):
+    [kind] = kinds([Reject("p01", f"{i}.jpg", reason) for i, reason in enumerate(reasons)])
+    assert kind.reason == told
+
+
+def test_no_person_is_lost_in_the_table(store, tmp_path, monkeypatch):
+    assert run(monkeypatch, store, "--out", tmp_path / "page") == 0
+    with (tmp_path / "page" / "table.csv").open(newline="") as file:
+        rows = {row["person"]: row for row in csv.DictReader(file)}
+    assert list(rows) == [*SPLITS, "p07", "p08"]
+    assert (rows["p02"]["strips"], rows["p02"]["rejected"], rows["p02"]["off_screen"]) == ("3", "2", "1")
+    assert (rows["p01"]["gaze_pitch_most_deg"], rows["p01"]["annotated"]) == ("4", "5")
+    assert (rows["p08"]["strips"], rows["p08"]["left_out"]) == ("0", "no folder p08")
+
+
+def test_page_needs_nothing_but_itself_and_links_to_the_sidecar(store, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "pages" / "data"
+    assert run(monkeypatch, store, "--out", out) == 0
+    assert f"open {out / 'index.html'}" in capsys.readouterr().out
+    html = (out / "index.html").read_text()
+    assert all(source.startswith("data:image/") for source in re.findall(r'src="([^"]{0,40})', html))
+    assert html.count("<img") == 3
+    links = {link for link in re.findall(r'href="([^"]+)', html) if not link.startswith("#")}
+    assert links == {"../../data_rejects.csv"}
+    assert (out / links.pop()).resolve() == store.with_name("data_rejects.csv").resolve()
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+    assert "10 on the screen (71.4 %), 4 off the screen (28.6 %)" in text
+    assert "eyes are outside the 1280 x 720 frame, at (…, …) 3 2 –" in text
+    assert "no folder … – – 2" in text and "p07: no folder p07" in text
+    assert not re.search(r"\b(nan|None|inf)\b", text)
+    assert {path.name for path in (out / "figures").iterdir()} == {
+        *("density.png", "density.svg", "people.png", "people.svg", "sheet.png")
+    }
+
+
+def test_names_in_a_file_are_text_on_the_page(tmp_path, monkeypatch):
+    path = write_store(tmp_path / "data.h5")
+    with h5py.File(path, "a") as file:
+        file["p01"].attrs["device"] = "<script>alert(1)</script>"
+    assert run(monkeypatch, path, "--out", tmp_path / "page") == 0
+    html = (tmp_path / "page" / "index.html").read_text()
+    assert "<script" not in html and "&lt;script&gt;" in html
+
+
+def test_pages_of_the_same_store_are_the_same(store, tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        assert run(monkeypatch, store, "--out", tmp_path / name) == 0
+    for file in ("index.html", "table.csv", "summary.json", "figures/density.svg"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
+
+
+def test_density_holds_every_strip_of_its_split_where_it_looks(store):
+    """Seen red: yaw and pitch exchanged; gaze drawn for head."""
+    inspection = look(store)
+    with drawing():
+        figure = draw_density(inspection)
+    panels = [axes for axes in figure.axes if axes.get_title("left")]
+    assert [axes.get_title("left") for axes in panels] == [
+        f"{kind}, {split}: {count} strips" for kind in KINDS for split, count in (("train", 8), ("val", 4), ("test", 2))
+    ]
+    for axes in panels:
+        assert float(axes.images[0].get_array().sum()) == pytest.approx(100)
+    head_test = panels[5].images[0]
+    low, high, bottom, top = head_test.get_extent()
+    rows, columns = np.nonzero(head_test.get_array().filled(0))
+    shape = head_test.get_array().shape
+    yaw = low + (columns + 0.5) * (high - low) / shape[1]
+    pitch = bottom + (rows + 0.5) * (top - bottom) / shape[0]
+    assert (np.abs(yaw + 30) <= 4).all() and (np.abs(pitch) <= 4).all()  # to its cell
+
+
+@pytest.mark.parametrize("people", [3, 300])
+def test_bars_show_strips_and_rejects_of_every_person(tmp_path, people):
+    with h5py.File(tmp_path / "many.h5", "w") as file:
+        for i in range(people):
+            group = file.create_group(f"{i:05d}")
+            group["pixels"], group["labels"] = np.zeros((1 + i, 2, 8, 3), np.uint8), np.zeros((1 + i, 4), np.float32)
+    rejects = [Reject("00001", f"{i}.jpg", "empty file") for i in range(7)]
+    inspection = look(tmp_path / "many.h5", sidecar=tmp_path / "x.csv", rejects=rejects)
+    with drawing():
+        [axes] = draw_people(inspection).axes
+    if people > 40:
+        strips, rejected = (patch.get_data() for patch in axes.patches)
+        assert strips.values.sum() == people * (people + 1) / 2
+        assert (rejected.values - rejected.baseline).sum() == 7
+    else:
+        heights = [bar.get_height() for bars in axes.containers for bar in bars]
+        assert heights == [3, 2, 1, 0, 7, 0]
+
+
+@pytest.mark.parametrize(("counts", "most", "expected"), [
+    ((5, 3, 4, 2), 4, [("p01", 20), ("p02", 10), ("p03", 20), ("p04", 10)]),
+    ((5, 3, 4, 2), 2, [("p01", 20), ("p04", 10)]),
+    ((5, 0, 0, 2), 8, [("p01", 0), ("p01", 10), ("p01", 30), ("p01", 40), ("p04", 0), ("p04", 10)]),
+])  # fmt: skip
+def test_contact_sheet_spreads_over_people_and_their_strips(tmp_path, counts, most, expected):
+    path = write_store(tmp_path / "data.h5", counts=counts)
+    with Strips(path) as strips:
+        cells = pick_strips(strips, most)
+    assert [(cell.person, cell.frame) for cell in cells] == expected
+    assert all(cell.off_screen == (cell.frame == 10) for cell in cells)
+    assert all((cell.pixels == 40 * (int(cell.person[1:]) - 1)).all() for cell in cells)
+
+
+@pytest.mark.parametrize(("label", "side"), [((0.0, 0.4), "left"), ((0.0, -0.4), "right"), ((0.4, 0.0), "up")])
+def test_arrows_point_where_eyes_look_in_the_picture(label, side):
+    # Labels are the reversed gaze: a positive yaw is a gaze to the picture's left, a positive pitch one upwards.
+    strip = np.zeros((64, 256, 3), np.uint8)
+    with drawing():
+        figure = draw_sheet([Cell(strip, np.array([*label, 0.0, 0.0], np.float32), "p00", 3, True)])
+    assert figure.axes[0].get_title("left") == "p00, frame 3, off the screen"
+    arrow = figure.axes[0].texts[-1]
+    x, y = np.subtract(arrow.xy, arrow.xyann)  # tip minus start, pixels, y down
+    assert {"left": -x, "right": x, "up": -y}[side] > 20
+    assert min(abs(x), abs(y)) < 1e-6
+
+
+def write_nothing(path):
+    pass
+
+
+def write_torn(path):
+    path.write_bytes(write_store(path.with_name("whole.h5")).read_bytes()[:3000])
+
+
+def write_picture(path):
+    Image.new("RGB", (8, 8)).save(path, "png")
+
+
+def write_empty_store(path):
+    h5py.File(path, "w").close()
+
+
+def write_foreign(path):
+    with h5py.File(path, "w") as file:
+        file["Data/data"] = np.zeros((3, 3))
+
+
+def write_codes(path):
+    with h5py.File(path, "w") as file:
+        file.attrs["schema"] = "codes"
+
+
+def write_flat(path):
+    with h5py.File(path, "w") as file:
+        group = file.create_group("p00")
+        group["pixels"], group["labels"] = np.zeros((3, 4, 4), np.uint8), np.zeros((3, 4))
+
+
+def write_unknown_origin(path):
+    write_store(path)
+    with h5py.File(path, "a") as file:
+        file["p02/origin"][0] = 9
+
+
+@pytest.mark.parametrize(("write", "sentence"), [
+    (write_nothing, "no such file"),
+    (write_torn, "not a readable HDF5 file"),
+    (write_picture, "not a readable HDF5 file"),
+    (write_empty_store, "holds no person"),
+    (write_foreign, "Data"),
+    (write_codes, "holds codes, not strips"),
+    (write_flat, "pixels of person p00 are uint8 (3, 4, 4), not uint8 (N, H, W, 3)"),
+    (write_unknown_origin, "origin of person p02 has position 9"),
+])  # fmt: skip
+def test_a_store_that_cannot_be_read_is_one_sentence(tmp_path, monkeypatch, capsys, write, sentence):
+    path = tmp_path / "store.h5"
+    write(path)
+    assert run(monkeypatch, path, "--out", tmp_path / "page") == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"faze inspect: {path}: ") and sentence in said and said.count("\n") == 1
+    assert not (tmp_path / "page").exists()
+
+
+@pytest.mark.parametrize(("content", "sentence"), [
+    (None, "no such file"),
+    ("", "not a list of rejects, its first line is not person,file_name,reason"),
+    ("tier,error\n", "not a list of rejects, its first line is not person,file_name,reason"),
+    ("person,file_name,reason\np01,p01/1.jpg\n", "line 2 has 2 of the columns person,file_name,reason"),
+])  # fmt: skip
+def test_a_sidecar_that_cannot_be_read_is_one_sentence(store, tmp_path, monkeypatch, capsys, content, sentence):
+    sidecar = tmp_path / "other.csv"
+    if content is not None:
+        sidecar.write_text(content)
+    assert run(monkeypatch, store, "--rejects", sidecar) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"faze inspect: {sidecar}: ") and sentence in said and said.count("\n") == 1
+
+
+def test_file_names_that_are_not_utf8_are_read(store):
+    sidecar = store.with_name("data_rejects.csv")
+    sidecar.write_bytes(b"person,file_name,reason\np01,p01/\xff\xfe.jpg,empty file\n")
+    assert [reject.reason for reject in read_rejects(sidecar)] == ["empty file"]
+
+
+def test_a_million_strips_take_seconds_since_no_pixel_is_read(tmp_path, monkeypatch, capsys):
+    """Seen red: pixels of every person read for their shape."""
+    with h5py.File(tmp_path / "large.h5", "w") as file:
+        for i in range(300):
+            group = file.create_group(f"{i:05d}")
+            group.create_dataset("pixels", (4000, 64, 256, 3), np.uint8)  # never written: takes no room
+            group["labels"] = np.zeros((4000, 4), np.float32)
+    read = []
+    pixels = Strips.pixels
+    monkeypatch.setattr(Strips, "pixels", lambda self, *which: read.append(which) or pixels(self, *which))
+    began = time.monotonic()
+    assert run(monkeypatch, tmp_path / "large.h5") == 0
+    assert time.monotonic() - began < 20
+    assert read == [("00000", 0)]  # one strip, for its size
+    assert "1,200,000 of 256 × 64 px" in capsys.readouterr().out
+
+
+def test_text_for_the_terminal_says_all_that_matters(store):
+    sidecar = store.with_name("data_rejects.csv")
+    text = describe(summarise(look(store, sidecar=sidecar, rejects=read_rejects(sidecar))))
+    assert text.startswith("MPIIGaze, data.h5: 4 people\n")
+    for line in (
+        r"train +2 +8 +3 +4 +5",
+        r"gaze pitch +0\.0 +0\.0 +1\.0 +3\.9 +4\.0",
+        r"Labels: +all from the data set's own annotation",
+        r"Gaze targets: +10 on the screen \(71\.4 %\), 4 off the screen \(28\.6 %\)",
+        r"Devices: +camera 0 \(3 people\), camera 1 \(1 person\)",
+        r"4 frames are rejected, 22\.2 % of those annotated; 2 people are left out whole\.",
+        r"  3 frames of 2 people +eyes are outside the 1280 x 720 frame, at \(…, …\)",
+        r"  2 people whole +no folder …",
+        r"Each is listed in data_rejects\.csv\.",
+    ):
+        assert re.search(f"^{line}$", text, re.MULTILINE), line
