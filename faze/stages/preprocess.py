@@ -72,9 +72,8 @@ def normalise(args: argparse.Namespace, settings: Preprocess) -> Tally:
     people = plan(reader, args.raw)
     strip, strip_bytes = (settings.height_px, settings.width_px, 3), settings.height_px * settings.width_px * 3
     folder = BlockFolder(args.out, key_of(args.dataset, settings, args.raw, args.supplementary), strip)
-    folder.begin()
-    finished = folder.finished()
     blocks = [block for blocks in people.values() for block in blocks]
+    finished = folder.begin(blocks)
     missing = [block for block in blocks if block.name not in finished]
     total, left = entries_of(blocks), entries_of(missing)
     # The blocks lie beside the store until it is whole.

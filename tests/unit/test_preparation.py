@@ -67,7 +67,7 @@ class Made:
 @pytest.fixture
 def folder(tmp_path: Path) -> BlockFolder:
     folder = BlockFolder(tmp_path / "out" / "strips.h5", "key", SIZE)
-    folder.begin()
+    folder.begin([])
     return folder
 
 
@@ -85,7 +85,7 @@ def test_blocks_in_any_order_come_together_in_the_annotations(folder: BlockFolde
     makers = [work.Worker(Made(), Maker(), folder) for _ in range(2)]
     for place in (3, 1, 4, 0, 2):
         assert makers[place % 2].make(blocks[place]) == blocks[place].stop - blocks[place].start
-    assert folder.finished() == {block.name for block in blocks}
+    assert folder.begin(blocks) == {block.name for block in blocks}
     assert {path.parent for path in folder.path.glob("**/*")} == {folder.path}
     prepared = list(join_blocks(people, folder))
     assert prepared[1].strips is None
@@ -142,15 +142,18 @@ def test_blocks_of_another_key_are_removed_and_those_of_this_kept(
     folder: BlockFolder, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     people = work.plan(Made(), tmp_path)
-    work.Worker(Made(), Maker(), folder).make(people["p00"][0])
+    first, second, _ = people["p00"]
+    worker = work.Worker(Made(), Maker(), folder)
+    for block in (first, second, dataclasses.replace(first, stamp="older")):
+        worker.make(block)
     (folder.path / "p00.1.torn").write_bytes(b"x")
-    folder.begin()
-    assert (capsys.readouterr().err, len(folder.finished())) == ("", 1)
-    assert not list(folder.path.glob("*.torn"))
+    assert folder.begin(people["p00"]) == {first.name, second.name}
+    assert capsys.readouterr().err == ""
+    assert len(list(folder.path.iterdir())) == 4
     other = BlockFolder(tmp_path / "out" / "strips.h5", "another", SIZE)
-    other.begin()
+    finished = other.begin(people["p00"])
     assert "blocks made from other data, settings or code are discarded" in capsys.readouterr().err
-    assert (other.finished(), folder.path.exists()) == (frozenset(), False)
+    assert (finished, folder.path.exists()) == (frozenset(), False)
     other.remove()
     assert list((tmp_path / "out").iterdir()) == []
 
