@@ -11,7 +11,7 @@ import shutil
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -66,24 +66,27 @@ class BlockFolder:
         self.path = self._all / key
         self._strip = strip
 
-    def begin(self) -> None:
-        """Make the folder; blocks that were made in another way, and torn ones, are removed."""
+    def begin(self, blocks: Collection[Block]) -> frozenset[str]:
+        """Make the folder; whatever is not one of these blocks, made in this way, is removed.
+
+        Returns:
+            names of those that are finished.
+        """
         others = [folder for folder in self._all.glob("*") if folder != self.path]
         if others:
             print(f"{self._all}: blocks made from other data, settings or code are discarded", file=sys.stderr)
         for folder in others:
             shutil.rmtree(folder, ignore_errors=True)
         self.path.mkdir(parents=True, exist_ok=True)
-        for torn in self.path.glob("*.torn"):
-            torn.unlink(missing_ok=True)
+        wanted = {path.name for block in blocks for path in (self._pixels(block), self._rest(block))}
+        for path in self.path.iterdir():
+            if path.name not in wanted:
+                path.unlink(missing_ok=True)
+        return frozenset(path.stem for path in self.path.glob("*.npz"))
 
     def remove(self) -> None:
         """Remove all blocks, once they are in the store."""
         shutil.rmtree(self._all, ignore_errors=True)
-
-    def finished(self) -> frozenset[str]:
-        """Names of the blocks that need not be made."""
-        return frozenset(path.stem for path in self.path.glob("*.npz"))
 
     def size(self) -> int:
         """Bytes of all strips."""

@@ -32,6 +32,8 @@ from faze.workers import load_ahead
 READERS: dict[str, Callable[[Path, Path | None], Reader]] = {"mpiigaze": open_mpiifacegaze, "gazecapture": GazeCapture}
 # What the released procedure takes for the camera matrix of an undistorted frame.
 RELEASED_UNDISTORTION = {"mpiigaze": "recentred", "gazecapture": "keep"}
+# With which a process begins: what this module imports, not itself, as it is each process's main module too.
+LOADED_AHEAD = ("faze.preparation.work", "faze.preparation.stored", "faze.config", "faze.stages", "faze.telemetry")
 
 
 @one_sentence
@@ -64,14 +66,14 @@ def parse() -> argparse.Namespace:
 
 def normalise(args: argparse.Namespace, settings: Preprocess) -> Tally:
     """Make the blocks that are not there yet, and put them together."""
-    load_ahead("faze.preparation.work", "faze.stages.preprocess", "scipy.io" if not args.supplementary else "h5py")
+    by_matlab = ["scipy.io"] if args.dataset == "mpiigaze" and not args.supplementary else []  # Camera.mat
+    load_ahead(*LOADED_AHEAD, *by_matlab)
     reader = READERS[args.dataset](args.raw, args.supplementary)
     people = plan(reader, args.raw)
     strip, strip_bytes = (settings.height_px, settings.width_px, 3), settings.height_px * settings.width_px * 3
     folder = BlockFolder(args.out, key_of(args.dataset, settings, args.raw, args.supplementary), strip)
-    folder.begin()
-    finished = folder.finished()
     blocks = [block for blocks in people.values() for block in blocks]
+    finished = folder.begin(blocks)
     missing = [block for block in blocks if block.name not in finished]
     total, left = entries_of(blocks), entries_of(missing)
     # The blocks lie beside the store until it is whole.

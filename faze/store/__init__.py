@@ -12,8 +12,8 @@ The attributes `schema`, `dataset` (of the file) and `split` (of the person: tra
 """
 
 from faze.store.codes import GAZE_HEAD, Codes, read_codes, write_codes
-from faze.store.layout import SPLITS
-from faze.store.strips import ORIGINS, VALIDITIES, PersonStrips, Strips, size_of, write_strips
+from faze.store.layout import ORIGINS, SPLITS
+from faze.store.strips import VALIDITIES, PersonStrips, Strips, size_of, write_strips
 from faze.store.supplementary import (
     Supplementary,
     read_supplementary,

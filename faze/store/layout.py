@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from faze.files import whole_file
 
 SPLITS = ("train", "val", "test")
+# Where a sample's labels come from. annotated: the data set's own annotation; supplementary: FAZE's; estimated: head
+# pose by PnP from detected landmarks, intrinsics estimated per device; stored: the file that was read had them.
+ORIGINS = ("annotated", "supplementary", "estimated", "stored")
 # Large arrays begin at a page of the file: a strip of 64 x 256 px then lies on 12 pages instead of 13.
 _PAGE, _LARGE = 4096, 1 << 20
 

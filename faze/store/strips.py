@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from faze.store.layout import (
+    ORIGINS,
     SPLITS,
     People,
     check_schema,
@@ -31,9 +32,6 @@ from faze.store.layout import (
 )
 
 _VERSION = 2
-# Where a sample's labels come from. annotated: the data set's own annotation; supplementary: FAZE's; estimated: head
-# pose by PnP from detected landmarks, intrinsics estimated per device; stored: the file that was read had them.
-ORIGINS = ("annotated", "supplementary", "estimated", "stored")
 VALIDITIES = ("valid", "off_screen", "unknown_screen")  # valid: the gaze target lies on the screen
 _PIECE = 256  # strips that are read or written at once: 12 MiB
 _BY_SAMPLE = ("file_name", "frame_index", "origin", "validity")

@@ -150,6 +150,8 @@ def test_fewshot_steps_that_cannot_be(defaults: dict, changes: dict, sentence: s
 def test_raw_gazecapture_needs_its_supplementary_file(defaults: dict) -> None:
     defaults["preprocess"]["gazecapture"] = "/data/gazecapture"
     assert any(line.startswith("preprocess.gazecapture_supplementary: ") for line in faults(defaults))
+    defaults["preprocess"]["gazecapture"] = "/data/GazeCapture.h5"  # strips, and so labels, already
+    config.validate(defaults)
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "a b", ""])

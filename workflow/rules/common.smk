@@ -14,6 +14,7 @@ import faze.provenance
 
 DEFAULTS = "config/config.yaml"
 RAW = {"mpiigaze": "mpiifacegaze", "gazecapture": "gazecapture"}  # data set -> its key under preprocess, and raw folder
+PATHS = ("", "_supplementary", "_split")  # endings of the keys under preprocess that point to a data set's files
 
 
 def in_one_sentence(check, *args):
@@ -25,9 +26,9 @@ def in_one_sentence(check, *args):
 
 
 def check_data(preprocess):
-    """The data sets that the user points to exist."""
-    for key in (f"{raw}{part}" for raw in RAW.values() for part in ("", "_supplementary")):
-        if preprocess[key] and not Path(preprocess[key]).exists():
+    """The data sets that the user points to exist: folders, or files of strips."""
+    for key in (f"{raw}{part}" for raw in RAW.values() for part in PATHS):
+        if preprocess.get(key) and not Path(preprocess[key]).exists():
             raise faze.config.ConfigError(f"preprocess.{key}: no such file or folder: {preprocess[key]}")
 
 
@@ -106,7 +107,7 @@ def own_config(stage, tier=None, seed=None, dataset=None):
     """Give the lines of a stage's own config file: all that it may know. No data set is told of the other's paths."""
     flat = faze.config.resolve(config, stage, tier, seed and int(seed))
     for other in RAW.keys() - {dataset} if dataset else ():
-        flat |= {f"preprocess.{RAW[other]}": None, f"preprocess.{RAW[other]}_supplementary": None}
+        flat |= {key: None for part in PATHS if (key := f"preprocess.{RAW[other]}{part}") in flat}
     return faze.config.to_lines(flat)
 
 

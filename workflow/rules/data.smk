@@ -14,6 +14,12 @@ def supplementary(wildcards):
     return config["preprocess"][key] or (f"results/{wildcards.name}/raw/{key}.h5" if synthetic else [])
 
 
+def splits(wildcards):
+    """The list of people by split, of a GazeCapture that was normalised already and does not know them."""
+    listed = config["preprocess"]["gazecapture_split"]
+    return listed if listed and wildcards.dataset == "gazecapture" else []
+
+
 rule synthesise:
     input:
         config="results/{name}/configs/synthesise.yaml",
@@ -51,6 +57,7 @@ rule preprocess:
         config="results/{name}/configs/preprocess_{dataset}.yaml",
         raw=raw,
         supplementary=supplementary,
+        splits=splits,
     output:
         data="results/{name}/data/{dataset}.h5",
         rejects="results/{name}/data/{dataset}_rejects.csv",

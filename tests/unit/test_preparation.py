@@ -1,0 +1,174 @@
+"""Blocks of a made-up data set: cut, made in any order by any process, and put together as if never cut."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from faze.datasets import Frame, Reject
+from faze.preparation import work
+from faze.preparation.assemble import join_blocks
+from faze.preparation.blocks import ENTRIES, BlockFolder
+from faze.store import ORIGINS, VALIDITIES, Strips, write_strips
+
+SIZE = (8, 32, 3)
+COUNTS = {"p00": 600, "p01": 0, "p/../é": 257}  # more than two blocks, none, and a name that is no file's
+
+
+class Camera:
+    """What a maker tells of its strips."""
+
+    height_px, width_px = SIZE[:2]
+
+
+@dataclasses.dataclass
+class Maker:
+    """Strips that hold the frame's position; every seventh frame has none."""
+
+    camera = Camera()
+    calls: list[int] = dataclasses.field(default_factory=list)
+
+    def make(self, frames: list[Frame], pixels: np.ndarray, labels: np.ndarray) -> list[str]:
+        self.calls.append(len(frames))
+        for row, frame in enumerate(frames):
+            pixels[row], labels[row] = frame.frame_index % 251, frame.frame_index / 1000
+        return ["blurred" if frame.frame_index % 7 == 3 else "" for frame in frames]
+
+
+@dataclasses.dataclass
+class Made:
+    """A reader whose every tenth entry is a reject; counts how often it is asked, and how much it has read."""
+
+    asked: list[str] = dataclasses.field(default_factory=list)
+    read: int = 0
+
+    def persons(self) -> list[str]:
+        return list(COUNTS)
+
+    def count(self, person: str) -> int:
+        return COUNTS[person]
+
+    def entries(self, person: str) -> Iterator[Frame | Reject]:
+        self.asked.append(person)
+        zero = np.zeros(3)
+        for i in range(COUNTS[person]):
+            self.read += 1
+            name = f"{person}/{i}"
+            if i % 10 == 5:
+                yield Reject(person, name, "no face")
+                continue
+            screen, origin = (True, False, None)[i % 3], ORIGINS[i % 4]
+            place = {"frame_index": i, "on_screen": screen, "origin": origin, "device": "iPad"}
+            yield Frame(person, Path(name), name, np.eye(3), zero, zero, zero, zero, np.zeros((2, 3)), "val", **place)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> BlockFolder:
+    folder = BlockFolder(tmp_path / "out" / "strips.h5", "key", SIZE)
+    folder.begin([])
+    return folder
+
+
+def wanted(person: str) -> tuple[list[int], list[tuple[str, str]]]:
+    """Positions of the good entries, and the others with their reasons, by the rules above."""
+    reasons = {i: "no face" if i % 10 == 5 else "blurred" if i % 7 == 3 else "" for i in range(COUNTS[person])}
+    bad = [(f"{person}/{i}", reason) for i, reason in reasons.items() if reason]
+    return [i for i, reason in reasons.items() if not reason], bad
+
+
+def test_blocks_in_any_order_come_together_in_the_annotations(folder: BlockFolder, tmp_path: Path) -> None:
+    people = work.plan(Made(), tmp_path)
+    blocks = [block for blocks in people.values() for block in blocks]
+    assert [block.stop - block.start for block in blocks] == [256, 256, 88, 256, 1]
+    makers = [work.Worker(Made(), Maker(), folder) for _ in range(2)]
+    for place in (3, 1, 4, 0, 2):
+        assert makers[place % 2].make(blocks[place]) == blocks[place].stop - blocks[place].start
+    assert folder.begin(blocks) == {block.name for block in blocks}
+    assert {path.parent for path in folder.path.glob("**/*")} == {folder.path}
+    prepared = list(join_blocks(people, folder))
+    assert prepared[1].strips is None
+    assert prepared[1].rejects == [Reject("p01", "", "no annotated frame")]
+    for person, one in zip(COUNTS, prepared, strict=True):
+        good, bad = wanted(person)
+        if not good:
+            continue
+        assert [(reject.file_name, reject.reason) for reject in one.rejects] == bad
+        strips = one.strips
+        assert (strips.person_id, strips.split, strips.device) == (person, "val", "iPad")
+        assert strips.file_names == [f"{person}/{i}" for i in good]
+        np.testing.assert_array_equal(strips.frame_index, good)
+        np.testing.assert_allclose(strips.labels, np.repeat(np.array(good)[:, None] / 1000, 4, 1), rtol=1e-6)
+        assert [ORIGINS[i] for i in strips.origin] == [ORIGINS[i % 4] for i in good]
+        assert [VALIDITIES[i] for i in strips.validity] == [VALIDITIES[i % 3] for i in good]
+        pixels = np.concatenate(list(strips.pixels))
+        np.testing.assert_array_equal(pixels, np.broadcast_to(np.array(good)[:, None, None, None] % 251, pixels.shape))
+
+
+def test_a_process_goes_through_an_annotation_once_and_holds_a_block_of_it(folder: BlockFolder, tmp_path: Path) -> None:
+    """Other processes make the blocks between. Seen red: reading anew for each block."""
+    blocks = [block for blocks in work.plan(Made(), tmp_path).values() for block in blocks]
+    worker = work.Worker(Made(), Maker(), folder)
+    for place in (0, 2, 3):
+        worker.make(blocks[place])
+    assert worker.reader.asked == ["p00", "p/../é"]
+    assert worker.reader.read == 600 + 256
+    assert max(worker.maker.calls) <= ENTRIES
+    worker.make(blocks[1])  # back again, as after a block that another process has given up
+    assert worker.reader.asked == ["p00", "p/../é", "p00"]
+    assert folder.read(blocks[1]).file_names[0] == "p00/256"
+
+
+def test_a_person_without_a_strip_in_some_blocks(folder: BlockFolder, tmp_path: Path, monkeypatch: object) -> None:
+    people = work.plan(Made(), tmp_path)
+    worker = work.Worker(Made(), Maker(), folder)
+    monkeypatch.setattr(Maker, "make", lambda _, frames, pixels, labels: ["dark"] * len(frames))
+    worker.make(people["p00"][0])
+    worker.make(people["p00"][2])
+    monkeypatch.undo()
+    worker.make(people["p00"][1])
+    (one,) = join_blocks({"p00": people["p00"]}, folder)
+    good, _ = wanted("p00")
+    good = [i for i in good if 256 <= i < 512]
+    assert one.strips.file_names == [f"p00/{i}" for i in good]
+    assert (one.strips.split, len(one.rejects)) == ("val", 600 - len(good))
+    write_strips(tmp_path / "strips.h5", "mpiigaze", [one.strips])
+    with Strips(tmp_path / "strips.h5") as strips:
+        assert strips.pixels("p00", 0)[0, 0, 0] == good[0] % 251
+
+
+def test_blocks_of_another_key_are_removed_and_those_of_this_kept(
+    folder: BlockFolder, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    people = work.plan(Made(), tmp_path)
+    first, second, _ = people["p00"]
+    worker = work.Worker(Made(), Maker(), folder)
+    for block in (first, second, dataclasses.replace(first, stamp="older")):
+        worker.make(block)
+    (folder.path / "p00.1.torn").write_bytes(b"x")
+    assert folder.begin(people["p00"]) == {first.name, second.name}
+    assert capsys.readouterr().err == ""
+    assert len(list(folder.path.iterdir())) == 4
+    other = BlockFolder(tmp_path / "out" / "strips.h5", "another", SIZE)
+    finished = other.begin(people["p00"])
+    assert "blocks made from other data, settings or code are discarded" in capsys.readouterr().err
+    assert (finished, folder.path.exists()) == (frozenset(), False)
+    other.remove()
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_the_key_changes_with_settings_raw_folder_and_supplementary_file(tmp_path: Path) -> None:
+    @dataclasses.dataclass
+    class Settings:
+        width_px: int = 256
+
+    (tmp_path / "s.h5").write_bytes(b"one")
+    arguments = ("mpiigaze", Settings(), tmp_path, tmp_path / "s.h5")
+    key = work.key_of(*arguments)
+    assert key == work.key_of(*arguments)
+    others = [("gazecapture", Settings(), tmp_path, tmp_path / "s.h5"), ("mpiigaze", Settings(128), *arguments[2:])]
+    others += [(*arguments[:2], tmp_path / "x", arguments[3]), (*arguments[:3], None)]
+    keys = {key, *(work.key_of(*other) for other in others)}
+    (tmp_path / "s.h5").write_bytes(b"another")
+    assert len({*keys, work.key_of(*arguments)}) == 6
