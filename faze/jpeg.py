@@ -31,6 +31,11 @@ class JpegHeader:
     restart_interval: int = 0  # minimum coded units between restart markers; 0: there are none
     can_be_cut: bool = False  # baseline, all components in the first scan, upright by its EXIF orientation
 
+    @property
+    def end(self) -> int:
+        """All that is said here follows from the bytes before this one."""
+        return self.scan_at + 5
+
 
 def read_header(data: bytes | bytearray, length: int) -> JpegHeader | None:
     """Read the segments of the first `length` bytes up to the image data; None where they end before it."""
