@@ -97,7 +97,7 @@ def _find_end(data: bytearray, length: int, header: JpegHeader, mcu_rows: int) -
 
 
 def _judge(data: bytes | bytearray, end: int, scan_at: int, frame_at: int, interval: int) -> JpegHeader:
-    """Of a baseline frame that stands upright."""
+    """The header of a baseline frame that stands upright."""
     precision, height, width = data[frame_at], _number(data, frame_at + 1), _number(data, frame_at + 3)
     components = data[frame_at + 5]
     sampling = data[frame_at + 7 : frame_at + 6 + 3 * components : 3]

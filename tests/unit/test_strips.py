@@ -6,8 +6,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from jpegs import encode, exif, with_segment
 from numpy.typing import NDArray
-from test_jpeg import encode, exif, with_segment
 
 from faze.datasets import Frame
 from faze.normalization import (
