@@ -31,6 +31,11 @@ class JpegHeader:
     restart_interval: int = 0  # minimum coded units between restart markers; 0: there are none
     can_be_cut: bool = False  # baseline, all components in the first scan, upright by its EXIF orientation
 
+    @property
+    def end(self) -> int:
+        """All that is said here follows from the bytes before this one."""
+        return self.scan_at + 5
+
 
 def read_header(data: bytes | bytearray, length: int) -> JpegHeader | None:
     """Read the segments of the first `length` bytes up to the image data; None where they end before it."""
@@ -92,7 +97,7 @@ def _find_end(data: bytearray, length: int, header: JpegHeader, mcu_rows: int) -
 
 
 def _judge(data: bytes | bytearray, end: int, scan_at: int, frame_at: int, interval: int) -> JpegHeader:
-    """Of a baseline frame that stands upright."""
+    """The header of a baseline frame that stands upright."""
     precision, height, width = data[frame_at], _number(data, frame_at + 1), _number(data, frame_at + 3)
     components = data[frame_at + 5]
     sampling = data[frame_at + 7 : frame_at + 6 + 3 * components : 3]

@@ -27,6 +27,7 @@ class FrameReader:
 
     def __init__(self) -> None:
         self._buffer = bytearray(_BUFFER_BYTES)
+        self._beginning, self._header = b"", None  # of the last JPEG
 
     def read(self, path: Path) -> "EncodedFrame":
         """Read a file; the frame can be decoded until the next is read.
@@ -42,10 +43,17 @@ class FrameReader:
             raise UnusableFrame("empty file")
         header = None
         if self._buffer.startswith(b"\xff\xd8", 0, length):
-            header = read_header(self._buffer, length)
+            header = self._read_header(length)
             if header is None or not is_whole(self._buffer, length, header):
                 raise UnusableFrame("JPEG cut short")
         return EncodedFrame(self._buffer, length, header)
+
+    def _read_header(self, length: int) -> JpegHeader | None:
+        """A camera's files begin alike, so the header read last is most often this one too."""
+        if not (self._beginning and self._buffer.startswith(self._beginning, 0, length)):
+            self._header = read_header(self._buffer, length)
+            self._beginning = bytes(self._buffer[: self._header.end]) if self._header else b""
+        return self._header
 
     def _fill(self, path: Path) -> int:
         length = 0

@@ -86,7 +86,7 @@ def _undistortion(
 
 
 def check_in_frame(size_px: tuple[int, int], camera_matrix: NDArray, gaze_origin_px: NDArray) -> None:
-    """See that the camera belongs to the frame and sees the eyes.
+    """See that the camera sees the eyes.
 
     Args:
         size_px: width and height of the frame.
@@ -98,9 +98,6 @@ def check_in_frame(size_px: tuple[int, int], camera_matrix: NDArray, gaze_origin
     """
     if not (camera_matrix[0, 0] > 0 and camera_matrix[1, 1] > 0):
         raise UnusableFrame("camera matrix has no positive focal length")
-    (width, height), (cx, cy), (x, y) = size_px, camera_matrix[:2, 2], gaze_origin_px
-    if not (0 <= cx <= width and 0 <= cy <= height):
-        where = f"its principal point ({cx:.0f}, {cy:.0f}) is outside"
-        raise UnusableFrame(f"camera matrix does not belong to this {width} x {height} frame: {where}")
+    (width, height), (x, y) = size_px, gaze_origin_px
     if not (0 <= x < width and 0 <= y < height):
         raise UnusableFrame(f"eyes are outside the {width} x {height} frame, at ({x:.0f}, {y:.0f})")

@@ -3,6 +3,7 @@
 import cv2
 import numpy as np
 import pytest
+from jpegs import encode, exif, with_segment
 from numpy.typing import NDArray
 
 from faze.jpeg import PADDING, JpegHeader, cut, is_whole, read_header
@@ -15,14 +16,6 @@ SAMPLINGS = {
     "4:1:1": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_411,
 }
 XMP = b"http://ns.adobe.com/xap/1.0/\0<x/>"
-
-
-def encode(width: int = 320, height: int = 240, *options: int, gray: bool = False) -> bytes:
-    """Noise over smooth colours, so that every row and its chroma differ."""
-    rng = np.random.default_rng(width + height)
-    smooth = cv2.resize(rng.uniform(0, 200, (9, 12, 3)), (width, height), interpolation=cv2.INTER_CUBIC)
-    image = np.clip(smooth + rng.normal(0, 25, smooth.shape), 0, 255).astype(np.uint8)
-    return cv2.imencode(".jpg", image[..., 0] if gray else image, [cv2.IMWRITE_JPEG_QUALITY, 90, *options])[1].tobytes()
 
 
 def decode(data: bytes | bytearray) -> NDArray[np.uint8]:
@@ -39,20 +32,6 @@ def upper_rows(data: bytes, rows: int) -> NDArray[np.uint8]:
     work = bytearray(data + bytes(len(PADDING)))
     length = cut(work, len(data), header_of(data), rows)
     return decode(work[:length])
-
-
-def with_segment(data: bytes, marker: int, contents: bytes) -> bytes:
-    return data[:2] + bytes([0xFF, marker]) + (len(contents) + 2).to_bytes(2) + contents + data[2:]
-
-
-def exif(orientation: int, order: str = "little") -> bytes:
-    sign = b"II*\0" if order == "little" else b"MM\0*"
-    entries = ((0x0100, 3, 1, 5), (0x0112, 3, 1, orientation))
-    directory = len(entries).to_bytes(2, order)
-    for tag, kind, count, value in entries:
-        directory += tag.to_bytes(2, order) + kind.to_bytes(2, order) + count.to_bytes(4, order)
-        directory += value.to_bytes(2, order) + bytes(2)
-    return b"Exif\0\0" + sign + (8).to_bytes(4, order) + directory + bytes(4)
 
 
 def assert_cut_is_the_same(data: bytes, capfd: pytest.CaptureFixture) -> None:

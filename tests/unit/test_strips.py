@@ -6,8 +6,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from jpegs import encode, exif, with_segment
 from numpy.typing import NDArray
-from test_jpeg import encode, exif, with_segment
 
 from faze.datasets import Frame
 from faze.normalization import (
@@ -142,16 +142,6 @@ def test_bad_frames_among_good_ones_are_named(tmp_path: Path, warp: object) -> N
     assert reasons == wanted
     np.testing.assert_array_equal(pixels[0], pixels[-1])
     np.testing.assert_array_equal(labels[0], labels[-1])
-
-
-@pytest.mark.parametrize("size", [(160, 100), (100, 240)])
-def test_a_frame_of_another_camera_is_named(tmp_path: Path, size: tuple[int, int]) -> None:
-    """A frame so small that the camera's principal point is beyond it. Seen red: without either side's check."""
-    (tmp_path / "small.jpg").write_bytes(encode(*size))
-    frames = [frame(tmp_path / "small.jpg", np.zeros(3), [-100, -100, 400])]
-    wanted = "camera matrix does not belong to this {} x {} frame: its principal point (160, 118) is outside"
-    for maker in (StripMaker(CAMERA, warp_fused), StripMaker(CAMERA, warp_fused, partial_decode=False)):
-        assert make(maker, frames)[2] == [wanted.format(*size)]
 
 
 def test_a_block_of_no_frames_has_no_reasons() -> None:

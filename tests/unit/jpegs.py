@@ -1,0 +1,28 @@
+"""JPEGs of every kind, for tests of what reads them."""
+
+import cv2
+import numpy as np
+
+
+def encode(width: int = 320, height: int = 240, *options: int, gray: bool = False) -> bytes:
+    """Noise over smooth colours, so that every row and its chroma differ."""
+    rng = np.random.default_rng(width + height)
+    smooth = cv2.resize(rng.uniform(0, 200, (9, 12, 3)), (width, height), interpolation=cv2.INTER_CUBIC)
+    image = np.clip(smooth + rng.normal(0, 25, smooth.shape), 0, 255).astype(np.uint8)
+    return cv2.imencode(".jpg", image[..., 0] if gray else image, [cv2.IMWRITE_JPEG_QUALITY, 90, *options])[1].tobytes()
+
+
+def with_segment(data: bytes, marker: int, contents: bytes) -> bytes:
+    """A JPEG with one more segment in front of its own."""
+    return data[:2] + bytes([0xFF, marker]) + (len(contents) + 2).to_bytes(2) + contents + data[2:]
+
+
+def exif(orientation: int, order: str = "little") -> bytes:
+    """The contents of an APP1 segment."""
+    sign = b"II*\0" if order == "little" else b"MM\0*"
+    entries = ((0x0100, 3, 1, 5), (0x0112, 3, 1, orientation))
+    directory = len(entries).to_bytes(2, order)
+    for tag, kind, count, value in entries:
+        directory += tag.to_bytes(2, order) + kind.to_bytes(2, order) + count.to_bytes(4, order)
+        directory += value.to_bytes(2, order) + bytes(2)
+    return b"Exif\0\0" + sign + (8).to_bytes(4, order) + directory + bytes(4)
