@@ -20,6 +20,7 @@ from faze.reading import FileRows, Rows, SingleRows, TableRows, file_rows
 from faze.store import Strips
 
 Batch = dict[str, Tensor]
+Pairs = tuple[NDArray, NDArray, NDArray]  # person, entry a, entry b
 
 
 class PairOrder:
@@ -31,26 +32,27 @@ class PairOrder:
         self._person = np.repeat(np.arange(len(counts)), counts)
         self._entry = np.concatenate([np.arange(count) for count in counts])
         self._seed = seed
-        self._epoch: tuple[int, NDArray, NDArray] | None = None
+        self._epoch: tuple[int, Pairs] | None = None
 
-    def __getitem__(self, pair: slice) -> tuple[NDArray, NDArray, NDArray]:
+    def __getitem__(self, pair: slice) -> Pairs:
         """(person, entry a, entry b) of the pairs numbered start..stop, each (n,)."""
-        numbers = np.arange(pair.start, pair.stop)
-        first, last = pair.start // len(self._person), (pair.stop - 1) // len(self._person)
-        if first == last:
-            return self._within(first, numbers)
-        parts = [self._within(epoch, numbers) for epoch in range(first, last + 1)]
-        return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+        entries, parts, start = len(self._person), [], pair.start
+        while start < pair.stop:
+            epoch, first = divmod(start, entries)
+            last = min(entries, first + pair.stop - start)
+            parts.append(tuple(column[first:last].copy() for column in self._of(epoch)))  # callers may write
+            start += last - first
+        return parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
-    def _within(self, epoch: int, numbers: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def _of(self, epoch: int) -> Pairs:
+        """All pairs of an epoch."""
         if self._epoch is None or self._epoch[0] != epoch:
             random = np.random.default_rng([self._seed, epoch])
-            self._epoch = (epoch, random.permutation(len(self._person)), random.random(len(self._person)))
-        _, order, draw = self._epoch
-        position = numbers[numbers // len(self._person) == epoch] % len(self._person)
-        person, a = self._person[order[position]], self._entry[order[position]]
-        b = np.floor(draw[position] * (self._counts[person] - 1)).astype(np.int64)
-        return person, a, b + (b >= a)  # skip a itself
+            order, draw = random.permutation(len(self._person)), random.random(len(self._person))
+            person, a = self._person[order], self._entry[order]
+            b = np.floor(draw * (self._counts[person] - 1)).astype(np.int64)
+            self._epoch = (epoch, (person, a, b + (b >= a)))  # skip a itself
+        return self._epoch[1]
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,7 @@ class PairBatches(Dataset):
 def in_pairs(person: Tensor, strips: Tensor, labels: Tensor) -> Batch:
     """Batch of pairs from person (B,), and strips (2 B, H, W, 3) and labels (2 B, 4) of all a, then all b."""
     batch: Batch = {"person": person}
-    for member, image, label in zip("ab", strips.chunk(2), labels.chunk(2), strict=True):
-        batch |= {f"image_{member}": image, f"gaze_{member}": label[:, :2], f"head_{member}": label[:, 2:]}
+    for member, rows in (("a", slice(None, len(person))), ("b", slice(len(person), None))):
+        batch[f"image_{member}"] = strips[rows]
+        batch[f"gaze_{member}"], batch[f"head_{member}"] = labels[rows, :2], labels[rows, 2:]
     return batch

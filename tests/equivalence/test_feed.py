@@ -105,6 +105,8 @@ def test_every_way_gives_the_pairs_of_the_order_and_batches_that_never_alias(pat
     assert_same(batches, expected(path))
     images = [batch[f"image_{member}"] for batch in batches for member in "ab"]
     assert len({image.untyped_storage().data_ptr() for image in images}) == 2 * STEPS
+    for name in batches[0]:
+        assert len({batch[name].untyped_storage().data_ptr() for batch in batches}) == STEPS, name
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4])

@@ -1,7 +1,8 @@
 """Augmentation: the geometry of the labels follows that of the pixels; draws depend on seed and step alone.
 
 Seen red once each by breaking the code: the sign of the yaw, the rotation transposed in the labels and in the pixels,
-the centre without half a pixel, colours drawn per member, a generator that the process reseeds with its rank.
+the centre some pixels aside, the zoom inverted, member b with the shift of a, a share that forgets its rank, draws that
+know it.
 """
 
 from dataclasses import replace
@@ -130,6 +131,12 @@ def test_magnified_from_the_axis_and_labels_stay():
     found, *kept = look_elsewhere(strip(pose), gaze, head, torch.zeros(1, 2), torch.tensor([1.25]), view)
     assert difference(found, wanted) < 1.2 < difference(strip(pose), wanted)
     torch.testing.assert_close(kept, [gaze, head], atol=1e-6, rtol=0)
+
+
+def test_shrinking_moves_the_centre_of_pixels():
+    """A network pixel covers two stored ones, whose centres lie a quarter of it to either side of its own."""
+    assert View.of(LENS, model(64, 256)) == View(1300.0, (128.0, 32.0), 1.0)
+    assert View.of(LENS, model(32, 128)) == View(650.0, (63.75, 15.75), 0.5)
 
 
 def test_no_shift_keeps_every_pixel():
