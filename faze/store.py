@@ -15,7 +15,7 @@ layers of the gaze head that made gaze_hat, under their names in the checkpoint.
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +60,9 @@ class Supplementary:
     distortion_parameters: NDArray  # (N, d), OpenCV's order
     head_pose: NDArray  # (N, 6) rotation vector (rad), translation (mm)
     gaze_target_mm: NDArray  # (N, 3)
+    # Our addition, for annotation that `faze landmarks` makes:
+    reasons: Sequence[str] = ()  # (N,) why an entry has no label (its numbers are NaN), "" where it has; (): all have
+    origin: str = "supplementary"  # of the labels, one of ORIGINS
 
 
 def write_strips(path: Path | str, dataset: str, persons: Iterable[PersonStrips]) -> None:
@@ -214,18 +217,28 @@ def read_codes(path: Path | str, default_split: str = "train") -> Codes:
 
 def write_supplementary(path: Path | str, persons: Iterable[tuple[str, Supplementary]]) -> None:
     """Write FAZE's annotation in its published layout, person by person as they come."""
-    write_truth(path, ((person, _published(entries)) for person, entries in persons))
+    with whole_file(path) as temporary, h5py.File(temporary, "w") as file:
+        for person, entries in persons:
+            group = _new_truth(file, person, _published(entries))
+            if entries.origin != "supplementary":
+                group.attrs["origin"] = entries.origin
 
 
 def _published(entries: Supplementary) -> dict[str, NDArray]:
     arrays = (entries.camera_parameters, entries.distortion_parameters, entries.head_pose, entries.gaze_target_mm)
-    return {"file_name": _encoded(entries.file_names), **dict(zip(_SUPPLEMENTARY, arrays, strict=True))}
+    reasons = {"reason": _encoded(entries.reasons)} if any(entries.reasons) else {}
+    return {"file_name": _encoded(entries.file_names), **dict(zip(_SUPPLEMENTARY, arrays, strict=True)), **reasons}
 
 
 def supplementary_persons(path: Path | str) -> dict[str, int]:
-    """People in a supplementary file, sorted, each with its number of entries."""
+    """People in a supplementary file, sorted, each with its number of entries; 1 for one who has no list of them."""
     with _open(path) as file:
-        return {p: len(_group(file, path, p, ("file_name",))["file_name"]) for p in sorted(file)}
+        return {p: _count_entries(file[p]) for p in sorted(file)}
+
+
+def _count_entries(group: h5py.Group | h5py.Dataset) -> int:
+    names = group.get("file_name") if isinstance(group, h5py.Group) else None
+    return len(names) if isinstance(names, h5py.Dataset) and names.ndim == 1 else 1
 
 
 def read_supplementary(path: Path | str, person: str) -> Supplementary:
@@ -236,22 +249,34 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
     """
     with _open(path) as file:
         group = _group(file, path, person, ("file_name", *_SUPPLEMENTARY))
-        file_names = _decoded(group["file_name"])
-        arrays = {name: group[name][:].astype(np.float64) for name in _SUPPLEMENTARY}
+        try:
+            file_names = _decoded(group["file_name"])
+            arrays = {name: group[name][()].astype(np.float64) for name in _SUPPLEMENTARY}
+            reasons = _decoded(group["reason"]) if "reason" in group else []
+            origin = str(group.attrs.get("origin", "supplementary"))
+        except (OSError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{path}: the annotation of person {person} cannot be read ({error})") from None
     for name, width in _SUPPLEMENTARY.items():
         shape = arrays[name].shape
-        if shape != (wanted := (len(file_names), width or shape[-1])):
+        if shape != (wanted := (len(file_names), width or (shape or (0,))[-1])):
             raise ValueError(f"{path}: {name} of person {person} has shape {shape}, not {wanted}")
-    return Supplementary(file_names, *arrays.values())
+    if len(reasons) not in (0, len(file_names)) or origin not in ORIGINS:
+        raise ValueError(f"{path}: reason or origin of person {person} is not as `faze landmarks` writes them")
+    return Supplementary(file_names, *arrays.values(), reasons=reasons, origin=origin)
 
 
 def write_truth(path: Path | str, persons: Iterable[tuple[str, Mapping[str, ArrayLike]]]) -> None:
     """Write arrays by person and name."""
     with whole_file(path) as temporary, h5py.File(temporary, "w") as file:
         for person, arrays in persons:
-            group = file.create_group(person)
-            for name, array in arrays.items():
-                group.create_dataset(name, data=np.asarray(array))
+            _new_truth(file, person, arrays)
+
+
+def _new_truth(file: h5py.File, person: str, arrays: Mapping[str, ArrayLike]) -> h5py.Group:
+    group = file.create_group(person)
+    for name, array in arrays.items():
+        group.create_dataset(name, data=np.asarray(array))
+    return group
 
 
 def read_truth(path: Path | str) -> dict[str, dict[str, NDArray]]:
@@ -318,8 +343,8 @@ def _check_codes(group: h5py.Group, path: Path, person: str) -> None:
 
 
 def _encoded(names: Iterable[str]) -> NDArray[np.bytes_]:
-    return np.array([name.encode() for name in names])
+    return np.array([name.encode(errors="surrogateescape") for name in names])  # as os.fsencode has it
 
 
 def _decoded(names: h5py.Dataset) -> list[str]:
-    return [name.decode() if isinstance(name, bytes) else str(name) for name in names[:]]
+    return [name.decode(errors="surrogateescape") if isinstance(name, bytes) else str(name) for name in names[:]]

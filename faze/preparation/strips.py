@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.datasets import Frame
+from faze.datasets import Frame, check_size
 from faze.normalization import NormalizedCamera, UnusableFrame, normalize_pose, read_image
 
 
@@ -31,6 +31,7 @@ class StripMaker:
                     frame.rotation_vector, frame.translation_mm, frame.inner_eye_corners_mm, frame.gaze_target_mm
                 )
                 image = read_image(frame.image_path)
+                check_size(frame, image.shape[1], image.shape[0])
                 pixels[row] = self.warp(image, frame.camera_matrix, frame.distortion, pose, self.camera)
                 labels[row] = pose.labels
             except UnusableFrame as reason:

@@ -19,7 +19,8 @@ from typing import TextIO
 import numpy as np
 
 import faze.config
-from faze.datasets import Frame, Reader, Reject
+from faze.datasets import Frame, Reader, Reject, check_size
+from faze.datasets.checked import Checked
 from faze.datasets.gazecapture import GazeCapture
 from faze.datasets.mpiifacegaze import open_mpiifacegaze
 from faze.files import sole_writer, whole_file
@@ -52,7 +53,8 @@ def main() -> None:
     if not args.raw.is_dir():
         raise ValueError(f"{args.raw}: no such folder")
     settings = faze.config.load(args.config, "preprocess").preprocess
-    normaliser = build_normaliser(settings, args.dataset, READERS[args.dataset](args.raw, args.supplementary))
+    reader = Checked(READERS[args.dataset](args.raw, args.supplementary), settings.off_screen)
+    normaliser = build_normaliser(settings, args.dataset, reader)
     with (
         sole_writer(args.out),
         whole_file(args.rejects) as temporary,
@@ -120,6 +122,7 @@ class Normaliser:
             frame.rotation_vector, frame.translation_mm, frame.inner_eye_corners_mm, frame.gaze_target_mm
         )
         image = read_image(frame.image_path)
+        check_size(frame, image.shape[1], image.shape[0])
         return self.warp(image, frame.camera_matrix, frame.distortion, pose, self.camera), pose.labels
 
 
