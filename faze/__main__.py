@@ -10,6 +10,7 @@ PEOPLE = {
     "calibrate": "calibrate",
     "export": "export",
     "import-checkpoint": "import_checkpoint",
+    "landmarks": "landmarks",
     "largest-batch": "largest_batch",
     "ledger": "ledger",
     "profile": "profile",

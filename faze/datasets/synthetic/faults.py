@@ -66,8 +66,8 @@ def plant(
         for row, (fault, plant_one) in enumerate(_FRAME_FAULTS.items()):
             if fault in faults and (isinstance(site, DeviceSite) or fault not in _DEVICE_FAULTS):
                 file_name, consequence, reason = plant_one(site, row)
-                estimated = isinstance(site, DeviceSite) and fault in _POSE_FAULTS
-                kind = "supplementary" if estimated else "any"
+                only_annotated = isinstance(site, DeviceSite) and fault in _ANNOTATED_FAULTS
+                kind = "supplementary" if only_annotated else "any"
                 planted.append(Planted(fault, site.dataset, kind, site.person, file_name, consequence, reason))
         for number, (fault, plant_person) in enumerate(_PERSON_FAULTS.items()):
             if fault in faults:
@@ -233,7 +233,7 @@ _FRAME_FAULTS: dict[str, Plant] = {
     "path_outside": _path_outside,
 }
 _DEVICE_FAULTS = ("is_valid_0", "orientation_9")  # of GazeCapture's own files
-_POSE_FAULTS = ("nan_pose", "pose_behind_camera")  # of an annotation that GazeCapture's own files lack
+_ANNOTATED_FAULTS = ("wrong_size", "nan_pose", "pose_behind_camera")  # against what GazeCapture's own files lack
 _PERSON_FAULTS: dict[str, Callable[[Site, int], list[Planted]]] = {
     "unequal_json": _unequal_json,
     "unknown_device": _unknown_device,
