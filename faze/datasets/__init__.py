@@ -77,8 +77,8 @@ def check_size(frame: Frame, width_px: int, height_px: int) -> None:
     """Refuse an image that its annotated camera cannot have taken: scaled, cropped or turned since.
 
     The annotations state no frame size, so the rule depends on image and intrinsics alone: the principal point lies
-    near the middle. An image of half or twice the size misses that by a quarter of its sides, one of 4:3 turned by a
-    quarter by a sixth.
+    near the middle. An image of half or twice the size misses that by a quarter of its sides or more, one of 4:3 turned
+    by a quarter by about a sixth: just enough, unless its camera is far off the middle itself.
 
     Raises:
         UnusableFrame: says the size.
