@@ -24,6 +24,7 @@ from faze.stages import preprocess, synthesise
 from faze.store import Strips, Supplementary, read_supplementary, read_truth, write_supplementary
 
 PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
+ANNOTATION = ("camera_parameters", "distortion_parameters", "head_pose", "3d_gaze_target")
 
 
 def run(patch: pytest.MonkeyPatch, folder: Path, stage: object, changes: dict, *arguments: object) -> None:
@@ -54,20 +55,15 @@ def preprocessed(
 )
 def test_golden_entries(golden: Callable, tmp_path: Path, golden_name: str, dataset: str, person: str) -> None:
     arrays = golden("normalize")
-    inputs = {
-        name: arrays[f"in/{golden_name}/{name}"]
-        for name in ("camera_parameters", "distortion_parameters", "head_pose", "3d_gaze_target", "frame_key")
-    }
-    names = [f"{person}/frames/{row:05d}.jpg" for row in range(len(inputs["head_pose"]))]
+    inputs = [arrays[f"in/{golden_name}/{name}"] for name in ANNOTATION]
+    names = [f"{person}/frames/{row:05d}.jpg" for row in range(len(inputs[0]))]
     raw = tmp_path / "raw"
     (raw / person / "frames").mkdir(parents=True)
-    for name, key in zip(names, inputs["frame_key"], strict=True):
-        key = key.decode() if isinstance(key, bytes) else str(key)
-        assert cv2.imwrite(str(raw / name), arrays[f"frame/{key}"])
+    frame = arrays[f"frame/{arrays[f'in/{golden_name}/frame_key']}"]
+    for name in names:
+        assert cv2.imwrite(str(raw / name), frame)
     write_json(raw / person, len(names))
-    entries = Supplementary(
-        names, *(inputs[n] for n in ("camera_parameters", "distortion_parameters", "head_pose", "3d_gaze_target"))
-    )
+    entries = Supplementary(names, *inputs)
     write_supplementary(tmp_path / "s.h5", [(person, entries)])
     found, labels = preprocessed(tmp_path, dataset, raw, tmp_path / "s.h5")[person]
     assert found == names
