@@ -11,6 +11,7 @@ PEOPLE = {
     "export": "export",
     "import-checkpoint": "import_checkpoint",
     "inspect": "inspect",
+    "landmarks": "landmarks",
     "largest-batch": "largest_batch",
     "ledger": "ledger",
     "profile": "profile",

@@ -113,13 +113,6 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     if not (c["preprocess"]["mpiifacegaze"] and c["preprocess"]["gazecapture"]):
         yield from _check_people(c["synthetic"], c["fewshot"])
     yield from _check_steps(c["fewshot"])
-    gazecapture = c["preprocess"]["gazecapture"]
-    normalised = str(gazecapture).endswith((".h5", ".hdf5"))
-    if gazecapture and not normalised and not c["preprocess"]["gazecapture_supplementary"]:
-        yield Fault(
-            "preprocess.gazecapture_supplementary",
-            "raw GazeCapture has no head pose: give the FAZE supplementary HDF5 with it",
-        )
 
 
 def _check_people(synthetic: Mapping[str, Any], fewshot: Mapping[str, Any]) -> Iterator[Fault]:

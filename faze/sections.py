@@ -18,6 +18,29 @@ Share = Annotated[float, Range(0, 1)]
 # Of DT-ED, between its codes and its images; `faze.engine.precision` knows their functions.
 Operation = Literal["conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean"]
 
+# Of synthetic data; `faze.datasets.synthetic.faults` knows how each is planted and what comes of it.
+Fault = Literal[
+    "truncated_jpeg",
+    "zero_bytes",
+    "missing_file",
+    "exif_rotated",
+    "wrong_size",
+    "nan_pose",
+    "pose_behind_camera",
+    "target_at_origin",
+    "is_valid_0",
+    "orientation_9",
+    "duplicate_frame",
+    "non_utf8_name",
+    "path_outside",
+    "unequal_json",
+    "unknown_device",
+    "absent_person",
+    "person_with_one_sample",
+    "wrong_shape_hdf5",
+    "truncated_hdf5",
+]
+
 
 @dataclass(frozen=True)
 class Run:
@@ -72,6 +95,7 @@ class Synthetic:
     jpeg_quality: Annotated[int, Range(1, 100)]
     kappa_spread_deg: NonNegative
     bias_deg: NonNegative
+    faults: Annotated[list[Fault], MayBeEmpty()]
 
 
 @dataclass(frozen=True)
@@ -83,6 +107,7 @@ class Preprocess:
     gazecapture: str | None
     gazecapture_supplementary: str | None
     gazecapture_split: str | None
+    off_screen: Literal["keep", "exclude"]
     focal_length_px: Annotated[float, Range(1)]
     distance_mm: Annotated[float, Range(1)]
     width_px: Positive
@@ -96,6 +121,14 @@ class StripCamera:
 
     focal_length_px: Annotated[float, Range(1)]
     width_px: Positive
+
+
+@dataclass(frozen=True)
+class Landmarks:
+    """Head pose of raw GazeCapture."""
+
+    python: str | None
+    model: str | None
 
 
 @dataclass(frozen=True)
@@ -261,6 +294,7 @@ SECTIONS: dict[str, type] = {
     "run": Run,
     "synthetic": Synthetic,
     "preprocess": Preprocess,
+    "landmarks": Landmarks,
     "data": Data,
     "augment": Augment,
     "model": Model,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.datasets import Frame
+from faze.datasets import Frame, check_size
 from faze.normalization import (
     FrameReader,
     NormalizedCamera,
@@ -66,6 +66,7 @@ class StripMaker:
             if size_px is None:
                 image = encoded.decode()
                 size_px = image.shape[1::-1]
+            check_size(frames[row], *size_px)
             check_in_frame(size_px, matrices[row], lookup.gaze_origin_px[row])
             maps = lookup.maps(row)
             if image is None:
@@ -80,6 +81,7 @@ class StripMaker:
 
         def draw(row: int, strip: NDArray[np.uint8]) -> None:
             frame, image = frames[row], reader.read(frames[row].image_path).decode()
+            check_size(frame, *image.shape[1::-1])
             strip[:] = self.warp(image, frame.camera_matrix, frame.distortion, poses[row], self.camera)
 
         return draw

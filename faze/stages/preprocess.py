@@ -13,6 +13,7 @@ from pathlib import Path
 
 import faze.config
 from faze.datasets import Reader
+from faze.datasets.checked import Checked
 from faze.datasets.gazecapture import GazeCapture
 from faze.datasets.mpiifacegaze import open_mpiifacegaze
 from faze.files import sole_writer, whole_file
@@ -68,7 +69,7 @@ def normalise(args: argparse.Namespace, settings: Preprocess) -> Tally:
     """Make the blocks that are not there yet, and put them together."""
     by_matlab = ["scipy.io"] if args.dataset == "mpiigaze" and not args.supplementary else []  # Camera.mat
     load_ahead(*LOADED_AHEAD, *by_matlab)
-    reader = READERS[args.dataset](args.raw, args.supplementary)
+    reader = Checked(READERS[args.dataset](args.raw, args.supplementary), settings.off_screen)
     people = plan(reader, args.raw)
     strip, strip_bytes = (settings.height_px, settings.width_px, 3), settings.height_px * settings.width_px * 3
     folder = BlockFolder(args.out, key_of(args.dataset, settings, args.raw, args.supplementary), strip)

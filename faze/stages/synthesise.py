@@ -3,13 +3,14 @@
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import as_completed
 from pathlib import Path
 
 from faze.config import load
+from faze.datasets.synthetic.faults import Planted, plant, truncate, write_list
 from faze.datasets.synthetic.people import Annotated, cast, write_person
-from faze.files import sole_writer, whole_folder
+from faze.files import sole_writer, whole_file, whole_folder
 from faze.normalization import use_one_thread
 from faze.sections import Synthetic
 from faze.stages import one_sentence
@@ -46,9 +47,24 @@ def main() -> None:
             "gazecapture": outputs.enter_context(whole_folder(args.gazecapture)),
         }
         people = render_everybody(synthetic, roots, args.threads)
-        write_supplementary(args.mpiifacegaze_supplementary, supplementary_of(people, "mpiifacegaze"))
-        write_supplementary(args.gazecapture_supplementary, supplementary_of(people, "gazecapture"))
+        annotation = {dataset: dict(supplementary_of(people, dataset)) for dataset in roots}
+        planted = plant(synthetic.faults, roots, annotation)
+        write_supplementary(args.mpiifacegaze_supplementary, annotation["mpiifacegaze"].items())
+        write_supplementary(args.gazecapture_supplementary, annotation["gazecapture"].items())
         write_truth(args.truth, ((person.role.person_id, person.truth) for person in people))
+        if "truncated_hdf5" in synthetic.faults:
+            files = {"mpiigaze": args.mpiifacegaze_supplementary, "gazecapture": args.gazecapture_supplementary}
+            planted += truncate(files.items())
+        list_faults(args.truth.with_name("faults.csv"), planted)
+
+
+def list_faults(path: Path, planted: Sequence[Planted]) -> None:
+    """Write what was planted and what must come of it; no file where nothing was."""
+    if planted:
+        with whole_file(path) as temporary:
+            write_list(temporary, planted)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int) -> list[Annotated]:

@@ -147,11 +147,17 @@ def test_fewshot_steps_that_cannot_be(defaults: dict, changes: dict, sentence: s
     assert [line.startswith(sentence) for line in faults(defaults)] == [True]
 
 
-def test_raw_gazecapture_needs_its_supplementary_file(defaults: dict) -> None:
+def test_raw_gazecapture_needs_no_supplementary_file(defaults: dict) -> None:
+    """The rule `landmarks` makes one."""
     defaults["preprocess"]["gazecapture"] = "/data/gazecapture"
-    assert any(line.startswith("preprocess.gazecapture_supplementary: ") for line in faults(defaults))
+    config.validate(defaults, [])
     defaults["preprocess"]["gazecapture"] = "/data/GazeCapture.h5"  # strips, and so labels, already
-    config.validate(defaults)
+    config.validate(defaults, [])
+
+
+def test_a_fault_that_nobody_can_plant_is_refused(defaults: dict) -> None:
+    defaults["synthetic"]["faults"] = ["zero_bytes", "melted_disk"]
+    assert [line.startswith("synthetic.faults[1]: ") for line in faults(defaults)] == [True]
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "a b", ""])

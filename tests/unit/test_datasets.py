@@ -1,6 +1,9 @@
 """Readers: what an annotation says arrives in the Frame; what is wrong with it is named, or listed frame by frame."""
 
+import dataclasses
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +12,11 @@ import pytest
 import raw_data
 from scipy.io import savemat
 
-from faze.datasets import Frame, Reject
+from faze.datasets import Frame, Reject, check_size
+from faze.datasets.checked import Checked
 from faze.datasets.gazecapture import GazeCapture
 from faze.datasets.mpiifacegaze import open_mpiifacegaze
-from faze.normalization import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM
+from faze.normalization import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, UnusableFrame
 from faze.store import write_supplementary
 
 
@@ -85,7 +89,7 @@ def write_line(line: str) -> Callable[[Path], None]:
 
 
 LINE = raw_data.mpiifacegaze_line("day01/0000.jpg")
-CALIBRATION = Path("Calibration", "Camera.mat")
+CALIBRATION, SCREEN = Path("Calibration", "Camera.mat"), Path("Calibration", "screenSize.mat")
 
 
 @pytest.mark.parametrize(
@@ -108,14 +112,21 @@ CALIBRATION = Path("Calibration", "Camera.mat")
             lambda folder: savemat(folder / CALIBRATION, {"cameraMatrix": np.eye(3), "distCoeffs": np.zeros(3)}),
             "3 distortion coefficients",
         ),
+        (lambda folder: (folder / SCREEN).write_bytes(b"x" * 500), r"screenSize.mat: not a readable MATLAB file"),
+        (lambda folder: savemat(folder / SCREEN, {"width_pixel": 1280}), r"screenSize.mat: has no 'height_pixel'"),
+        (
+            lambda folder: savemat(folder / SCREEN, {"width_pixel": 1280, "height_pixel": 0}),
+            "not one positive number each",
+        ),
     ],
 )
-def test_what_is_wrong_with_mpiifacegaze_is_named(mpiifacegaze: Path, spoil: Callable, sentence: str) -> None:
+def test_a_person_whose_files_are_broken_is_one_reject(mpiifacegaze: Path, spoil: Callable, sentence: str) -> None:
     spoil(mpiifacegaze / "p01")
     reader = open_mpiifacegaze(mpiifacegaze, None)
-    for read in (reader.count, lambda person: list(reader.entries(person))):
-        with pytest.raises(ValueError, match=sentence):
-            read("p01")
+    (reject,) = reader.entries("p01")
+    assert (reject.person_id, reject.file_name) == ("p01", "") and re.search(sentence, reject.reason)
+    assert reader.count("p01") in (1, 3)  # as many as are listed, where only another file is broken
+    assert all(isinstance(entry, Frame) for entry in reader.entries("p00"))
 
 
 def test_a_folder_without_people_is_named(tmp_path: Path, gazecapture: Path) -> None:
@@ -123,7 +134,7 @@ def test_a_folder_without_people_is_named(tmp_path: Path, gazecapture: Path) -> 
         open_mpiifacegaze(tmp_path, None)
     with pytest.raises(ValueError, match="holds no folder of a person in .*gazecapture.h5, such as 00002"):
         GazeCapture(tmp_path, gazecapture.with_suffix(".h5"))
-    with pytest.raises(ValueError, match="give the FAZE supplementary HDF5"):
+    with pytest.raises(ValueError, match="give the FAZE supplementary HDF5 .* or what `faze landmarks"):
         GazeCapture(gazecapture, None)
     with pytest.raises(ValueError, match="absent.h5: no such file"):
         GazeCapture(gazecapture, tmp_path / "absent.h5")
@@ -191,3 +202,114 @@ def test_recordings_that_lack_frames_or_annotation_are_rejects(gazecapture: Path
     assert [reader.count(person) for person in reader.persons()] == [3, 1, 1]
     assert list(reader.entries("00003")) == [Reject("00003", "", "no folder 00003")]
     assert list(reader.entries("00007")) == [Reject("00007", "", "not in the supplementary annotation")]
+
+
+def write_mpiigaze(original: Path, mpiifacegaze: Path) -> None:
+    """The frames of an MPIIFaceGaze folder in the original layout, renumbered day by day, with 41 columns."""
+    for person in sorted(mpiifacegaze.glob("p*")):
+        shutil.copytree(person / "Calibration", original / person.name / "Calibration")
+        for day in sorted(person.glob("day*")):
+            (original / person.name / day.name).mkdir()
+            lines = []
+            for line in (person / f"{person.name}.txt").read_text().splitlines():
+                words = line.split()
+                if words[0].startswith(day.name):
+                    lines.append(" ".join([*["1"] * 24, *words[1:3], *words[24:27], *words[15:21], *["2"] * 6]))
+                    image = original / person.name / day.name / f"{len(lines):04d}.jpg"
+                    shutil.copyfile(person / words[0], image)
+            (original / person.name / day.name / "annotation.txt").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(("given", "people"), [("", "Data/Original"), ("Data/Original", "Data/Original"), ("", "")])
+def test_the_original_mpiigaze_is_recognised(mpiifacegaze: Path, tmp_path: Path, given: str, people: str) -> None:
+    write_mpiigaze(tmp_path / "original" / people, mpiifacegaze)
+    reader = open_mpiifacegaze(tmp_path / "original" / given, None)
+    assert (reader.persons(), reader.count("p01")) == (["p00", "p01"], 3)
+    frames = list(reader.entries("p01"))
+    prefix = f"{people}/" if people and not given else ""
+    assert [f.file_name for f in frames] == [f"{prefix}p01/day01/000{i}.jpg" for i in (1, 2, 3)]
+    assert [f.frame_index for f in frames] == [0, 1, 2]
+    for frame in frames:
+        check_annotation(frame)
+        assert (frame.split, frame.origin) == ("test", "annotated")
+        np.testing.assert_array_equal(frame.inner_eye_corners_mm, INNER_EYE_CORNERS_6_MM)
+
+
+def test_a_broken_day_of_the_original_mpiigaze_is_one_reject(mpiifacegaze: Path, tmp_path: Path) -> None:
+    write_mpiigaze(tmp_path / "original", mpiifacegaze)
+    (tmp_path / "original" / "p00" / "day01" / "annotation.txt").write_text("1 2 3\n")
+    reader = open_mpiifacegaze(tmp_path / "original", None)
+    (reject,) = reader.entries("p00")
+    assert reject.reason.endswith("annotation.txt:1: 3 columns, not the 41 of MPIIGaze")
+    shutil.rmtree(tmp_path / "original" / "p00" / "day01")
+    (reject,) = reader.entries("p00")
+    assert "has no dayYY/annotation.txt" in reject.reason
+    assert len(list(reader.entries("p01"))) == 3
+
+
+@pytest.mark.parametrize("original", [False, True])
+def test_a_target_off_the_screen_is_marked_and_can_be_excluded(
+    mpiifacegaze: Path, tmp_path: Path, original: bool, capsys: pytest.CaptureFixture
+) -> None:
+    """The annotated target is (640, 400) px."""
+    savemat(mpiifacegaze / "p00" / SCREEN, {"width_pixel": 1280, "height_pixel": 800})
+    savemat(mpiifacegaze / "p01" / SCREEN, {"width_pixel": 1280, "height_pixel": 399})
+    raw = mpiifacegaze
+    if original:
+        write_mpiigaze(raw := tmp_path / "original", mpiifacegaze)
+    reader = open_mpiifacegaze(raw, None)
+    assert capsys.readouterr().err == ""
+    assert [f.on_screen for person in reader.persons() for f in reader.entries(person)] == [True] * 3 + [False] * 3
+    assert all(isinstance(entry, Frame) for entry in Checked(reader, "keep").entries("p01"))
+    excluded = list(Checked(reader, "exclude").entries("p01"))
+    assert [entry.reason for entry in excluded] == ["gaze target off the screen"] * 3
+    assert len({entry.file_name for entry in excluded}) == 3
+    (raw / "p01" / SCREEN).unlink()
+    reader = open_mpiifacegaze(raw, None)
+    assert [f.on_screen for f in Checked(reader, "exclude").entries("p01")] == [None] * 3
+    (note,) = capsys.readouterr().err.splitlines()
+    assert "1 of 2 people (p01) have no Calibration/screenSize.mat" in note
+
+
+def test_the_supplementary_annotation_learns_of_the_screen(mpiifacegaze: Path, tmp_path: Path) -> None:
+    savemat(mpiifacegaze / "p00" / SCREEN, {"width_pixel": 639, "height_pixel": 800})
+    entries = raw_data.supplementary(["p00/day01/0002.jpg", "p00/day01/0077.jpg"])
+    write_supplementary(tmp_path / "s.h5", [("p00", entries)])
+    frames = list(open_mpiifacegaze(mpiifacegaze, tmp_path / "s.h5").entries("p00"))
+    assert [(f.on_screen, f.origin) for f in frames] == [(False, "supplementary"), (None, "supplementary")]
+
+
+def test_a_frame_listed_twice_is_a_reject(mpiifacegaze: Path) -> None:
+    with (mpiifacegaze / "p00" / "p00.txt").open("a") as file:
+        file.write(raw_data.mpiifacegaze_line("day01/0001.jpg") + "\n")
+    reader = Checked(open_mpiifacegaze(mpiifacegaze, None), "keep")
+    assert (reader.persons(), reader.count("p00")) == (["p00", "p01"], 4)
+    *_, last = reader.entries("p00")
+    assert last == Reject("p00", "p00/day01/0001.jpg", "listed twice")
+
+
+def test_gazecapture_knows_device_and_screen(gazecapture: Path) -> None:
+    folder = gazecapture / "00002"
+    edit_json(folder / "info.json", lambda info: info | {"DeviceName": "iPad Air"})
+    (folder / "screen.json").write_text(json.dumps({"W": [768] * 3, "H": [1024] * 3, "Orientation": [1, 2, 9]}))
+    dots = {"XPts": [768, 769, 5], "YPts": [0, 5, 5], "XCam": [0, 1, 1], "YCam": [-1] * 3}
+    (folder / "dotInfo.json").write_text(json.dumps(dots))
+    first, second, turned = open_gazecapture(gazecapture).entries("00002")
+    assert (first.device, first.on_screen, second.on_screen) == ("iPad Air", True, False)
+    assert turned.reason == "screen.json: Orientation is 9, not one of 1 to 4"
+    (folder / "dotInfo.json").write_text(json.dumps(dots | {"YCam": [-1] * 2}))
+    (reject,) = open_gazecapture(gazecapture).entries("00002")
+    assert reject.reason == "dotInfo.json: YCam is not a list of 3 numbers, one per frame"
+
+
+@pytest.mark.parametrize(("size", "fits"), [((480, 640), True), ((240, 320), False), ((640, 480), False)])
+def test_a_frame_of_another_size_than_its_camera_s_is_unusable(
+    mpiifacegaze: Path, size: tuple[int, int], fits: bool
+) -> None:
+    frame = next(iter(open_mpiifacegaze(mpiifacegaze, None).entries("p00")))
+    frame = dataclasses.replace(frame, camera_matrix=np.array([[573.0, 0, 245], [0, 573, 316], [0, 0, 1]]))
+    if fits:
+        check_size(frame, *size)
+    else:
+        with pytest.raises(UnusableFrame, match=f"the {size[0]} x {size[1]} frame is not its camera's"):
+            check_size(frame, *size)

@@ -94,8 +94,8 @@ def test_bad_frames_are_skipped_and_listed(tmp_path: Path, run: Callable) -> Non
     (day / "0001.jpg").write_bytes(b"")
     (day / "0002.jpg").unlink()
     with (tmp_path / "raw" / "p01" / "p01.txt").open("a") as file:
-        file.write(raw_data.mpiifacegaze_line("day01/0003.jpg", rotation_vector=np.full(3, np.nan)) + "\n")
-        file.write(raw_data.mpiifacegaze_line("day01/0003.jpg", target_mm=np.zeros(3)) + "\n")
+        file.write(raw_data.mpiifacegaze_line("day01/0005.jpg", rotation_vector=np.full(3, np.nan)) + "\n")
+        file.write(raw_data.mpiifacegaze_line("day01/0006.jpg", target_mm=np.zeros(3)) + "\n")
         file.write(raw_data.mpiifacegaze_line("../../x.jpg") + "\n")
     (tmp_path / "raw" / "p02" / "p02.txt").write_text("")
     assert run("mpiigaze", threads=2) == 0
@@ -103,8 +103,8 @@ def test_bad_frames_are_skipped_and_listed(tmp_path: Path, run: Callable) -> Non
         ("p01", "p01/day01/0000.jpg", "JPEG cut short"),
         ("p01", "p01/day01/0001.jpg", "empty file"),
         ("p01", "p01/day01/0002.jpg", "cannot read the file: No such file or directory"),
-        ("p01", "p01/day01/0003.jpg", "head pose is not finite"),
-        ("p01", "p01/day01/0003.jpg", "gaze target is (0, 0, 0), the mark of a missing one"),
+        ("p01", "p01/day01/0005.jpg", "head pose is not finite"),
+        ("p01", "p01/day01/0006.jpg", "gaze target is (0, 0, 0), the mark of a missing one"),
         ("p01", "p01/../../x.jpg", "path leads out of the data folder"),
         ("p02", "", "no annotated frame"),
     ]
@@ -124,16 +124,27 @@ def test_nothing_usable_is_an_error_with_the_reasons_and_leaves_no_file(
     assert not [path for path in tmp_path.iterdir() if path.suffix in (".h5", ".csv")]
 
 
-def test_a_wrong_annotation_ends_the_run_before_frames_are_read(
-    tmp_path: Path, run: Callable, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_person_with_a_wrong_annotation_is_listed_and_the_others_go_on(tmp_path: Path, run: Callable) -> None:
     raw_data.write_mpiifacegaze(tmp_path / "raw")
     with (tmp_path / "raw" / "p01" / "p01.txt").open("a") as file:
         file.write("day01/0000.jpg 1 2 3\n")
-    monkeypatch.setattr(preprocess, "make_blocks", None)
+    assert run("mpiigaze") == 0
+    (reject,) = read_rejects(tmp_path)
+    assert (reject["person"], reject["file_name"]) == ("p01", "")
+    assert reject["reason"].endswith("p01.txt:4: 4 columns, not the 28 of MPIIFaceGaze")
+    with Strips(tmp_path / "strips.h5") as strips:
+        assert strips.persons() == ["p00"]
+
+
+def test_everybody_s_annotation_being_wrong_is_an_error(
+    tmp_path: Path, run: Callable, capsys: pytest.CaptureFixture
+) -> None:
+    raw_data.write_mpiifacegaze(tmp_path / "raw", people=2)
+    for camera in (tmp_path / "raw").glob("*/Calibration/Camera.mat"):
+        camera.write_bytes(b"torn")
     assert run("mpiigaze") == 1
-    (sentence,) = capsys.readouterr().err.splitlines()
-    assert sentence.endswith("p01.txt:4: 4 columns, not the 28 of MPIIFaceGaze")
+    assert "no frame is usable" in (sentence := capsys.readouterr().err.splitlines()[-1])
+    assert "p00/Calibration/Camera.mat: not a readable MATLAB file" in sentence
     assert not (tmp_path / "strips.h5").exists()
 
 

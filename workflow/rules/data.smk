@@ -8,10 +8,13 @@ def raw(wildcards):
 
 
 def supplementary(wildcards):
-    """FAZE's supplementary file where one is given; synthetic GazeCapture has its own, as it cannot do without."""
+    """FAZE's supplementary file where one is given; GazeCapture's frames, synthetic (with its own) or not, need one."""
     key = f"{RAW[wildcards.dataset]}_supplementary"
-    synthetic = wildcards.dataset == "gazecapture" and not config["preprocess"]["gazecapture"]
-    return config["preprocess"][key] or (f"results/{wildcards.name}/raw/{key}.h5" if synthetic else [])
+    given, gazecapture = config["preprocess"][key], config["preprocess"]["gazecapture"]
+    if given or wildcards.dataset != "gazecapture" or Path(gazecapture or "").is_file():
+        return given or []
+    made = "gazecapture_landmarks" if gazecapture else key
+    return f"results/{wildcards.name}/raw/{made}.h5"
 
 
 def splits(wildcards):
@@ -48,6 +51,34 @@ rule synthesise:
             --mpiifacegaze-supplementary {output.mpiifacegaze_supplementary:q} \
             --gazecapture-supplementary {output.gazecapture_supplementary:q} \
             --truth {output.truth:q} \
+            2>&1 | tee -p {log:q}
+        """
+
+
+# In an environment of its own, as MediaPipe brings a second cv2: conda's, or that of landmarks.python.
+rule landmarks:
+    input:
+        raw=lambda wildcards: config["preprocess"]["gazecapture"] or f"results/{wildcards.name}/raw/gazecapture",
+    output:
+        "results/{name}/raw/gazecapture_landmarks.h5",
+    log:
+        "results/{name}/logs/landmarks.log",
+    benchmark:
+        "results/{name}/benchmarks/landmarks.tsv"
+    conda:
+        "../../envs/landmarks.yaml"
+    threads: CORES
+    params:
+        *code("landmarks"),
+        python=config["landmarks"]["python"] or "python",
+        model=[f"--model={config['landmarks']['model']}"] if config["landmarks"]["model"] else [],
+    shell:
+        r"""
+        beside {params.python:q} -m faze.stages.landmarks \
+            --raw {input.raw:q} \
+            --threads {threads} \
+            --out {output:q} \
+            {params.model:q} \
             2>&1 | tee -p {log:q}
         """
 

@@ -1,0 +1,102 @@
+"""Rule `landmarks`: raw GazeCapture -> a supplementary annotation with estimated head pose and camera.
+
+It runs in an environment of its own (envs/landmarks.yaml). A run that was killed goes on where it was.
+"""
+
+import argparse
+import functools
+import hashlib
+import shutil
+import sys
+from collections.abc import Iterator
+from concurrent.futures import as_completed
+from pathlib import Path
+
+from faze.datasets.face_mesh import open_detector
+from faze.datasets.gazecapture import list_recordings
+from faze.datasets.landmarks import MAX_ERROR_SHARE, Detector, annotate
+from faze.files import sole_writer
+from faze.normalization import use_one_thread
+from faze.stages import one_sentence
+from faze.store import Supplementary, read_supplementary, write_supplementary
+from faze.telemetry import Progress
+from faze.workers import worker_processes
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="faze landmarks", description=__doc__)
+    parser.add_argument("--raw", type=Path, required=True, help="folder of GazeCapture, with 00002/frames ...")
+    parser.add_argument("--out", type=Path, required=True, help="HDF5 to write, in the layout of FAZE's supplementary")
+    parser.add_argument("--model", type=Path, help="MediaPipe Face Landmarker file; default: the mesh in MediaPipe")
+    parser.add_argument("--threads", type=int, default=1, help="processes")
+    return parser.parse_args()
+
+
+@one_sentence
+def main() -> None:
+    """Annotate every recording."""
+    args = parse()
+    if args.threads < 1:
+        raise ValueError(f"--threads {args.threads}: give at least 1")
+    people = list_recordings(args.raw)
+    if not people:
+        raise ValueError(f"{args.raw}: holds no folder 00002, ...; preprocess.gazecapture is the one that does")
+    open_detector(args.model)  # or say at once what it lacks
+    # Named after what its contents depend on, so that a change of it begins anew.
+    identity = f"{args.raw.resolve()} {args.model and args.model.resolve()} {MAX_ERROR_SHARE}"
+    parts = args.out.with_name(f"{args.out.stem}.{hashlib.sha256(identity.encode()).hexdigest()[:8]}.parts")
+    with sole_writer(args.out):
+        annotate_everybody(args.raw, people, parts, args.model, args.threads)
+        tally = Tally()
+        try:
+            write_supplementary(args.out, tally.of((p, read_supplementary(parts / f"{p}.h5", p)) for p in people))
+        finally:
+            shutil.rmtree(parts)
+    print(f"landmarks: {tally}; head pose and camera are estimated")
+
+
+def annotate_everybody(raw: Path, people: list[str], parts: Path, model: Path | None, threads: int) -> None:
+    """Write each recording's annotation to a file of its own, but for those that are there already."""
+    parts.mkdir(parents=True, exist_ok=True)
+    left = [person for person in people if not (parts / f"{person}.h5").exists()]
+    progress = Progress("landmarks", len(people), "recordings")
+    with worker_processes(threads, _start_process, model) as pool:
+        futures = [pool.submit(_annotate, raw, person, parts / f"{person}.h5") for person in left]
+        for done, future in enumerate(as_completed(futures), start=len(people) - len(left) + 1):
+            future.result()
+            progress(done)
+
+
+def _start_process(model: Path | None) -> None:
+    global _detector
+    _detector = functools.cache(lambda: open_detector(model))
+    use_one_thread()
+
+
+def _annotate(raw: Path, person: str, part: Path) -> None:
+    detect: Detector = _detector()
+    write_supplementary(part, [(person, annotate(raw, person, detect))])
+
+
+class Tally:
+    """Counts what passes through."""
+
+    def __init__(self) -> None:
+        self._frames = self._left_out = 0
+
+    def of(self, people: Iterator[tuple[str, Supplementary]]) -> Iterator[tuple[str, Supplementary]]:
+        """Hand annotation on; a ValueError at the end where no frame of anybody has a label."""
+        for person, entries in people:
+            self._left_out += (left_out := sum(map(bool, entries.reasons)))
+            self._frames += len(entries.file_names) - left_out
+            yield person, entries
+        if not self._frames:
+            raise ValueError(f"no frame of any recording has a head pose, {self._left_out} times")
+
+    def __str__(self) -> str:
+        return f"{self._frames} frames with a label, {self._left_out} entries without"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

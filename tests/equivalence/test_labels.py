@@ -1,0 +1,169 @@
+"""Labels through the readers: the released procedure's on the golden frames, the generator's own on synthetic ones.
+
+Seen red: gaze origin midway between the outer corners; targets of the original layout from the columns beside; dots
+whose y is not turned.
+"""
+
+import csv
+import dataclasses
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import faze.config
+from faze.datasets.landmarks import FACE_MODEL_MM, annotate
+from faze.geometry import angular_error, vector_from_pitchyaw
+from faze.stages import preprocess, synthesise
+from faze.store import Strips, Supplementary, read_supplementary, read_truth, write_supplementary
+
+PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
+ANNOTATION = ("camera_parameters", "distortion_parameters", "head_pose", "3d_gaze_target")
+
+
+def run(patch: pytest.MonkeyPatch, folder: Path, stage: object, changes: dict, *arguments: object) -> None:
+    name = stage.__name__.rpartition(".")[2]
+    config = faze.config.read(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
+    resolved = faze.config.resolve(faze.config.merge(config, changes), name)
+    (folder / f"{name}.yaml").write_text("\n".join(faze.config.to_lines(resolved)))
+    patch.setattr(sys, "argv", [name, *map(str, ["--config", folder / f"{name}.yaml", *arguments])])
+    assert stage.main() == 0
+
+
+def preprocessed(
+    folder: Path, dataset: str, raw: Path, supplementary: Path | None = None
+) -> dict[str, tuple[list[str], NDArray]]:
+    """By person: file names and (N, 4) labels, through JPEG and store."""
+    arguments = ["--dataset", dataset, "--raw", raw, "--out", folder / "strips.h5", "--rejects", folder / "rejects.csv"]
+    arguments += ["--supplementary", supplementary] if supplementary else []
+    with pytest.MonkeyPatch.context() as patch:
+        run(patch, folder, preprocess, {}, *arguments)
+    with (folder / "rejects.csv").open(newline="") as file:
+        assert list(csv.DictReader(file)) == []
+    with Strips(folder / "strips.h5") as strips:
+        return {p: (strips.file_names(p), strips.labels(p).astype(float)) for p in strips.persons()}
+
+
+@pytest.mark.parametrize(
+    ("golden_name", "dataset", "person"), [("MPIIGaze", "mpiigaze", "p00"), ("GazeCapture", "gazecapture", "00002")]
+)
+def test_golden_entries(golden: Callable, tmp_path: Path, golden_name: str, dataset: str, person: str) -> None:
+    arrays = golden("normalize")
+    inputs = [arrays[f"in/{golden_name}/{name}"] for name in ANNOTATION]
+    names = [f"{person}/frames/{row:05d}.jpg" for row in range(len(inputs[0]))]
+    raw = tmp_path / "raw"
+    (raw / person / "frames").mkdir(parents=True)
+    frame = arrays[f"frame/{arrays[f'in/{golden_name}/frame_key']}"]
+    for name in names:
+        assert cv2.imwrite(str(raw / name), frame)
+    write_json(raw / person, len(names))
+    entries = Supplementary(names, *inputs)
+    write_supplementary(tmp_path / "s.h5", [(person, entries)])
+    found, labels = preprocessed(tmp_path, dataset, raw, tmp_path / "s.h5")[person]
+    assert found == names
+    np.testing.assert_allclose(
+        labels[:, :2], arrays[f"out/{golden_name}/normalized_gaze_direction"].reshape(-1, 2), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        labels[:, 2:], arrays[f"out/{golden_name}/normalized_head_pose"].reshape(-1, 2), atol=1e-6
+    )
+
+
+def write_json(folder: Path, count: int) -> None:
+    """What GazeCapture's reader wants of a recording."""
+    (folder / "info.json").write_text(json.dumps({"Dataset": "test", "DeviceName": "iPad Air"}))
+    (folder / "frames.json").write_text(json.dumps([f"{row:05d}.jpg" for row in range(count)]))
+    for name in ("appleFace", "appleLeftEye", "appleRightEye"):
+        (folder / f"{name}.json").write_text(json.dumps({"IsValid": [1] * count}))
+
+
+@pytest.fixture(scope="module")
+def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """People without annotation bias: what the generator knows of them is what is annotated."""
+    folder = tmp_path_factory.mktemp("synthetic")
+    changes = {"synthetic": {"bias_deg": 0.0, "frames_per_person": 6} | dict.fromkeys(PEOPLE, 1)}
+    outputs = ["--threads", 1, "--truth", folder / "truth.h5"]
+    for name in ("mpiifacegaze", "gazecapture"):
+        outputs += [f"--{name}", folder / name, f"--{name}-supplementary", folder / f"{name}.h5"]
+    with pytest.MonkeyPatch.context() as patch:
+        run(patch, folder, synthesise, changes, *outputs)
+    return folder
+
+
+def largest_error_deg(folder: Path, found: dict[str, tuple[list[str], NDArray]], rename: Callable = str) -> float:
+    """Of normalised gaze, over everybody."""
+    truth, errors = read_truth(folder / "truth.h5"), []
+    for person, (names, labels) in found.items():
+        known = [name.decode() for name in truth[person]["file_name"]]
+        rows = [known.index(rename(name)) for name in names]
+        assert sorted(rows) == list(range(6))
+        true = vector_from_pitchyaw(truth[person]["labels"][rows, :2])
+        errors.append(angular_error(vector_from_pitchyaw(labels[:, :2]), true))
+    return float(np.degrees(np.max(errors)))
+
+
+@pytest.mark.parametrize("supplementary", [False, True])
+def test_mpiifacegaze_gives_the_generator_s_gaze(synthetic: Path, tmp_path: Path, supplementary: bool) -> None:
+    annotation = synthetic / "mpiifacegaze.h5" if supplementary else None
+    found = preprocessed(tmp_path, "mpiigaze", synthetic / "mpiifacegaze", annotation)
+    assert largest_error_deg(synthetic, found) < 0.001
+
+
+def test_the_original_mpiigaze_gives_the_generator_s_gaze(synthetic: Path, tmp_path: Path) -> None:
+    people, original, old = synthetic / "mpiifacegaze", tmp_path / "Data" / "Original" / "p00", {}
+    shutil.copytree(people / "p00" / "Calibration", original / "Calibration")
+    days: dict[str, list[str]] = {}
+    for line in (people / "p00" / "p00.txt").read_text().splitlines():
+        words = line.split()
+        days.setdefault(words[0].split("/")[0], []).append(line)
+    for day, lines in days.items():
+        (original / day).mkdir()
+        with (original / day / "annotation.txt").open("w") as file:
+            for number, words in enumerate((line.split() for line in lines), start=1):
+                shutil.copyfile(people / "p00" / words[0], original / day / f"{number:04d}.jpg")
+                old[f"Data/Original/p00/{day}/{number:04d}.jpg"] = f"p00/{words[0]}"
+                file.write(" ".join([*["0"] * 24, *words[1:3], *words[24:27], *words[15:21], *["1"] * 6]) + "\n")
+    found = preprocessed(tmp_path, "mpiigaze", tmp_path)
+    assert largest_error_deg(synthetic, found, old.__getitem__) < 0.001
+
+
+def test_gazecapture_gives_the_generator_s_gaze(synthetic: Path, tmp_path: Path) -> None:
+    found = preprocessed(tmp_path, "gazecapture", synthetic / "gazecapture", synthetic / "gazecapture.h5")
+    assert len(found) == 3 and largest_error_deg(synthetic, found) < 0.001
+
+
+@pytest.mark.parametrize(("camera", "limit_deg"), [("true", 0.02), ("estimated", 2.5)])
+def test_gazecapture_s_own_files_with_exact_landmarks(
+    synthetic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, camera: str, limit_deg: float
+) -> None:
+    """Dots, flags and split are the data set's; head pose is found. With the true camera that is exact."""
+    raw, entries = synthetic / "gazecapture", {}
+    for person in ("00001", "60001", "80001"):
+        true = read_supplementary(synthetic / "gazecapture.h5", person)
+        if camera == "true":
+            cameras = iter(true.camera_parameters)
+            monkeypatch.setattr("faze.datasets.landmarks.estimate_camera", lambda *_, cameras=cameras: next(cameras))
+            true = dataclasses.replace(true, distortion_parameters=np.zeros((6, 5)))
+        points = iter(exact_landmarks(true))
+        entries[person] = annotate(raw, person, lambda image, points=points: next(points))
+    write_supplementary(tmp_path / "estimated.h5", entries.items())
+    error_deg = largest_error_deg(synthetic, preprocessed(tmp_path, "gazecapture", raw, tmp_path / "estimated.h5"))
+    print(f"gaze from exact landmarks with the {camera} camera: at most {error_deg:.4f} degrees off")
+    assert error_deg < limit_deg
+
+
+def exact_landmarks(true: Supplementary) -> list[NDArray]:
+    """(13, 2) px of the face model in each frame."""
+    points = []
+    for (fx, fy, cx, cy), lens, pose in zip(
+        true.camera_parameters, true.distortion_parameters, true.head_pose, strict=True
+    ):
+        matrix = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
+        points.append(cv2.projectPoints(FACE_MODEL_MM, pose[:3], pose[3:], matrix, lens)[0].reshape(-1, 2))
+    return points

@@ -1,0 +1,238 @@
+"""Head pose from landmarks: exact for exact ones, refused where they are no face; the stage's file says `estimated`.
+
+Seen red: y of the target not turned; the principal point in the frame's corner; any points taken for a face; landmarks
+half a frame off; an origin that is not written.
+"""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import cv2
+import fake_mediapipe
+import numpy as np
+import pytest
+import raw_data
+from numpy.typing import NDArray
+
+from faze.config import read
+from faze.datasets import Frame, Reject
+from faze.datasets.devices import estimate_camera
+from faze.datasets.face_mesh import VERTICES
+from faze.datasets.gazecapture import GazeCapture
+from faze.datasets.landmarks import FACE_MODEL_MM, annotate, estimate_pose
+from faze.datasets.synthetic.people import cast, write_person
+from faze.geometry import angular_error, vector_from_pitchyaw
+from faze.normalization import INNER_EYE_CORNERS_14_MM, UnusableFrame, normalize_pose, read_image
+from faze.sections import Synthetic
+from faze.stages import landmarks
+from faze.stages.synthesise import supplementary_of
+from faze.store import Supplementary, read_supplementary, write_supplementary
+
+CAMERA = np.array([573.0, 573.0, 239.5, 319.5])
+LENS = np.array([[573.0, 0, 239.5], [0, 573.0, 319.5], [0, 0, 1]])
+DEFAULT = Synthetic(**read(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
+
+
+def project(pose: NDArray, matrix: NDArray = LENS, distortion: NDArray | None = None) -> NDArray:
+    """The face model in a pose: (13, 2) px."""
+    return cv2.projectPoints(FACE_MODEL_MM, pose[:3], pose[3:], matrix, distortion)[0].reshape(-1, 2)
+
+
+def random_pose(rng: np.random.Generator) -> NDArray:
+    return np.array([*rng.uniform(-0.6, 0.6, 3), *rng.uniform(-60, 60, 2), rng.uniform(220, 500)])
+
+
+def test_the_model_has_the_inner_eye_corners_that_normalisation_uses() -> None:
+    np.testing.assert_array_equal(FACE_MODEL_MM[10:12], INNER_EYE_CORNERS_14_MM)
+
+
+def test_exact_landmarks_give_the_pose() -> None:
+    rng = np.random.default_rng(0)
+    for pose in (random_pose(rng) for _ in range(50)):
+        np.testing.assert_allclose(estimate_pose(project(pose), CAMERA), pose, atol=1e-3)
+
+
+def test_noise_of_a_pixel_moves_the_pose_a_little() -> None:
+    rng = np.random.default_rng(1)
+    for pose in (random_pose(rng) for _ in range(50)):
+        found = estimate_pose(project(pose) + rng.normal(0, 1, (13, 2)), CAMERA)
+        turned = cv2.Rodrigues(found[:3])[0] @ cv2.Rodrigues(pose[:3])[0].T
+        assert np.degrees(np.linalg.norm(cv2.Rodrigues(turned)[0])) < 8
+        assert abs(found[5] / pose[5] - 1) < 0.06
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda points: points[:12], "landmarks are not 13 points"),
+        (lambda points: np.full((13, 2), np.nan), "landmarks are not 13 points"),
+        (lambda points: points[::-1], "not those of a face|behind the camera"),
+        (lambda points: np.random.default_rng(0).uniform(0, 400, (13, 2)), "not those of a face|behind the camera"),
+    ],
+)
+def test_landmarks_that_are_no_face_are_refused(spoil, reason: str) -> None:
+    points = project(np.array([0.1, 0.2, 0, 5, -10, 350.0]))
+    with pytest.raises(UnusableFrame, match=reason):
+        estimate_pose(spoil(points), CAMERA)
+
+
+def test_a_camera_is_known_by_its_device_whichever_way_it_is_held() -> None:
+    np.testing.assert_allclose(estimate_camera("iPhone 6s", 480, 640), [573, 573, 239.5, 319.5])
+    np.testing.assert_allclose(estimate_camera("iphone 6S", 640, 480), [573, 573, 319.5, 239.5])
+    np.testing.assert_allclose(estimate_camera("iPad 2", 320, 240), [323.5, 323.5, 159.5, 119.5])
+    with pytest.raises(ValueError, match="device 'Nokia 3310' is not known"):
+        estimate_camera("Nokia 3310", 480, 640)
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Supplementary]]:
+    """Three recordings and their true annotation."""
+    root = tmp_path_factory.mktemp("landmarks") / "gazecapture"
+    people = dict.fromkeys(
+        ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people"), 1
+    )
+    synthetic = dataclasses.replace(DEFAULT, frames_per_person=6, bias_deg=0.0, **people)
+    written = [write_person(role, synthetic, root) for role in cast(synthetic) if role.dataset == "gazecapture"]
+    return root, dict(supplementary_of(written, "gazecapture"))
+
+
+def exact_landmarks(true: Supplementary) -> list[NDArray]:
+    """(13, 2) px of each frame, through the true camera with its distortion."""
+    cameras = (np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]) for fx, fy, cx, cy in true.camera_parameters)
+    return [project(*row) for row in zip(true.head_pose, cameras, true.distortion_parameters, strict=True)]
+
+
+def known_landmarks(root: Path, annotation: dict[str, Supplementary]) -> dict[str, NDArray]:
+    """For the fake package."""
+    known = {}
+    for true in annotation.values():
+        for name, points in zip(true.file_names, exact_landmarks(true), strict=True):
+            image = read_image(root / name)
+            shares = (points + 0.5) / [image.shape[1], image.shape[0]]
+            known[fake_mediapipe.key_of(image)] = np.column_stack([VERTICES, shares])
+    return known
+
+
+def gaze_errors_deg(raw: Path, estimated: Path, true: dict[str, Supplementary]) -> NDArray:
+    reader, errors = GazeCapture(raw, estimated), []
+    for person in reader.persons():
+        for frame in reader.entries(person):
+            assert isinstance(frame, Frame) and frame.origin == "estimated" and frame.on_screen and frame.device
+            own = true[person]
+            np.testing.assert_allclose(frame.gaze_target_mm, own.gaze_target_mm[frame.frame_index], atol=1e-9)
+            pose = own.head_pose[frame.frame_index]
+            corners = frame.inner_eye_corners_mm
+            wanted = normalize_pose(pose[:3], pose[3:], corners, own.gaze_target_mm[frame.frame_index]).labels
+            found = normalize_pose(frame.rotation_vector, frame.translation_mm, corners, frame.gaze_target_mm).labels
+            errors.append(angular_error(vector_from_pitchyaw(found[None, :2]), vector_from_pitchyaw(wanted[None, :2])))
+    return np.degrees(np.concatenate(errors))
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["landmarks", *map(str, arguments)])
+    return landmarks.main()
+
+
+def test_exact_landmarks_on_rendered_frames_leave_the_error_of_the_camera_alone(
+    rendered: tuple[Path, dict[str, Supplementary]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Estimated intrinsics without distortion, for cameras that have another focal length, middle and lens."""
+    raw, true = rendered
+    monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", known_landmarks(raw, true)))
+    assert run(monkeypatch, "--raw", raw, "--out", tmp_path / "estimated.h5", "--threads", 2) == 0
+    errors = gaze_errors_deg(raw, tmp_path / "estimated.h5", true)
+    print(f"gaze with estimated cameras: median {np.median(errors):.3f}, largest {errors.max():.3f} degrees")
+    assert len(errors) == 18 and 0.05 < np.median(errors) < 1.0 and errors.max() < 2.5
+    assert [path.name for path in tmp_path.iterdir() if "parts" in path.name] == []
+
+
+def test_exact_landmarks_and_camera_give_the_annotated_gaze(
+    rendered: tuple[Path, dict[str, Supplementary]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw, true = rendered
+    entries = {}
+    for person, own in true.items():
+        cameras = iter(own.camera_parameters)
+        monkeypatch.setattr("faze.datasets.landmarks.estimate_camera", lambda *_, cameras=cameras: next(cameras))
+        straight = dataclasses.replace(own, distortion_parameters=np.zeros((6, 5)))
+        points = iter(exact_landmarks(straight))
+        entries[person] = annotate(raw, person, lambda image, points=points: next(points))
+    write_supplementary(tmp_path / "estimated.h5", entries.items())
+    assert gaze_errors_deg(raw, tmp_path / "estimated.h5", true).max() < 0.02
+
+
+@pytest.fixture
+def flat(tmp_path: Path) -> Path:
+    """A recording of three frames of colours, with all of its JSON files."""
+    raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "unused.h5", splits=("train",))
+    folder = tmp_path / "raw" / "00002"
+    arrays = {"XPts": [10, 20, 30], "YPts": [10, 20, 600], "XCam": [1, 2, 3], "YCam": [-4, -5, -6]}
+    (folder / "dotInfo.json").write_text(json.dumps(arrays))
+    (folder / "screen.json").write_text(json.dumps({"W": [320] * 3, "H": [568] * 3, "Orientation": [1, 9, 4]}))
+    (folder / "info.json").write_text(json.dumps({"Dataset": "train", "DeviceName": "iPhone 5"}))
+    return tmp_path / "raw"
+
+
+def read_back(raw: Path, entries: Supplementary) -> list[Frame | Reject]:
+    write_supplementary(raw.parent / "estimated.h5", [("00002", entries)])
+    return list(GazeCapture(raw, raw.parent / "estimated.h5").entries("00002"))
+
+
+def test_frames_without_a_pose_come_back_with_the_reason(flat: Path) -> None:
+    pose = np.array([0.1, 0.2, 0, 5, -10, 350.0])
+    found = iter([project(pose, np.array([[305, 0, 159.5], [0, 305, 119.5], [0, 0, 1.0]])), None])
+    frame, invalid, faceless = read_back(flat, annotate(flat, "00002", lambda image: next(found)))
+    assert isinstance(frame, Frame)
+    np.testing.assert_allclose([*frame.rotation_vector, *frame.translation_mm], pose, atol=1e-3)
+    np.testing.assert_allclose(frame.gaze_target_mm, [-10, 40, 0])
+    assert (frame.origin, frame.on_screen, frame.device, frame.split) == ("estimated", True, "iPhone 5", "train")
+    assert invalid == Reject("00002", "00002/frames/00001.jpg", "screen.json: Orientation is 9, not one of 1 to 4")
+    assert faceless == Reject("00002", "00002/frames/00002.jpg", "no face found")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "reason"),
+    [
+        ("info.json", {"Dataset": "train", "DeviceName": "iPhone 99"}, "the camera of device 'iPhone 99' is not known"),
+        ("dotInfo.json", None, "dotInfo.json or screen.json: No such file or directory"),
+        ("frames.json", ["00000.jpg"], "not a list of 1 numbers"),
+    ],
+)
+def test_a_recording_without_labels_is_one_reject(flat: Path, file: str, content: object, reason: str) -> None:
+    path = flat / "00002" / file
+    path.unlink() if content is None else path.write_text(json.dumps(content))
+    (reject,) = read_back(flat, annotate(flat, "00002", lambda image: None))
+    assert (reject.person_id, reject.file_name) == ("00002", "") and reason in reject.reason
+
+
+def test_what_the_stage_lacks_is_one_sentence(
+    flat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def sentence(*arguments: object) -> str:
+        assert run(monkeypatch, "--out", tmp_path / "out.h5", *arguments) == 1
+        return capsys.readouterr().err.splitlines()[-1]
+
+    monkeypatch.setitem(sys.modules, "mediapipe", None)
+    assert "envs/landmarks.yaml, which landmarks.python names" in sentence("--raw", flat)
+    assert "holds no folder 00002" in sentence("--raw", tmp_path)
+    monkeypatch.delitem(sys.modules, "mediapipe")
+    monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", {}))
+    assert "no frame of any recording has a head pose" in sentence("--raw", flat)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.h5.lock", "fake", "raw", "unused.h5"]
+
+
+def test_a_killed_run_goes_on_after_its_last_recording(
+    rendered: tuple[Path, dict[str, Supplementary]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The part of a recording that is there is taken as it is."""
+    raw, true = rendered
+    monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", known_landmarks(raw, true)))
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    marked = dataclasses.replace(true["00001"], gaze_target_mm=np.ones((6, 3)), origin="estimated")
+    write_supplementary(parts / "00001.h5", [("00001", marked)])
+    landmarks.annotate_everybody(raw, sorted(true), parts, None, 1)
+    assert (read_supplementary(parts / "00001.h5", "00001").gaze_target_mm == 1).all()
+    assert read_supplementary(parts / "60001.h5", "60001").origin == "estimated"
