@@ -1,6 +1,6 @@
 """Labels through the readers: the released procedure's on the golden frames, the generator's own on synthetic ones.
 
-Seen red: gaze origin midway between the outer corners; targets of the original layout from the columns beside; dots
+Seen red: an inner eye corner of the face model 2 mm off; targets of the original layout from the columns beside; dots
 whose y is not turned.
 """
 

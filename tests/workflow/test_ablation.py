@@ -183,6 +183,23 @@ def test_with_both_data_sets_nothing_synthetic_runs(fresh: Checkout, tmp_path: P
     assert answer.jobs == of_runs(len(TIERS)) | {"preprocess": 2, "inspect": 2, "benchmark": 1}
 
 
+def test_raw_gazecapture_without_annotation_gets_landmarks_by_the_python_that_is_named(
+    fresh: Checkout, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.touch()
+    keys = f"preprocess:\n  gazecapture: {tmp_path}\nlandmarks:\n  python: {python}\n"
+    with fresh.appended("config/smoke.yaml", f"\n{keys}"):
+        answer = fresh.dry_run("ablation", "--printshellcmds")
+    assert answer.jobs["landmarks"] == 1 and answer.jobs["preprocess"] == 2
+    assert f"{python} -m faze.stages.landmarks" in answer.text
+    assert "--supplementary=results/smoke/raw/gazecapture_landmarks.h5" in answer.text
+    python.unlink()
+    with fresh.appended("config/smoke.yaml", f"\n{keys}"):
+        answer = fresh.snakemake("ablation", "-n")
+    assert answer.code == 1 and "landmarks.python: no such file" in answer.text
+
+
 def test_snakemakes_own_report(done: Checkout) -> None:
     answer = done.snakemake("--report", "report.html")
     assert answer.code == 0, answer.text

@@ -23,6 +23,16 @@ def splits(wildcards):
     return listed if listed and wildcards.dataset == "gazecapture" else []
 
 
+def check_landmarks(landmarks):
+    """The environment and the model that the user names exist."""
+    for key, path in landmarks.items():
+        if path and not Path(path).exists():
+            raise faze.config.ConfigError(f"landmarks.{key}: no such file: {path}")
+
+
+in_one_sentence(check_landmarks, config["landmarks"])
+
+
 rule synthesise:
     input:
         config="results/{name}/configs/synthesise.yaml",
