@@ -19,14 +19,14 @@ _LONGER_SIDE_PX = 640
 
 @functools.cache
 def _focal_lengths_px() -> dict[str, float]:
-    with resources.files("faze.datasets").joinpath("devices.csv").open(encoding="utf-8") as file:
+    with resources.files("faze.datasets.devices").joinpath("devices.csv").open(encoding="utf-8") as file:
         return {row["device"].casefold(): float(row["focal_px"]) for row in csv.DictReader(file)}
 
 
 def check_device(device: str) -> None:
     """Raise a ValueError where nothing is known of a device's camera."""
     if device.casefold() not in _focal_lengths_px():
-        raise ValueError(f"the camera of device {device!r} is not known: faze/datasets/devices.csv has no line for it")
+        raise ValueError(f"the camera of device {device!r} is not known: devices.csv of faze.datasets has no line for it")
 
 
 def estimate_camera(device: str, width_px: int, height_px: int) -> NDArray:
