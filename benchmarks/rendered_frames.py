@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze import config
+from faze.data_sections import Synthetic
 from faze.datasets.synthetic.annotation import supplementary
 from faze.datasets.synthetic.people import Role, render_recording, sample_recording
 from faze.normalization import use_one_thread
-from faze.sections import Synthetic
 from faze.store import Supplementary, read_supplementary, write_supplementary
 from faze.validation import build
 from faze.workers import worker_processes

@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import Dataset
 
+from faze.data_sections import Augment, StripCamera
 from faze.images import shrink
 from faze.losses import vector_from_pitchyaw
 from faze.pairs import Batch
-from faze.sections import Augment, Model, StripCamera
+from faze.sections import Model
 
 STREAM = 0xA06  # tells these draws from those of other things with the same seed
 DRAWN = ("flip", "shift_px", "zoom", "color")  # what a batch carries until it is augmented

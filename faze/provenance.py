@@ -17,7 +17,9 @@ ROOT = Path(faze.__file__).resolve().parents[1]
 
 # All that these can do to a stage is in its resolved config file, which is its input, or in its run log's words about
 # itself. Following them would retrain everything for each new parameter. See docs/decisions/0001.
-NEUTRAL = frozenset({"faze.__main__", "faze.config", "faze.provenance", "faze.sections", "faze.validation"})
+NEUTRAL = frozenset(
+    {"faze.__main__", "faze.config", "faze.data_sections", "faze.provenance", "faze.sections", "faze.validation"}
+)
 
 DATA = (".c", ".css", ".j2", ".json", ".csv", ".txt", ".yaml")  # read from beside the modules of a package
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from faze import config
+from faze.data_sections import Data
 from faze.engine.parallel import World, check_chunks
 from faze.engine.step import Clock, Step, no_clock
 from faze.engine.switches import Switch
 from faze.feed import Feed, build_feed
 from faze.pairs import Batch, People, load_people
-from faze.sections import Data, Engine, Loss, Model, Train
+from faze.sections import Engine, Loss, Model, Train
 from faze.training import build_step, loss_weights
 from faze.validation import build
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 import faze
+from faze.data_sections import Preprocess
 from faze.datasets import Frame, Reader, Reject
 from faze.normalization import use_one_thread
 from faze.preparation.blocks import ENTRIES, Block, BlockFolder, Made
 from faze.preparation.strips import StripMaker
-from faze.sections import Preprocess
 from faze.store import ORIGINS, VALIDITIES
 from faze.workers import worker_processes
 

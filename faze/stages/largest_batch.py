@@ -20,10 +20,10 @@ from pathlib import Path
 import torch
 
 from faze import config
+from faze.data_sections import Data
 from faze.engine.parallel import join, pick_device
 from faze.measurement import MemoryPeak
 from faze.search import largest
-from faze.sections import Data
 from faze.solitude import machine_shared
 from faze.stages import one_sentence
 from faze.trial import build_trial, read_config, read_people, sections

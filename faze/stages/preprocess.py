@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import faze.config
+from faze.data_sections import Preprocess
 from faze.datasets import Reader
 from faze.datasets.checked import Checked
 from faze.datasets.gazecapture import GazeCapture
@@ -24,7 +25,6 @@ from faze.preparation.room import check_room, disk_may_fill
 from faze.preparation.stored import copy_stored, open_stored, read_splits
 from faze.preparation.strips import StripMaker
 from faze.preparation.work import key_of, make_blocks, plan
-from faze.sections import Preprocess
 from faze.stages import one_sentence
 from faze.store import size_of, write_strips
 from faze.telemetry import Progress

@@ -17,11 +17,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from faze import config, machine, profiling
+from faze.data_sections import Data
 from faze.engine.parallel import World, join, launch
 from faze.files import whole_file
 from faze.measurement import synchronize
 from faze.roof import Roof, number_format
-from faze.sections import Data
 from faze.solitude import machine_shared
 from faze.stages import one_sentence
 from faze.trial import Trial, build_trial, read_config, read_people, sections

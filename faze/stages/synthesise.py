@@ -8,11 +8,11 @@ from concurrent.futures import as_completed
 from pathlib import Path
 
 from faze.config import load
+from faze.data_sections import Synthetic
 from faze.datasets.synthetic.faults import Planted, plant, truncate, write_list
 from faze.datasets.synthetic.people import Annotated, cast, write_person
 from faze.files import sole_writer, whole_file, whole_folder
 from faze.normalization import use_one_thread
-from faze.sections import Synthetic
 from faze.stages import one_sentence
 from faze.store import Supplementary, write_supplementary, write_truth
 from faze.telemetry import Progress

@@ -12,11 +12,11 @@ import torch
 from trajectory import MODEL, TRAIN, tier
 
 from faze.augmentation import build_augmentation
+from faze.data_sections import Augment, StripCamera
 from faze.engine.parallel import World
 from faze.feed import Feed, build_feed
 from faze.images import to_network_torch
 from faze.pairs import Batch, PairOrder, People, load_people
-from faze.sections import Augment, StripCamera
 from faze.store import PersonStrips, Strips, write_strips
 
 CPU = torch.device("cpu")

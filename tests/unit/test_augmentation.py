@@ -21,11 +21,12 @@ from faze.augmentation import (
     mirror,
     recolor,
 )
+from faze.data_sections import Augment, StripCamera
 from faze.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.images import shrink
 from faze.normalization import NormalizedCamera, NormalizedPose, normalize_pose, warp_fused
 from faze.pairs import PairBatches, People
-from faze.sections import Augment, Model, StripCamera
+from faze.sections import Model
 
 CAMERA = NormalizedCamera(1300.0, 600.0, 256, 64)
 K = np.array([[1100.0, 0, 630], [0, 1120.0, 350], [0, 0, 1]])

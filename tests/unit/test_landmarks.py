@@ -17,6 +17,7 @@ import raw_data
 from numpy.typing import NDArray
 
 from faze.config import read
+from faze.data_sections import Synthetic
 from faze.datasets import Frame, Reject
 from faze.datasets.devices import estimate_camera
 from faze.datasets.face_mesh import VERTICES
@@ -25,7 +26,6 @@ from faze.datasets.landmarks import FACE_MODEL_MM, annotate, estimate_pose
 from faze.datasets.synthetic.people import cast, write_person
 from faze.geometry import angular_error, vector_from_pitchyaw
 from faze.normalization import INNER_EYE_CORNERS_14_MM, UnusableFrame, normalize_pose, read_image
-from faze.sections import Synthetic
 from faze.stages import landmarks
 from faze.stages.synthesise import supplementary_of
 from faze.store import Supplementary, read_supplementary, write_supplementary

@@ -18,13 +18,13 @@ import pytest
 from test_landmarks import exact_landmarks
 
 from faze.config import read, resolve, to_lines
+from faze.data_sections import PlantedFault
 from faze.datasets.face_mesh import VERTICES
 from faze.normalization import UnusableFrame, read_image
-from faze.sections import Fault
 from faze.stages import landmarks, preprocess, synthesise
 from faze.store import Strips, read_supplementary
 
-FAULTS = list(get_args(Fault))
+FAULTS = list(get_args(PlantedFault))
 PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
 FRAMES = 15
 RAW = {"mpiigaze": "mpiifacegaze", "gazecapture": "gazecapture"}

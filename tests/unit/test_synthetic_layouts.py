@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from faze.config import read
+from faze.data_sections import Synthetic
 from faze.datasets import Frame, Reader
 from faze.datasets.gazecapture import GazeCapture
 from faze.datasets.mpiifacegaze import open_mpiifacegaze
 from faze.datasets.synthetic.annotation import FACE_MODEL_6_MM
 from faze.datasets.synthetic.people import Annotated, cast, write_person
 from faze.normalization import normalize_pose, read_image
-from faze.sections import Synthetic
 from faze.stages.synthesise import supplementary_of
 from faze.store import write_supplementary
 

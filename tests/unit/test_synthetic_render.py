@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from faze.config import read
+from faze.data_sections import Synthetic
 from faze.datasets.synthetic.annotation import Recording, head_pose, landmarks_px, truth
 from faze.datasets.synthetic.lids import open_lids
 from faze.datasets.synthetic.people import Role, render_recording, sample_recording
@@ -18,7 +19,6 @@ from faze.datasets.synthetic.sheet import contact_sheet
 from faze.datasets.synthetic.surface import build_face
 from faze.geometry import vector_from_pitchyaw
 from faze.normalization import INNER_EYE_CORNERS_14_MM, NormalizedCamera, normalize_pose, warp_fused
-from faze.sections import Synthetic
 
 DEFAULT = Synthetic(**read(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
 TINY = dataclasses.replace(DEFAULT, frames_per_person=6)

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from faze.config import read
+from faze.data_sections import Synthetic
 from faze.datasets.synthetic.annotation import Recording, head_pose, landmarks_px, supplementary, truth
 from faze.datasets.synthetic.people import Role, cast, sample_recording
 from faze.datasets.synthetic.person import sample_person
 from faze.datasets.synthetic.scene import optical_axes
 from faze.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.normalization import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_pose
-from faze.sections import Synthetic
 
 DEFAULT = Synthetic(**read(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
 TINY = dataclasses.replace(DEFAULT, frames_per_person=40)

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from faze import config, profiling
+from faze.data_sections import Data
 from faze.engine.parallel import World
 from faze.roof import Roof
 from faze.search import largest
-from faze.sections import Data
 from faze.stages import profile
 from faze.trial import Trial, build_trial, read_config, read_people, sections
 from faze.validation import build

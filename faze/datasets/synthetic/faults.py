@@ -44,7 +44,7 @@ def plant(
     """Plant all faults that lie in the raw folders and in the annotation that is still to be written.
 
     Args:
-        faults: their names, of `faze.sections.Fault`.
+        faults: their names, of `faze.data_sections.PlantedFault`.
         roots: the folders written, by name: mpiifacegaze, gazecapture.
         annotation: of each, by person; changed here.
 

@@ -8,13 +8,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.data_sections import Synthetic
 from faze.datasets.synthetic.annotation import Recording, supplementary, truth
 from faze.datasets.synthetic.layouts import name_gazecapture, name_mpiifacegaze, write_gazecapture, write_mpiifacegaze
 from faze.datasets.synthetic.person import ANATOMY, FILES, SCENE, random, sample_person
 from faze.datasets.synthetic.render import Renderer
 from faze.datasets.synthetic.scene import sample_scene
 from faze.datasets.synthetic.setting import sample_device, sample_laptop
-from faze.sections import Synthetic
 
 _ROOMS = 3  # places and days per person
 _FIRST_ID = {"train": 1, "val": 60001, "test": 80001}  # more people in one split rename nobody in another
