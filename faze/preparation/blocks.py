@@ -4,6 +4,7 @@ A block is two files: its strips as they are (n x H x W x 3 bytes), and an npz o
 second and by which a block is known to be finished.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -11,7 +12,7 @@ import shutil
 import sys
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -124,6 +125,12 @@ class BlockFolder:
                 raise ValueError
         return pixels
 
+    def remove_damaged(self, blocks: Iterable[Block]) -> None:
+        """Remove all that are not what was written, of which `read` and `pixels` name the first alone."""
+        for block in blocks:
+            with contextlib.suppress(DamagedBlock):
+                self.pixels(block)
+
     def _load(self, block: Block) -> tuple[Made, int]:
         with self._whole(block), np.load(self._rest(block)) as file:
             text = json.loads(file["text"].tobytes())
@@ -155,8 +162,8 @@ class _Damage:
         if kind and issubclass(kind, ValueError | EOFError | KeyError | FileNotFoundError | zipfile.BadZipFile):
             self._path.unlink(missing_ok=True)
             raise DamagedBlock(
-                f"{self._path}: a block of an earlier run is damaged, as after a power cut, and has been removed: "
-                "give the same command again, and it is made anew"
+                f"{self._path}: a block of an earlier run is damaged, as after a power cut, and is removed with any "
+                "others like it: give the same command again, and they are made anew"
             ) from None
 
 

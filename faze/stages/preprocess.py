@@ -20,7 +20,7 @@ from faze.datasets.mpiifacegaze import open_mpiifacegaze
 from faze.files import sole_writer, whole_file
 from faze.normalization import NormalizedCamera, warp_fused, warp_two_step
 from faze.preparation.assemble import NothingUsable, Prepared, Tally, join_blocks
-from faze.preparation.blocks import Block, BlockFolder
+from faze.preparation.blocks import Block, BlockFolder, DamagedBlock
 from faze.preparation.room import check_room, disk_may_fill
 from faze.preparation.stored import copy_stored, open_stored, read_splits
 from faze.preparation.strips import StripMaker
@@ -91,11 +91,18 @@ def normalise(args: argparse.Namespace, settings: Preprocess) -> Tally:
         threads=args.threads,
         progress=lambda done: progress(total - left + done),
     )
-    size = size_of(folder.size(), folder.size() // strip_bytes, len(people))
+    return assemble(args, people, folder, size_of(folder.size(), folder.size() // strip_bytes, len(people)))
+
+
+def assemble(args: argparse.Namespace, people: dict[str, list[Block]], folder: BlockFolder, size: int) -> Tally:
+    """Put the blocks together, and remove them once they are in the store, or are of no use."""
     try:
         tally = write(args, join_blocks(people, folder), size)
     except NothingUsable:
         folder.remove()
+        raise
+    except DamagedBlock:
+        folder.remove_damaged(block for blocks in people.values() for block in blocks)
         raise
     folder.remove()
     return tally

@@ -235,11 +235,11 @@ def test_a_second_run_makes_only_what_the_first_has_not_finished(
         assert strips.file_names("p01")[-1] == "p01/day01/0000.jpg"
 
 
-def test_a_damaged_block_is_named_and_made_again(
+def test_damaged_blocks_are_named_and_made_again(
     tmp_path: Path, run: Callable, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a power cut: renamed, but never written."""
-    raw_data.write_mpiifacegaze(tmp_path / "raw")
+    raw_data.write_mpiifacegaze(tmp_path / "raw", people=3)
     assert run("mpiigaze") == 0
     wanted = (tmp_path / "strips.h5").read_bytes()
     for suffix in (".strips", ".npz"):
@@ -247,11 +247,13 @@ def test_a_damaged_block_is_named_and_made_again(
             patch.setattr(preprocess, "join_blocks", None)
             with pytest.raises(TypeError):
                 run("mpiigaze")
-        (block,) = (tmp_path / ".strips.work").glob(f"*/p-p01*{suffix}")
-        block.write_bytes(b"\0" * block.stat().st_size)
+        for person in ("p00", "p02"):
+            (block,) = (tmp_path / ".strips.work").glob(f"*/p-{person}*{suffix}")
+            block.write_bytes(b"\0" * block.stat().st_size)
         (tmp_path / "strips.h5").unlink()
         assert run("mpiigaze") == 1
         assert "block of an earlier run is damaged" in capsys.readouterr().err
         assert not (tmp_path / "strips.h5").exists()
+        assert [path.name[:5] for path in (tmp_path / ".strips.work").glob("*/*.npz")] == ["p-p01"]
         assert run("mpiigaze") == 0
         assert (tmp_path / "strips.h5").read_bytes() == wanted
