@@ -10,9 +10,10 @@ def raw(wildcards):
 def supplementary(wildcards):
     """FAZE's supplementary file where one is given; GazeCapture cannot do without, synthetic (its own) or not."""
     key = f"{RAW[wildcards.dataset]}_supplementary"
-    if config["preprocess"][key] or wildcards.dataset != "gazecapture":
-        return config["preprocess"][key] or []
-    made = "gazecapture_landmarks" if config["preprocess"]["gazecapture"] else key
+    given = config["preprocess"]["gazecapture"]
+    if config["preprocess"][key] or wildcards.dataset != "gazecapture" or (given and Path(given).is_file()):
+        return config["preprocess"][key] or []  # a file is normalised already
+    made = "gazecapture_landmarks" if given else key
     return f"results/{wildcards.name}/raw/{made}.h5"
 
 
