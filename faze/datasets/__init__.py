@@ -52,6 +52,10 @@ class Reader(Protocol):
         """People, sorted."""
         ...
 
+    def folder(self, person: str) -> Path:
+        """That of the person's frames and annotation."""
+        ...
+
     def count(self, person: str) -> int:
         """Number of annotated frames of a person: `entries` yields at most as many records.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from faze.datasets import Frame, Reader, Reject
@@ -22,6 +23,10 @@ class Checked:
     def persons(self) -> list[str]:
         """See Reader."""
         return self.reader.persons()
+
+    def folder(self, person: str) -> Path:
+        """See Reader."""
+        return self.reader.folder(person)
 
     def count(self, person: str) -> int:
         """See Reader."""

@@ -43,6 +43,10 @@ class GazeCapture:
         """Recordings, sorted."""
         return sorted(self._annotated.union(list_recordings(self._raw)))
 
+    def folder(self, person: str) -> Path:
+        """See Reader."""
+        return self._raw / person
+
     def count(self, person: str) -> int:
         """Number of annotated frames, or 1 for a recording that is not whole."""
         return self._annotation.count(person) if person in self._annotated else 1

@@ -71,6 +71,10 @@ class MPIIFaceGaze:
         """Folders pXX, sorted."""
         return sorted(folder.name for folder in self._folder.glob("p*/") if re.fullmatch(r"p\d+", folder.name))
 
+    def folder(self, person: str) -> Path:
+        """See Reader."""
+        return self._folder / person
+
     def count(self, person: str) -> int:
         """Number of annotated frames; 1 for a person whose files are broken."""
         try:

@@ -43,6 +43,10 @@ class SupplementaryReader:
         """People of the annotation, sorted."""
         return list(self._counts)
 
+    def folder(self, person: str) -> Path:
+        """See Reader."""
+        return self._raw / person
+
     def count(self, person: str) -> int:
         """Number of annotated frames, or 1 for a person whose folder is missing."""
         return max(self._counts[person], 1) if (self._raw / person).is_dir() else 1

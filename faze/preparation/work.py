@@ -6,7 +6,6 @@ Each process reads, makes and writes its own blocks; only their names and sizes 
 import concurrent.futures
 import hashlib
 import itertools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -36,15 +35,11 @@ def key_of(dataset: str, settings: Preprocess, raw: Path, supplementary: Path | 
     return digest.hexdigest()[:16]
 
 
-def plan(reader: Reader, raw: Path) -> dict[str, list[Block]]:
-    """Cut each person's annotation into blocks; reads every annotation, so that faults show at once.
-
-    Raises:
-        ValueError: as the reader.
-    """
+def plan(reader: Reader) -> dict[str, list[Block]]:
+    """Cut each person's annotation into blocks."""
     blocks = {}
     for person in reader.persons():
-        count, stamp = reader.count(person), _stamp(raw / person)
+        count, stamp = reader.count(person), _stamp(reader.folder(person))
         starts = range(0, count, ENTRIES)
         blocks[person] = [Block(person, start, min(start + ENTRIES, count), stamp) for start in starts]
     return blocks
@@ -54,8 +49,11 @@ def _stamp(folder: Path) -> str:
     """Changes with a person's annotation, and with a frame added or removed; not with one that is written over."""
     if not folder.is_dir():
         return "none"
-    with os.scandir(folder) as entries:
-        stats = sorted((e.name, e.stat().st_size if e.is_file() else 0, e.stat().st_mtime_ns) for e in entries)
+    # MPIIGaze's annotation lies beside the frames of each day, and cameras in a folder of their own.
+    found = [path for pattern in ("*", "*/*.txt", "*/*.mat") for path in folder.glob(pattern)]
+    stats = sorted(
+        (str(path), path.stat().st_mtime_ns, path.is_file() and path.stat().st_size) for path in found if path.exists()
+    )
     return hashlib.sha256(repr(stats).encode()).hexdigest()[:8]
 
 

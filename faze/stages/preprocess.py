@@ -70,7 +70,7 @@ def normalise(args: argparse.Namespace, settings: Preprocess) -> Tally:
     by_matlab = ["scipy.io"] if args.dataset == "mpiigaze" and not args.supplementary else []  # Camera.mat
     load_ahead(*LOADED_AHEAD, *by_matlab)
     reader = Checked(READERS[args.dataset](args.raw, args.supplementary), settings.off_screen)
-    people = plan(reader, args.raw)
+    people = plan(reader)
     strip, strip_bytes = (settings.height_px, settings.width_px, 3), settings.height_px * settings.width_px * 3
     folder = BlockFolder(args.out, key_of(args.dataset, settings, args.raw, args.supplementary), strip)
     blocks = [block for blocks in people.values() for block in blocks]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import raw_data
 
 from faze.datasets import Frame, Reject
 from faze.preparation import work
@@ -47,6 +48,9 @@ class Made:
     def persons(self) -> list[str]:
         return list(COUNTS)
 
+    def folder(self, person: str) -> Path:
+        return Path("/nowhere") / person
+
     def count(self, person: str) -> int:
         return COUNTS[person]
 
@@ -79,7 +83,7 @@ def wanted(person: str) -> tuple[list[int], list[tuple[str, str]]]:
 
 
 def test_blocks_in_any_order_come_together_in_the_annotations(folder: BlockFolder, tmp_path: Path) -> None:
-    people = work.plan(Made(), tmp_path)
+    people = work.plan(Made())
     blocks = [block for blocks in people.values() for block in blocks]
     assert [block.stop - block.start for block in blocks] == [256, 256, 88, 256, 1]
     makers = [work.Worker(Made(), Maker(), folder) for _ in range(2)]
@@ -108,7 +112,7 @@ def test_blocks_in_any_order_come_together_in_the_annotations(folder: BlockFolde
 
 def test_a_process_goes_through_an_annotation_once_and_holds_a_block_of_it(folder: BlockFolder, tmp_path: Path) -> None:
     """Other processes make the blocks between. Seen red: reading anew for each block."""
-    blocks = [block for blocks in work.plan(Made(), tmp_path).values() for block in blocks]
+    blocks = [block for blocks in work.plan(Made()).values() for block in blocks]
     worker = work.Worker(Made(), Maker(), folder)
     for place in (0, 2, 3):
         worker.make(blocks[place])
@@ -121,7 +125,7 @@ def test_a_process_goes_through_an_annotation_once_and_holds_a_block_of_it(folde
 
 
 def test_a_person_without_a_strip_in_some_blocks(folder: BlockFolder, tmp_path: Path, monkeypatch: object) -> None:
-    people = work.plan(Made(), tmp_path)
+    people = work.plan(Made())
     worker = work.Worker(Made(), Maker(), folder)
     monkeypatch.setattr(Maker, "make", lambda _, frames, pixels, labels: ["dark"] * len(frames))
     worker.make(people["p00"][0])
@@ -138,10 +142,27 @@ def test_a_person_without_a_strip_in_some_blocks(folder: BlockFolder, tmp_path: 
         assert strips.pixels("p00", 0)[0, 0, 0] == good[0] % 251
 
 
+@pytest.mark.parametrize("edited", ["p00/day01/annotation.txt", "p00/Calibration/Camera.mat", "p00/day01/0007.jpg"])
+def test_a_person_is_made_anew_when_one_of_its_files_changes(tmp_path: Path, edited: str) -> None:
+    """Seen red: the folder's own entries alone."""
+    for name in ("day01/annotation.txt", "Calibration/Camera.mat"):
+        for person in ("p00", "p01"):
+            raw_data.write_file(tmp_path / person / name, "a")
+    reader = Made()
+    reader.folder = lambda person: tmp_path / person
+    reader.persons, reader.count = lambda: ["p00", "p01"], lambda person: 1
+    before = {person: block.stamp for person, (block,) in work.plan(reader).items()}
+    assert before == {person: block.stamp for person, (block,) in work.plan(reader).items()}
+    raw_data.write_file(tmp_path / edited, "ab")
+    after = {person: block.stamp for person, (block,) in work.plan(reader).items()}
+    assert after["p00"] != before["p00"]
+    assert after["p01"] == before["p01"]
+
+
 def test_blocks_of_another_key_are_removed_and_those_of_this_kept(
     folder: BlockFolder, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    people = work.plan(Made(), tmp_path)
+    people = work.plan(Made())
     first, second, _ = people["p00"]
     worker = work.Worker(Made(), Maker(), folder)
     for block in (first, second, dataclasses.replace(first, stamp="older")):
