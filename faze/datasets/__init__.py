@@ -10,9 +10,6 @@ from typing import Protocol
 
 from numpy.typing import NDArray
 
-from faze.normalization import UnusableFrame
-
-_PRINCIPAL_SHARE = 0.15  # of a side: how far from the frame's middle a principal point may lie
 _DISTORTION_LENGTHS = (4, 5, 8, 12, 14)  # that OpenCV knows
 
 
@@ -75,24 +72,6 @@ def is_inside(file_name: str) -> bool:
     """Whether a file name of an annotation stays within its raw folder."""
     path = PurePosixPath(file_name)
     return bool(file_name) and not path.is_absolute() and ".." not in path.parts
-
-
-def check_size(frame: Frame, width_px: int, height_px: int) -> None:
-    """Refuse an image that its annotated camera cannot have taken: scaled, cropped or turned since.
-
-    The annotations state no frame size, so the rule depends on image and intrinsics alone: the principal point lies
-    near the middle. An image of half or twice the size misses that by a quarter of its sides or more, one of 4:3 turned
-    by a quarter by about a sixth: just enough, unless its camera is far off the middle itself.
-
-    Raises:
-        UnusableFrame: says the size.
-    """
-    for axis, (side_px, name) in enumerate(((width_px, "x"), (height_px, "y"))):
-        principal_px = float(frame.camera_matrix[axis, 2])
-        if not abs(principal_px / side_px - 0.5) <= _PRINCIPAL_SHARE:
-            raise UnusableFrame(
-                f"the {width_px} x {height_px} frame is not its camera's: principal point {name} = {principal_px:.0f}"
-            )
 
 
 def check_distortion(count: int, where: str) -> None:

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Literal
 
 from faze.datasets import Frame, Reader, Reject
+from faze.normalization import UnusableFrame
+
+_PRINCIPAL_SHARE = 0.15  # of a side: how far from the frame's middle a principal point may lie
 
 OffScreen = Literal["keep", "exclude"]
 
@@ -44,3 +47,21 @@ class Checked:
                 yield Reject(person, entry.file_name, "gaze target off the screen")
                 continue
             yield entry
+
+
+def check_size(frame: Frame, width_px: int, height_px: int) -> None:
+    """Refuse an image that its annotated camera cannot have taken: scaled, cropped or turned since.
+
+    The annotations state no frame size, so the rule depends on image and intrinsics alone: the principal point lies
+    near the middle. An image of half or twice the size misses that by a quarter of its sides or more, one of 4:3 turned
+    by a quarter by about a sixth: just enough, unless its camera is far off the middle itself.
+
+    Raises:
+        UnusableFrame: says the size.
+    """
+    for axis, (side_px, name) in enumerate(((width_px, "x"), (height_px, "y"))):
+        principal_px = float(frame.camera_matrix[axis, 2])
+        if not abs(principal_px / side_px - 0.5) <= _PRINCIPAL_SHARE:
+            raise UnusableFrame(
+                f"the {width_px} x {height_px} frame is not its camera's: principal point {name} = {principal_px:.0f}"
+            )

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.datasets import Frame, check_size
+from faze.datasets import Frame
+from faze.datasets.checked import check_size
 from faze.normalization import (
     FrameReader,
     NormalizedCamera,

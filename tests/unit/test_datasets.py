@@ -12,8 +12,8 @@ import pytest
 import raw_data
 from scipy.io import savemat
 
-from faze.datasets import Frame, Reject, check_size
-from faze.datasets.checked import Checked
+from faze.datasets import Frame, Reject
+from faze.datasets.checked import Checked, check_size
 from faze.datasets.gazecapture import GazeCapture
 from faze.datasets.mpiifacegaze import open_mpiifacegaze
 from faze.normalization import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, UnusableFrame
