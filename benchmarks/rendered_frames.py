@@ -80,8 +80,8 @@ def multiply(source: Path, folder: Path, people: Collection[str], frames: int) -
         (folder / "raw" / name / "day01").mkdir(parents=True)
         for row, link in zip(rows, names, strict=True):
             os.link(source / "raw" / entries.file_names[row], folder / "raw" / link)
-        arrays = {field: value[rows] for field, value in vars(entries).items() if field != "file_names"}
-        return Supplementary(file_names=names, **arrays)
+        arrays = {field: value[rows] for field, value in vars(entries).items() if isinstance(value, np.ndarray)}
+        return dataclasses.replace(entries, file_names=names, **arrays)
 
     def everybody() -> Iterator[tuple[str, Supplementary]]:
         for index, name in enumerate(people):
