@@ -14,8 +14,14 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
-_UNUSED = 3  # references to an array that nobody else holds: the list, the loop's variable, the call's argument
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+
+
+def _references(arrays: list[NDArray]) -> list[tuple[NDArray, int]]:
+    return [(array, sys.getrefcount(array)) for array in arrays]
+
+
+_UNUSED = _references([np.empty(0)])[0][1]  # of an array that only its list holds; versions of Python count differently
 
 
 class Buffers:
@@ -26,8 +32,8 @@ class Buffers:
 
     def take(self, shape: tuple[int, ...], dtype: DTypeLike) -> Tensor:
         """An uninitialised tensor on the host."""
-        for array in self._arrays:
-            if sys.getrefcount(array) == _UNUSED and array.shape == shape and array.dtype == dtype:
+        for array, references in _references(self._arrays):
+            if references == _UNUSED and array.shape == shape and array.dtype == dtype:
                 return torch.from_numpy(array)
         # Of other shapes only what is in use is kept, and that by its user.
         self._arrays = [array for array in self._arrays if array.shape == shape and array.dtype == dtype]
