@@ -51,8 +51,10 @@ def main() -> None:
         tally = Tally()
         try:
             write_supplementary(args.out, tally.of((p, read_supplementary(parts / f"{p}.h5", p)) for p in people))
-        finally:
+        except ValueError:  # of what was found; a full disk, an OSError, keeps the parts for the next run
             shutil.rmtree(parts)
+            raise
+        shutil.rmtree(parts)
     print(f"landmarks: {tally}; head pose and camera are estimated")
 
 

@@ -5,7 +5,9 @@ half a frame off; an origin that is not written.
 """
 
 import dataclasses
+import errno
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -236,3 +238,18 @@ def test_a_killed_run_goes_on_after_its_last_recording(
     landmarks.annotate_everybody(raw, sorted(true), parts, None, 1)
     assert (read_supplementary(parts / "00001.h5", "00001").gaze_target_mm == 1).all()
     assert read_supplementary(parts / "60001.h5", "60001").origin == "estimated"
+
+
+def test_a_disk_that_is_full_at_the_end_keeps_what_was_found(
+    rendered: tuple[Path, dict[str, Supplementary]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen red: the parts removed whatever happens."""
+
+    def no_space(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "estimated.h5"))
+
+    raw, true = rendered
+    monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", known_landmarks(raw, true)))
+    monkeypatch.setattr(landmarks, "write_supplementary", no_space)  # here; the processes have their own
+    assert run(monkeypatch, "--raw", raw, "--out", tmp_path / "estimated.h5") == 1
+    assert len(list(tmp_path.glob("estimated.*.parts/*.h5"))) == len(true)
