@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.store.layout import People, check_schema, group_of, new_group, open_file, whole_store
+from faze.store.layout import People, check_schema, group_of, new_array, new_group, open_file, whole_store
 
 _NEEDED_CODES = ("z_gaze", "gaze", "gaze_hat")
 GAZE_HEAD = ("gaze1.weight", "gaze1.bias", "gaze2.weight", "gaze2.bias")
@@ -39,7 +39,7 @@ def write_codes(
             assert len({len(array) for array in arrays.values()}) == 1, person
             group = new_group(file, person, split)
             for name, array in arrays.items():
-                group.create_dataset(name, data=np.asarray(array, np.float32))
+                new_array(group, name, np.asarray(array, np.float32))
 
 
 class Codes(People):

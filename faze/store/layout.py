@@ -8,7 +8,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from faze.files import whole_file
 
@@ -18,6 +18,7 @@ SPLITS = ("train", "val", "test")
 ORIGINS = ("annotated", "supplementary", "estimated", "stored")
 # Large arrays begin at a page of the file: a strip of 64 x 256 px then lies on 12 pages instead of 13.
 _PAGE, _LARGE = 4096, 1 << 20
+_SMALL = 1 << 17  # bytes for all that HDF5 itself writes about the next array
 
 
 class People:
@@ -48,37 +49,59 @@ class People:
 
 
 @contextlib.contextmanager
+def whole_hdf5(path: Path | str, size: int = 0) -> Iterator[h5py.File]:
+    """Give a file to fill, by `new_array` where `size` does not tell how much; it appears when the block ends well.
+
+    Args:
+        path: of the file.
+        size: bytes that are taken from the disk beforehand, at least as many as will be written.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    pages = {"alignment_threshold": _LARGE, "alignment_interval": _PAGE}
+    with whole_file(path) as temporary:
+        with h5py.File(temporary, "w", **pages) as file:
+            _take(temporary, 0, max(size, _SMALL))  # HDF5 dies as it closes what it cannot write
+            yield file
+            file.flush()
+            written = file.id.get_filesize()
+        os.truncate(temporary, written)
+
+
+@contextlib.contextmanager
 def whole_store(path: Path | str, schema: str, dataset: str, size: int = 0) -> Iterator[h5py.File]:
-    """Give a file to fill; it appears when the block ends well, a ValueError if it holds no person then.
+    """Give a file of people to fill, as `whole_hdf5`; a ValueError if it holds nobody in the end.
 
     Args:
         path: of the file.
         schema: which layout.
         dataset: its name.
-        size: bytes that are taken from the disk beforehand, at least as many as will be written; 0: as they come.
+        size: bytes that are taken from the disk beforehand.
     """
-    pages = {"alignment_threshold": _LARGE, "alignment_interval": _PAGE}
-    with whole_file(path) as temporary:
-        with h5py.File(temporary, "w", **pages) as file:
-            _take(temporary, size)  # before there is anything in it: HDF5 dies as it closes what it cannot write
-            file.attrs["schema"], file.attrs["dataset"] = schema, dataset
-            yield file
-            if not len(file):
-                raise ValueError(f"{path}: not written, since there is nothing to write for any person")
-            file.flush()
-            written = file.id.get_filesize()
-        if size:
-            os.truncate(temporary, written)
+    with whole_hdf5(path, size) as file:
+        file.attrs["schema"], file.attrs["dataset"] = schema, dataset
+        yield file
+        if not len(file):
+            raise ValueError(f"{path}: not written, since there is nothing to write for any person")
 
 
-def _take(path: Path, size: int) -> None:
-    if size:
-        with path.open("r+b") as file:
-            try:
-                os.posix_fallocate(file.fileno(), 0, size)
-            except OSError as error:
-                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system that cannot: as it comes
-                    raise
+def _take(path: Path, first: int, count: int) -> None:
+    """Take bytes of a disk for a file, so that writing them cannot fail."""
+    with path.open("r+b") as file:
+        try:
+            os.posix_fallocate(file.fileno(), first, count)
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system that cannot: as it comes
+                return
+            raise OSError(error.errno, os.strerror(error.errno), str(path.parent)) from None
+
+
+def new_array(group: h5py.Group, name: str, array: ArrayLike) -> None:
+    """Write an array, and take its room first."""
+    array = np.asarray(array)
+    _take(Path(group.file.filename), group.file.id.get_filesize(), array.nbytes + _PAGE + _SMALL)
+    group.create_dataset(name, data=array)
 
 
 def new_group(file: h5py.File, person: str, split: str) -> h5py.Group:

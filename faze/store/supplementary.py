@@ -8,8 +8,7 @@ import h5py
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from faze.files import whole_file
-from faze.store.layout import ORIGINS, decoded, encoded, group_of, open_file
+from faze.store.layout import ORIGINS, decoded, encoded, group_of, new_array, open_file, whole_hdf5
 
 # Published names and widths (None: any) of the arrays of Supplementary, in its order.
 _SUPPLEMENTARY = {"camera_parameters": 4, "distortion_parameters": None, "head_pose": 6, "3d_gaze_target": 3}
@@ -31,7 +30,7 @@ class Supplementary:
 
 def write_supplementary(path: Path | str, persons: Iterable[tuple[str, Supplementary]]) -> None:
     """Write FAZE's annotation in its published layout, person by person as they come."""
-    with whole_file(path) as temporary, h5py.File(temporary, "w") as file:
+    with whole_hdf5(path) as file:
         for person, entries in persons:
             group = _new_truth(file, person, _published(entries))
             if entries.origin != "supplementary":
@@ -81,7 +80,7 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
 
 def write_truth(path: Path | str, persons: Iterable[tuple[str, Mapping[str, ArrayLike]]]) -> None:
     """Write arrays by person and name."""
-    with whole_file(path) as temporary, h5py.File(temporary, "w") as file:
+    with whole_hdf5(path) as file:
         for person, arrays in persons:
             _new_truth(file, person, arrays)
 
@@ -89,7 +88,7 @@ def write_truth(path: Path | str, persons: Iterable[tuple[str, Mapping[str, Arra
 def _new_truth(file: h5py.File, person: str, arrays: Mapping[str, ArrayLike]) -> h5py.Group:
     group = file.create_group(person)
     for name, array in arrays.items():
-        group.create_dataset(name, data=np.asarray(array))
+        new_array(group, name, array)
     return group
 
 

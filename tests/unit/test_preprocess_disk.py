@@ -140,3 +140,28 @@ def test_only_a_full_disk_is_called_one(tmp_path: Path) -> None:
     for other in (RuntimeError("errno = 280, of another kind"), OSError(5, "Input/output error")):
         with pytest.raises(type(other)), room.disk_may_fill(tmp_path):
             raise other
+
+
+@pytest.mark.parametrize("kind", ["codes", "supplementary"])
+@pytest.mark.parametrize("rows", [2000, 3], ids=["large", "small"])
+def test_other_files_on_a_disk_that_fills(small_disk: Path, kind: str, rows: int) -> None:
+    """In a process of its own, which HDF5 may end by a signal. Seen red: room not taken before what is written."""
+    code = f"""
+import itertools, sys, numpy as np
+from faze.store import Supplementary, write_codes, write_supplementary
+rows = {rows}
+codes = {{name: np.zeros((rows, *shape)) for name, shape in [("z_gaze", (2, 3)), ("gaze", (2,)), ("gaze_hat", (3,))]}}
+annotation = Supplementary(["00001.jpg"] * rows, *(np.zeros((rows, width)) for width in (4, 5, 6, 3)))
+try:
+    if {kind!r} == "codes":
+        write_codes(sys.argv[1], "mpiigaze", ((f"{{i:05d}}", "test", codes) for i in itertools.count()))
+    else:
+        write_supplementary(sys.argv[1], ((f"{{i:05d}}", annotation) for i in itertools.count()))
+except OSError as error:
+    print(error.filename, error.strerror)
+"""
+    arguments = [sys.executable, "-c", code, small_disk / "file.h5"]
+    found = subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert found.stdout == f"{small_disk} No space left on device\n"
+    assert found.stderr == ""
+    assert list(small_disk.iterdir()) == []
