@@ -163,8 +163,13 @@ def camera_rotation(shift_px: Tensor, focal_length_px: float) -> Tensor:
 
 def turned(pitchyaw: Tensor, rotation: Tensor) -> Tensor:
     """(B, 2) rad in the old frame -> in the new one."""
-    x, y, z = torch.einsum("bij,bj->ib", rotation, vector_from_pitchyaw(pitchyaw))
+    x, y, z = rotated(rotation, vector_from_pitchyaw(pitchyaw)).unbind(1)
     return torch.stack([torch.atan2(y, torch.hypot(x, z)), torch.atan2(x, z)], dim=1)
+
+
+def rotated(rotation: Tensor, vectors: Tensor) -> Tensor:
+    """(..., 3, 3) times (..., 3). Not as a matrix product, which TF32 would round to ten bits."""
+    return (rotation * vectors[..., None, :]).sum(-1)
 
 
 def warp(strips: Tensor, rotation: Tensor, zoom: Tensor, view: View) -> Tensor:
@@ -176,9 +181,9 @@ def warp(strips: Tensor, rotation: Tensor, zoom: Tensor, view: View) -> Tensor:
     )
     plane = torch.stack([(x - center_x) / f, (y - center_y) / f], dim=-1)  # (H, W, 2)
     ray = F.pad(plane / zoom[:, None, None, None], (0, 1), value=1.0)  # (B, H, W, 3) in the new frame
-    ray = torch.einsum("bji,bhwj->bhwi", rotation, ray)
-    found = f * ray[..., :2] / ray[..., 2:] + plane.new_tensor(view.center_px)
-    grid = 2 * found / found.new_tensor([width - 1, height - 1]) - 1
+    ray = rotated(rotation.mT[:, None, None], ray)
+    found_x, found_y = (f * ray[..., axis] / ray[..., 2] + view.center_px[axis] for axis in (0, 1))
+    grid = torch.stack([2 * found_x / (width - 1) - 1, 2 * found_y / (height - 1) - 1], dim=-1)
     planes = strips.permute(0, 3, 1, 2).float()
     seen = F.grid_sample(planes, grid, mode="bilinear", padding_mode="border", align_corners=True)
     return seen.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()

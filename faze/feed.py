@@ -34,6 +34,7 @@ class Feed:
     bring: Bring
     transfer: Transfer
     switches: tuple[Switch, ...]
+    notes: tuple[str, ...] = ()  # on what was chosen here and changes no pair
 
     def __call__(self, steps: Iterable[int], clock: Clock = no_clock) -> Iterator[Batch]:
         """This process's shares of the global batches of these steps; strips are (B, 3, H, W) in [-1, 1]."""
@@ -90,16 +91,20 @@ def build_feed(
     held = people.table is not None
     resident = judge_resident(engine_switches.resident, size=people.size, held=held, device=device)
     acts = engine_switches.resident and resident.active
+    # All or none: a process that reads otherwise than the others would wait for them where they do not come.
+    if engine_switches.resident and world.least(acts) < acts:
+        resident = Switch.of("resident", True, "another process's device has no room for the strips")
+        acts = False
     source: Dataset = PairPlaces(people.counts, **share) if acts else PairBatches(people, **share)
     change: Bring = _unchanged
     if augmentation:
         source, change = Drawn(source, augmentation.settings, **share), augmentation
-    notes: tuple[Switch, ...] = ()
+    notes: tuple[str, ...] = ()
     if acts:
         workers = 0  # places are drawn faster than they would come from another process
     elif workers == "auto":
-        workers, said = choose_workers(source, world, pin=engine_switches.pin, held=held)
-        notes = (said,)
+        workers, note = choose_workers(source, world, pin=engine_switches.pin, held=held)
+        notes = (note,)
     transfer = build_transfer(
         pin=engine_switches.pin, prefetch=engine_switches.prefetch, workers=workers, device=device
     )
@@ -109,7 +114,7 @@ def build_feed(
     def bring(batch: Batch) -> Batch:
         return ready(change(gather(_copy(batch, device))), model, buffers)
 
-    return Feed(source, bring, transfer, (*transfer.switches, resident, *notes))
+    return Feed(source, bring, transfer, (*transfer.switches, resident), notes)
 
 
 def _unchanged(batch: Batch) -> Batch:

@@ -4,7 +4,9 @@ Standard library only (POSIX).
 """
 
 import contextlib
+import errno
 import fcntl
+import hashlib
 import os
 import shutil
 import sys
@@ -12,6 +14,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
+
+# Of a path or of a file itself; any other error in reading is the machine's, such as a network folder that is gone.
+_OF_THE_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG}
+
+
+def is_of_the_file(error: OSError) -> bool:
+    """Whether a file cannot be read for what it is, so that trying again would not help."""
+    return error.errno in _OF_THE_FILE
 
 
 @contextlib.contextmanager
@@ -67,6 +77,18 @@ def sole_writer(path: Path | str) -> Iterator[None]:
         write_anew(lock, str(os.getpid()))
         _remove_torn(path)
         yield
+
+
+def stamp_of(folder: Path) -> str:
+    """Changes with a person's annotation, and with a frame added or removed; not with one that is written over."""
+    if not folder.is_dir():
+        return "none"
+    # MPIIGaze's annotation lies beside the frames of each day, and cameras in a folder of their own.
+    found = [path for pattern in ("*", "*/*.txt", "*/*.mat") for path in folder.glob(pattern)]
+    stats = sorted(
+        (str(path), path.stat().st_mtime_ns, path.is_file() and path.stat().st_size) for path in found if path.exists()
+    )
+    return hashlib.sha256(repr(stats).encode()).hexdigest()[:8]
 
 
 def take(lock: IO[str], kind: int, if_held: Callable[[], None]) -> None:

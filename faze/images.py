@@ -81,7 +81,8 @@ def to_network(strips: Tensor, height: int, width: int, buffers: Buffers = FRESH
 def to_network_torch(strips: Tensor, height: int, width: int) -> Tensor:
     """As `to_network`, in torch operations, for any device."""
     planes = _equalize(_shrink(strips.permute(0, 3, 1, 2).int(), height, width))
-    return (2 * planes - 255).float() / 255
+    levels = (2 * planes - 255).float()
+    return levels / torch.full_like(levels, 255)  # by a number, CUDA would multiply by its rounded inverse
 
 
 def _to_network_opencv(strips: Tensor, buffers: Buffers) -> Tensor:

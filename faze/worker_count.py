@@ -2,22 +2,26 @@
 
 import itertools
 import os
+import shutil
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch.utils.data import Dataset
 
 from faze.engine.parallel import World
-from faze.engine.switches import Switch
 from faze.engine.transfer import Transfer, build_transfer
 
 BATCHES = 8  # timed with each count; more with more processes, each of which has read ahead by then
 WITHIN = 1.1  # of the fastest's time: as fast, as far as so few batches can tell
+SHARED_MEMORY = Path("/dev/shm")  # through which torch's loader processes hand over their batches
+SHARED_SHARE = 0.5  # of what is free there
 
 
-def choose_workers(source: Dataset, world: World, *, pin: bool, held: bool) -> tuple[int, Switch]:
-    """Try some counts on the first batches of a training, and say what was found.
+def choose_workers(source: Dataset, world: World, *, pin: bool, held: bool) -> tuple[int, str]:
+    """Try more and more on the first batches of a training, until more are slower; the count, and what was found.
 
     All processes try at the same time, as they will read, and add up their times, so that all choose the same. Each
     count reads other batches, so that none finds what another has brought into memory.
@@ -29,16 +33,17 @@ def choose_workers(source: Dataset, world: World, *, pin: bool, held: bool) -> t
         held: strips lie in memory, where nobody has to wait for them.
     """
     if held:
-        return 0, Switch("workers", "auto", "0: the strips are held in memory", "")
-    steps, counts = itertools.count(), list(_counts(cores_of(world)))
-    seconds = torch.zeros(len(counts), dtype=torch.float64, device=world.device)
-    for place, count in enumerate(counts):
+        return 0, "data.workers auto: 0, since the strips are held in memory"
+    steps, ms = itertools.count(), {}
+    for count in _counts(world.least(min(cores_of(world), _most_in_shared_memory(source, world)))):
         transfer = build_transfer(pin=pin, prefetch=False, workers=count, device=world.device)
-        seconds[place] = seconds_per_batch(transfer, source, steps)
-    ms = {count: 1e3 * float(total) / world.size for count, total in zip(counts, world.sum(seconds), strict=True)}
+        seconds = torch.tensor([seconds_per_batch(transfer, source, steps)], dtype=torch.float64, device=world.device)
+        ms[count] = 1e3 * float(world.sum(seconds)) / world.size
+        if ms[count] > WITHIN * min(ms.values()) and count > 1:  # one alone may be slower than none
+            break
     chosen = fewest_of_the_fastest(ms)
     tried = ", ".join(f"{count}: {time_ms:.3g} ms" for count, time_ms in ms.items())
-    return chosen, Switch("workers", "auto", f"{chosen}; a batch with {tried}", "")
+    return chosen, f"data.workers auto: {chosen}; a batch with {tried}"
 
 
 def fewest_of_the_fastest(times: dict[int, float]) -> int:
@@ -60,15 +65,25 @@ def seconds_per_batch(transfer: Transfer, source: Dataset, steps: Iterator[int])
 
 
 def cores_of(world: World) -> int:
-    """Of this machine, for each of the processes on it."""
-    return max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", world.size)))
+    """That this training may use, for each of its processes on this machine."""
+    return max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", world.size)))
+
+
+def _most_in_shared_memory(source: Dataset, world: World) -> int:
+    """Processes whose batches read ahead, two each, fit into shared memory."""
+    if not SHARED_MEMORY.is_dir():
+        return sys.maxsize
+    size = sum(tensor.nbytes for tensor in source[0].values())
+    free = SHARED_SHARE * shutil.disk_usage(SHARED_MEMORY).free / int(os.environ.get("LOCAL_WORLD_SIZE", world.size))
+    return int(free // (2 * size))
 
 
 def _counts(cores: int) -> Iterator[int]:
-    """0, 1, 2, 4 ... up to the cores, and these."""
+    """0, 1, 2, 4 ... up to the cores, and these; 0 alone where no process can be had."""
     yield 0
     count = 1
     while count < cores:
         yield count
         count *= 2
-    yield cores
+    if cores:
+        yield cores

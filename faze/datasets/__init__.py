@@ -3,6 +3,7 @@
 Everything is in the camera frame: x right, y down, z away from the camera, in mm and px, as OpenCV has it.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -69,9 +70,13 @@ class Reader(Protocol):
 
 
 def is_inside(file_name: str) -> bool:
-    """Whether a file name of an annotation stays within its raw folder."""
+    """Whether a file name of an annotation can be one, and stays within its raw folder."""
+    try:
+        os.fsencode(file_name)
+    except UnicodeEncodeError:
+        return False
     path = PurePosixPath(file_name)
-    return bool(file_name) and not path.is_absolute() and ".." not in path.parts
+    return bool(file_name) and "\0" not in file_name and not path.is_absolute() and ".." not in path.parts
 
 
 def check_distortion(count: int, where: str) -> None:

@@ -17,6 +17,7 @@ from faze.datasets import Frame, Reader, Reject, is_inside
 from faze.datasets.calibration import read_camera
 from faze.datasets.screen import OnScreen, lie_on_screen, read_screen_px, unknown_screens
 from faze.datasets.supplementary import SupplementaryReader
+from faze.files import is_of_the_file
 from faze.normalization import INNER_EYE_CORNERS_6_MM
 
 SPLIT = "test"
@@ -78,7 +79,7 @@ class MPIIFaceGaze:
     def count(self, person: str) -> int:
         """Number of annotated frames; 1 for a person whose files are broken."""
         try:
-            return len(self._read_annotation(person)[0])
+            return len(self._read_annotation(person)[0]) + len(self._gaps(person))
         except ValueError:
             return 1
 
@@ -113,9 +114,14 @@ class MPIIFaceGaze:
                 frame_index=row,
                 on_screen=on_screen[row],
             )
+        yield from self._gaps(person)
 
     def _people_folder(self, raw: Path) -> Path:
         return raw
+
+    def _gaps(self, person: str) -> list[Reject]:
+        """What lacks its annotation."""
+        return []
 
     def _read_annotation(self, person: str) -> tuple[list[str], NDArray]:
         """Image paths within the person's folder, and (N, columns) numbers."""
@@ -130,6 +136,12 @@ class MPIIGaze(MPIIFaceGaze):
 
     def _people_folder(self, raw: Path) -> Path:
         return _original(raw)
+
+    def _gaps(self, person: str) -> list[Reject]:
+        """Days without annotation.txt, as of a download that was interrupted."""
+        days = sorted((self._folder / person).glob("day*/"))
+        lost = [day.relative_to(self._raw) for day in days if not (day / "annotation.txt").exists()]
+        return [Reject(person, str(day), "the day has no annotation.txt") for day in lost]
 
     def _read_annotation(self, person: str) -> tuple[list[str], NDArray]:
         """Image paths within the person's folder, and (N, columns) numbers, day by day."""
@@ -174,6 +186,8 @@ def read_columns(path: Path, columns: Columns) -> tuple[list[list[str]], NDArray
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file; fetch the annotation of person {person} again") from None
     except OSError as error:
+        if not is_of_the_file(error):
+            raise
         raise ValueError(f"{path}: {error.strerror}") from None
     if b"\0" in content:
         raise ValueError(f"{path}: is not text; fetch the annotation of person {person} again")

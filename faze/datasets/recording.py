@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.datasets.screen import OnScreen, lie_on_screen
+from faze.files import is_of_the_file
 from faze.store import SPLITS
 
 _DETECTIONS = ("appleFace", "appleLeftEye", "appleRightEye", "faceGrid")
@@ -52,7 +53,7 @@ def read_recording(folder: Path) -> Recording:
             on_screen = lie_on_screen(np.column_stack([x, y]), np.column_stack([width, height]))
     return Recording(
         split=split,
-        device=str(info.get("DeviceName", "")),
+        device=str(info.get("DeviceName", "")).encode("utf-8", "backslashreplace").decode().replace("\0", ""),
         names=names,
         faults=_find_faults(folder, len(names), orientations),
         on_screen=on_screen,
@@ -96,6 +97,8 @@ def _read_json(path: Path, kind: type) -> list | dict:
     try:
         content = json.loads(path.read_bytes().decode(errors="surrogateescape"))
     except OSError as error:
+        if not is_of_the_file(error):
+            raise
         raise ValueError(f"{path.name}: {error.strerror}") from None
     except ValueError:
         raise ValueError(f"{path.name}: not JSON") from None

@@ -35,6 +35,13 @@ class World:
             dist.all_reduce(values)
         return values
 
+    def least(self, value: int) -> int:
+        """The smallest of a number that each process has."""
+        values = torch.tensor([value], device=self.device)
+        if self.size > 1:
+            dist.all_reduce(values, op=dist.ReduceOp.MIN)
+        return int(values)
+
     def wait(self) -> None:
         """Wait until every process is here."""
         if self.size > 1:

@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.files import is_of_the_file
 from faze.jpeg import PADDING, JpegHeader, cut, is_whole, read_header
 from faze.normalization.pose import UnusableFrame
 
@@ -38,6 +39,8 @@ class FrameReader:
         try:
             length = self._fill(path)
         except OSError as error:
+            if not is_of_the_file(error):
+                raise
             raise UnusableFrame(f"cannot read the file: {error.strerror}") from None
         if not length:
             raise UnusableFrame("empty file")

@@ -63,7 +63,7 @@ class BlockFolder:
 
     def __init__(self, out: Path, key: str, strip: tuple[int, int, int]) -> None:
         """Args: out: of the preprocessing. key: of all that decides what its blocks hold. strip: (H, W, 3)."""
-        self._all = out.parent / f".{out.stem}.work"
+        self._all = out.parent / f".work.{out.name}"  # which the lock of no output takes for a torn file of its own
         self.path = self._all / key
         self._strip = strip
 

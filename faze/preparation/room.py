@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,19 +12,22 @@ _MARGIN = 1.01  # names and labels beside the strips
 
 
 def check_room(folder: Path, needed: int, what: str) -> None:
-    """Raise a ValueError where a folder has no room for so many bytes.
+    """Say that a folder has no room for so many bytes; how many of the frames have a strip is not known yet.
 
     Args:
         folder: to be written into.
-        needed: bytes of strips.
+        needed: bytes of strips, if every frame has one.
         what: they are for.
+
+    Raises:
+        ValueError: there is no room for half of it.
     """
     free = shutil.disk_usage(folder).free
+    said = f"{folder}: {what} need {needed * _MARGIN / 2**30:.2f} GiB here, and {free / 2**30:.2f} GiB are free"
+    if needed * _MARGIN / 2 > free:
+        raise ValueError(f"{said}: make room, or write to another disk")
     if needed * _MARGIN > free:
-        raise ValueError(
-            f"{folder}: {what} need {needed * _MARGIN / 2**30:.2f} GiB here, and {free / 2**30:.2f} GiB are free: "
-            "make room, or write to another disk"
-        )
+        print(f"{said}: enough only if many of them are rejected", file=sys.stderr)
 
 
 @contextlib.contextmanager

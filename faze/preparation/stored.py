@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from faze.datasets import Reject
+from faze.datasets.checked import OffScreen
 from faze.preparation.assemble import Prepared
 from faze.store import ORIGINS, SPLITS, VALIDITIES, PersonStrips, Strips
 
@@ -59,6 +61,7 @@ def copy_stored(
     dataset: str,
     splits: Mapping[str, str] | None,
     size: tuple[int, int],
+    off_screen: OffScreen,
     progress: Callable[[int], None],
 ) -> Iterator[Prepared]:
     """Give each person of a file, and of the list of splits, in order; holds a few strips at a time.
@@ -68,6 +71,7 @@ def copy_stored(
         dataset: of MPIIGaze all are test people.
         splits: of people for whom the file states none.
         size: height and width that the strips must have, px.
+        off_screen: whether samples whose target is known to lie off the screen stay.
         progress: is told how many strips are done.
     """
     done = 0
@@ -84,7 +88,13 @@ def copy_stored(
         if fault:
             yield Prepared(None, [Reject(person, "", fault)])
         else:
-            yield Prepared(_as_stored(strips, person, split, told(strips.pieces(person))), [])
+            kept = np.ones(strips.count(person), bool)
+            if off_screen == "exclude":
+                kept = strips.validity(person) != "off_screen"
+            names = strips.file_names(person) or [f"sample {row}" for row in range(len(kept))]
+            rejects = [Reject(person, names[row], "gaze target off the screen") for row in np.flatnonzero(~kept)]
+            pixels = told(strips.pieces(person))
+            yield Prepared(_as_stored(strips, person, split, pixels, kept) if kept.any() else None, rejects)
 
 
 def _judge(
@@ -101,24 +111,42 @@ def _judge(
         return "", f"strips of {found[0]} x {found[1]} px, not the {size[0]} x {size[1]} px of the settings (H x W)"
     if not np.isfinite(strips.labels(person)).all():
         return "", "labels are not finite"
+    try:
+        intact = strips.verify(person)  # reads all pixels; a checksum of our own would hide what the file's tells
+    except OSError as error:
+        return "", f"pixels cannot be read ({error})"
+    if intact is False:
+        return "", "pixels or labels are not what was written, by their checksum"
     if dataset == "mpiigaze":
         return "test", ""
     split = strips.split(person) if strips.states_split(person) else (splits or {}).get(person, "")
     return split, "" if split else "not in the list of splits"
 
 
-def _as_stored(strips: Strips, person: str, split: str, pixels: Iterator[np.ndarray]) -> PersonStrips:
+def _as_stored(
+    strips: Strips, person: str, split: str, pixels: Iterator[np.ndarray], kept: NDArray[np.bool_]
+) -> PersonStrips:
+    names = strips.file_names(person)
     return PersonStrips(
         person,
         split,
-        strips.file_names(person),
-        pixels,
-        strips.labels(person),
+        None if names is None else [names[row] for row in np.flatnonzero(kept)],
+        _rows_of(pixels, kept),
+        strips.labels(person)[kept],
         strips.device(person),
-        strips.frame_index(person),
-        _positions(strips.origins(person), ORIGINS),
-        _positions(strips.validity(person), VALIDITIES),
+        strips.frame_index(person)[kept],
+        _positions(strips.origins(person)[kept], ORIGINS),
+        _positions(strips.validity(person)[kept], VALIDITIES),
     )
+
+
+def _rows_of(pieces: Iterator[np.ndarray], kept: NDArray[np.bool_]) -> Iterator[np.ndarray]:
+    first = 0
+    for piece in pieces:
+        rows = kept[first : first + len(piece)]
+        first += len(piece)
+        if rows.any():
+            yield piece if rows.all() else piece[rows]
 
 
 def _positions(names: np.ndarray, known: tuple[str, ...]) -> np.ndarray:

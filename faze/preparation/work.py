@@ -15,6 +15,7 @@ import numpy as np
 import faze
 from faze.data_sections import Preprocess
 from faze.datasets import Frame, Reader, Reject
+from faze.files import stamp_of
 from faze.normalization import use_one_thread
 from faze.preparation.blocks import ENTRIES, Block, BlockFolder, Made
 from faze.preparation.strips import StripMaker
@@ -39,22 +40,10 @@ def plan(reader: Reader) -> dict[str, list[Block]]:
     """Cut each person's annotation into blocks."""
     blocks = {}
     for person in reader.persons():
-        count, stamp = reader.count(person), _stamp(reader.folder(person))
+        count, stamp = reader.count(person), stamp_of(reader.folder(person))
         starts = range(0, count, ENTRIES)
         blocks[person] = [Block(person, start, min(start + ENTRIES, count), stamp) for start in starts]
     return blocks
-
-
-def _stamp(folder: Path) -> str:
-    """Changes with a person's annotation, and with a frame added or removed; not with one that is written over."""
-    if not folder.is_dir():
-        return "none"
-    # MPIIGaze's annotation lies beside the frames of each day, and cameras in a folder of their own.
-    found = [path for pattern in ("*", "*/*.txt", "*/*.mat") for path in folder.glob(pattern)]
-    stats = sorted(
-        (str(path), path.stat().st_mtime_ns, path.is_file() and path.stat().st_size) for path in found if path.exists()
-    )
-    return hashlib.sha256(repr(stats).encode()).hexdigest()[:8]
 
 
 def make_blocks(

@@ -17,6 +17,7 @@ from faze.report.style import drawing
 from faze.report.template import template
 
 DOTS_PER_INCH = 160
+PAGE = ("index.html", "summary.json")  # by which a folder is known to hold such a page
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ _RC = {
     "ytick.color": MUTED,
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
+    "text.parse_math": False,  # people may be called $x$
     "svg.hashsalt": "faze",  # the same numbers give the same file
 }
 

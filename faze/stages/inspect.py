@@ -14,7 +14,7 @@ from pathlib import Path
 from faze.files import sole_writer, whole_folder
 from faze.inspection import Inspection, inspect, summarise
 from faze.rejects import read_rejects, sidecar_of
-from faze.report.data_page import write_page
+from faze.report.data_page import PAGE, write_page
 from faze.report.data_words import describe
 from faze.report.pictures import pick_strips
 from faze.stages import one_sentence
@@ -36,6 +36,8 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Say what is in the store, and write its page where one is asked for."""
     args = parse()
+    if args.out:
+        check_page_folder(args.out)
     with Strips(args.store) as strips:
         inspection = look(strips, args)
         print(describe(summarise(inspection)))
@@ -47,6 +49,13 @@ def main() -> None:
     damaged = [person.person_id for person in inspection.people if person.intact is False]
     if damaged:
         raise ValueError(f"{args.store}: the strips of {', '.join(damaged)} are damaged: preprocess again")
+
+
+def check_page_folder(folder: Path) -> None:
+    """Refuse a folder that holds anything else than such a page, since a page takes the place of what is there."""
+    is_page = all((folder / name).is_file() for name in PAGE)
+    if folder.exists() and not (is_page or (folder.is_dir() and not any(folder.iterdir()))):
+        raise ValueError(f"--out {folder}: is there already, and is no page of faze inspect: name a new folder")
 
 
 def look(strips: Strips, args: argparse.Namespace) -> Inspection:

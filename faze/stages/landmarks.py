@@ -10,13 +10,15 @@ import shutil
 import sys
 from collections.abc import Iterator
 from concurrent.futures import as_completed
+from importlib import resources
 from pathlib import Path
 
 from faze.datasets.face_mesh import open_detector
 from faze.datasets.gazecapture import list_recordings
-from faze.datasets.landmarks import MAX_ERROR_SHARE, Detector, annotate
-from faze.files import sole_writer
+from faze.datasets.landmarks import Detector, annotate
+from faze.files import sole_writer, stamp_of
 from faze.normalization import use_one_thread
+from faze.provenance import fingerprint
 from faze.stages import one_sentence
 from faze.store import Supplementary, read_supplementary, write_supplementary
 from faze.telemetry import Progress
@@ -43,14 +45,17 @@ def main() -> None:
     if not people:
         raise ValueError(f"{args.raw}: holds no folder 00002, ...; preprocess.gazecapture is the one that does")
     open_detector(args.model)  # or say at once what it lacks
-    # Named after what its contents depend on, so that a change of it begins anew.
-    identity = f"{args.raw.resolve()} {args.model and args.model.resolve()} {MAX_ERROR_SHARE}"
-    parts = args.out.with_name(f"{args.out.stem}.{hashlib.sha256(identity.encode()).hexdigest()[:8]}.parts")
+    parts = args.out.with_name(f"{args.out.stem}.{identity_of(args.raw, args.model)}.parts")
     with sole_writer(args.out):
+        for old in set(args.out.parent.glob(f"{args.out.stem}.*.parts")) - {parts}:
+            print(f"{old}: recordings annotated with other data, code or model are discarded", file=sys.stderr)
+            shutil.rmtree(old)
         annotate_everybody(args.raw, people, parts, args.model, args.threads)
         tally = Tally()
         try:
-            write_supplementary(args.out, tally.of((p, read_supplementary(parts / f"{p}.h5", p)) for p in people))
+            write_supplementary(
+                args.out, tally.of((p, read_supplementary(part_of(parts, args.raw, p), p)) for p in people)
+            )
         except ValueError:  # of what was found; a full disk, an OSError, keeps the parts for the next run
             shutil.rmtree(parts)
             raise
@@ -58,13 +63,28 @@ def main() -> None:
     print(f"landmarks: {tally}; head pose and camera are estimated")
 
 
+def identity_of(raw: Path, model: Path | None) -> str:
+    """Of all that annotation depends on, but the recordings' own files: 8 hex digits."""
+    stat = model.stat() if model else None
+    about = (str(raw.resolve()), fingerprint(), stat and (str(model.resolve()), stat.st_size, stat.st_mtime_ns))
+    digest = hashlib.sha256(repr(about).encode())
+    digest.update(resources.files("faze.datasets.devices").joinpath("devices.csv").read_bytes())
+    digest.update(str(getattr(sys.modules.get("mediapipe"), "__version__", "")).encode())
+    return digest.hexdigest()[:8]
+
+
+def part_of(parts: Path, raw: Path, person: str) -> Path:
+    """The file of a recording's annotation; another one when the recording's files have changed."""
+    return parts / f"{person}.{stamp_of(raw / person)}.h5"
+
+
 def annotate_everybody(raw: Path, people: list[str], parts: Path, model: Path | None, threads: int) -> None:
     """Write each recording's annotation to a file of its own, but for those that are there already."""
     parts.mkdir(parents=True, exist_ok=True)
-    left = [person for person in people if not (parts / f"{person}.h5").exists()]
+    left = [person for person in people if not part_of(parts, raw, person).exists()]
     progress = Progress("landmarks", len(people), "recordings")
     with worker_processes(threads, _start_process, model) as pool:
-        futures = [pool.submit(_annotate, raw, person, parts / f"{person}.h5") for person in left]
+        futures = [pool.submit(_annotate, raw, person, part_of(parts, raw, person)) for person in left]
         for done, future in enumerate(as_completed(futures), start=len(people) - len(left) + 1):
             future.result()
             progress(done)

@@ -133,7 +133,14 @@ def take_strips(args: argparse.Namespace, settings: Preprocess) -> Tally:
         pixel_bytes = total * size[0] * size[1] * 3
         check_room(args.out.parent, pixel_bytes, f"{total} strips")
         progress = Progress("preprocess", total, "strips")
-        people = copy_stored(strips, dataset=args.dataset, splits=splits, size=size, progress=progress)
+        people = copy_stored(
+            strips,
+            dataset=args.dataset,
+            splits=splits,
+            size=size,
+            off_screen=settings.off_screen,
+            progress=progress,
+        )
         return write(args, people, size_of(pixel_bytes, total, len(strips.persons())))
 
 

@@ -108,6 +108,8 @@ def train(config: Resolved, data: Path, work: Path, world: World, out: Path) -> 
         if world.rank == 0:
             log = stack.enter_context(RunLog(work / "run.jsonl", keep_bytes=resume.log_bytes))
             introduce(log, config, fingerprint, (*step.switches, *feed.switches), left_out, resume.pairs)
+            for note in feed.notes:
+                log.event("note", text=note)
         fit = Fit(
             step,
             feed,
@@ -132,9 +134,6 @@ def introduce(
     if pairs:
         log.event("resume", step=pairs)
         print(f"train: resumed after {pairs} pairs", file=sys.stderr)
-        for switch in switches:
-            if switch.switch == "workers":  # tried anew; no pair depends on it
-                log.event("note", text=f"data.workers {switch.wanted}: {switch.acted}")
         return
     log.event(
         "start",

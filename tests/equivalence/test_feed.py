@@ -4,6 +4,7 @@ Seen red once each by breaking the code: a buffer that is used again while the b
 in another order than asked for, a share that begins one pair late, draws that depend on the rank.
 """
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,16 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@dataclasses.dataclass(frozen=True)
+class Apart(World):
+    """A process that need not wait for the others, who have this number, or the same as it."""
+
+    others: int | None = None
+
+    def least(self, value: int) -> int:
+        return value if self.others is None else min(value, self.others)
+
+
 def people(path: Path, memory_gib: float) -> People:
     size = {"height": MODEL.image_height_px, "width": MODEL.image_width_px}
     return load_people(path, "train", min_entries=2, memory_gib=memory_gib, **size)[0]
@@ -56,7 +67,7 @@ def feed(whom: People, *, rank: int = 0, processes: int = 1, changes: Augment | 
         model=MODEL,
         engine_switches=tier("baseline", **switches),
         train=TRAIN,
-        world=World(rank, processes, CPU),
+        world=Apart(rank, processes, CPU, *how.pop("least", ())),
         seed=3,
         augmentation=augmentation,
         **({"workers": 0} | how),
@@ -139,7 +150,17 @@ def test_augmentation_that_is_off_is_no_augmentation(path):
     assert_same(list(feed(people(path, 0.0), changes=off)(range(STEPS))), expected(path))
 
 
+def test_strips_lie_on_all_devices_or_on_none(path: Path) -> None:
+    """Seen red: each process for itself."""
+    whom = people(path, 1.0)
+    assert {s.switch: s.active for s in feed(whom, resident=True, least=[1]).switches}["resident"]
+    lonely = feed(whom, resident=True, least=[0], processes=2)
+    reasons = {switch.switch: switch.reason for switch in lonely.switches}
+    assert reasons["resident"] == "another process's device has no room for the strips"
+    assert "image_a" in lonely.source[0]
+
+
 def test_the_choice_of_workers_is_said(path):
-    switches = {switch.switch: switch for switch in feed(people(path, 0.0), workers="auto").switches}
-    assert switches["workers"].wanted == "auto" and "a batch with 0: " in switches["workers"].acted
-    assert "workers" not in {switch.switch for switch in feed(people(path, 0.0), workers=2).switches}
+    (note,) = feed(people(path, 0.0), workers="auto").notes
+    assert note.startswith("data.workers auto: ") and "a batch with 0: " in note
+    assert feed(people(path, 0.0), workers=2).notes == ()

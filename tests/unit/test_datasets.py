@@ -1,7 +1,9 @@
 """Readers: what an annotation says arrives in the Frame; what is wrong with it is named, or listed frame by frame."""
 
 import dataclasses
+import errno
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -12,11 +14,11 @@ import pytest
 import raw_data
 from scipy.io import savemat
 
-from faze.datasets import Frame, Reject
+from faze.datasets import Frame, Reject, is_inside
 from faze.datasets.checked import Checked, check_size
 from faze.datasets.gazecapture import GazeCapture
 from faze.datasets.mpiifacegaze import open_mpiifacegaze
-from faze.normalization import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, UnusableFrame
+from faze.normalization import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, UnusableFrame, read_image
 from faze.store import write_supplementary
 
 
@@ -313,3 +315,39 @@ def test_a_frame_of_another_size_than_its_camera_s_is_unusable(
     else:
         with pytest.raises(UnusableFrame, match=f"the {size[0]} x {size[1]} frame is not its camera's"):
             check_size(frame, *size)
+
+
+def test_a_day_without_its_annotation_is_said(mpiifacegaze: Path, tmp_path: Path) -> None:
+    """Seen red: passed over in silence."""
+    write_mpiigaze(tmp_path / "original", mpiifacegaze)
+    before = open_mpiifacegaze(tmp_path / "original", None)
+    person = before.persons()[0]
+    count = before.count(person)
+    (tmp_path / "original" / person / "day77").mkdir()
+    reader = open_mpiifacegaze(tmp_path / "original", None)
+    *frames, reject = reader.entries(person)
+    assert reject == Reject(person, f"{person}/day77", "the day has no annotation.txt")
+    assert len(frames) == count and reader.count(person) == count + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"), [("a/b.jpg", True), ("a\udcff.jpg", True), ("a\0.jpg", False), ("\ud800", False)]
+)
+def test_what_cannot_be_a_file_name_is_none(name: str, fits: bool) -> None:
+    assert is_inside(name) is fits
+
+
+def test_a_disk_that_is_gone_ends_the_run(mpiifacegaze: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rather than to reject every frame that it holds. Seen red: a reject."""
+
+    def stale(*_: object, **__: object) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    reader = open_mpiifacegaze(mpiifacegaze, None)
+    person = reader.persons()[0]
+    monkeypatch.setattr(Path, "read_bytes", stale)
+    with pytest.raises(OSError, match="Stale"):
+        list(reader.entries(person))
+    monkeypatch.setattr("builtins.open", stale)
+    with pytest.raises(OSError, match="Stale"):
+        read_image(Path("frame.jpg"))

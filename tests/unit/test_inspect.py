@@ -19,7 +19,7 @@ from faze.report.data_words import describe
 from faze.report.pictures import Cell, draw_sheet, pick_strips
 from faze.report.style import drawing
 from faze.stages import inspect as stage
-from faze.store import ORIGINS, VALIDITIES, Strips
+from faze.store import ORIGINS, VALIDITIES, PersonStrips, Strips, write_strips
 
 SIDECAR = """person,file_name,reason
 p01,p01/0001.jpg,JPEG cut short
@@ -398,3 +398,30 @@ def test_text_for_the_terminal_says_all_that_matters(store):
         r"Each is listed in data_rejects\.csv\.",
     ):
         assert re.search(f"^{line}$", text, re.MULTILINE), line
+
+
+def test_a_page_takes_the_place_of_a_page_only(tmp_path, monkeypatch, capsys):
+    """Seen red: whatever lies in the folder is removed."""
+    store = write_store(tmp_path / "data.h5")
+    assert run(monkeypatch, store, "--out", tmp_path / "page") == 0
+    assert run(monkeypatch, store, "--out", tmp_path / "page") == 0
+    before = sorted(tmp_path.rglob("*"))
+    assert run(monkeypatch, store, "--out", tmp_path) == 1
+    assert "is there already, and is no page of faze inspect: name a new folder" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
+    (tmp_path / "empty").mkdir()
+    assert run(monkeypatch, store, "--out", tmp_path / "empty") == 0
+
+
+def test_a_name_with_dollars_is_a_name(tmp_path, monkeypatch):
+    """Seen red: matplotlib takes it for a formula, which it cannot read."""
+    write_strips(
+        tmp_path / "data.h5",
+        "mine",
+        [
+            PersonStrips(
+                "x$\\q$y", "train", ["0.jpg"], np.zeros((1, 64, 256, 3), np.uint8), np.zeros((1, 4), np.float32)
+            )
+        ],
+    )
+    assert run(monkeypatch, tmp_path / "data.h5", "--out", tmp_path / "page") == 0

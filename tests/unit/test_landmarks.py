@@ -234,10 +234,15 @@ def test_a_killed_run_goes_on_after_its_last_recording(
     parts = tmp_path / "parts"
     parts.mkdir()
     marked = dataclasses.replace(true["00001"], gaze_target_mm=np.ones((6, 3)), origin="estimated")
-    write_supplementary(parts / "00001.h5", [("00001", marked)])
+    done, new = (landmarks.part_of(parts, raw, person) for person in ("00001", "60001"))
+    write_supplementary(done, [("00001", marked)])
     landmarks.annotate_everybody(raw, sorted(true), parts, None, 1)
-    assert (read_supplementary(parts / "00001.h5", "00001").gaze_target_mm == 1).all()
-    assert read_supplementary(parts / "60001.h5", "60001").origin == "estimated"
+    assert (read_supplementary(done, "00001").gaze_target_mm == 1).all()
+    assert read_supplementary(new, "60001").origin == "estimated"
+    os.utime(raw / "00001" / "info.json", (1, 1))  # fetched again
+    landmarks.annotate_everybody(raw, sorted(true), parts, None, 1)
+    fetched = landmarks.part_of(parts, raw, "00001")
+    assert (read_supplementary(fetched, "00001").gaze_target_mm != 1).all()
 
 
 def test_a_disk_that_is_full_at_the_end_keeps_what_was_found(

@@ -248,12 +248,12 @@ def test_damaged_blocks_are_named_and_made_again(
             with pytest.raises(TypeError):
                 run("mpiigaze")
         for person in ("p00", "p02"):
-            (block,) = (tmp_path / ".strips.work").glob(f"*/p-{person}*{suffix}")
+            (block,) = (tmp_path / ".work.strips.h5").glob(f"*/p-{person}*{suffix}")
             block.write_bytes(b"\0" * block.stat().st_size)
         (tmp_path / "strips.h5").unlink()
         assert run("mpiigaze") == 1
         assert "block of an earlier run is damaged" in capsys.readouterr().err
         assert not (tmp_path / "strips.h5").exists()
-        assert [path.name[:5] for path in (tmp_path / ".strips.work").glob("*/*.npz")] == ["p-p01"]
+        assert [path.name[:5] for path in (tmp_path / ".work.strips.h5").glob("*/*.npz")] == ["p-p01"]
         assert run("mpiigaze") == 0
         assert (tmp_path / "strips.h5").read_bytes() == wanted

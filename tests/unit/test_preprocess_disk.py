@@ -70,8 +70,8 @@ def test_a_disk_that_fills_is_one_sentence_and_leaves_no_file(
     assert not any(line.startswith(("Traceback", "Exception ignored")) for line in before)
     assert sentence.startswith(f"preprocess: {small_disk}: no space left on the disk: make room")
     left = [path.name for path in small_disk.iterdir() if not path.name.endswith(".lock")]
-    assert left == [".strips.work"]
-    finished = {block.name.partition(".")[0] for block in small_disk.glob(".strips.work/*/*.npz")}
+    assert left == [".work.strips.h5"]
+    finished = {block.name.partition(".")[0] for block in small_disk.glob(".work.strips.h5/*/*.npz")}
     assert len(finished) == (1 if frames == 100 else 2)
     subprocess.run(["mount", "-o", "remount,size=32m", small_disk], check=True)
     assert again(tmp_path, small_disk, monkeypatch) == 0  # what was finished is not made anew

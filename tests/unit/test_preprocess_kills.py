@@ -51,7 +51,7 @@ def run(raw: Path, out: Path) -> float:
 
 
 def finished_blocks(out: Path) -> set[str]:
-    return {path.name for path in (out / ".strips.work").glob("*/*.npz")}
+    return {path.name for path in (out / ".work.strips.h5").glob("*/*.npz")}
 
 
 def members(group: int) -> list[int]:

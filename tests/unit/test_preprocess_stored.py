@@ -13,7 +13,7 @@ import pytest
 from test_preprocess import write_config
 
 from faze.stages import preprocess
-from faze.store import PersonStrips, Strips, write_strips
+from faze.store import VALIDITIES, PersonStrips, Strips, write_strips
 
 RANDOM = np.random.default_rng(0)
 PIXELS = {f"0000{i}": RANDOM.integers(0, 256, (n, 64, 256, 3), np.uint8) for i, n in ((1, 3), (2, 300), (3, 1))}
@@ -134,6 +134,41 @@ def test_what_our_own_file_knows_is_kept(tmp_path: Path, run: Callable) -> None:
     write_strips(tmp_path / "ours.h5", "gazecapture", [known])
     assert run("gazecapture", raw="ours.h5") == 0
     assert (tmp_path / "strips.h5").read_bytes() == (tmp_path / "ours.h5").read_bytes()
+
+
+def test_strips_that_are_not_what_was_written_are_no_strips(tmp_path: Path, run: Callable) -> None:
+    """Seen red: a new checksum over the damage."""
+    people = [PersonStrips(p, "train", None, PIXELS[p], LABELS[p]) for p in ("00001", "00002")]
+    write_strips(tmp_path / "ours.h5", "gazecapture", people)
+    with h5py.File(tmp_path / "ours.h5", "r+") as file:
+        file["00002/pixels"][7, 3, 5, 1] ^= 4
+    assert run("gazecapture", raw="ours.h5") == 0
+    assert rejects(tmp_path) == [["00002", "", "pixels or labels are not what was written, by their checksum"]]
+    with Strips(tmp_path / "strips.h5") as strips:
+        assert strips.persons() == ["00001"]
+
+
+def test_stored_targets_off_the_screen_can_be_excluded(tmp_path: Path, run: Callable) -> None:
+    """Seen red: kept all the same; rows of the first piece taken for those of the second."""
+    off = np.zeros(300, np.uint8)
+    off[[5, 260, 299]] = VALIDITIES.index("off_screen")
+    names = [f"{row}.jpg" for row in range(300)]
+    person = PersonStrips("00002", "train", names, PIXELS["00002"], LABELS["00002"], validity=off)
+    alone = PersonStrips("00003", "train", None, PIXELS["00003"], LABELS["00003"], validity=off[5:6])
+    write_strips(tmp_path / "ours.h5", "gazecapture", [person, alone])
+    assert run("gazecapture", raw="ours.h5", off_screen="exclude") == 0
+    reason = "gaze target off the screen"
+    assert rejects(tmp_path) == [
+        *(["00002", f"{row}.jpg", reason] for row in (5, 260, 299)),
+        ["00003", "sample 0", reason],
+    ]
+    kept = np.flatnonzero(off == 0)
+    with Strips(tmp_path / "strips.h5") as strips:
+        assert strips.persons() == ["00002"] and strips.verify("00002")
+        np.testing.assert_array_equal(strips.pixels("00002"), PIXELS["00002"][kept])
+        np.testing.assert_allclose(strips.labels("00002"), LABELS["00002"][kept], rtol=1e-6)
+        np.testing.assert_array_equal(strips.frame_index("00002"), kept)
+        assert strips.file_names("00002") == [names[row] for row in kept]
 
 
 def test_a_file_that_is_no_strips_is_named(tmp_path: Path, run: Callable, capsys: pytest.CaptureFixture) -> None:

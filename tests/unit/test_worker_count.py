@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -44,7 +45,8 @@ def test_each_count_reads_other_batches(monkeypatch):
     monkeypatch.setattr(worker_count, "_counts", lambda cores: [0, 0, 0])
     source = Steps()
     choose_workers(source, World(0, 1, CPU), pin=False, held=False)
-    assert source.read == list(range(len(source.read))) and len(source.read) >= 3 * worker_count.BATCHES
+    first, *read = source.read  # to see how large a batch is
+    assert first == 0 and read == list(range(len(read))) and len(read) >= 3 * worker_count.BATCHES
 
 
 def test_workers_are_tried_for_real():
@@ -58,8 +60,13 @@ def test_workers_are_tried_for_real():
 class OtherSeesOpposite(World):
     """Beside a process for which two workers are far faster."""
 
+    others: list[float] = dataclasses.field(default_factory=lambda: [10.0, 8.0, 1.0])
+
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        return values + torch.tensor([10.0, 8.0, 1.0], dtype=values.dtype)
+        return values + self.others.pop(0)
+
+    def least(self, value: int) -> int:
+        return min(value, 2)
 
 
 def test_all_processes_choose_by_all_times(monkeypatch):
@@ -68,22 +75,40 @@ def test_all_processes_choose_by_all_times(monkeypatch):
     alone = choose_workers(Steps(), World(0, 1, CPU), pin=False, held=False)
     both = choose_workers(Steps(), OtherSeesOpposite(1, 2, CPU), pin=False, held=False)
     assert (alone[0], both[0]) == (0, 2)
-    assert alone[1].acted == "0; a batch with 0: 100 ms, 1: 200 ms, 2: 300 ms"
+    assert alone[1] == "data.workers auto: 0; a batch with 0: 100 ms, 1: 200 ms, 2: 300 ms"
 
 
 def test_strips_in_memory_need_no_trial():
     source = Steps()
     chosen, said = choose_workers(source, World(0, 1, CPU), pin=False, held=True)
-    assert (chosen, said.acted, source.read) == (0, "0: the strips are held in memory", [])
+    assert (chosen, said, source.read) == (0, "data.workers auto: 0, since the strips are held in memory", [])
 
 
-@pytest.mark.parametrize(("cores", "counts"), [(1, [0, 1]), (2, [0, 1, 2]), (6, [0, 1, 2, 4, 6]), (8, [0, 1, 2, 4, 8])])
+@pytest.mark.parametrize(
+    ("cores", "counts"), [(0, [0]), (1, [0, 1]), (2, [0, 1, 2]), (6, [0, 1, 2, 4, 6]), (8, [0, 1, 2, 4, 8])]
+)
 def test_counts_up_to_the_cores(cores, counts):
     assert list(worker_count._counts(cores)) == counts
 
 
 def test_cores_are_shared_by_the_processes_of_a_machine(monkeypatch):
-    monkeypatch.setattr(worker_count.os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(worker_count.os, "sched_getaffinity", lambda _: range(16))
     assert worker_count.cores_of(World(0, 2, CPU)) == 8
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")  # of eight on two machines
     assert worker_count.cores_of(World(0, 8, CPU)) == 4
+
+
+def test_more_are_not_tried_once_more_are_slower(monkeypatch):
+    monkeypatch.setattr(worker_count, "cores_of", lambda world: 64)
+    monkeypatch.setattr(worker_count, "_most_in_shared_memory", lambda *_: 64)
+    times = {0: 3.0, 1: 4.0, 2: 2.0, 4: 1.0, 8: 1.5}  # more than eight: a KeyError
+    monkeypatch.setattr(worker_count, "seconds_per_batch", lambda transfer, *_: times[transfer.workers])
+    assert choose_workers(Steps(), World(0, 1, CPU), pin=False, held=False)[0] == 4
+
+
+def test_batches_that_are_read_ahead_fit_into_shared_memory(monkeypatch, tmp_path):
+    """Seen red: the cores alone."""
+    monkeypatch.setattr(worker_count, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(worker_count.shutil, "disk_usage", lambda _: SimpleNamespace(free=6 * 2 * 8))
+    assert worker_count._most_in_shared_memory(Steps(), World(0, 1, CPU)) == 3
+    assert worker_count._most_in_shared_memory(Steps(), World(0, 2, CPU)) == 1

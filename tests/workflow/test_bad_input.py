@@ -43,6 +43,17 @@ def test_data_set_that_is_not_there(fresh: Checkout) -> None:
         assert "preprocess.mpiifacegaze: no such file or folder: /nowhere" in refusal(fresh)
 
 
+def test_annotation_without_its_frames(fresh: Checkout, tmp_path: Path) -> None:
+    """Rendered frames have the same names."""
+    (tmp_path / "real.h5").touch()
+    given = f"mpiifacegaze_supplementary: {tmp_path / 'real.h5'}"
+    with fresh.edited("config/config.yaml", "mpiifacegaze_supplementary: null", given):
+        text = refusal(fresh)
+    assert (
+        "preprocess.mpiifacegaze_supplementary: annotates the frames of a folder, but preprocess.mpiifacegaze" in text
+    )
+
+
 def test_overrides_without_a_name_do_not_mix_with_the_defaults_results(fresh: Checkout) -> None:
     with fresh.edited("config/smoke.yaml", "name: smoke\n", ""):
         assert "config/smoke.yaml: needs a `name`" in refusal(fresh)

@@ -30,6 +30,12 @@ def check_data(preprocess):
     for key in (f"{raw}{part}" for raw in RAW.values() for part in PATHS):
         if preprocess.get(key) and not Path(preprocess[key]).exists():
             raise faze.config.ConfigError(f"preprocess.{key}: no such file or folder: {preprocess[key]}")
+    for raw in RAW.values():
+        if preprocess[f"{raw}_supplementary"] and not (preprocess[raw] and Path(preprocess[raw]).is_dir()):
+            # It would be put on rendered frames, whose names are the same, or be passed over in silence.
+            raise faze.config.ConfigError(
+                f"preprocess.{raw}_supplementary: annotates the frames of a folder, but preprocess.{raw} names none"
+            )
 
 
 def check_name(overrides):
