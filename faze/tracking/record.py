@@ -118,7 +118,7 @@ def read_run(layout: Layout, slot: Slot) -> Record:
     training = read_training(layout.run_log(*run), slot)
     points = [*training.points, *_result_points(layout.evaluation / "summary.json", *run)]
     artifacts = {"": layout.run_log(*run), "walks": layout.walks(*run), "report": layout.report}
-    artifacts |= {f"data/{dataset}": layout.inspection(dataset) / "index.html" for dataset in DATASETS}
+    artifacts |= {f"data/{dataset}": layout.inspection(dataset) for dataset in DATASETS}
     tags = {**training.tags, "mlflow.note.content": _description(training, points)}
     datasets = [_read_dataset(layout, dataset) for dataset in DATASETS]
     return dataclasses.replace(training, points=points, tags=tags, artifacts=artifacts, datasets=datasets, whole=True)

@@ -72,7 +72,7 @@ def test_a_run_in_mlflow_is_what_its_files_tell(store, layout):
     assert artifacts(store, run.info.run_id) == {
         *("run.jsonl", "walks/contact_sheet.png", "walks/gaze_p00.mp4"),
         *("report/index.html", "report/table.csv", "report/figures/speed.svg"),
-        *("data/mpiigaze/index.html", "data/gazecapture/index.html"),
+        *(f"data/{d}/{file}" for d in DATASETS for file in ("index.html", "summary.json", "table.csv")),
     }
 
 
