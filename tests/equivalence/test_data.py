@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from trajectory import LOSS, MODEL, TRAIN, losses, people, tier
+from worlds import Apart
 
 from faze import engine
 from faze.engine import transfer
@@ -31,7 +32,7 @@ STEPS = 12  # of 8 pairs: more than three epochs of 28
 
 
 def feed(whom: People, *, rank: int = 0, processes: int = 1, workers: int = 0, **switches) -> Feed:
-    world = World(rank, processes, CPU)
+    world = Apart(rank, processes, CPU)
     engine_switches = tier("baseline", **switches)
     return build_feed(
         whom, workers=workers, model=MODEL, engine_switches=engine_switches, train=TRAIN, world=world, seed=3

@@ -4,17 +4,16 @@ Seen red once each by breaking the code: a buffer that is used again while the b
 in another order than asked for, a share that begins one pair late, draws that depend on the rank.
 """
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from trajectory import MODEL, TRAIN, tier
+from worlds import Apart
 
 from faze.augmentation import build_augmentation
 from faze.data_sections import Augment, StripCamera
-from faze.engine.parallel import World
 from faze.feed import Feed, build_feed
 from faze.images import to_network_torch
 from faze.pairs import Batch, PairOrder, People, load_people
@@ -42,16 +41,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     write_strips(path, "made-up", persons)
     return path
-
-
-@dataclasses.dataclass(frozen=True)
-class Apart(World):
-    """A process that need not wait for the others, who have this number, or the same as it."""
-
-    others: int | None = None
-
-    def least(self, value: int) -> int:
-        return value if self.others is None else min(value, self.others)
 
 
 def people(path: Path, memory_gib: float) -> People:
