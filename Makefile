@@ -38,7 +38,7 @@ workflow: $(INSTALLED)
 	$(BIN)/pytest -m workflow
 
 ui: $(INSTALLED)
-	$(BIN)/python -m faze.stages.ui
+	$(BIN)/python -m faze.commands.ui
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 11) <= v < (3, 14) else \

@@ -16,8 +16,9 @@ import torch
 from baselines import embedding_loss as baseline
 from torch import Tensor
 
-from faze import losses, machine
-from faze.measurement import ratio_interval
+from faze.benchmark.measurement import ratio_interval
+from faze.engine import machine
+from faze.model import losses
 
 PAIRS = (64, 128, 256, 512)
 PEOPLE = 100

@@ -30,17 +30,18 @@ import numpy as np
 import torch
 from baselines import fewshot as baseline
 
-from faze import config, machine
+from faze.benchmark.measurement import MemoryPeak, ratio_interval
+from faze.config import resolve
+from faze.config.check import build
+from faze.config.parameters import Fewshot, FewshotSection
+from faze.data.store import read_codes
+from faze.engine import machine
 from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
 from faze.fewshot.draws import Calibration, Person, TaskDraws, draw_calibrations, read_people
 from faze.fewshot.kernel import kernel_for, single_threaded_operations
 from faze.fewshot.learners import LEARNERS, Training, unadapted_error_deg
 from faze.fewshot.meta import Checkpoint, State, meta_train
 from faze.fewshot.mlp import Weights, random_weights
-from faze.measurement import MemoryPeak, ratio_interval
-from faze.sections import Fewshot, FewshotSection
-from faze.store import read_codes
-from faze.validation import build
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = Path(os.environ.get("FAZE_GOLDEN_DIR", ROOT.parent / "shared" / "golden")) / "meta_synth"
@@ -50,7 +51,7 @@ PARTS, SEQUENTIAL_STEPS = 10, 200  # of the sweep's meta-training
 
 def settings(**changes: object) -> Fewshot:
     """The paper's, as config/paper.yaml has them, with the released number of measurements."""
-    merged = config.read(ROOT / "config" / "config.yaml", ROOT / "config" / "paper.yaml")["fewshot"]
+    merged = resolve.read(ROOT / "config" / "config.yaml", ROOT / "config" / "paper.yaml")["fewshot"]
     of_paper = dataclasses.replace(build(FewshotSection, merged), record_steps=tuple(range(EVERY, STEPS, EVERY)))
     return dataclasses.replace(of_paper, **changes)
 

@@ -12,7 +12,7 @@ from fewshot import EVERY, PEOPLE, REPEATS, people
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from faze import machine
+from faze.engine import machine
 from faze.fewshot.draws import TaskDraws
 from faze.fewshot.kernel import Kernel, TorchKernel, alike, in_chunks, single_threaded_operations
 from faze.fewshot.meta import outer_gradient

@@ -24,15 +24,16 @@ import torch
 from baselines import loader as baseline
 from numpy.typing import NDArray
 
-from faze import config, machine
+from faze.benchmark.measurement import ratio_interval
+from faze.benchmark.tier_steps import DEFAULTS
+from faze.config import resolve
+from faze.config.check import build
+from faze.config.parameters import Model, Train
+from faze.data.pairs import PairBatches, PairPlaces, People, hold, load_people
+from faze.data.store import PersonStrips, write_strips
+from faze.engine import machine
 from faze.engine.parallel import World
-from faze.feed import Feed, build_feed, lay_out
-from faze.measurement import ratio_interval
-from faze.pairs import PairBatches, PairPlaces, People, hold, load_people
-from faze.sections import Model, Train
-from faze.store import PersonStrips, write_strips
-from faze.trial import DEFAULTS
-from faze.validation import build
+from faze.training.feed import Feed, build_feed, lay_out
 
 PEOPLE, ENTRIES, HEIGHT, WIDTH = 10, 500, 64, 256
 ROWS = ("store", "equalised", "memory")
@@ -77,11 +78,11 @@ class Ours:
     """Feeds of our side; each call gives the next batches of one."""
 
     def __init__(self, path: Path, batch: int) -> None:
-        values = config.read(DEFAULTS)
+        values = resolve.read(DEFAULTS)
         size = {"image_height_px": HEIGHT, "image_width_px": WIDTH}
         self._model = build(Model, values["model"] | size)
         self._train = build(Train, values["train"] | {"global_batch": batch})
-        self._switches = config.climb(values["tiers"], "baseline")
+        self._switches = resolve.climb(values["tiers"], "baseline")
         self.people, _ = load_people(path, "train", height=HEIGHT, width=WIDTH, min_entries=2, memory_gib=0.0)
         self._step = 0
 

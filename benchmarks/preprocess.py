@@ -33,11 +33,10 @@ from baselines import preprocess as baseline
 from preprocess_command import command, memory
 from rendered_frames import render
 
-from faze import machine
-from faze.datasets import Frame
-from faze.datasets.mpiifacegaze import open_mpiifacegaze
-from faze.measurement import ratio_interval
-from faze.normalization import (
+from faze.base.machine_lock import machine_alone
+from faze.base.process_pool import worker_processes
+from faze.benchmark.measurement import ratio_interval
+from faze.data.normalization import (
     FrameReader,
     NormalizedCamera,
     StripLookup,
@@ -45,9 +44,10 @@ from faze.normalization import (
     use_one_thread,
     warp_fused,
 )
-from faze.preparation.strips import StripMaker, rows_needed
-from faze.solitude import machine_alone
-from faze.workers import worker_processes
+from faze.data.preparation.strips import StripMaker, rows_needed
+from faze.data.readers import Frame
+from faze.data.readers.mpiifacegaze import open_mpiifacegaze
+from faze.engine import machine
 
 CAMERA = NormalizedCamera(focal_length_px=1300, distance_mm=600, width_px=256, height_px=64)
 PEOPLE, FRAMES = 4, 50  # of each: as the released procedure was measured with

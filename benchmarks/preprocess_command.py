@@ -14,9 +14,9 @@ import numpy as np
 from baselines import preprocess as baseline
 from rendered_frames import ROOT, multiply
 
-from faze import config
-from faze.measurement import ratio_interval
-from faze.store import supplementary_persons
+from faze.benchmark.measurement import ratio_interval
+from faze.config import resolve
+from faze.data.store import supplementary_persons
 
 
 @contextlib.contextmanager
@@ -25,8 +25,8 @@ def many_frames(source: Path, count: int) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=source.parent) as name:
         folder = Path(name)
         multiply(source, folder, supplementary_persons(source / "supplementary.h5"), count)
-        values = config.resolve(config.read(ROOT / "config" / "config.yaml"), "preprocess")
-        (folder / "preprocess.config.yaml").write_text("\n".join(config.to_lines(values)), encoding="utf-8")
+        values = resolve.resolve(resolve.read(ROOT / "config" / "config.yaml"), "preprocess")
+        (folder / "preprocess.config.yaml").write_text("\n".join(resolve.to_lines(values)), encoding="utf-8")
         yield folder
 
 

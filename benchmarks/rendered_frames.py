@@ -10,14 +10,14 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze import config
-from faze.data_sections import Synthetic
-from faze.datasets.synthetic.annotation import supplementary
-from faze.datasets.synthetic.people import Role, render_recording, sample_recording
-from faze.normalization import use_one_thread
-from faze.store import Supplementary, read_supplementary, write_supplementary
-from faze.validation import build
-from faze.workers import worker_processes
+from faze.base.process_pool import worker_processes
+from faze.config import resolve
+from faze.config.check import build
+from faze.config.data_parameters import Synthetic
+from faze.data.normalization import use_one_thread
+from faze.data.store import Supplementary, read_supplementary, write_supplementary
+from faze.data.synthetic.annotation import supplementary
+from faze.data.synthetic.people import Role, render_recording, sample_recording
 
 ROOT = Path(__file__).resolve().parents[1]
 QUALITY = 90
@@ -63,7 +63,7 @@ def render(folder: Path, people: int, frames: int) -> None:
     """Write folder/raw and folder/supplementary.h5, unless they are there."""
     if (folder / "supplementary.h5").exists():
         return
-    values = config.read(ROOT / "config" / "config.yaml")["synthetic"]
+    values = resolve.read(ROOT / "config" / "config.yaml")["synthetic"]
     synthetic = dataclasses.replace(build(Synthetic, values), frames_per_person=frames)
     with worker_processes(os.cpu_count() or 1, use_one_thread) as pool:
         everybody = list(pool.map(partial(write_person, synthetic=synthetic, raw=folder / "raw"), range(people)))

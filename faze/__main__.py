@@ -3,25 +3,25 @@
 import importlib
 import sys
 
-from faze.sections import STAGES
-from faze.validation import nearest
+from faze.config.check import nearest
+from faze.config.parameters import STAGES
 
 PEOPLE = {
-    "calibrate": "calibrate",
-    "export": "export",
-    "import-checkpoint": "import_checkpoint",
-    "inspect": "inspect",
-    "landmarks": "landmarks",
-    "largest-batch": "largest_batch",
-    "ledger": "ledger",
-    "profile": "profile",
-    "ui": "ui",
+    "calibrate": "faze.commands.calibrate",
+    "export": "faze.commands.export",
+    "import-checkpoint": "faze.commands.import_checkpoint",
+    "inspect": "faze.stages.inspect",
+    "landmarks": "faze.stages.landmarks",
+    "largest-batch": "faze.commands.largest_batch",
+    "ledger": "faze.commands.ledger",
+    "profile": "faze.commands.profile",
+    "ui": "faze.commands.ui",
 }
 
 
 def main() -> int:
     """Hand the arguments to the module of the command; its errors of use become one sentence."""
-    commands = {stage: stage for stage in STAGES} | PEOPLE
+    commands = {stage: f"faze.stages.{stage}" for stage in STAGES} | PEOPLE
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(f"faze COMMAND --help\n\nstages: {', '.join(STAGES)}\nfor people: {', '.join(PEOPLE)}")
         return 0 if len(sys.argv) > 1 else 2
@@ -30,7 +30,7 @@ def main() -> int:
         print(f"faze: no command {command!r}{nearest(command, list(commands))}", file=sys.stderr)
         return 2
     sys.argv[0] = f"faze {command}"
-    return importlib.import_module(f"faze.stages.{commands[command]}").main()
+    return importlib.import_module(commands[command]).main()
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python benchmarks/baselines/preprocess.py RAW SUPPLEMENTARY OUT
 
 Each frame is read, undistorted in full, turned from BGR to RGB by a view of negative strides, and warped in
-perspective; its labels are looked up in the HDF5 field by field. A person's strips are stacked in memory and written
-in chunks of one strip with lzf. One process, with OpenCV's default number of threads; faze.normalization is not used.
+perspective; its labels are looked up in the HDF5 field by field. A person's strips are stacked in memory and written in
+chunks of one strip with lzf. One process, with OpenCV's default number of threads; faze.data.normalization is not used.
 """
 
 import argparse

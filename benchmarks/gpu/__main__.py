@@ -22,7 +22,7 @@ from records import Records
 from table import page
 from units import Unit, identity, make_data, plan, run, settings
 
-from faze.files import whole_file
+from faze.base.files import whole_file
 
 FAILED, UNFINISHED = 1, 3
 

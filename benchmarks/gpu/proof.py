@@ -19,13 +19,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from faze.config import Resolved, load
+from faze.base.files import whole_file
+from faze.benchmark.measurement import MemoryPeak, synchronize
+from faze.benchmark.tier_steps import build_trial, read_people
+from faze.config.parameters import Engine
+from faze.config.resolve import Resolved, load
 from faze.engine.parallel import join
-from faze.files import whole_file
-from faze.measurement import MemoryPeak, synchronize
-from faze.sections import Engine
-from faze.training import loss_weights
-from faze.trial import build_trial, read_people
+from faze.training.loop import loss_weights
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/equivalence"))
 import trajectory

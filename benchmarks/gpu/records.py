@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from faze import machine
-from faze.files import whole_file
+from faze.base.files import whole_file
+from faze.engine import machine
 
 # Until one of its kind has been timed: the first compile of an eager process takes longest.
 FIRST_GUESS_S = {"check": 60.0, "tier": 90.0, "step": 60.0, "without": 90.0}

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from records import Records
 from units import AGAINST, Unit
 
-from faze import machine
-from faze.ledger import ledger, table
+from faze.benchmark.ledger import ledger, table
+from faze.engine import machine
 
 
 def page(records: Records, units: Sequence[Unit]) -> str:

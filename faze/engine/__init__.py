@@ -12,8 +12,8 @@
     step          the composed step
     schedule      learning rate and ramps, in pairs
 
-It knows neither gaze nor HDF5. A new switch is a field of `faze.sections.Engine`, a value in config.yaml, and one line
-in the module that owns its group.
+It knows neither gaze nor HDF5. A new switch is a field of `faze.config.parameters.Engine`, a value in config.yaml, and
+one line in the module that owns its group.
 """
 
 from collections.abc import Callable
@@ -21,6 +21,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from faze.config.parameters import Engine
 from faze.engine.convolution import set_channels_last, set_cudnn_benchmark
 from faze.engine.fusion import set_compile, set_fused_norm
 from faze.engine.graphs import Launching, build_launching, hold_rates
@@ -30,7 +31,6 @@ from faze.engine.parallel import World, Wrap, build_exchanges, build_wrap
 from faze.engine.precision import Precision, build_precision
 from faze.engine.step import Held, Step
 from faze.engine.switches import Switch
-from faze.sections import Engine
 
 
 def build(

@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from faze.config.parameters import Engine
 from faze.engine.switches import Switch
-from faze.sections import Engine
 
 # A rank may wait for another one's checkpoint write, or for the lock of an orphaned run to be released.
 PATIENCE = datetime.timedelta(hours=12)

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from faze.base.geometry import angular_error, vector_from_pitchyaw
+from faze.base.result_paths import DATASETS
+from faze.data.store import read_codes
 from faze.evaluation.runs import Ablation
-from faze.geometry import angular_error, vector_from_pitchyaw
-from faze.layout import DATASETS
-from faze.store import read_codes
 
 
 def unadapted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:

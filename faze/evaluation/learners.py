@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from faze.config.parameters import Evaluate
+from faze.evaluation.statistics import compare, holm
 from faze.evaluation.tables import matrix
-from faze.sections import Evaluate
-from faze.statistics import compare, holm
 
 PAIR = ["tier", "dataset", "learner", "other"]
 FAMILY = ["tier", "k"]  # pairs on all data sets that are judged together

@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 
+from faze.base.result_paths import DATASETS, Layout
+from faze.base.run_log import read_events
 from faze.evaluation import UNADAPTED
-from faze.layout import DATASETS, Layout
-from faze.telemetry import read_events
 
 COLUMNS = ("person", "dataset", "split", "learner", "k", "repeat", "steps", "error_deg", "start_error_deg")
 LEFT_OUT = (b"left_out", b"left_out_of_training")  # metadata of those files: sentences, as JSON

@@ -8,14 +8,14 @@ from typing import Any
 
 import pandas as pd
 
+from faze.base.result_paths import DATASETS
+from faze.config.parameters import Evaluate
+from faze.data.store import read_codes
 from faze.evaluation import UNADAPTED, verdict
 from faze.evaluation.learner_words import SIMPLE, describe_learners, describe_other_tiers, describe_simple, samples
 from faze.evaluation.runs import Ablation, Training, read_left_out
+from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.tables import leave_one_out
-from faze.layout import DATASETS
-from faze.sections import Evaluate
-from faze.statistics import SEEDS_FOR_A_TIER
-from faze.store import read_codes
 
 Tables = Mapping[str, pd.DataFrame]
 

@@ -7,12 +7,12 @@ from typing import Any
 import pandas as pd
 from numpy.typing import NDArray
 
-from faze.config import WITHOUT
+from faze.base.run_log import changed_switches
+from faze.config.parameters import Evaluate
+from faze.config.resolve import WITHOUT
 from faze.evaluation.runs import Ablation, Training
+from faze.evaluation.statistics import bootstrap_mean, bootstrap_reduction, compare
 from faze.evaluation.verdict import verdict_words
-from faze.sections import Evaluate
-from faze.statistics import bootstrap_mean, bootstrap_reduction, compare
-from faze.telemetry import changed_switches
 
 CELL = ["dataset", "learner", "k"]  # what is compared between tiers
 LIMITS = ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")  # how near the device's roof

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from faze.statistics import MOST_SEEDS, SEEDS_FOR_A_TIER, Comparison
+from faze.evaluation.statistics import MOST_SEEDS, SEEDS_FOR_A_TIER, Comparison
 
 NAMES = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
 SAME_MEMORY = 0.02  # a peak within 2 % of the baseline's is called the same: it has no interval

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from faze.config.parameters import Fewshot
 from faze.fewshot.draws import Calibration, Person, query_of, support_of
 from faze.fewshot.kernel import adapt, trace_deg
 from faze.fewshot.mlp import Activation, Weights, each, gaze_vector
 from faze.fewshot.stopping import recorded_steps
-from faze.sections import Fewshot
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
+from faze.config.parameters import Fewshot
+from faze.data.store import Codes, read_codes
 from faze.fewshot.mlp import Batch, Samples
-from faze.geometry import pitchyaw_from_vector, vector_from_pitchyaw
-from faze.sections import Fewshot
-from faze.store import Codes, read_codes
 
 
 @dataclass(frozen=True, eq=False)

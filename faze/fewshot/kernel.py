@@ -21,7 +21,7 @@ from torch import Tensor
 
 from faze.fewshot.mlp import Activation, Batch, Samples, Weights, each, gaze_vector
 from faze.fewshot.native import NativeError, NativeKernel
-from faze.losses import angle_deg
+from faze.model.losses import angle_deg
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from faze.base.files import whole_file
+from faze.config.parameters import Fewshot
 from faze.fewshot.adaptation import Start
 from faze.fewshot.mlp import Activation, Weights
-from faze.files import whole_file
-from faze.sections import Fewshot
 
 _SCALE = "rate_scale_"  # begins the names of what meta_sgd learnt about each parameter's rate
 

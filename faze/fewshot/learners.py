@@ -15,6 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from faze.base.geometry import angular_error
+from faze.base.run_log import Progress
+from faze.config.parameters import Fewshot
 from faze.fewshot.adaptation import Errors, Start, fine_tuned_errors_deg, fine_tuned_gaze
 from faze.fewshot.draws import Calibration, Person, TaskDraws, draw_calibrations
 from faze.fewshot.learned import Learned, plain, state_of
@@ -22,9 +25,6 @@ from faze.fewshot.meta import Checkpoint, Rule, meta_train
 from faze.fewshot.mlp import Weights, random_weights
 from faze.fewshot.offset import Offset
 from faze.fewshot.stopping import best_steps, error_at, recorded_steps
-from faze.geometry import angular_error
-from faze.sections import Fewshot
-from faze.telemetry import Progress
 
 
 @dataclass(frozen=True)

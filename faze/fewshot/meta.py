@@ -22,12 +22,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from faze.base.files import whole_file
+from faze.base.run_log import Progress
+from faze.config.parameters import Fewshot
 from faze.fewshot.draws import TaskDraws
 from faze.fewshot.kernel import Kernel, kernel_for, single_threaded_operations
 from faze.fewshot.mlp import Activation, Samples, Weights, each
-from faze.files import whole_file
-from faze.sections import Fewshot
-from faze.telemetry import Progress
 
 Rule = Literal["maml", "fomaml", "meta_sgd", "reference"]
 

@@ -22,8 +22,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from faze.base.files import sole_writer, whole_file
 from faze.fewshot.mlp import Activation, Samples, Weights
-from faze.files import sole_writer, whole_file
 
 SOURCE = Path(__file__).with_name("kernel.c")
 # Sums may be reordered, as vectors need; NaN and infinity stay what they are.

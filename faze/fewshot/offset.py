@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
+from faze.config.parameters import Fewshot
 from faze.fewshot.adaptation import Errors
 from faze.fewshot.draws import Calibration, Person
 from faze.fewshot.learned import Learned, plain
-from faze.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
-from faze.sections import Fewshot
 
 _TOGETHER = 64  # calibrations that offset corrects at a time
 

@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from faze.base.files import whole_file
+from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.fewshot.draws import Calibration, Person, support_of
 from faze.fewshot.kernel import adapt
 from faze.fewshot.learned import Learned
 from faze.fewshot.mlp import Weights, each
 from faze.fewshot.offset import offset_rad
-from faze.files import whole_file
-from faze.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 
 ACTIVATIONS = {"selu": torch.selu, "relu": torch.relu}
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.config.parameters import Fewshot
 from faze.fewshot.draws import Calibration
-from faze.sections import Fewshot
 
 
 def recorded_steps(settings: Fewshot) -> tuple[int, ...]:

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from faze.inspection import UNSTATED, Inspection
-from faze.rejects import by_person
+from faze.data.inspection import UNSTATED, Inspection
+from faze.data.rejects import by_person
 from faze.report.figures import WIDTH
 from faze.report.style import BASELINE, MUTED, RULE, density_map, panels, split_color
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from faze.inspection import Inspection, person_rows, summarise
+from faze.data.inspection import Inspection, person_rows, summarise
 from faze.report.data_figures import draw_density, draw_people
 from faze.report.embed import Embedder
 from faze.report.pictures import Cell, draw_sheet

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from faze.base.result_paths import Layout
+from faze.base.run_log import changed_switches
 from faze.evaluation import UNADAPTED
 from faze.evaluation.learners import crossings
+from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.verdict import NAMES, describe_p
-from faze.layout import Layout
 from faze.report import words
 from faze.report.curves import thinned
 from faze.report.data_page import DataPage
@@ -19,8 +21,6 @@ from faze.report.embed import Embedder
 from faze.report.figures import TALK_MEMORY, TALK_SPEED, Results
 from faze.report.style import tier_colors
 from faze.report.template import template
-from faze.statistics import SEEDS_FOR_A_TIER
-from faze.telemetry import changed_switches
 
 PHASES = (
     "data",

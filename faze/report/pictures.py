@@ -11,10 +11,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from faze.geometry import vector_from_pitchyaw
+from faze.base.geometry import vector_from_pitchyaw
+from faze.data.store import Strips
 from faze.report.figures import WIDTH, Results
 from faze.report.style import MARKERS, MUTED, ON_LINES, REFERENCE, panels, tier_colors
-from faze.store import Strips
 
 SHEET_STRIPS, SHEET_COLUMNS = 32, 4
 ARROW = "#ffd43b"

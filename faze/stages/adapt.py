@@ -20,16 +20,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from faze.config import load
+from faze.base.files import sole_writer, whole_file
+from faze.base.geometry import angular_error, pitchyaw_from_vector
+from faze.base.run_log import Progress
+from faze.config.parameters import FewshotSection
+from faze.config.resolve import load
 from faze.fewshot.adaptation import Errors
 from faze.fewshot.draws import Calibration, People, Person, draw_calibrations, open_codes, read_people
 from faze.fewshot.learned import Learned, load_learned
 from faze.fewshot.learners import LEARNERS, unadapted_error_deg
-from faze.files import sole_writer, whole_file
-from faze.geometry import angular_error, pitchyaw_from_vector
-from faze.sections import FewshotSection
 from faze.stages import one_sentence
-from faze.telemetry import Progress
 
 
 def parse() -> argparse.Namespace:

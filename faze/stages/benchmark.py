@@ -14,19 +14,19 @@ from typing import Any
 
 import torch
 
-from faze import machine
-from faze.benchmark import ROOF, Player, player_command, players, serve
-from faze.conductor import ladder_rows, leave_one_out_rows, measure, split_idle
-from faze.config import WITHOUT, Resolved, load
-from faze.energy import Meter, build_meter
+from faze.base.files import sole_writer, whole_file
+from faze.base.machine_lock import machine_alone
+from faze.benchmark.energy import Meter, build_meter
+from faze.benchmark.interleave import ladder_rows, leave_one_out_rows, measure, split_idle
+from faze.benchmark.ledger import ledger
+from faze.benchmark.measurement import MemoryPeak, refuse_debugging
+from faze.benchmark.processes import ROOF, Player, player_command, players, serve
+from faze.benchmark.roofline import Roof, Work, count_work
+from faze.benchmark.tier_steps import build_trial, read_people
+from faze.config.resolve import WITHOUT, Resolved, load
+from faze.engine import machine
 from faze.engine.parallel import join, launch, pick_device
-from faze.files import sole_writer, whole_file
-from faze.ledger import ledger
-from faze.measurement import MemoryPeak, refuse_debugging
-from faze.roof import Roof, Work, count_work
-from faze.solitude import machine_alone
 from faze.stages import one_sentence
-from faze.trial import build_trial, read_people
 
 
 def parse() -> argparse.Namespace:

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from faze.checkpoint import check_same_model, load_model
-from faze.config import load
-from faze.dted import DTED
-from faze.files import sole_writer
-from faze.images import to_network
+from faze.base.files import sole_writer
+from faze.base.run_log import Progress
+from faze.config.resolve import load
+from faze.data.network_input import to_network
+from faze.data.store import GAZE_HEAD, Strips, write_codes
+from faze.model.dted import DTED
+from faze.model.weights import check_same_model, load_model
 from faze.stages import one_sentence
-from faze.store import GAZE_HEAD, Strips, write_codes
-from faze.telemetry import Progress
 
 
 def parse() -> argparse.Namespace:

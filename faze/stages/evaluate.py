@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from faze.config import Resolved, load
+from faze.base.files import sole_writer, whole_folder
+from faze.base.result_paths import Layout
+from faze.config.resolve import Resolved, load
 from faze.evaluation.controls import control_errors
 from faze.evaluation.convergence import times_to_error, validation_curves
 from faze.evaluation.learners import learner_differences
 from faze.evaluation.runs import Ablation, read_benchmark, read_errors, read_training
 from faze.evaluation.summary import summarize, write_json
 from faze.evaluation.tables import changes, performance, run_errors, tier_errors
-from faze.files import sole_writer, whole_folder
-from faze.layout import Layout
 from faze.stages import one_sentence
 
 

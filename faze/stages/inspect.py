@@ -11,15 +11,15 @@ import os
 import sys
 from pathlib import Path
 
-from faze.files import sole_writer, whole_folder
-from faze.inspection import Inspection, inspect, summarise
-from faze.rejects import read_rejects, sidecar_of
+from faze.base.files import sole_writer, whole_folder
+from faze.base.run_log import Progress
+from faze.data.inspection import Inspection, inspect, summarise
+from faze.data.rejects import read_rejects, sidecar_of
+from faze.data.store import Strips
 from faze.report.data_page import PAGE, write_page
 from faze.report.data_words import describe
 from faze.report.pictures import pick_strips
 from faze.stages import one_sentence
-from faze.store import Strips
-from faze.telemetry import Progress
 
 
 def parse() -> argparse.Namespace:

@@ -13,16 +13,16 @@ from concurrent.futures import as_completed
 from importlib import resources
 from pathlib import Path
 
-from faze.datasets.face_mesh import open_detector
-from faze.datasets.gazecapture import list_recordings
-from faze.datasets.landmarks import Detector, annotate
-from faze.files import sole_writer, stamp_of
-from faze.normalization import use_one_thread
-from faze.provenance import fingerprint
+from faze.base.code_hash import fingerprint
+from faze.base.files import sole_writer, stamp_of
+from faze.base.process_pool import worker_processes
+from faze.base.run_log import Progress
+from faze.data.normalization import use_one_thread
+from faze.data.readers.face_mesh import open_detector
+from faze.data.readers.gazecapture import list_recordings
+from faze.data.readers.landmarks import Detector, annotate
+from faze.data.store import Supplementary, read_supplementary, write_supplementary
 from faze.stages import one_sentence
-from faze.store import Supplementary, read_supplementary, write_supplementary
-from faze.telemetry import Progress
-from faze.workers import worker_processes
 
 
 def parse() -> argparse.Namespace:
@@ -68,7 +68,7 @@ def identity_of(raw: Path, model: Path | None) -> str:
     stat = model.stat() if model else None
     about = (str(raw.resolve()), fingerprint(), stat and (str(model.resolve()), stat.st_size, stat.st_mtime_ns))
     digest = hashlib.sha256(repr(about).encode())
-    digest.update(resources.files("faze.datasets.devices").joinpath("devices.csv").read_bytes())
+    digest.update(resources.files("faze.data.readers.devices").joinpath("devices.csv").read_bytes())
     digest.update(str(getattr(sys.modules.get("mediapipe"), "__version__", "")).encode())
     return digest.hexdigest()[:8]
 

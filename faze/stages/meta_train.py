@@ -9,18 +9,18 @@ import hashlib
 import sys
 from pathlib import Path
 
-from faze import provenance
-from faze.config import Resolved, load
+from faze.base import code_hash
+from faze.base.files import sole_writer
+from faze.config.parameters import Fewshot
+from faze.config.resolve import Resolved, load
+from faze.data.store import Codes
 from faze.fewshot import native
 from faze.fewshot.draws import People, open_codes, read_people
 from faze.fewshot.learned import save_learned
 from faze.fewshot.learners import LEARNERS, Learner, Training
 from faze.fewshot.meta import Checkpoint
 from faze.fewshot.mlp import gaze_head_weights
-from faze.files import sole_writer
-from faze.sections import Fewshot
 from faze.stages import one_sentence
-from faze.store import Codes
 
 
 def parse() -> argparse.Namespace:
@@ -65,7 +65,7 @@ def identity(config: Resolved, codes: Path) -> str:
     """Of a meta-training: configuration, code, and what it learns from."""
     with codes.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return f"{config.hash}-{provenance.fingerprint()}-{provenance.module_hash(native.SOURCE)}-{digest}"
+    return f"{config.hash}-{code_hash.fingerprint()}-{code_hash.module_hash(native.SOURCE)}-{digest}"
 
 
 def training_people(codes: Codes, path: Path, settings: Fewshot, learner: Learner) -> tuple[People, People]:

@@ -11,30 +11,36 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import faze.config
-from faze.data_sections import Preprocess
-from faze.datasets import Reader
-from faze.datasets.checked import Checked
-from faze.datasets.gazecapture import GazeCapture
-from faze.datasets.mpiifacegaze import open_mpiifacegaze
-from faze.files import sole_writer, whole_file
-from faze.normalization import NormalizedCamera, warp_fused, warp_two_step
-from faze.preparation.assemble import NothingUsable, Prepared, Tally, join_blocks
-from faze.preparation.blocks import Block, BlockFolder, DamagedBlock
-from faze.preparation.room import check_room, disk_may_fill
-from faze.preparation.stored import copy_stored, open_stored, read_splits
-from faze.preparation.strips import StripMaker
-from faze.preparation.work import key_of, make_blocks, plan
+import faze.config.resolve
+from faze.base.files import sole_writer, whole_file
+from faze.base.process_pool import load_ahead
+from faze.base.run_log import Progress
+from faze.config.data_parameters import Preprocess
+from faze.data.normalization import NormalizedCamera, warp_fused, warp_two_step
+from faze.data.preparation.assemble import NothingUsable, Prepared, Tally, join_blocks
+from faze.data.preparation.blocks import Block, BlockFolder, DamagedBlock
+from faze.data.preparation.room import check_room, disk_may_fill
+from faze.data.preparation.stored import copy_stored, open_stored, read_splits
+from faze.data.preparation.strips import StripMaker
+from faze.data.preparation.work import key_of, make_blocks, plan
+from faze.data.readers import Reader
+from faze.data.readers.checked import Checked
+from faze.data.readers.gazecapture import GazeCapture
+from faze.data.readers.mpiifacegaze import open_mpiifacegaze
+from faze.data.store import size_of, write_strips
 from faze.stages import one_sentence
-from faze.store import size_of, write_strips
-from faze.telemetry import Progress
-from faze.workers import load_ahead
 
 READERS: dict[str, Callable[[Path, Path | None], Reader]] = {"mpiigaze": open_mpiifacegaze, "gazecapture": GazeCapture}
 # What the released procedure takes for the camera matrix of an undistorted frame.
 RELEASED_UNDISTORTION = {"mpiigaze": "recentred", "gazecapture": "keep"}
 # With which a process begins: what this module imports, not itself, as it is each process's main module too.
-LOADED_AHEAD = ("faze.preparation.work", "faze.preparation.stored", "faze.config", "faze.stages", "faze.telemetry")
+LOADED_AHEAD = (
+    "faze.data.preparation.work",
+    "faze.data.preparation.stored",
+    "faze.config.resolve",
+    "faze.stages",
+    "faze.base.run_log",
+)
 
 
 @one_sentence
@@ -45,7 +51,7 @@ def main() -> None:
         raise ValueError(f"--threads {args.threads}: give at least 1")
     if not args.raw.exists():
         raise ValueError(f"{args.raw}: no such folder, nor an HDF5 of strips")
-    settings = faze.config.load(args.config, "preprocess").preprocess
+    settings = faze.config.resolve.load(args.config, "preprocess").preprocess
     prepare = take_strips if args.raw.is_file() else normalise
     with sole_writer(args.out), sole_writer(args.rejects), disk_may_fill(args.out.parent):
         tally = prepare(args, settings)

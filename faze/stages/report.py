@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from faze.config import load
-from faze.files import sole_writer, whole_folder
-from faze.layout import DATASETS, Layout
+from faze.base.files import sole_writer, whole_folder
+from faze.base.result_paths import DATASETS, Layout
+from faze.config.resolve import load
 from faze.report import words
 from faze.report.curves import draw_learners, draw_shots, draw_shots_by_tier
 from faze.report.data_page import read_page

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import as_completed
 from pathlib import Path
 
-from faze.config import load
-from faze.data_sections import Synthetic
-from faze.datasets.synthetic.faults import Planted, plant, truncate, write_list
-from faze.datasets.synthetic.people import Annotated, cast, write_person
-from faze.files import sole_writer, whole_file, whole_folder
-from faze.normalization import use_one_thread
+from faze.base.files import sole_writer, whole_file, whole_folder
+from faze.base.process_pool import worker_processes
+from faze.base.run_log import Progress
+from faze.config.data_parameters import Synthetic
+from faze.config.resolve import load
+from faze.data.normalization import use_one_thread
+from faze.data.store import Supplementary, write_supplementary, write_truth
+from faze.data.synthetic.faults import Planted, plant, truncate, write_list
+from faze.data.synthetic.people import Annotated, cast, write_person
 from faze.stages import one_sentence
-from faze.store import Supplementary, write_supplementary, write_truth
-from faze.telemetry import Progress
-from faze.workers import worker_processes
 
 
 def parse() -> argparse.Namespace:

@@ -9,9 +9,9 @@ import json
 import sys
 from pathlib import Path
 
-from faze.config import load
-from faze.files import sole_writer, whole_file
-from faze.layout import Layout
+from faze.base.files import sole_writer, whole_file
+from faze.base.result_paths import Layout
+from faze.config.resolve import load
 from faze.stages import one_sentence
 from faze.tracking.mirror import mirror
 from faze.tracking.record import read_run, slots

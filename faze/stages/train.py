@@ -12,18 +12,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from faze import machine, provenance
-from faze.augmentation import build_augmentation
-from faze.config import Resolved, load
+from faze.base import code_hash
+from faze.base.files import sole_writer
+from faze.base.machine_lock import machine_shared
+from faze.base.run_log import RunLog
+from faze.config.resolve import Resolved, load
+from faze.data.pairs import load_people
+from faze.engine import machine
 from faze.engine.parallel import World, check_chunks, join, launch
-from faze.feed import build_feed
-from faze.files import sole_writer
-from faze.pairs import load_people
-from faze.resume import is_finished, load_training
-from faze.solitude import machine_shared
 from faze.stages import one_sentence
-from faze.telemetry import RunLog
-from faze.training import Fit, bare_model, build_step
+from faze.training.augmentation import build_augmentation
+from faze.training.feed import build_feed
+from faze.training.loop import Fit, bare_model, build_step
+from faze.training.resume import is_finished, load_training
 
 
 def parse() -> argparse.Namespace:
@@ -88,7 +89,7 @@ def train(config: Resolved, data: Path, work: Path, world: World, out: Path) -> 
         seed=config.seed,
     )
     check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.shares)
-    fingerprint = provenance.fingerprint()
+    fingerprint = code_hash.fingerprint()
     identity = f"{config.hash}-{fingerprint}-{people.digest()}"
     if is_finished(out, identity, config.train.pairs):
         return False

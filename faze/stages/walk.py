@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
-from faze.checkpoint import load_model
-from faze.config import load
-from faze.files import sole_writer, whole_folder
+from faze.base.files import sole_writer, whole_folder
+from faze.base.run_log import Progress
+from faze.config.resolve import load
+from faze.data.store import Strips
+from faze.model.weights import load_model
+from faze.redirection.walk import contact_sheet, first_people, video_frames, walk_person, write_picture, write_video
 from faze.stages import one_sentence
-from faze.store import Strips
-from faze.telemetry import Progress
-from faze.walk import contact_sheet, first_people, video_frames, walk_person, write_picture, write_video
 
 
 def parse() -> argparse.Namespace:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from faze.layout import Layout
+from faze.base.result_paths import Layout
 from faze.tracking.mirror import mirror
 from faze.tracking.record import Slot, read_training, slots
 from faze.tracking.store import Store

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from faze.layout import DATASETS, Layout
-from faze.telemetry import read_events
+from faze.base.result_paths import DATASETS, Layout
+from faze.base.run_log import read_events
 
 # MLflow's chart view draws one chart per metric: beyond about twenty, nobody finds the one that matters. The curves of
 # error against k come on top, two for each learner that the config names, in a section of their own: none is cut off.
@@ -20,7 +20,7 @@ MAX_RESULT_METRICS = 12
 RENAMED = {"speed/images_per_s": "train/images_per_s"}
 
 
-Event = Mapping[str, Any]  # a line of the run log, as faze.telemetry describes them
+Event = Mapping[str, Any]  # a line of the run log, as faze.base.run_log describes them
 
 
 class Slot(NamedTuple):

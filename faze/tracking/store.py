@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from faze.files import sole_writer, whole_file
-from faze.sections import Tracking
+from faze.base.files import sole_writer, whole_file
+from faze.config.parameters import Tracking
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

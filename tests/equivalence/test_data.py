@@ -19,13 +19,13 @@ from trajectory import LOSS, MODEL, TRAIN, losses, people, tier
 from worlds import Apart
 
 from faze import engine
+from faze.data.pairs import Batch, People
 from faze.engine import transfer
 from faze.engine.parallel import World
 from faze.engine.step import Held, Step, no_clock
-from faze.feed import Feed, build_feed
-from faze.pairs import Batch, People
-from faze.resume import Resume, load_training, save_training
-from faze.training import bare_model, build_step, learning_rates, loss_weights
+from faze.training.feed import Feed, build_feed
+from faze.training.loop import bare_model, build_step, learning_rates, loss_weights
+from faze.training.resume import Resume, load_training, save_training
 
 CPU = torch.device("cpu")
 STEPS = 12  # of 8 pairs: more than three epochs of 28

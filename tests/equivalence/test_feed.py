@@ -12,12 +12,12 @@ import torch
 from trajectory import MODEL, TRAIN, tier
 from worlds import Apart
 
-from faze.augmentation import build_augmentation
-from faze.data_sections import Augment, StripCamera
-from faze.feed import Feed, build_feed
-from faze.images import to_network_torch
-from faze.pairs import Batch, PairOrder, People, load_people
-from faze.store import PersonStrips, Strips, write_strips
+from faze.config.data_parameters import Augment, StripCamera
+from faze.data.network_input import to_network_torch
+from faze.data.pairs import Batch, PairOrder, People, load_people
+from faze.data.store import PersonStrips, Strips, write_strips
+from faze.training.augmentation import build_augmentation
+from faze.training.feed import Feed, build_feed
 
 CPU = torch.device("cpu")
 COUNTS = [5, 9, 6, 8]

@@ -15,20 +15,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from faze import config
+from faze.config import resolve
+from faze.config.check import build
+from faze.config.parameters import Fewshot, FewshotSection
+from faze.data.store import read_codes
 from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
 from faze.fewshot.draws import Calibration, Person, draw_calibrations, query_of, read_people, support_of
 from faze.fewshot.kernel import alike, trace_deg
 from faze.fewshot.learned import Learned
 from faze.fewshot.learners import LEARNERS, Training, unadapted_error_deg
 from faze.fewshot.mlp import Batch, each
-from faze.sections import Fewshot, FewshotSection
-from faze.store import read_codes
-from faze.validation import build
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = dataclasses.replace(
-    build(FewshotSection, config.read(ROOT / "config" / "config.yaml")["fewshot"]),
+    build(FewshotSection, resolve.read(ROOT / "config" / "config.yaml")["fewshot"]),
     query_entries=500,
     meta_query=100,
     outer_lr=1e-3,

@@ -15,7 +15,7 @@ from faze.fewshot.kernel import TorchKernel, adapt, alike
 from faze.fewshot.meta import outer_gradient, reference_gradient
 from faze.fewshot.mlp import Batch, Samples, Weights, each, gaze_vector, random_weights
 from faze.fewshot.native import NativeError, NativeKernel
-from faze.losses import angle_deg
+from faze.model.losses import angle_deg
 
 INPUTS, HIDDEN = 6, 5
 EXACT = TorchKernel(INPUTS, HIDDEN, "selu")

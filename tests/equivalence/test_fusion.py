@@ -20,11 +20,11 @@ from torch import nn
 from torch._inductor import config
 from trajectory import LOSS, MODEL, STEPS, TRAIN, losses, tier
 
-from faze.activation import EPSILON, SLOPE, activate
-from faze.densenet import Composite
 from faze.engine import fusion
 from faze.engine.parallel import World
-from faze.training import bare_model, build_step
+from faze.model.densenet import Composite
+from faze.model.norm_act import EPSILON, SLOPE, activate
+from faze.training.loop import bare_model, build_step
 
 CPU = torch.device("cpu")
 LAYOUTS = [torch.contiguous_format, torch.channels_last]
@@ -97,7 +97,7 @@ def test_fused_norm_keeps_what_the_convolution_reads_and_nothing_else(fused, kep
 def test_triton_kernels_are_the_stock_pair(dtype, layout, shape):
     """Planes shorter and longer than a tile, channels that do not fill one, a gradient in another layout."""
     pytest.importorskip("triton", reason="Triton comes with torch for CUDA")
-    from faze import fused_norm_triton as kernels
+    from faze.model import fused_norm_triton as kernels
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     x, grad = (tensor.to(device) for tensor in planes(dtype, layout, shape))
@@ -135,7 +135,7 @@ def test_forced_bf16_with_fused_norm_stays_near_the_baseline(baseline_float32):
 @pytest.fixture
 def shallow(monkeypatch) -> None:
     """One layer in each dense block: every kind of operation, and a third of the kernels to compile."""
-    monkeypatch.setattr("faze.densenet.LAYERS", 1)
+    monkeypatch.setattr("faze.model.densenet.LAYERS", 1)
 
 
 @pytest.fixture

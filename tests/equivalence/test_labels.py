@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import faze.config
-from faze.datasets.landmarks import FACE_MODEL_MM, annotate
-from faze.geometry import angular_error, vector_from_pitchyaw
+import faze.config.resolve
+from faze.base.geometry import angular_error, vector_from_pitchyaw
+from faze.data.readers.landmarks import FACE_MODEL_MM, annotate
+from faze.data.store import Strips, Supplementary, read_supplementary, read_truth, write_supplementary
 from faze.stages import preprocess, synthesise
-from faze.store import Strips, Supplementary, read_supplementary, read_truth, write_supplementary
 
 PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
 ANNOTATION = ("camera_parameters", "distortion_parameters", "head_pose", "3d_gaze_target")
@@ -29,9 +29,9 @@ ANNOTATION = ("camera_parameters", "distortion_parameters", "head_pose", "3d_gaz
 
 def run(patch: pytest.MonkeyPatch, folder: Path, stage: object, changes: dict, *arguments: object) -> None:
     name = stage.__name__.rpartition(".")[2]
-    config = faze.config.read(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
-    resolved = faze.config.resolve(faze.config.merge(config, changes), name)
-    (folder / f"{name}.yaml").write_text("\n".join(faze.config.to_lines(resolved)))
+    config = faze.config.resolve.read(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
+    resolved = faze.config.resolve.resolve(faze.config.resolve.merge(config, changes), name)
+    (folder / f"{name}.yaml").write_text("\n".join(faze.config.resolve.to_lines(resolved)))
     patch.setattr(sys, "argv", [name, *map(str, ["--config", folder / f"{name}.yaml", *arguments])])
     assert stage.main() == 0
 
@@ -148,7 +148,9 @@ def test_gazecapture_s_own_files_with_exact_landmarks(
         true = read_supplementary(synthetic / "gazecapture.h5", person)
         if camera == "true":
             cameras = iter(true.camera_parameters)
-            monkeypatch.setattr("faze.datasets.landmarks.estimate_camera", lambda *_, cameras=cameras: next(cameras))
+            monkeypatch.setattr(
+                "faze.data.readers.landmarks.estimate_camera", lambda *_, cameras=cameras: next(cameras)
+            )
             true = dataclasses.replace(true, distortion_parameters=np.zeros((6, 5)))
         points = iter(exact_landmarks(true))
         entries[person] = annotate(raw, person, lambda image, points=points: next(points))

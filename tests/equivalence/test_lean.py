@@ -18,10 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from trajectory import MODEL
 
-from faze import lean
-from faze.densenet import DenseBlock, Initial, Last, TransitionDown
-from faze.dted import DTED
 from faze.engine.memory import set_lean
+from faze.model import low_memory
+from faze.model.densenet import DenseBlock, Initial, Last, TransitionDown
+from faze.model.dted import DTED
 
 IMAGES = 7  # a prime: the last slice is shorter
 
@@ -71,8 +71,8 @@ def loss(dted: DTED, images: int = IMAGES) -> torch.Tensor:
 
 @pytest.fixture
 def slice_bytes(monkeypatch) -> Iterator[dict[str, int]]:
-    sizes = dict(lean.SLICE_BYTES)
-    monkeypatch.setattr(lean, "SLICE_BYTES", sizes)
+    sizes = dict(low_memory.SLICE_BYTES)
+    monkeypatch.setattr(low_memory, "SLICE_BYTES", sizes)
     return sizes
 
 

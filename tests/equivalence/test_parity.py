@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from faze import losses
-from faze.dted import DTED, rotation_from_pitchyaw
-from faze.images import from_network, to_network
-from faze.losses import vector_from_pitchyaw
-from faze.objective import Objective
-from faze.sections import Loss, Model
-from faze.walk import walk_rotations
+from faze.config.parameters import Loss, Model
+from faze.data.network_input import from_network, to_network
+from faze.model import losses
+from faze.model.dted import DTED, rotation_from_pitchyaw
+from faze.model.losses import vector_from_pitchyaw
+from faze.model.objective import Objective
+from faze.redirection.walk import walk_rotations
 
 CLIP = 1e-6  # of the released code's cosines
 SMALL = Model(

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from faze.datasets.mpiifacegaze import open_mpiifacegaze
-from faze.normalization import NormalizedCamera, warp_fused
-from faze.preparation.strips import StripMaker
-from faze.store import Supplementary, write_supplementary
+from faze.data.normalization import NormalizedCamera, warp_fused
+from faze.data.preparation.strips import StripMaker
+from faze.data.readers.mpiifacegaze import open_mpiifacegaze
+from faze.data.store import Supplementary, write_supplementary
 
 ROOT = Path(__file__).resolve().parents[2]
 CAMERA = NormalizedCamera(focal_length_px=1300, distance_mm=600, width_px=256, height_px=64)
@@ -23,7 +23,7 @@ DATASET = "GazeCapture"  # the other's strips are displaced in the released proc
 
 @pytest.fixture(scope="module")
 def baseline() -> ModuleType:
-    """The baseline of benchmarks/preprocess.py, which shares no code with faze.normalization."""
+    """The baseline of benchmarks/preprocess.py, which shares no code with faze.data.normalization."""
     path = ROOT / "benchmarks" / "baselines" / "preprocess.py"
     spec = importlib.util.spec_from_file_location("preprocess_baseline", path)
     module = importlib.util.module_from_spec(spec)

@@ -12,11 +12,11 @@ import pytest
 import torch
 from trajectory import LOSS, MODEL, STEPS, TRAIN, losses, people, tier
 
+from faze.data.pairs import PairBatches
 from faze.engine import optim
 from faze.engine.parallel import World
-from faze.feed import to_device
-from faze.pairs import PairBatches
-from faze.training import bare_model, build_step, loss_weights
+from faze.training.feed import to_device
+from faze.training.loop import bare_model, build_step, loss_weights
 
 EVERY_OPERATION = ("conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean")
 CPU = World(0, 1, torch.device("cpu"))

@@ -10,15 +10,15 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from faze import config
+from faze.config import resolve
+from faze.config.check import build
+from faze.config.parameters import Engine, Loss, Model, Train
+from faze.data.pairs import People, hold
 from faze.engine.parallel import World
-from faze.feed import build_feed
-from faze.pairs import People, hold
-from faze.sections import Engine, Loss, Model, Train
-from faze.training import build_step, learning_rates, loss_weights
-from faze.validation import build
+from faze.training.feed import build_feed
+from faze.training.loop import build_step, learning_rates, loss_weights
 
-CONFIG = config.read(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
+CONFIG = resolve.read(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
 MODEL = dataclasses.replace(build(Model, CONFIG["model"]), growth=4)
 # Every embedding term, in chunks: two of them for each of two processes.
 LOSS = dataclasses.replace(
@@ -40,7 +40,7 @@ def people() -> People:
 
 def tier(name: str, **switches) -> Engine:
     """The switches of a rung, on the CPU."""
-    return dataclasses.replace(config.climb(CONFIG["tiers"], name), device="cpu", **switches)
+    return dataclasses.replace(resolve.climb(CONFIG["tiers"], name), device="cpu", **switches)
 
 
 def losses(

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from PIL import Image, ImageDraw
 
-from faze import config
-from faze.geometry import angular_error, vector_from_pitchyaw
-from faze.layout import DATASETS, Layout
-from faze.store import PersonStrips, write_codes, write_strips
+from faze.base.geometry import angular_error, vector_from_pitchyaw
+from faze.base.result_paths import DATASETS, Layout
+from faze.config import resolve
+from faze.data.store import PersonStrips, write_codes, write_strips
 
 ROOT = Path(__file__).resolve().parents[2]
 TIERS = ("baseline", "amp", "ddp", "fused_sgd", "autotune")
@@ -63,13 +63,13 @@ class Fabricated:
 
     def config_file(self, path: Path, stage: str, **changed: object) -> Path:
         """The resolved configuration of a stage; `changed` as section__key=value."""
-        whole = config.read(ROOT / "config" / "config.yaml")
+        whole = resolve.read(ROOT / "config" / "config.yaml")
         whole["run"] = {"tiers": list(self.tiers), "seeds": list(self.seeds)}
         whole["fewshot"] |= {"query_entries": self.query, "shots": list(self.shots), "learners": list(self.kept)}
         for key, value in changed.items():
             section, _, name = key.partition("__")
             whole[section][name] = value
-        path.write_text("\n".join(config.to_lines(config.resolve(whole, stage))) + "\n")
+        path.write_text("\n".join(resolve.to_lines(resolve.resolve(whole, stage))) + "\n")
         return path
 
     def _write_run(self, layout: Layout, tier: str, seed: int) -> None:

@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from faze.augmentation import (
+from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
+from faze.config.data_parameters import Augment, StripCamera
+from faze.config.parameters import Model
+from faze.data.network_input import shrink
+from faze.data.normalization import NormalizedCamera, NormalizedPose, normalize_pose, warp_fused
+from faze.data.pairs import PairBatches, People
+from faze.training.augmentation import (
     Drawn,
     View,
     build_augmentation,
@@ -21,12 +27,6 @@ from faze.augmentation import (
     mirror,
     recolor,
 )
-from faze.data_sections import Augment, StripCamera
-from faze.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
-from faze.images import shrink
-from faze.normalization import NormalizedCamera, NormalizedPose, normalize_pose, warp_fused
-from faze.pairs import PairBatches, People
-from faze.sections import Model
 
 CAMERA = NormalizedCamera(1300.0, 600.0, 256, 64)
 K = np.array([[1100.0, 0, 630], [0, 1120.0, 350], [0, 0, 1]])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from faze.buffers import Buffers, spread
+from faze.data.reused_memory import Buffers, spread
 
 SHAPE = (4, 8)
 

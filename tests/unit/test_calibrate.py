@@ -15,21 +15,21 @@ import numpy as np
 import pytest
 import torch
 
-from faze import config
+from faze.base.geometry import angular_error, vector_from_pitchyaw
+from faze.commands import calibrate as stage
+from faze.config import resolve
+from faze.config.check import build
+from faze.config.parameters import FewshotSection
+from faze.data.store import write_codes
 from faze.fewshot.draws import Calibration, Person, open_codes, read_person
 from faze.fewshot.learned import Learned, load_learned, save_learned
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.mlp import random_weights
 from faze.fewshot.personal import calibrate, load_personal
-from faze.geometry import angular_error, vector_from_pitchyaw
-from faze.sections import FewshotSection
-from faze.stages import calibrate as stage
-from faze.store import write_codes
-from faze.validation import build
 
 ROOT = Path(__file__).resolve().parents[2]
 FEWSHOT = dataclasses.replace(
-    build(FewshotSection, config.read(ROOT / "config" / "config.yaml")["fewshot"]),
+    build(FewshotSection, resolve.read(ROOT / "config" / "config.yaml")["fewshot"]),
     shots=(1, 4),
     adapt_steps=50,
     adapt_lr=1e-4,

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from faze.checkpoint import check_same_model, import_published, load_model, save_weights, strict_state
-from faze.dted import DTED
-from faze.sections import Model
-from faze.stages import import_checkpoint
+from faze.commands import import_checkpoint
+from faze.config.parameters import Model
+from faze.model.dted import DTED
+from faze.model.weights import check_same_model, import_published, load_model, save_weights, strict_state
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = Model(2, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)

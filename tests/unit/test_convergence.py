@@ -10,9 +10,9 @@ import json
 import pandas as pd
 import pytest
 
+from faze.base.result_paths import Layout
 from faze.evaluation.convergence import times_to_error, validation_curves
 from faze.evaluation.runs import Training, read_training
-from faze.layout import Layout
 
 RATES = pd.Series({"baseline": 20.0, "fast": 40.0})
 

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from faze import densenet, geometry
-from faze.dted import DTED, rotation_from_pitchyaw
-from faze.sections import Model
+from faze.base import geometry
+from faze.config.parameters import Model
+from faze.model import densenet
+from faze.model.dted import DTED, rotation_from_pitchyaw
 
 MODEL = Model(
     growth=2,

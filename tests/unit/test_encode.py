@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 import torch
 
-from faze import config
-from faze.checkpoint import save_weights
-from faze.dted import DTED
+from faze.config import resolve
+from faze.config.check import build
+from faze.config.parameters import Model
+from faze.data.store import PersonStrips, read_codes, write_strips
 from faze.fewshot.mlp import gaze_head_weights, gaze_vector
-from faze.sections import Model
+from faze.model.dted import DTED
+from faze.model.weights import save_weights
 from faze.stages import encode
-from faze.store import PersonStrips, read_codes, write_strips
-from faze.validation import build
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"growth": 2, "image_height_px": 32, "image_width_px": 128, "z_app": 4, "z_head": 3, "decoder_channels": 4}
@@ -35,16 +35,16 @@ def people() -> list[PersonStrips]:
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
     """A folder with store, checkpoint and resolved configuration, and the command run on it."""
-    whole = config.read(ROOT / "config" / "config.yaml")
-    whole = config.merge(whole, {"model": SMALL, "encode": {"batch": 2}})
+    whole = resolve.read(ROOT / "config" / "config.yaml")
+    whole = resolve.merge(whole, {"model": SMALL, "encode": {"batch": 2}})
     torch.manual_seed(0)
     dted = DTED(build(Model, whole["model"]))
     save_weights(tmp_path / "checkpoint.pt", dted)
     write_strips(tmp_path / "data.h5", "gazecapture", people())
 
     def run(**changes: object) -> int:
-        resolved = config.resolve(config.merge(whole, changes), "encode", "baseline", 0)
-        (tmp_path / "encode.yaml").write_text("\n".join(config.to_lines(resolved)))
+        resolved = resolve.resolve(resolve.merge(whole, changes), "encode", "baseline", 0)
+        (tmp_path / "encode.yaml").write_text("\n".join(resolve.to_lines(resolved)))
         names = {"config": "encode.yaml", "checkpoint": "checkpoint.pt", "data": "data.h5", "out": "codes.h5"}
         arguments = [part for option, name in names.items() for part in (f"--{option}", str(tmp_path / name))]
         monkeypatch.setattr(sys, "argv", ["encode", *arguments, "--threads", str(torch.get_num_threads())])

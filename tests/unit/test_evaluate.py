@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from fabricated import KEPT, SHOTS, Fabricated
 
+from faze.base.geometry import angular_error, vector_from_pitchyaw
+from faze.base.result_paths import Layout
+from faze.data.store import write_codes
 from faze.evaluation.controls import permuted_error, pixel_blind_error, unadapted_error
-from faze.geometry import angular_error, vector_from_pitchyaw
-from faze.layout import Layout
 from faze.stages import evaluate
-from faze.store import write_codes
 
 SMALL = {"tiers": ("baseline", "amp", "ddp"), "people": (6, 5), "entries": 40, "query": 20}
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from faze.checkpoint import load_model, save_weights
-from faze.dted import DTED
-from faze.sections import Model
-from faze.stages import export
-from faze.store import PersonStrips, write_strips
+from faze.commands import export
+from faze.config.parameters import Model
+from faze.data.store import PersonStrips, write_strips
+from faze.model.dted import DTED
+from faze.model.weights import load_model, save_weights
 
 MODEL = Model(2, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
 

@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from faze import config
+from faze.base.geometry import vector_from_pitchyaw
+from faze.config import resolve
+from faze.config.check import build
+from faze.config.parameters import Fewshot, FewshotSection
+from faze.data.store import read_codes, write_codes
 from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
 from faze.fewshot.draws import Person, TaskDraws, draw_calibrations, query_of, read_people, support_of
 from faze.fewshot.learned import Learned
@@ -15,17 +19,13 @@ from faze.fewshot.learners import LEARNERS, unadapted_error_deg
 from faze.fewshot.meta import Record, State
 from faze.fewshot.mlp import Weights, random_weights
 from faze.fewshot.stopping import best_steps, recorded_steps
-from faze.geometry import vector_from_pitchyaw
-from faze.sections import Fewshot, FewshotSection
-from faze.store import read_codes, write_codes
-from faze.validation import build
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = 1000  # a code tells person and entry: person * NUMBERS + entry
 
 
 def settings(**changes: object) -> Fewshot:
-    fewshot = build(FewshotSection, config.read(ROOT / "config" / "config.yaml")["fewshot"])
+    fewshot = build(FewshotSection, resolve.read(ROOT / "config" / "config.yaml")["fewshot"])
     return dataclasses.replace(fewshot, query_entries=6, meta_query=4, **changes)
 
 

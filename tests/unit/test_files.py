@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from faze.files import sole_writer, whole_file, whole_folder
+from faze.base.files import sole_writer, whole_file, whole_folder
 
 HOLDER = """
 import sys, time
-from faze.files import sole_writer
+from faze.base.files import sole_writer
 with sole_writer(sys.argv[1]):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))

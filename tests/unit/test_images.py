@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import torch
 
-from faze.buffers import Buffers
-from faze.images import equalize, from_network, shrink, to_network, to_network_torch
+from faze.data.network_input import equalize, from_network, shrink, to_network, to_network_torch
+from faze.data.reused_memory import Buffers
 
 
 def opencv_equalize(strip: np.ndarray) -> np.ndarray:

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from faze.datasets import Reject
-from faze.inspection import inspect, person_rows, summarise
-from faze.rejects import Kind, kinds, read_rejects
+from faze.data.inspection import inspect, person_rows, summarise
+from faze.data.readers import Reject
+from faze.data.rejects import Kind, kinds, read_rejects
+from faze.data.store import ORIGINS, VALIDITIES, PersonStrips, Strips, write_strips
 from faze.report.data_figures import KINDS, draw_density, draw_people
 from faze.report.data_words import describe
 from faze.report.pictures import Cell, draw_sheet, pick_strips
 from faze.report.style import drawing
 from faze.stages import inspect as stage
-from faze.store import ORIGINS, VALIDITIES, PersonStrips, Strips, write_strips
 
 SIDECAR = """person,file_name,reason
 p01,p01/0001.jpg,JPEG cut short

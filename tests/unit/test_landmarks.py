@@ -18,19 +18,19 @@ import pytest
 import raw_data
 from numpy.typing import NDArray
 
-from faze.config import read
-from faze.data_sections import Synthetic
-from faze.datasets import Frame, Reject
-from faze.datasets.devices import estimate_camera
-from faze.datasets.face_mesh import VERTICES
-from faze.datasets.gazecapture import GazeCapture
-from faze.datasets.landmarks import FACE_MODEL_MM, annotate, estimate_pose
-from faze.datasets.synthetic.people import cast, write_person
-from faze.geometry import angular_error, vector_from_pitchyaw
-from faze.normalization import INNER_EYE_CORNERS_14_MM, UnusableFrame, normalize_pose, read_image
+from faze.base.geometry import angular_error, vector_from_pitchyaw
+from faze.config.data_parameters import Synthetic
+from faze.config.resolve import read
+from faze.data.normalization import INNER_EYE_CORNERS_14_MM, UnusableFrame, normalize_pose, read_image
+from faze.data.readers import Frame, Reject
+from faze.data.readers.devices import estimate_camera
+from faze.data.readers.face_mesh import VERTICES
+from faze.data.readers.gazecapture import GazeCapture
+from faze.data.readers.landmarks import FACE_MODEL_MM, annotate, estimate_pose
+from faze.data.store import Supplementary, read_supplementary, write_supplementary
+from faze.data.synthetic.people import cast, write_person
 from faze.stages import landmarks
 from faze.stages.synthesise import supplementary_of
-from faze.store import Supplementary, read_supplementary, write_supplementary
 
 CAMERA = np.array([573.0, 573.0, 239.5, 319.5])
 LENS = np.array([[573.0, 0, 239.5], [0, 573.0, 319.5], [0, 0, 1]])
@@ -157,7 +157,7 @@ def test_exact_landmarks_and_camera_give_the_annotated_gaze(
     entries = {}
     for person, own in true.items():
         cameras = iter(own.camera_parameters)
-        monkeypatch.setattr("faze.datasets.landmarks.estimate_camera", lambda *_, cameras=cameras: next(cameras))
+        monkeypatch.setattr("faze.data.readers.landmarks.estimate_camera", lambda *_, cameras=cameras: next(cameras))
         straight = dataclasses.replace(own, distortion_parameters=np.zeros((6, 5)))
         points = iter(exact_landmarks(straight))
         entries[person] = annotate(raw, person, lambda image, points=points: next(points))

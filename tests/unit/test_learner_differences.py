@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from faze.config.parameters import Evaluate
 from faze.evaluation.learner_words import describe_learners, describe_other_tiers
 from faze.evaluation.learners import against, crossings, learner_differences
 from faze.evaluation.summary import headline
 from faze.evaluation.tables import tier_errors
-from faze.sections import Evaluate
 
 EVALUATE = Evaluate(confidence=0.95, resamples=100, margin_deg=0.1, seed=0)
 PEOPLE = 12

@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from faze import geometry, losses
+from faze.base import geometry
+from faze.model import losses
 
 ANGLE = losses.exact_or_clipped(None)
 DISTANCES = [ANGLE, losses.exact_or_clipped(1e-6), losses.code_euclidean]

@@ -21,11 +21,11 @@ import pytest
 import scipy.stats
 import torch
 
-from faze import config
-from faze.benchmark import Player
-from faze.energy import Meter, _rapl, build_meter
-from faze.measurement import MemoryPeak, PhaseClock, ratio_interval, refuse_debugging, student_quantile
-from faze.trial import Trial
+from faze.benchmark.energy import Meter, _rapl, build_meter
+from faze.benchmark.measurement import MemoryPeak, PhaseClock, ratio_interval, refuse_debugging, student_quantile
+from faze.benchmark.processes import Player
+from faze.benchmark.tier_steps import Trial
+from faze.config import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -64,7 +64,7 @@ def test_memory_peak_leaves_out_what_torch_imports_late() -> None:
     """In a fresh process, since modules are imported once."""
     program = """
 import torch
-from faze.measurement import MemoryPeak
+from faze.benchmark.measurement import MemoryPeak
 peak = MemoryPeak(torch.device("cpu"))
 torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1).step()
 print(peak.read()["peak_gib"])
@@ -144,7 +144,7 @@ def test_a_player_that_debugs_measures_nothing(do: str, tmp_path: Path) -> None:
         trial=Trial(step, SimpleNamespace(switches=()), world, None, None),
         block_steps=1,
         peak=None,
-        engine=config.climb(config.read(ROOT / "config" / "config.yaml")["tiers"], "baseline"),
+        engine=resolve.climb(resolve.read(ROOT / "config" / "config.yaml")["tiers"], "baseline"),
         meter=Meter("none"),
     )
     with socket.socket(socket.AF_UNIX) as server:
@@ -181,7 +181,7 @@ def test_energy_of_a_processor_adds_its_packages_and_survives_the_counters_end(t
 
 
 def test_no_energy_comes_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("faze.energy.POWERCAP", tmp_path)
+    monkeypatch.setattr("faze.benchmark.energy.POWERCAP", tmp_path)
     meter = build_meter(torch.device("cpu"))
     assert meter.since(meter.read()) is None
     assert "no energy counters" in meter.reason
@@ -203,7 +203,7 @@ def test_memory_that_was_freed_before_is_counted_when_it_is_used_again() -> None
     """In a process of its own, whose heap nobody else has cut up. Seen red: freed memory not given back."""
     code = """
 import numpy as np, torch
-from faze.measurement import MemoryPeak
+from faze.benchmark.measurement import MemoryPeak
 def fill():
     return [np.ones(12_000) for _ in range(2000)]  # 96 kB each, less than glibc maps by itself
 blocks = fill()

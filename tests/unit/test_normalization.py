@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from raw_data import jpeg
 
-from faze.geometry import vector_from_pitchyaw
-from faze.normalization import (
+from faze.base.geometry import vector_from_pitchyaw
+from faze.data.normalization import (
     INNER_EYE_CORNERS_6_MM,
     INNER_EYE_CORNERS_14_MM,
     NormalizedCamera,

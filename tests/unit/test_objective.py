@@ -4,10 +4,10 @@ import pickle
 import pytest
 import torch
 
-from faze.dted import DTED, rotation_from_pitchyaw
-from faze.losses import code_angle_deg
-from faze.objective import Objective
-from faze.sections import Loss, Model
+from faze.config.parameters import Loss, Model
+from faze.model.dted import DTED, rotation_from_pitchyaw
+from faze.model.losses import code_angle_deg
+from faze.model.objective import Objective
 
 MODEL = Model(2, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
 ALL = Loss(1.0, 2.0, 0.1, 1.0, 1.0, 1.0, 1.0, triplet_margin=0.0, ramp_pairs=0, chunk_pairs=2)

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faze.pairs import PairBatches, PairOrder, People, load_people
-from faze.store import PersonStrips, write_strips
+from faze.data.pairs import PairBatches, PairOrder, People, load_people
+from faze.data.store import PersonStrips, write_strips
 
 COUNTS = [5, 2, 9]
 

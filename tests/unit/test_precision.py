@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from faze.config.parameters import Operation
 from faze.engine.operations import FUNCTIONS, formats_of
 from faze.engine.precision import Scaler, build_precision
-from faze.sections import Operation
 
 IMAGE, KERNEL = torch.randn(1, 4, 8, 8), torch.randn(4, 4, 3, 3)
 CALLS = {

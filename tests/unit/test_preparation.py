@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import raw_data
 
-from faze.datasets import Frame, Reject
-from faze.preparation import work
-from faze.preparation.assemble import join_blocks
-from faze.preparation.blocks import ENTRIES, BlockFolder
-from faze.store import ORIGINS, VALIDITIES, Strips, write_strips
+from faze.data.preparation import work
+from faze.data.preparation.assemble import join_blocks
+from faze.data.preparation.blocks import ENTRIES, BlockFolder
+from faze.data.readers import Frame, Reject
+from faze.data.store import ORIGINS, VALIDITIES, Strips, write_strips
 
 SIZE = (8, 32, 3)
 COUNTS = {"p00": 600, "p01": 0, "p/../é": 257}  # more than two blocks, none, and a name that is no file's

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 import raw_data
 
-import faze.config
-from faze.geometry import angular_error, vector_from_pitchyaw
-from faze.normalization import INNER_EYE_CORNERS_6_MM, NormalizedCamera, normalize_pose, warp_fused, warp_two_step
+import faze.config.resolve
+from faze.base.geometry import angular_error, vector_from_pitchyaw
+from faze.data.normalization import INNER_EYE_CORNERS_6_MM, NormalizedCamera, normalize_pose, warp_fused, warp_two_step
+from faze.data.store import Strips, read_truth
 from faze.stages import preprocess, synthesise
-from faze.store import Strips, read_truth
 
 ROOT = Path(__file__).resolve().parents[2]
 CAMERA = NormalizedCamera(1300, 600, 256, 64)
 
 
 def write_config(folder: Path, stage: str, **changes: dict) -> Path:
-    config = faze.config.merge(faze.config.read(ROOT / "config" / "config.yaml"), changes)
+    config = faze.config.resolve.merge(faze.config.resolve.read(ROOT / "config" / "config.yaml"), changes)
     path = folder / f"{stage}.config.yaml"
-    path.write_text("\n".join(faze.config.to_lines(faze.config.resolve(config, stage))))
+    path.write_text("\n".join(faze.config.resolve.to_lines(faze.config.resolve.resolve(config, stage))))
     return path
 
 

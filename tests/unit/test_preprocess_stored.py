@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from test_preprocess import write_config
 
+from faze.data.store import VALIDITIES, PersonStrips, Strips, write_strips
 from faze.stages import preprocess
-from faze.store import VALIDITIES, PersonStrips, Strips, write_strips
 
 RANDOM = np.random.default_rng(0)
 PIXELS = {f"0000{i}": RANDOM.integers(0, 256, (n, 64, 256, 3), np.uint8) for i, n in ((1, 3), (2, 300), (3, 1))}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from faze import provenance
-from faze.provenance import Sources, module_hash
-from faze.sections import STAGES
+from faze.base import code_hash
+from faze.base.code_hash import Sources, module_hash
+from faze.config.parameters import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = '"""Doc."""\n\nimport math\n\n\ndef area(r):\n    """Say."""\n    return math.pi * r**2\n'
@@ -60,8 +60,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small package in faze's place: stages.draw -> walk -> art.line; stages.weigh -> config."""
     texts = {
         "faze/__init__.py": "",
-        "faze/config.py": "A = 1\n",
-        "faze/walk.py": "import typing\nfrom faze.art import line\nif typing.TYPE_CHECKING:\n    import faze.hints\n",
+        "faze/base/__init__.py": "",
+        "faze/config/__init__.py": "",
+        "faze/config/resolve.py": "A = 1\n",
+        "faze/redirection/__init__.py": "",
+        "faze/redirection/walk.py": (
+            "import typing\nfrom faze.art import line\nif typing.TYPE_CHECKING:\n    import faze.hints\n"
+        ),
         "faze/hints.py": "",
         "faze/art/__init__.py": "from faze.art import paper\n",
         "faze/art/line.py": "",
@@ -69,18 +74,18 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "faze/art/unused.py": "",
         "faze/art/page.j2": "<p>",
         "faze/stages/__init__.py": "",
-        "faze/stages/draw.py": "import faze.config\n\ndef main():\n    import faze.walk\n",
-        "faze/stages/weigh.py": "from faze import config\n",
+        "faze/stages/draw.py": "import faze.config.resolve\n\ndef main():\n    import faze.redirection.walk\n",
+        "faze/stages/weigh.py": "from faze.config import resolve\n",
     }
     for name, text in texts.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     script = (
-        "import sys; from faze.provenance import Sources\n"
+        "import sys; from faze.base.code_hash import Sources\n"
         "s = Sources()\nprint(*(','.join(s.of(m)) for m in sys.argv[1:]), sep='\\n')"
     )
-    (tmp_path / "faze" / "provenance.py").write_text(Path(provenance.__file__).read_text())
+    (tmp_path / "faze" / "base" / "code_hash.py").write_text(Path(code_hash.__file__).read_text())
     (tmp_path / "ask.py").write_text(script)
     return tmp_path
 
@@ -98,9 +103,10 @@ def test_closure_is_transitive_with_packages_and_late_imports(package: Path) -> 
         "faze/art/line.py",
         "faze/art/page.j2",
         "faze/art/paper.py",
+        "faze/redirection/__init__.py",
+        "faze/redirection/walk.py",
         "faze/stages/__init__.py",
         "faze/stages/draw.py",
-        "faze/walk.py",
     ]
 
 
@@ -129,7 +135,7 @@ def test_closure_of_each_stage_covers_what_importing_it_loads(sources: Sources, 
     )
     command = [sys.executable, "-c", script]
     loaded = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
-    neutral = {f"{name.replace('.', '/')}.py" for name in provenance.NEUTRAL}
+    neutral = {str(path.relative_to(ROOT)) for name in code_hash.NEUTRAL for path in code_hash._files(name)}
     assert {str(Path(path).relative_to(ROOT)) for path in loaded} - neutral <= paths(sources, stage)
 
 
@@ -145,7 +151,7 @@ def test_what_a_package_compiles_is_part_of_its_code(sources: Sources) -> None:
 
 
 def test_walks_re_render_alone_and_only_training_follows_the_engine(sources: Sources) -> None:
-    with_walk = {stage for stage in STAGES if "faze/walk.py" in paths(sources, stage)}
+    with_walk = {stage for stage in STAGES if "faze/redirection/walk.py" in paths(sources, stage)}
     assert with_walk == {"walk"}
     with_engine = {stage for stage in STAGES if any(p.startswith("faze/engine/") for p in paths(sources, stage))}
     assert {"train", "benchmark"} <= with_engine
@@ -153,33 +159,37 @@ def test_walks_re_render_alone_and_only_training_follows_the_engine(sources: Sou
 
 
 def test_no_stage_depends_on_a_neutral_module(sources: Sources) -> None:
-    neutral = {f"{name.replace('.', '/')}.py" for name in provenance.NEUTRAL}
+    neutral = {str(path.relative_to(ROOT)) for name in code_hash.NEUTRAL for path in code_hash._files(name)}
     assert not any(paths(sources, stage) & neutral for stage in STAGES)
 
 
 def test_neutral_modules_exist() -> None:
-    assert all(importlib.util.find_spec(name) for name in provenance.NEUTRAL)
+    assert all(importlib.util.find_spec(name) for name in code_hash.NEUTRAL)
 
 
 def fingerprint_after(statement: str, package: Path) -> str:
-    command = [sys.executable, "-c", f"{statement}\nimport faze.provenance; print(faze.provenance.fingerprint())"]
+    command = [
+        sys.executable,
+        "-c",
+        f"{statement}\nimport faze.base.code_hash; print(faze.base.code_hash.fingerprint())",
+    ]
     return subprocess.run(command, cwd=package, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def test_fingerprint_is_of_the_loaded_modules(package: Path) -> None:
-    before = fingerprint_after("import faze.walk", package)
+    before = fingerprint_after("import faze.redirection.walk", package)
     assert len(before) == 12 and int(before, 16) >= 0
-    (package / "faze" / "walk.py").open("a").write("# comment\n")
+    (package / "faze" / "redirection" / "walk.py").open("a").write("# comment\n")
     (package / "faze" / "art" / "unused.py").write_text("X = 1\n")
-    (package / "faze" / "config.py").write_text("A = 2\n")
-    assert fingerprint_after("import faze.walk, faze.config", package) == before
+    (package / "faze" / "config" / "resolve.py").write_text("A = 2\n")
+    assert fingerprint_after("import faze.redirection.walk, faze.config.resolve", package) == before
     (package / "faze" / "art" / "line.py").write_text("X = 1\n")
-    assert fingerprint_after("import faze.walk", package) != before
+    assert fingerprint_after("import faze.redirection.walk", package) != before
 
 
 def test_fingerprint_is_the_same_as_module_and_as_main(package: Path) -> None:
     (package / "faze" / "stages" / "tell.py").write_text(
-        "import faze.provenance\n\n\ndef main():\n    print(faze.provenance.fingerprint())\n\n\n"
+        "import faze.base.code_hash\n\n\ndef main():\n    print(faze.base.code_hash.fingerprint())\n\n\n"
         'if __name__ == "__main__":\n    main()\n'
     )
     imported = [sys.executable, "-c", "import faze.stages.tell as t; t.main()"]
@@ -192,7 +202,7 @@ def test_fingerprint_is_the_same_as_module_and_as_main(package: Path) -> None:
 
 def test_snakefile_side_needs_neither_torch_nor_mlflow() -> None:
     script = (
-        "import sys, faze.config, faze.provenance as p; p.Sources().of('faze.stages.train')\n"
+        "import sys, faze.config.resolve, faze.base.code_hash as p; p.Sources().of('faze.stages.train')\n"
         "print(*sorted({'torch', 'mlflow', 'cv2', 'h5py', 'numpy'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", script]

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from faze import reading
-from faze.images import shrink
-from faze.pairs import hold, load_people
-from faze.reading import FileRows, SingleRows, TableRows, file_rows, gather
-from faze.store import PersonStrips, Strips, write_strips
+from faze.data import row_sources
+from faze.data.network_input import shrink
+from faze.data.pairs import hold, load_people
+from faze.data.row_sources import FileRows, SingleRows, TableRows, file_rows, gather
+from faze.data.store import PersonStrips, Strips, write_strips
 
 COUNTS = {"a": 7, "b": 5, "c": 9}
 
@@ -77,7 +77,7 @@ def test_a_file_system_that_cannot_say_what_is_cached_is_read_all_the_same(path,
             raise OSError(95, "Operation not supported")
         return real(descriptor, buffers, offset, flags)
 
-    monkeypatch.setattr(reading.os, "preadv", preadv)
+    monkeypatch.setattr(row_sources.os, "preadv", preadv)
     assert _read(file_rows(Strips(path), path, ["a"])) == int(everything(path, ["a"])[6].long().sum())
 
 

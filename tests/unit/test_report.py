@@ -12,7 +12,7 @@ import pytest
 from fabricated import Fabricated
 from PIL import Image
 
-from faze.layout import DATASETS, Layout
+from faze.base.result_paths import DATASETS, Layout
 from faze.report import words
 from faze.report.curves import draw_learners, draw_shots, draw_shots_by_tier, thinned
 from faze.report.embed import Embedder

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 import yaml
 
-from faze import schema
+from faze.config import editor_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "workflow" / "schemas" / "config.schema.yaml"
@@ -15,8 +15,8 @@ DEFAULTS = ROOT / "config" / "config.yaml"
 
 
 @pytest.fixture(scope="module")
-def generated() -> schema.Schema:
-    return schema.config_schema(DEFAULTS.read_text())
+def generated() -> editor_schema.Schema:
+    return editor_schema.config_schema(DEFAULTS.read_text())
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ def defaults() -> dict:
     return yaml.safe_load(DEFAULTS.read_text())
 
 
-def test_shipped_schema_has_not_drifted(generated: schema.Schema) -> None:
-    remedy = "python -m faze.schema >workflow/schemas/config.schema.yaml"
+def test_shipped_schema_has_not_drifted(generated: editor_schema.Schema) -> None:
+    remedy = "python -m faze.config.editor_schema >workflow/schemas/config.schema.yaml"
     assert yaml.safe_load(SHIPPED.read_text()) == generated, f"out of date: {remedy}"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "config").glob("*.yaml")), ids=lambda path: path.stem)
-def test_shipped_configs_pass(generated: schema.Schema, path: Path) -> None:
+def test_shipped_configs_pass(generated: editor_schema.Schema, path: Path) -> None:
     jsonschema.validate(yaml.safe_load(path.read_text()), generated)
 
 
@@ -51,7 +51,7 @@ def test_shipped_configs_pass(generated: schema.Schema, path: Path) -> None:
     ],
 )
 def test_what_the_validator_refuses_the_schema_refuses(
-    generated: schema.Schema, defaults: dict, section: str, key: str, value: object
+    generated: editor_schema.Schema, defaults: dict, section: str, key: str, value: object
 ) -> None:
     wrong = copy.deepcopy(defaults)
     wrong[section][key] = value
@@ -59,17 +59,17 @@ def test_what_the_validator_refuses_the_schema_refuses(
         jsonschema.validate(wrong, generated)
 
 
-def test_unknown_section_and_unknown_switch_are_refused(generated: schema.Schema, defaults: dict) -> None:
+def test_unknown_section_and_unknown_switch_are_refused(generated: editor_schema.Schema, defaults: dict) -> None:
     for wrong in (defaults | {"trainn": {}}, defaults | {"tiers": {"baseline": {"presision": "fp32"}}}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, generated)
 
 
-def test_null_is_allowed_only_where_it_means_something(generated: schema.Schema) -> None:
+def test_null_is_allowed_only_where_it_means_something(generated: editor_schema.Schema) -> None:
     jsonschema.validate({"preprocess": {"mpiifacegaze": None}}, generated)
 
 
-def test_comments_become_descriptions(generated: schema.Schema) -> None:
+def test_comments_become_descriptions(generated: editor_schema.Schema) -> None:
     momentum = generated["properties"]["train"]["properties"]["momentum"]
     assert momentum == {"description": "Nesterov", "type": "number", "minimum": 0, "maximum": 1}
     fp16 = generated["properties"]["tiers"]["additionalProperties"]["properties"]["precision"]

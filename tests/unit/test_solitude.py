@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from faze import config
-from faze.solitude import machine_alone, machine_shared
+from faze.base.machine_lock import machine_alone, machine_shared
+from faze.config import resolve
 from faze.stages import benchmark, train
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = """
 import sys, time
-from faze import solitude
-with getattr(solitude, sys.argv[1])(sys.argv[2]):
+from faze.base import machine_lock
+with getattr(machine_lock, sys.argv[1])(sys.argv[2]):
     print("held", flush=True)
     time.sleep(float(sys.argv[3]))
 """
@@ -151,9 +151,9 @@ def test_what_others_wrote_into_it_cannot_reach_the_terminal(hold) -> None:
 @pytest.fixture
 def arguments(tmp_path: Path) -> list[str]:
     """Of a benchmark without data: one that starts ends with other words."""
-    values = config.read(ROOT / "config" / "config.yaml")
+    values = resolve.read(ROOT / "config" / "config.yaml")
     path = tmp_path / "benchmark.yaml"
-    path.write_text("\n".join(config.to_lines(config.resolve(values, "benchmark"))) + "\n")
+    path.write_text("\n".join(resolve.to_lines(resolve.resolve(values, "benchmark"))) + "\n")
     out = tmp_path / "new" / "benchmark.json"
     return ["--config", str(path), "--data", str(tmp_path / "none.h5"), "--threads", "1", "--out", str(out)]
 

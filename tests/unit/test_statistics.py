@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from faze.evaluation.verdict import verdict_words
-from faze.statistics import (
+from faze.evaluation.statistics import (
     MOST_SEEDS,
     Need,
     bootstrap_mean,
@@ -25,6 +24,7 @@ from faze.statistics import (
     standard_error,
     tost_power,
 )
+from faze.evaluation.verdict import verdict_words
 
 # Student 1908, additional hours of sleep under two drugs, ten patients: R's documentation of t.test works this example.
 SLEEP_1 = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from faze.store import (
+from faze.data.store import (
     GAZE_HEAD,
     PersonStrips,
     Strips,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from faze.store import ORIGINS, VALIDITIES, PersonStrips, Strips, write_strips
+from faze.data.store import ORIGINS, VALIDITIES, PersonStrips, Strips, write_strips
 
 RANDOM = np.random.default_rng(0)
 

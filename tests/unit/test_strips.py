@@ -9,8 +9,7 @@ import pytest
 from jpegs import encode, exif, with_segment
 from numpy.typing import NDArray
 
-from faze.datasets import Frame
-from faze.normalization import (
+from faze.data.normalization import (
     INNER_EYE_CORNERS_6_MM,
     NormalizedCamera,
     normalize_pose,
@@ -18,7 +17,8 @@ from faze.normalization import (
     warp_fused,
     warp_two_step,
 )
-from faze.preparation.strips import StripMaker, rows_needed
+from faze.data.preparation.strips import StripMaker, rows_needed
+from faze.data.readers import Frame
 
 CAMERA = NormalizedCamera(focal_length_px=1300, distance_mm=600, width_px=256, height_px=64)
 MATRIX = np.array([[300.0, 0, 160], [0, 301, 118], [0, 0, 1]])

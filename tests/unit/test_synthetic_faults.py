@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 from test_landmarks import exact_landmarks
 
-from faze.config import read, resolve, to_lines
-from faze.data_sections import PlantedFault
-from faze.datasets.face_mesh import VERTICES
-from faze.normalization import UnusableFrame, read_image
+from faze.config.data_parameters import PlantedFault
+from faze.config.resolve import read, resolve, to_lines
+from faze.data.normalization import UnusableFrame, read_image
+from faze.data.readers.face_mesh import VERTICES
+from faze.data.store import Strips, read_supplementary
 from faze.stages import landmarks, preprocess, synthesise
-from faze.store import Strips, read_supplementary
 
 FAULTS = list(get_args(PlantedFault))
 PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")

@@ -8,16 +8,16 @@ import cv2
 import numpy as np
 import pytest
 
-from faze.config import read
-from faze.data_sections import Synthetic
-from faze.datasets import Frame, Reader
-from faze.datasets.gazecapture import GazeCapture
-from faze.datasets.mpiifacegaze import open_mpiifacegaze
-from faze.datasets.synthetic.annotation import FACE_MODEL_6_MM
-from faze.datasets.synthetic.people import Annotated, cast, write_person
-from faze.normalization import normalize_pose, read_image
+from faze.config.data_parameters import Synthetic
+from faze.config.resolve import read
+from faze.data.normalization import normalize_pose, read_image
+from faze.data.readers import Frame, Reader
+from faze.data.readers.gazecapture import GazeCapture
+from faze.data.readers.mpiifacegaze import open_mpiifacegaze
+from faze.data.store import write_supplementary
+from faze.data.synthetic.annotation import FACE_MODEL_6_MM
+from faze.data.synthetic.people import Annotated, cast, write_person
 from faze.stages.synthesise import supplementary_of
-from faze.store import write_supplementary
 
 DEFAULT = Synthetic(**read(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
 TINY = dataclasses.replace(

@@ -8,17 +8,17 @@ import cv2
 import numpy as np
 import pytest
 
-from faze.config import read
-from faze.data_sections import Synthetic
-from faze.datasets.synthetic.annotation import Recording, head_pose, landmarks_px, truth
-from faze.datasets.synthetic.lids import open_lids
-from faze.datasets.synthetic.people import Role, render_recording, sample_recording
-from faze.datasets.synthetic.person import EYEBALL_RADIUS_MM, IRIS_RADIUS_MM
-from faze.datasets.synthetic.render import Renderer
-from faze.datasets.synthetic.sheet import contact_sheet
-from faze.datasets.synthetic.surface import build_face
-from faze.geometry import vector_from_pitchyaw
-from faze.normalization import INNER_EYE_CORNERS_14_MM, NormalizedCamera, normalize_pose, warp_fused
+from faze.base.geometry import vector_from_pitchyaw
+from faze.config.data_parameters import Synthetic
+from faze.config.resolve import read
+from faze.data.normalization import INNER_EYE_CORNERS_14_MM, NormalizedCamera, normalize_pose, warp_fused
+from faze.data.synthetic.annotation import Recording, head_pose, landmarks_px, truth
+from faze.data.synthetic.lids import open_lids
+from faze.data.synthetic.people import Role, render_recording, sample_recording
+from faze.data.synthetic.person import EYEBALL_RADIUS_MM, IRIS_RADIUS_MM
+from faze.data.synthetic.render import Renderer
+from faze.data.synthetic.sheet import contact_sheet
+from faze.data.synthetic.surface import build_face
 
 DEFAULT = Synthetic(**read(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
 TINY = dataclasses.replace(DEFAULT, frames_per_person=6)

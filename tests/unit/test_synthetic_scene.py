@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from faze.config import read
-from faze.data_sections import Synthetic
-from faze.datasets.synthetic.annotation import Recording, head_pose, landmarks_px, supplementary, truth
-from faze.datasets.synthetic.people import Role, cast, sample_recording
-from faze.datasets.synthetic.person import sample_person
-from faze.datasets.synthetic.scene import optical_axes
-from faze.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
-from faze.normalization import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_pose
+from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
+from faze.config.data_parameters import Synthetic
+from faze.config.resolve import read
+from faze.data.normalization import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_pose
+from faze.data.synthetic.annotation import Recording, head_pose, landmarks_px, supplementary, truth
+from faze.data.synthetic.people import Role, cast, sample_recording
+from faze.data.synthetic.person import sample_person
+from faze.data.synthetic.scene import optical_axes
 
 DEFAULT = Synthetic(**read(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
 TINY = dataclasses.replace(DEFAULT, frames_per_person=40)

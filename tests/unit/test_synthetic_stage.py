@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from faze.config import read, resolve, to_lines
+from faze.config.resolve import read, resolve, to_lines
+from faze.data.store import read_supplementary, read_truth
 from faze.stages import synthesise
-from faze.store import read_supplementary, read_truth
 
 PEOPLE = {
     "mpiigaze_people": 1,

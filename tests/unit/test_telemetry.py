@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from faze.telemetry import Progress, RunLog, changed_switches, read_events
+from faze.base.run_log import Progress, RunLog, changed_switches, read_events
 
 
 def test_events_come_back_in_order_with_their_time(tmp_path):

@@ -9,9 +9,9 @@ import threading
 
 import torch
 
+from faze.base.process_pool import worker_processes
 from faze.fewshot import kernel
 from faze.fewshot.mlp import Batch, random_weights
-from faze.workers import worker_processes
 
 
 def nothing() -> None:

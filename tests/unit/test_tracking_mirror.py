@@ -13,8 +13,8 @@ from tracking_tree import (
     write_summary,
 )
 
-from faze.layout import DATASETS, Layout
-from faze.sections import Tracking
+from faze.base.result_paths import DATASETS, Layout
+from faze.config.parameters import Tracking
 from faze.stages import track
 from faze.tracking.live import Follower
 from faze.tracking.mirror import mirror

@@ -3,7 +3,7 @@ import json
 import pytest
 from tracking_tree import TIERS, start_event, write_log, write_results, write_summary
 
-from faze.telemetry import read_events
+from faze.base.run_log import read_events
 from faze.tracking.record import read_run, read_training, slots
 
 

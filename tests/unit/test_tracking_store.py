@@ -11,8 +11,8 @@ from collections import Counter
 import pytest
 from tracking_tree import ROOT, TIERS, default_config, write_results, write_stage_config
 
-from faze.layout import Layout
-from faze.sections import Tracking
+from faze.base.result_paths import Layout
+from faze.config.parameters import Tracking
 from faze.tracking.mirror import mirror
 from faze.tracking.record import read_run, slots
 from faze.tracking.store import artifact_root, bare, open_store, prepare_environment, resolve_uri
@@ -42,8 +42,8 @@ def test_mlflow_is_told_to_be_silent_before_it_is_imported(tmp_path):
 import importlib.abc, os, sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
-from faze.layout import Layout
-from faze.sections import Tracking
+from faze.base.result_paths import Layout
+from faze.config.parameters import Tracking
 from faze.tracking import live, mirror, record, store, view
 assert "mlflow" not in sys.modules, "mlflow is imported before it is needed"
 class Look(importlib.abc.MetaPathFinder):
@@ -101,8 +101,8 @@ def test_a_kill_while_the_tables_are_made_leaves_no_broken_store(tmp_path):
     code = f"""
 import sys; sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from faze.layout import Layout
-from faze.sections import Tracking
+from faze.base.result_paths import Layout
+from faze.config.parameters import Tracking
 from faze.tracking.store import open_store
 open_store(Tracking("faze", None), Path({str(tmp_path)!r}))
 """

@@ -8,14 +8,22 @@ import numpy as np
 import pytest
 import torch
 
-from faze import geometry
-from faze.checkpoint import save_weights
-from faze.dted import DTED, Codes
-from faze.images import from_network, to_network
-from faze.sections import Model
+from faze.base import geometry
+from faze.config.parameters import Model
+from faze.data.network_input import from_network, to_network
+from faze.data.store import PersonStrips, Strips, write_strips
+from faze.model.dted import DTED, Codes
+from faze.model.weights import save_weights
+from faze.redirection.walk import (
+    WALKS,
+    contact_sheet,
+    first_people,
+    video_frames,
+    walk_person,
+    walk_rotations,
+    write_video,
+)
 from faze.stages import walk as stage
-from faze.store import PersonStrips, Strips, write_strips
-from faze.walk import WALKS, contact_sheet, first_people, video_frames, walk_person, walk_rotations, write_video
 
 MODEL = Model(2, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
 CONFIG = {"people": 2, "range_deg": 30.0, "frames": 5, "fps": 15}

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from faze import worker_count
 from faze.engine.parallel import World
 from faze.engine.transfer import build_transfer
-from faze.worker_count import choose_workers, fewest_of_the_fastest, seconds_per_batch
+from faze.training import worker_count
+from faze.training.worker_count import choose_workers, fewest_of_the_fastest, seconds_per_batch
 
 CPU = torch.device("cpu")
 

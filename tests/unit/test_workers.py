@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from faze.workers import worker_processes
+from faze.base.process_pool import worker_processes
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,9 +65,9 @@ def test_a_killed_process_is_one_sentence() -> None:
 
 SCRIPT = """
 from test_workers import loaded, nothing
-from faze.workers import load_ahead, worker_processes
+from faze.base.process_pool import load_ahead, worker_processes
 
-load_ahead("faze.preparation.work")
+load_ahead("faze.data.preparation.work")
 with worker_processes(1, nothing) as pool:
     print(pool.submit(loaded).result())
 """
@@ -75,7 +75,7 @@ with worker_processes(1, nothing) as pool:
 
 def loaded() -> bool:
     """Whether what was named is loaded, and nothing heavy with it."""
-    return "faze.preparation.work" in sys.modules and not {"torch", "scipy", "matplotlib"} & set(sys.modules)
+    return "faze.data.preparation.work" in sys.modules and not {"torch", "scipy", "matplotlib"} & set(sys.modules)
 
 
 def test_modules_are_loaded_once_for_all_processes() -> None:

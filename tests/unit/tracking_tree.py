@@ -5,9 +5,9 @@ import json
 import os
 from pathlib import Path
 
-from faze import config
-from faze.layout import DATASETS, Layout
-from faze.telemetry import RunLog
+from faze.base.result_paths import DATASETS, Layout
+from faze.base.run_log import RunLog
+from faze.config import resolve
 
 os.environ.pop("MLFLOW_TRACKING_URI", None)  # a developer's own server is no place for tests
 
@@ -17,7 +17,7 @@ SPEED = {"baseline": 96.0, "amp": 97.5, "ddp": 131.0, "fused_sgd": 138.0, "autot
 
 
 def default_config(results: Path, **tracking: str | None) -> dict:
-    mapping = config.read(ROOT / "config" / "config.yaml")
+    mapping = resolve.read(ROOT / "config" / "config.yaml")
     mapping["name"] = results.name
     mapping["tracking"] |= tracking
     return mapping
@@ -26,19 +26,19 @@ def default_config(results: Path, **tracking: str | None) -> dict:
 def write_stage_config(results: Path, mapping: dict) -> Path:
     path = results / "tracking" / "track.config.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(config.to_lines(config.resolve(mapping, "track"))))
+    path.write_text("\n".join(resolve.to_lines(resolve.resolve(mapping, "track"))))
     return path
 
 
 def start_event(results: Path, tier: str, seed: int, fingerprint: str = "0123456789ab") -> dict:
-    flat = config.resolve(default_config(results), "train", tier, seed)
+    flat = resolve.resolve(default_config(results), "train", tier, seed)
     return {
         "stage": "train",
         "name": results.name,
         "tier": tier,
         "seed": seed,
         "config": flat,
-        "config_hash": hashlib.sha256("\n".join(config.to_lines(flat)).encode()).hexdigest()[:12],
+        "config_hash": hashlib.sha256("\n".join(resolve.to_lines(flat)).encode()).hexdigest()[:12],
         "fingerprint": fingerprint,
         "machine": {"processor": "A CPU", "cores": "2", "commit": "1a2b3c4d5e6f", "torch": "2.13.0"},
     }

@@ -107,7 +107,7 @@ def test_comment_in_the_engine_changes_nothing(done: Checkout) -> None:
 
 
 def test_code_of_the_walk_re_renders_walks_and_trains_nothing(done: Checkout) -> None:
-    with done.appended("faze/walk.py", "\nANOTHER = 1\n"):
+    with done.appended("faze/redirection/walk.py", "\nANOTHER = 1\n"):
         answer = done.dry_run("ablation")
     assert answer.jobs == {"walk": len(TIERS), "report": 1, "track": 1}
     for block in answer.blocks("walk"):

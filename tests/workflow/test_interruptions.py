@@ -14,7 +14,7 @@ import pytest
 import yaml
 from checkout import ROOT, Checkout
 
-from faze.solitude import machine_alone
+from faze.base.machine_lock import machine_alone
 
 pytestmark = pytest.mark.workflow
 

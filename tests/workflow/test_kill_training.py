@@ -20,7 +20,7 @@ import torch
 import yaml
 from checkout import NOTHING, ROOT, Checkout
 
-from faze.telemetry import read_events
+from faze.base.run_log import read_events
 
 pytestmark = pytest.mark.workflow
 

@@ -1,0 +1,112 @@
+"""The rows of docs/ledger.md, from benchmark.json."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from faze.base.run_log import changed_switches
+
+TIERS = ("tier", "change", "step ms (quartiles)", "images/s", "speed x (95 % interval)", "peak GiB", "memory")
+ROOF = ("of matmul roof", "of copy roof", "J/step", "warm-up s", "which pays off after pairs")
+LEFT_OUT = ("left out", "step ms", "speed without it x (95 % interval)", "peak GiB", "memory without it")
+
+
+def ledger(benchmark: Mapping[str, Any]) -> str:
+    """Markdown: the machine, one row per tier, and one per leave-one-out where they were measured."""
+    parts = [_machine(benchmark), table(TIERS + ROOF, _tier_rows(benchmark["tiers"]))]
+    if left_out := benchmark.get("leave_one_out"):
+        parts += [_about_left_out(left_out), table(LEFT_OUT, _left_out_rows(left_out))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _machine(benchmark: Mapping[str, Any]) -> str:
+    facts = benchmark["machine"]
+    device = facts.get("gpus") or f"{facts['cores']} cores {facts['processor']}"
+    words = [f"{device}; torch {facts['torch']}, Python {facts['python']}, commit {facts['commit']}"]
+    if work := benchmark.get("work"):
+        words.append(f"a step of the plain formulation: {work['flop'] / 1e9:.4g} GFLOP, {work['bytes'] / 1e9:.3g} GB")
+    if roof := benchmark.get("roof"):
+        products = [f"{rate['median']:.3g} TFLOP/s {name}" for name, rate in roof["matmul_tflops"].items()]
+        copy = f"copy {roof['copy_gbytes_per_s']['median']:.3g} GB/s"
+        words.append(f"roof: {copy}, matrix product {', '.join(products)}")
+    return "; ".join(words) + "."
+
+
+def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    rows = []
+    before: Sequence[Mapping[str, str]] = ()
+    for place, (name, tier) in enumerate(tiers.items()):
+        low, high = tier["step_ms_quartiles"]
+        quotients = [_speed(tier["speedup"]), _peak(tier), memory_words(tier["memory_ratio"])]
+        shares = [_share(tier.get(f"share_of_{roof}_roof")) for roof in ("matmul", "copy")]
+        row = [name, _change(tier["switches"], before), f"{tier['step_ms']:.4g} ({low:.4g} to {high:.4g})"]
+        row += [f"{tier['images_per_s']:.4g}", *(quotients if place else ["1", quotients[1], "1"]), *shares]
+        row += [_number(tier, "joules_per_step"), _number(tier, "warmup_s"), _pays_off(tier) if place else ""]
+        rows.append(row)
+        before = tier["switches"]
+    return rows
+
+
+def _peak(tier: Mapping[str, Any]) -> str:
+    """Allocated, and where an allocator keeps more than that, reserved."""
+    reserved = tier.get("reserved_gib")
+    return f"{tier['peak_gib']:.3f}" + ("" if reserved is None else f" ({reserved:.3f} reserved)")
+
+
+def _number(tier: Mapping[str, Any], name: str) -> str:
+    """Blank where it was not measured, as in older files."""
+    return "" if tier.get(name) is None else f"{tier[name]:.3g}"
+
+
+def _pays_off(tier: Mapping[str, Any]) -> str:
+    """Pairs until a faster step has made up for what the warm-up took beyond as many steady steps."""
+    if "pays_off_after_pairs" not in tier:  # in older files
+        return ""
+    pairs = tier["pays_off_after_pairs"]
+    return "never" if pairs is None else f"{pairs:,.0f}"
+
+
+def _change(switches: Sequence[Mapping[str, str]], before: Sequence[Mapping[str, str]]) -> str:
+    return "; ".join(
+        f"{s['switch']} {s['wanted']} " + (f"inactive: {s['reason']}" if s["reason"] else f"({s['acted']})")
+        for s in changed_switches(switches, before)
+    )
+
+
+def _about_left_out(left_out: Mapping[str, Any]) -> str:
+    full = left_out["full"]
+    return (
+        f"Leave-one-out: {left_out['of']} ({full['step_ms']:.4g} ms, {full['peak_gib']:.3f} GiB) without one rung's "
+        "change; below 1, the change makes it faster."
+    )
+
+
+def _left_out_rows(left_out: Mapping[str, Any]) -> list[list[str]]:
+    rows = []
+    for name, variant in left_out["without"].items():
+        rung = name.removeprefix("without_")
+        if same := variant.get("same"):
+            rows.append([rung, "", same, "", ""])
+            continue
+        sizes = [f"{variant['peak_gib']:.3f}", memory_words(variant["memory_ratio"])]
+        rows.append([rung, f"{variant['step_ms']:.4g}", _speed(variant["speedup"]), *sizes])
+    return rows
+
+
+def memory_words(ratio: float) -> str:
+    """1.6 -> '1.60x less'; 0.5 -> '2.00x more'."""
+    if f"{ratio:.2f}" == "1.00":
+        return "1.00x"
+    return f"{ratio:.2f}x less" if ratio > 1 else f"{1 / ratio:.2f}x more"
+
+
+def _speed(speedup: Mapping[str, float]) -> str:
+    return "{ratio:.2f} ({low:.2f} to {high:.2f})".format(**speedup)
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.0f} %"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))

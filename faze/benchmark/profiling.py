@@ -1,0 +1,104 @@
+"""Which operations take a step's time, and how near the roof each works.
+
+Operations are those that autograd dispatches: the time of whatever they call in turn is theirs. Their bytes are an
+estimate: inputs read and outputs written once each.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+from torch.utils.flop_counter import FlopCounterMode
+
+from faze.benchmark.roofline import Traffic
+from faze.benchmark.tier_steps import Trial
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One kind of operation in one step."""
+
+    name: str
+    ms: float
+    share: float  # of the time of all operations of the step
+    flop: int | None  # None: not known
+    bytes: int | None
+
+    def rates(self, copy: float, matmul: float) -> dict[str, float | None]:
+        """Rates, and the share of the nearer roof.
+
+        Args:
+            copy: bytes per second of a copy.
+            matmul: FLOP per second of a matrix product.
+        """
+        flop = self.flop / self.ms * 1e3 if self.flop and self.ms else None
+        traffic = self.bytes / self.ms * 1e3 if self.bytes and self.ms else None
+        shares = [rate / roof for rate, roof in ((flop, matmul), (traffic, copy)) if rate]
+        return {
+            "gflop_per_s": flop and flop / 1e9,
+            "gbytes_per_s": traffic and traffic / 1e9,
+            "share_of_roof": max(shares, default=None),
+        }
+
+
+def count_operations(trial: Trial) -> tuple[dict[str, int], dict[str, int]]:
+    """FLOP and bytes of each operation of one step as this tier does it; what is compiled or captured goes unseen."""
+    with FlopCounterMode(display=False) as counter, Traffic() as traffic:
+        trial(0)
+    flop = {f"aten::{op.__name__}": count for op, count in counter.get_flop_counts()["Global"].items()}
+    return flop, dict(traffic.of)
+
+
+def record(trial: Trial, steps: int) -> profile:
+    """Profile steps; their phases are marked in the trace."""
+    activities = [ProfilerActivity.CPU]
+    if trial.world.device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities, record_shapes=True) as profiler:
+        for number in range(steps):
+            trial(number, record_function)
+    return profiler
+
+
+def operations(
+    profiler: profile, steps: int, flop: Mapping[str, int], traffic: Mapping[str, int], *, on_gpu: bool
+) -> list[Operation]:
+    """Operations of a step, the costliest first; their shares add up to 1."""
+    ms: dict[str, float] = defaultdict(float)
+    for event in profiler.events():
+        if event.device_type == torch.autograd.DeviceType.CPU:
+            microseconds = event.self_device_time_total if on_gpu else event.self_cpu_time_total
+            ms[_owner(event, traffic)] += microseconds / 1e3 / steps
+    total = sum(ms.values()) or 1.0
+    return sorted(
+        (Operation(name, took, took / total, flop.get(name), traffic.get(name) or None) for name, took in ms.items()),
+        key=lambda operation: -operation.ms,
+    )
+
+
+def _owner(event: torch.autograd.profiler_util.FunctionEvent, known: Iterable[str]) -> str:
+    """The outermost known operation within which an event happened, or its own name."""
+    owner, at = event.name, event
+    while at is not None:
+        if at.name in known:
+            owner = at.name
+        at = at.cpu_parent
+    return owner
+
+
+def table(found: Iterable[Operation], copy: float, matmul: float) -> str:
+    """The operations, one per line."""
+    lines = [f"{'operation':44s} {'ms':>9s} {'share':>7s} {'GFLOP/s':>9s} {'GB/s':>8s} {'of roof':>8s}"]
+    for operation in found:
+        rates = operation.rates(copy, matmul)
+        cells = [
+            "" if value is None else f"{value:.{digits}{kind}}"
+            for value, digits, kind in zip(rates.values(), (1, 1, 0), ("f", "f", "%"), strict=True)
+        ]
+        lines.append(
+            f"{operation.name:44.44s} {operation.ms:9.2f} {operation.share:7.1%} {cells[0]:>9s} {cells[1]:>8s} "
+            f"{cells[2]:>8s}"
+        )
+    return "\n".join(lines) + "\n"

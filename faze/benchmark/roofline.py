@@ -1,0 +1,164 @@
+"""How near a step is to what its device can do: the work of a step, and the roof, a copy and a matrix product.
+
+The work is counted once, on the plain formulation in float32, whatever the tier: a tier that computes activations again
+does no more of it, so recomputation flatters nobody. A tier that fuses operations or halves its numbers moves less than
+what is counted; its share of the copy's rate says how fast the plain formulation's traffic would have to be, and may
+exceed 1.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from faze.benchmark.measurement import synchronize
+from faze.config.parameters import Loss, Model, Train
+from faze.model.dted import DTED
+from faze.model.objective import Objective
+
+DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+WRITE_ONLY = ("aten::copy_", "aten::zero_", "aten::fill_")  # do not read what they write to
+ALLOCATIONS = ("aten::empty", "aten::new_empty")
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of one training step over the global batch."""
+
+    flop: int  # multiplications and additions of convolutions and matrix products, forward and backward
+    bytes: int  # if every operation reads its inputs from memory and writes its outputs there
+
+
+class Traffic(TorchDispatchMode):
+    """Adds up the bytes of each operation's inputs and outputs: an estimate, since caches are forgotten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: dict[str, int] = defaultdict(int)  # an operation's name -> bytes
+
+    @property
+    def bytes(self) -> int:
+        """Of all operations."""
+        return sum(self.of.values())
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
+    ) -> object:
+        """Run an operation and count it; views move nothing."""
+        out = func(*args, **(kwargs or {}))
+        name = func._schema.name
+        self.of[name] += 0
+        if func.namespace == "aten" and not func.is_view and not name.startswith(ALLOCATIONS):
+            read = args[1:] if name in WRITE_ONLY or name.startswith("aten::new_") else args
+            tensors = [x for x in tree_leaves((read, kwargs, out)) if isinstance(x, Tensor)]
+            self.of[name] += sum(x.numel() * x.element_size() for x in tensors)
+        return out
+
+
+def count_work(model: Model, loss: Loss, train: Train) -> Work:
+    """Count a step of the plain formulation, optimiser included, on shapes alone: nothing is computed."""
+    pairs, height, width = train.global_batch, model.image_height_px, model.image_width_px
+    with torch.device("meta"):
+        objective = Objective(DTED(model), loss)
+        optimizer = torch.optim.SGD(
+            objective.parameters(), lr=1.0, momentum=train.momentum, nesterov=train.momentum > 0, foreach=False
+        )
+        batch = {f"image_{member}": torch.empty(pairs, 3, height, width) for member in "ab"}
+        batch |= {f"{angles}_{member}": torch.empty(pairs, 2) for angles in ("gaze", "head") for member in "ab"}
+        batch["person"] = torch.empty(pairs, dtype=torch.int64)
+        with FlopCounterMode(display=False) as counter, Traffic() as traffic:
+            torch.stack(list(objective(batch).values())).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+    return Work(counter.get_total_flops(), traffic.bytes)
+
+
+def number_format(switches: Iterable[Mapping[str, str]]) -> str:
+    """The format in which a tier multiplies: fp32, tf32, fp16 or bf16."""
+    acted = {switch["switch"]: switch["acted"] for switch in switches}
+    precision = acted.get("precision", "fp32").split()[0]
+    return "tf32" if precision == "fp32" and acted.get("tf32") == "true" else precision
+
+
+@dataclass
+class Roof:
+    """What the device can do at most, as one block's rates.
+
+    Attributes:
+        device: whose.
+        copy_mib: size of the array that is copied, far beyond any cache; 0 chooses by the device.
+        order: of the square matrices; 0 chooses by the device.
+        seconds: length of a block.
+    """
+
+    device: torch.device
+    copy_mib: int = 0
+    order: int = 0
+    seconds: float = 0.3
+    _arrays: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        cuda = self.device.type == "cuda"
+        self.copy_mib = self.copy_mib or (2048 if cuda else 512)
+        self.order = self.order or (8192 if cuda else 2048)
+
+    def copy(self) -> dict[str, float]:
+        """Bytes per second read and written by a copy."""
+        if "copy" not in self._arrays:
+            source = torch.ones(self.copy_mib * 2**18, device=self.device)
+            self._arrays["copy"] = source, torch.empty_like(source)
+        source, target = self._arrays["copy"]
+        return {"rate": 2 * source.nbytes * self._per_second(lambda: target.copy_(source))}
+
+    def matmul(self, number_format: str) -> dict[str, float]:
+        """FLOP per second of a product of square matrices in a number format."""
+        if number_format not in self._arrays:
+            a, b = torch.randn(2, self.order, self.order, device=self.device).to(DTYPES[number_format])
+            self._arrays[number_format] = a, b
+        a, b = self._arrays[number_format]
+        before = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = number_format == "tf32"
+        try:
+            return {"rate": 2 * self.order**3 * self._per_second(lambda: a @ b)}
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = before
+
+    def _per_second(self, call: Callable[[], Tensor]) -> float:
+        """Calls per second: as many as fill the block, after one to see how long it takes."""
+        took = self._time(call, 1)
+        times = max(1, round(self.seconds / took))
+        return times / self._time(call, times)
+
+    def _time(self, call: Callable[[], Tensor], times: int) -> float:
+        synchronize(self.device)
+        began = time.perf_counter()
+        for _ in range(times):
+            call()
+        synchronize(self.device)
+        return time.perf_counter() - began
+
+
+def shares(work: Work, step_ms: float, copy: float, matmul: float, devices: int) -> dict[str, float]:
+    """How near a step is to the roof.
+
+    Args:
+        work: of the step.
+        step_ms: its length.
+        copy: bytes per second of one device's copy.
+        matmul: FLOP per second of one device's matrix product.
+        devices: that work on the step.
+    """
+    flop, traffic = work.flop / step_ms * 1e3, work.bytes / step_ms * 1e3
+    return {
+        "tflops": flop / 1e12,
+        "share_of_matmul_roof": flop / (matmul * devices),
+        "gbytes_per_s": traffic / 1e9,
+        "share_of_copy_roof": traffic / (copy * devices),
+    }

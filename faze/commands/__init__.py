@@ -1,0 +1,1 @@
+"""Commands for people, beside the stages: `faze COMMAND --help`."""

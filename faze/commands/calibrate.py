@@ -1,0 +1,131 @@
+"""`faze calibrate`: a person's own calibration from cached codes -> adapted weights, and their error on other entries.
+
+    faze calibrate --codes mine.h5 --shots 9 --out adapted.pt \
+        --learner-file results/default/baseline/seed0/fewshot/maml.pt
+
+The person's first k entries calibrate, all others measure (or the last --query-entries of them). Without a learner's
+file the simplest learner, `offset`, is used. The file that is written holds plain tensors and numbers (its fields:
+`faze.fewshot.personal.Personal`) and is read by torch.load(..., weights_only=True).
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.base.files import sole_writer
+from faze.data.store import Codes
+from faze.fewshot.draws import Person, open_codes, read_person
+from faze.fewshot.learned import Learned, load_learned
+from faze.fewshot.learners import LEARNERS
+from faze.fewshot.personal import Personal, calibrate, measured, save_personal
+from faze.stages import one_sentence
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--codes", type=Path, required=True, help="store of codes, as encode writes it, with the person"
+    )
+    parser.add_argument("--person", help="whose; not needed where the store holds one person")
+    parser.add_argument("--shots", type=int, required=True, help="k: calibrate on the person's first k entries")
+    parser.add_argument("--learner-file", type=Path, help="of meta_train, for these codes' checkpoint; none: offset")
+    parser.add_argument("--learner", choices=LEARNERS, help="refuse any other learner's file")
+    parser.add_argument("--query-entries", type=int, help="measure on the last so many only; default: all that remain")
+    parser.add_argument("--out", type=Path, required=True, help="calibration to write")
+    return parser.parse_args()
+
+
+@one_sentence
+def main() -> None:
+    """Read codes and learner, adapt, measure, write."""
+    args = parse()
+    if args.out.resolve() in [path.resolve() for path in (args.codes, args.learner_file) if path]:
+        raise ValueError(f"--out {args.out} would overwrite an input: give it a name of its own")
+    began = time.perf_counter()
+    learned = read_learner(args.learner_file, args.learner, args.shots)
+    codes = open_codes(args.codes, default_split="test")
+    if learned is not None:
+        learned.check_codes(codes.checkpoint, args.codes)
+    person = pick_person(codes, args.codes, args.person)
+    support, query = split_entries(person, args.shots, args.query_entries)
+    read = time.perf_counter()
+    found = calibrate(person, support, learned)
+    adapted = time.perf_counter()
+    found = measured(found, person, query)
+    with sole_writer(args.out):
+        save_personal(found, args.out)
+    print(describe(found, args.out))
+    print(f"took {1e3 * (adapted - read):.0f} ms to adapt, {1e3 * (read - began):.0f} ms to read the files")
+
+
+def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned | None:
+    """The learner's file, for this k; None for `offset`, which needs none.
+
+    Raises:
+        ValueError: it is not the wanted learner's, does not serve this k, or is missing where one is needed.
+    """
+    if shots < 1:
+        raise ValueError(f"--shots {shots}: a calibration needs at least one sample")
+    if path is None:
+        if learner in (None, "offset"):
+            return None
+        raise ValueError(f"--learner {learner} needs --learner-file, the file that meta_train wrote")
+    found = load_learned(path, learner, [])
+    if found.learner != "offset" and shots not in found.shots:
+        raise ValueError(
+            f"--shots {shots}: {path} was trained for k = {', '.join(map(str, found.shots))}: take one of these"
+        )
+    return found
+
+
+def pick_person(codes: Codes, path: Path, name: str | None) -> Person:
+    """The named person, or the only one.
+
+    Raises:
+        ValueError: the store does not hold the person, or holds several and none is named.
+    """
+    persons = codes.persons()
+    if name is None and len(persons) > 1:
+        raise ValueError(f"{path}: holds {len(persons)} people, {persons[0]} to {persons[-1]}: say which with --person")
+    if name is not None and name not in persons:
+        raise ValueError(
+            f"{path}: holds no person {name}, but {persons[0]}" + (f" to {persons[-1]}" if persons[1:] else "")
+        )
+    return read_person(codes, name or persons[0])
+
+
+def split_entries(person: Person, shots: int, query_entries: int | None) -> tuple[list[int], NDArray[np.int64]]:
+    """Entries that calibrate, the first k, and those that measure: what remains, or the last of it.
+
+    Raises:
+        ValueError: the person has too few.
+    """
+    count = len(person.code)
+    if query_entries is not None and query_entries < 0:
+        raise ValueError(f"--query-entries {query_entries} is negative")
+    wanted = shots + (query_entries or 0)
+    if count < wanted:
+        query = f" + --query-entries {query_entries}" if query_entries else ""
+        raise ValueError(
+            f"{person} has {count} entries, fewer than --shots {shots}{query}: give fewer shots or more samples"
+        )
+    first = shots if query_entries is None else count - query_entries
+    return list(range(shots)), np.arange(first, count)
+
+
+def describe(found: Personal, path: Path) -> str:
+    """What was found, in one line."""
+    begun = f"{path}: {found.person} of {found.dataset}, {found.learner} on {found.shots} samples"
+    if found.error_deg is None:
+        return f"{begun}; no entry is left to measure the error on"
+    error = f"{found.error_deg:.2f} degrees instead of {found.unadapted_deg:.2f} unadapted"
+    return f"{begun}: {error}, on {found.query_entries} other entries"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

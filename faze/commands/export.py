@@ -1,0 +1,89 @@
+"""`faze export`: a trained checkpoint -> an inference copy with weights in low precision, and how far its gaze moves.
+
+    faze export --precision bf16 --checkpoint results/default/amp/seed0/checkpoint.pt --out amp_bf16.pt \
+        --data results/default/data/mpiigaze.h5
+
+The copy is half as large and has what encode and walk need, not what a resumed training does. It is read like any other
+checkpoint: weights become float32 again, and codes are computed in float32. The angles say what the rounding of the
+weights does by itself, and together with computing in that precision (autocast).
+"""
+
+import argparse
+import functools
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from faze.base.files import sole_writer
+from faze.data.store import Strips
+from faze.model.dted import DTED
+from faze.model.losses import angle_deg
+from faze.model.weights import load_model, save_weights
+from faze.stages import one_sentence
+from faze.stages.encode import encode_strips
+
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--precision", choices=DTYPES, required=True, help="number format of the copy's weights")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="trained DT-ED")
+    parser.add_argument("--data", type=Path, help="store of normalised strips to compare on; none: random patterns")
+    parser.add_argument("--strips", type=int, default=64, help="how many of them, taken evenly from all people")
+    parser.add_argument("--out", type=Path, required=True, help="checkpoint to write")
+    return parser.parse_args()
+
+
+@one_sentence
+def main() -> None:
+    """Convert, write, read back and compare."""
+    args = parse()
+    if args.strips < 1:
+        raise ValueError(f"--strips {args.strips}: at least one is needed for the comparison")
+    trained = load_model(args.checkpoint)
+    if args.out.exists() and args.out.samefile(args.checkpoint):
+        raise ValueError(f"--out {args.out} is the checkpoint itself; a copy needs a name of its own")
+    pixels = stored_strips(args.data, args.strips) if args.data else random_strips(args.strips)
+    dtype = DTYPES[args.precision]
+    with sole_writer(args.out):
+        save_weights(args.out, trained, dtype)
+    copy = load_model(args.out)
+    before, after = (path.stat().st_size / 2**20 for path in (args.checkpoint, args.out))
+    print(f"{args.out}: {args.precision}, {after:.1f} MiB instead of {before:.1f} MiB")
+    print(f"gaze against the original on {len(pixels)} {'strips' if args.data else 'random patterns'}:")
+    print(f"  computed in float32: {moved(trained, copy, pixels)}")
+    copy.autocast = functools.partial(torch.autocast, copy.fc_enc.weight.device.type, dtype)
+    print(f"  computed in {args.precision}:    {moved(trained, copy, pixels)}")
+
+
+def moved(trained: DTED, copy: DTED, pixels: NDArray[np.uint8]) -> str:
+    """Mean and largest angle between the two models' gaze over strips (N, H, W, 3)."""
+    gaze = [torch.from_numpy(encode_strips(dted, pixels)["gaze_hat"]) for dted in (trained, copy)]
+    angles = angle_deg(*gaze)
+    return f"mean {float(angles.mean()):.4f} degrees, largest {float(angles.max()):.4f} degrees"
+
+
+def stored_strips(path: Path, wanted: int) -> NDArray[np.uint8]:
+    """(N, H, W, 3): strips evenly spread over all people of a store, all of them if there are no more."""
+    with Strips(path) as strips:
+        places = [(person, i) for person in strips.persons() for i in range(strips.count(person))]
+        if not places:
+            raise ValueError(f"{path}: holds no strips to compare on")
+        chosen = np.linspace(0, len(places) - 1, min(wanted, len(places))).round().astype(int)
+        return np.stack([strips.pixels(*places[i]) for i in chosen])
+
+
+def random_strips(count: int) -> NDArray[np.uint8]:
+    """(N, 64, 256, 3): smooth random patterns, always the same."""
+    coarse = torch.rand(count, 3, 8, 32, generator=torch.Generator().manual_seed(0))
+    smooth = torch.nn.functional.interpolate(coarse, size=(64, 256), mode="bilinear")
+    return (255 * smooth).byte().permute(0, 2, 3, 1).contiguous().numpy()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""For people: the largest micro-batch of a tier that fits into memory, on one device.
+
+    faze largest-batch --tier lean --memory-gib 4
+    faze largest-batch --tier lean --config config/width.yaml        (a GPU: until it is full)
+
+Every size is tried in a fresh process with two steps, the second of which meets the optimiser's state: sizes are
+doubled until one does not fit, then bisected. Memory is what benchmark.json calls peak_gib. Pairs make one chunk;
+accumulation is off.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from faze.base.machine_lock import machine_shared
+from faze.benchmark.measurement import MemoryPeak
+from faze.benchmark.search import largest
+from faze.benchmark.tier_steps import build_trial, read_config, read_people, sections
+from faze.config import resolve
+from faze.config.check import build
+from faze.config.data_parameters import Data
+from faze.engine.parallel import join, pick_device
+from faze.stages import one_sentence
+
+STEPS = 2
+MARGIN_GIB = 1.0  # by how much a process may exceed the limit before it is refused more; modules load late, too
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tier", required=True, help="rung of the ladder")
+    parser.add_argument("--config", type=Path, nargs="+", default=[], help="files laid over config/config.yaml")
+    parser.add_argument("--memory-gib", type=float, help="what it has to fit into; needed on a CPU")
+    parser.add_argument("--multiple", type=int, default=1, help="try multiples of this")
+    parser.add_argument("--most", type=int, default=65536, help="pairs beyond which nothing is tried")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads")
+    parser.add_argument("--pairs", type=int, help=argparse.SUPPRESS)  # be one trial
+    args = parser.parse_args()
+    if args.multiple < 1 or args.most < args.multiple:
+        parser.error("--multiple must be at least 1, and --most no less than it")
+    return args
+
+
+@one_sentence
+def main() -> None:
+    """Search, or be one trial of the search."""
+    args = parse()
+    if args.pairs:
+        print(json.dumps(try_size(args)))
+        return
+    values = read_config(args.config)
+    device = pick_device(resolve.climb(values["tiers"], args.tier).device)
+    if device.type == "cpu" and not args.memory_gib:
+        raise ValueError("give --memory-gib: on a CPU nothing else says when a batch is too large")
+    peaks: dict[int, float] = {}
+    with machine_shared(f"the search for the largest batch of {args.tier}"):
+        found = largest(lambda pairs: fits(pairs, args, peaks), most=args.most, multiple=args.multiple)
+    if not found:
+        raise ValueError(f"not even {args.multiple} pairs of tier {args.tier} fit")
+    print(f"largest micro-batch of {args.tier}: {found} pairs, {peaks[found]:.3f} GiB{_slope(peaks)}")
+
+
+def fits(pairs: int, args: argparse.Namespace, peaks: dict[int, float]) -> bool:
+    """Try one size in a fresh process; remember its peak if it ran.
+
+    Raises:
+        ValueError: it failed for another reason than memory.
+    """
+    command = [sys.executable, "-m", "faze.commands.largest_batch", *sys.argv[1:], "--pairs", str(pairs)]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if ended.returncode > 0:
+        raise ValueError(f"the trial with {pairs} pairs failed; its words are above")
+    answer = json.loads(ended.stdout) if ended.returncode == 0 else {"peak_gib": None}  # killed: for want of memory
+    peak = answer["peak_gib"]
+    fitting = peak is not None and (not args.memory_gib or peak <= args.memory_gib)
+    if peak is not None:
+        peaks[pairs] = peak
+    words = "out of memory" if peak is None else f"{peak:.3f} GiB"
+    print(f"{pairs} pairs: {words}{'' if fitting else ', too large'}", file=sys.stderr)
+    return fitting
+
+
+def try_size(args: argparse.Namespace) -> dict[str, float | None]:
+    """Peak memory of two steps; None if they ran out of it."""
+    values = read_config(args.config)
+    chosen = sections(values)
+    chosen["train"] = replace(chosen["train"], global_batch=args.pairs)
+    chosen["loss"] = replace(chosen["loss"], chunk_pairs=args.pairs)
+    engine = replace(resolve.climb(values["tiers"], args.tier), parallel="single", accumulate=1)
+    with join(engine, args.threads) as world:
+        people = read_people(None, build(Data, values["data"]), chosen["model"])
+        _limit(args.memory_gib, world.device)
+        peak = MemoryPeak(world.device)
+        try:
+            trial = build_trial(engine, world, people, **chosen)
+            for number in range(STEPS):
+                trial(number)
+        except (torch.OutOfMemoryError, MemoryError):
+            return {"peak_gib": None}
+        except RuntimeError as error:
+            if "can't allocate memory" not in str(error):  # torch's allocator for CPUs
+                raise
+            return {"peak_gib": None}
+        return {"peak_gib": peak.read()["peak_gib"]}
+
+
+def _limit(memory_gib: float | None, device: torch.device) -> None:
+    """Let a trial that is far too large fail, instead of pushing everybody else out of memory."""
+    if not memory_gib:
+        return
+    if device.type == "cuda":
+        share = (memory_gib + MARGIN_GIB) * 2**30 / torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(share, 1.0), device)
+        return
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    held = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData"))
+    bytes_ = held + int((memory_gib + MARGIN_GIB) * 2**30)
+    resource.setrlimit(resource.RLIMIT_DATA, (bytes_, bytes_))
+
+
+def _slope(peaks: dict[int, float]) -> str:
+    """What a further pair takes, from the smallest and the largest size that ran."""
+    few, many = min(peaks), max(peaks)
+    if few == many:
+        return ""
+    mib = 1024 * (peaks[many] - peaks[few]) / (many - few)
+    return f"; {mib:.3g} MiB more for each pair (from {few} to {many})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""For people: the rows of docs/ledger.md from a benchmark.json."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from faze.benchmark.ledger import ledger
+from faze.stages import one_sentence
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("benchmark", type=Path, help="results/NAME/benchmark/benchmark.json")
+    return parser.parse_args()
+
+
+@one_sentence
+def main() -> None:
+    """Print them."""
+    path = parse().benchmark
+    try:
+        words = ledger(json.loads(path.read_text(encoding="utf-8")))
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError):
+        raise ValueError(f"{path}: not a finished benchmark.json") from None
+    print(words, end="")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""For people: where the time of a tier's step goes.
+
+    faze profile --tier lean
+    faze profile --tier lean --config config/width.yaml --data results/width/data/gazecapture.h5
+
+Writes trace.json.gz (for chrome://tracing or ui.perfetto.dev), and the costliest operations as operations.txt and
+operations.json: time, share of the step, rates, and share of the device's own roof, a copy or a matrix product timed in
+the same process.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from faze.base.files import whole_file
+from faze.base.machine_lock import machine_shared
+from faze.benchmark import profiling
+from faze.benchmark.measurement import synchronize
+from faze.benchmark.roofline import Roof, number_format
+from faze.benchmark.tier_steps import Trial, build_trial, read_config, read_people, sections
+from faze.config import resolve
+from faze.config.check import build
+from faze.config.data_parameters import Data
+from faze.engine import machine
+from faze.engine.parallel import World, join, launch
+from faze.stages import one_sentence
+
+WARMUP_STEPS = 3
+COSTLIEST = 10
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tier", required=True, help="rung of the ladder")
+    parser.add_argument("--config", type=Path, nargs="+", default=[], help="files laid over config/config.yaml")
+    parser.add_argument("--data", type=Path, help="store of normalised strips; without it, strips of noise")
+    parser.add_argument("--steps", type=int, default=3, help="profiled steps")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads, over all processes")
+    parser.add_argument("--out", type=Path, help="folder; default results/NAME/profile/TIER")
+    args = parser.parse_args()
+    if args.steps < 1:
+        parser.error("--steps must be at least 1")
+    return args
+
+
+@one_sentence
+def main() -> None:
+    """Profile; the first of several processes speaks for all."""
+    args = parse()
+    values = read_config(args.config)
+    engine = resolve.climb(values["tiers"], args.tier)
+    launch(engine, "faze.commands.profile", sys.argv[1:])
+    out = args.out or Path("results") / values["name"] / "profile" / args.tier
+    with machine_shared(f"the profile {out.absolute()}"), join(engine, args.threads) as world:
+        chosen = sections(values)
+        people = read_people(args.data, build(Data, values["data"]), chosen["model"])
+        write(build_trial(engine, world, people, **chosen), world, args.steps, out)
+
+
+def write(trial: Trial, world: World, steps: int, out: Path) -> None:
+    """Profile some steps and leave trace and tables in a folder."""
+    for number in range(WARMUP_STEPS):
+        trial(number)
+    switches = [asdict(switch) for switch in trial.switches]
+    step_ms = _undisturbed_ms(trial, steps)
+    flop, traffic = profiling.count_operations(trial)
+    profiler = profiling.record(trial, steps)
+    world.wait()
+    if world.rank:
+        return
+    roof = Roof(world.device)
+    rates = {"copy": roof.copy()["rate"], "matmul": roof.matmul(number_format(switches))["rate"]}
+    on_gpu = world.device.type == "cuda"
+    found = profiling.operations(profiler, steps, flop, traffic, on_gpu=on_gpu)[:COSTLIEST]
+    words = profiling.table(found, **rates)
+    result = {
+        "machine": machine.describe(),
+        "step_ms": step_ms,
+        "roof": {"copy_bytes_per_s": rates["copy"], "matmul_flop_per_s": rates["matmul"]},
+        "operations": [asdict(operation) | operation.rates(**rates) for operation in found],
+        "switches": switches,
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    for name, text in (("operations.txt", words), ("operations.json", json.dumps(result, indent=2))):
+        with whole_file(out / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    profiler.export_chrome_trace(os.fspath(out / "trace.json.gz"))
+    print(f"{words}step without profiler: {step_ms:.4g} ms; trace: {out / 'trace.json.gz'}")
+
+
+def _undisturbed_ms(trial: Trial, steps: int) -> float:
+    trial.world.wait()
+    synchronize(trial.world.device)
+    began = time.perf_counter()
+    for number in range(steps):
+        trial(number)
+    synchronize(trial.world.device)
+    return 1e3 * (time.perf_counter() - began) / steps
+
+
+if __name__ == "__main__":
+    sys.exit(main())

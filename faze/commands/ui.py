@@ -1,0 +1,63 @@
+"""Open MLflow on the results: for people. Runs under way appear as they train.
+
+faze ui                                      the ablation of config/config.yaml
+faze ui --configfile config/smoke.yaml       another one
+"""
+
+import argparse
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from faze.base.result_paths import Layout
+from faze.config.check import build
+from faze.config.parameters import Run, Tracking
+from faze.config.resolve import read, validate
+from faze.stages import one_sentence
+from faze.tracking.live import EVERY_SECONDS, Follower
+from faze.tracking.store import open_store
+from faze.tracking.view import PORT, address, serving, share_view
+
+DEFAULTS = Path("config/config.yaml")
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--configfile", type=Path, nargs="*", default=[], help=f"overrides of {DEFAULTS}")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all ablations")
+    parser.add_argument("--port", type=int, default=PORT, help="of the page, on this machine alone")
+    return parser.parse_args()
+
+
+@one_sentence
+def main() -> None:
+    """Serve the store and follow the trainings until interrupted."""
+    args = parse()
+    paths = [DEFAULTS, *args.configfile]
+    config = validate(read(*paths), paths)
+    run = build(Run, config["run"])
+    store = open_store(build(Tracking, config["tracking"]), args.results)
+    share_view(store, config["name"])
+    follower = Follower(store, Layout(args.results / config["name"]), run.tiers, run.seeds)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with serving(store, args.results, args.port) as server:
+            print(f"{address(store, config['name'], args.port)}\nEnd with Ctrl-C.", flush=True)
+            follow(follower, server)
+    except KeyboardInterrupt:
+        print("faze ui: ended")
+
+
+def follow(follower: Follower, server: subprocess.Popen | None) -> None:
+    """Mirror what the trainings log, for as long as the server lives."""
+    while server is None or server.poll() is None:
+        follower.look()
+        time.sleep(EVERY_SECONDS)
+    raise ValueError(f"MLflow's server ended with exit code {server.returncode}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

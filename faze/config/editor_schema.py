@@ -1,0 +1,110 @@
+"""The parameters as a JSON schema, for editors that complete and check YAML.
+
+    python -m faze.config.editor_schema >workflow/schemas/config.schema.yaml
+
+Generated from the dataclasses of `faze.config.parameters` and the comments of config/config.yaml; a test keeps file and
+source alike. It serves editors only: what counts is `faze.config.resolve.validate`, which also checks combinations and
+says where.
+"""
+
+import sys
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import yaml
+
+from faze.config.check import MayBeEmpty, Range, fields_of
+from faze.config.parameters import SECTIONS, Engine
+
+Schema = dict[str, Any]
+NAMES = {str: "string", bool: "boolean", int: "integer", float: "number"}
+
+
+def config_schema(defaults: str) -> Schema:
+    """Give the schema of a config file, which may hold any part of the parameters and nothing else.
+
+    Args:
+        defaults: text of config.yaml, whose comments become descriptions.
+    """
+    notes = comments(defaults)
+    tier = section_schema(Engine, "tiers.baseline", notes)
+    properties = {
+        "name": {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"},
+        "tiers": {"type": "object", "additionalProperties": tier},
+        **{name: section_schema(section, name, notes) for name, section in SECTIONS.items()},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "faze",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {name: _described(schema, notes.get(name)) for name, schema in properties.items()},
+    }
+
+
+def section_schema(section: type, name: str, notes: Mapping[str, str]) -> Schema:
+    """Give the schema of one dataclass, its fields described by the notes on `name.field`."""
+    fields = fields_of(section).items()
+    properties = {field: _described(value_schema(kind), notes.get(f"{name}.{field}")) for field, kind in fields}
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def value_schema(kind: Any) -> Schema:
+    """Give the schema of one declared type, as `faze.config.check.check_value` reads it."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated and isinstance(args[1], MayBeEmpty):
+        return value_schema(args[0]) | {"minItems": 0}
+    if origin is Annotated:
+        return value_schema(args[0]) | _bounds(args[1])
+    if origin is Literal:
+        return {"enum": list(args)}
+    if origin in (Union, types.UnionType):
+        kinds = [value_schema(kind) for kind in args if kind is not type(None)]
+        if len(kinds) > 1:
+            return {"anyOf": kinds}
+        return kinds[0] | {"type": [kinds[0]["type"], "null"]}
+    if origin is list:
+        return {"type": "array", "minItems": 1, "uniqueItems": True, "items": value_schema(args[0])}
+    return {"type": NAMES[kind]}
+
+
+def _bounds(allowed: Range) -> Schema:
+    ends = {"minimum": allowed.low, "maximum": allowed.high}
+    return {word: end for word, end in ends.items() if end is not None}
+
+
+def _described(schema: Schema, note: str | None) -> Schema:
+    return {"description": note} | schema if note else schema
+
+
+def comments(text: str) -> dict[str, str]:
+    """Give the comment that stands on each key's own line, by dotted key."""
+    lines = text.splitlines()
+    found: dict[str, str] = {}
+
+    def visit(node: yaml.Node, prefix: str) -> None:
+        if not isinstance(node, yaml.MappingNode):
+            return
+        for key, value in node.value:
+            name = f"{prefix}{key.value}"
+            _, mark, note = lines[key.start_mark.line].partition(" # ")
+            if mark:
+                found[name] = note.strip()
+            visit(value, f"{name}.")
+
+    visit(yaml.compose(text), "")
+    return found
+
+
+def main() -> int:
+    """Print the schema."""
+    print("# Generated for editors: python -m faze.config.editor_schema >workflow/schemas/config.schema.yaml")
+    defaults = Path("config/config.yaml").read_text(encoding="utf-8")
+    yaml.safe_dump(config_schema(defaults), sys.stdout, sort_keys=False, allow_unicode=True, width=120)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""The parameters of faze, section by section: their types and bounds.
+
+What each means, its unit and its only default stand in config/config.yaml. `faze.config.resolve` reads and checks
+them and hands them on. Those of the data stand in `faze.config.data_parameters`.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from faze.config.check import MayBeEmpty, Range
+from faze.config.data_parameters import (
+    Augment,
+    Count,
+    Data,
+    Landmarks,
+    NonNegative,
+    Positive,
+    Preprocess,
+    Share,
+    StripCamera,
+    Synthetic,
+)
+
+# Of DT-ED, between its codes and its images; `faze.engine.precision` knows their functions.
+Operation = Literal["conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Which rungs and seeds are trained."""
+
+    tiers: list[str]
+    seeds: list[Count]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The switches of one tier; meanings and units in config.yaml."""
+
+    device: Literal["auto", "cpu", "cuda"]
+    precision: Literal["fp32", "fp16", "bf16"]
+    tf32: bool
+    force: bool
+    keep_fp32: Annotated[list[Operation], MayBeEmpty()]
+    force_low: Annotated[list[Operation], MayBeEmpty()]
+    parallel: Literal["single", "dp", "ddp"]
+    processes: Count
+    bucket_mib: NonNegative
+    bucket_view: bool
+    static_graph: bool
+    optimizer: Literal["sgd", "fused_sgd", "adamw", "lamb", "lars", "novograd"]
+    foreach: bool
+    set_to_none: bool
+    cudnn_benchmark: bool
+    channels_last: bool
+    compile: Literal["eager", "default", "max-autotune-no-cudagraphs"]
+    fused_norm: bool
+    lean: bool
+    checkpointing: bool
+    accumulate: Positive
+    expandable_segments: bool
+    pin: bool
+    prefetch: bool
+    resident: bool
+    graphs: bool
+
+
+@dataclass(frozen=True)
+class Model:
+    """DT-ED."""
+
+    growth: Positive
+    image_height_px: Positive
+    image_width_px: Positive
+    z_app: Positive
+    z_gaze: Positive
+    z_head: Positive
+    decoder_channels: Positive
+    normalize_axis: Annotated[int, Range(0, 3)]
+    backprop_gaze: bool
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Weights of the loss terms, and the pairs over which they compare samples."""
+
+    reconstruction_l1: NonNegative
+    embedding_consistency: NonNegative
+    gaze_angle: NonNegative
+    triplet_angular: NonNegative
+    triplet_euclidean: NonNegative
+    all_equal: NonNegative
+    gaze_mse: NonNegative
+    triplet_margin: float
+    ramp_pairs: Count
+    chunk_pairs: Positive
+
+
+@dataclass(frozen=True)
+class Train:
+    """Schedule, counted in pairs."""
+
+    pairs: Positive
+    global_batch: Positive
+    base_lr: NonNegative
+    head_lr: NonNegative
+    warmup_pairs: Count
+    decay_share: Share
+    momentum: Share
+    weight_decay: NonNegative
+    clip_norm: NonNegative
+    log_every_pairs: Positive
+    validate_every_pairs: Positive
+    checkpoint_every_pairs: Positive
+    lr_scaling: Literal["linear", "sqrt", "none"]
+
+
+@dataclass(frozen=True)
+class Encode:
+    """Codes of every stored strip."""
+
+    batch: Positive
+
+
+META_LEARNERS = frozenset({"maml", "fomaml", "meta_sgd", "reference"})  # who learn from tasks
+
+
+@dataclass(frozen=True)
+class Fewshot:
+    """Meta-training and adaptation: what both of a learner's stages know."""
+
+    shots: list[Positive]
+    seed: Count
+    draws: Literal["random", "grid"]
+    init: Literal["random", "gaze_head"]
+    hidden: Annotated[int, Range(1, 4096)]  # the compiled kernel has networks on its stack
+    query_entries: Positive
+    meta_query: Positive
+    tasks: Positive
+    outer_steps: Positive
+    outer_lr: NonNegative
+    inner_lr: NonNegative
+    inner_steps: Positive
+    validate_every_steps: Positive
+    repeats: Positive
+    adapt_steps: Positive
+    adapt_lr: NonNegative
+    record_steps: Annotated[list[Positive], MayBeEmpty()]
+    stopping: Literal["fixed", "validation"]
+
+
+@dataclass(frozen=True)
+class FewshotSection(Fewshot):
+    """The whole section `fewshot`: with what trains no learner anew."""
+
+    learners: list[Literal["maml", "fomaml", "meta_sgd", "reference", "none", "offset"]]
+    min_entries: Positive
+    predictions: bool
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Latent walks."""
+
+    people: Positive
+    range_deg: Annotated[float, Range(0, 90)]
+    frames: Annotated[int, Range(2)]
+    fps: Positive
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Timed steps."""
+
+    warmup_steps: Positive
+    warmup_blocks: Annotated[int, Range(3)]
+    steady_share: Share
+    block_steps: Positive
+    blocks: Annotated[int, Range(2)]
+    leave_one_out: bool
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Intervals and the equivalence test."""
+
+    confidence: Annotated[float, Range(0.5, 0.9999)]
+    resamples: Annotated[int, Range(100)]
+    margin_deg: NonNegative
+    seed: Count
+
+
+@dataclass(frozen=True)
+class Report:
+    """The page."""
+
+    title: str
+
+
+@dataclass(frozen=True)
+class Tracking:
+    """MLflow."""
+
+    experiment: str
+    uri: str | None
+
+
+SECTIONS: dict[str, type] = {
+    "run": Run,
+    "synthetic": Synthetic,
+    "preprocess": Preprocess,
+    "landmarks": Landmarks,
+    "data": Data,
+    "augment": Augment,
+    "model": Model,
+    "loss": Loss,
+    "train": Train,
+    "encode": Encode,
+    "fewshot": FewshotSection,
+    "walk": Walk,
+    "benchmark": Benchmark,
+    "evaluate": Evaluate,
+    "report": Report,
+    "tracking": Tracking,
+}
+
+# The sections that each stage declares: a change in any other section cannot re-run it.
+STAGES: dict[str, tuple[str, ...]] = {
+    "synthesise": ("synthetic",),
+    "preprocess": ("preprocess",),
+    "train": ("preprocess", "data", "augment", "model", "loss", "engine", "train"),
+    "encode": ("data", "model", "encode"),
+    "meta_train": ("fewshot",),
+    "adapt": ("fewshot",),
+    "walk": ("walk",),
+    "benchmark": ("data", "model", "loss", "train", "benchmark", "engines", "leave_one_out"),
+    "evaluate": ("run", "fewshot", "evaluate"),
+    "report": ("run", "report"),
+    "track": ("run", "tracking"),
+}
+# Stages that know less of a section than stands in the config: a change of the rest does not re-run them.
+PARTS: dict[tuple[str, str], type] = {("meta_train", "fewshot"): Fewshot, ("train", "preprocess"): StripCamera}

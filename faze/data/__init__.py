@@ -1,0 +1,1 @@
+"""From raw frames to the images of pairs that the network sees."""

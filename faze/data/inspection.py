@@ -1,0 +1,227 @@
+"""What is in a store: people, strips, labels, their origin and validity, checksums, and what was rejected on the way.
+
+Labels and attributes alone are read: a store of millions of strips takes seconds. Checksums, which read every pixel,
+are verified on demand.
+"""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.data.readers import Reject
+from faze.data.rejects import by_person, kinds, left_out
+from faze.data.store import ORIGINS, SPLITS, VALIDITIES, Strips
+
+LABELS = ("gaze pitch", "gaze yaw", "head pitch", "head yaw")
+UNSTATED = "not stated"  # in the place of a split: the released code's files have none
+LARGEST_DEG = 90.0  # a pitch beyond it is none, and no camera sees eyes that look further aside
+_QUANTILES = {"least_deg": 0.0, "p1_deg": 0.01, "median_deg": 0.5, "p99_deg": 0.99, "most_deg": 1.0}
+
+
+@dataclass(frozen=True, eq=False)
+class Person:
+    """What a store holds of one person."""
+
+    person_id: str
+    split: str
+    device: str
+    labels_deg: NDArray[np.float32]  # (N, 4) as LABELS
+    origins: Counter[str]
+    validities: Counter[str]
+    intact: bool | None  # by checksum; None: not verified, or the store has none
+
+    @property
+    def strips(self) -> int:
+        """Number of strips."""
+        return len(self.labels_deg)
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """A store and its sidecar."""
+
+    store: Path
+    dataset: str
+    strip_px: tuple[int, int]  # width, height
+    people: Sequence[Person]
+    digest: str  # of people, splits and labels, and of one strip, which tells ways of normalising apart
+    verified: bool
+    sidecar: Path | None
+    rejects: Sequence[Reject]
+
+    @property
+    def strips(self) -> int:
+        """Number of strips of all people."""
+        return sum(person.strips for person in self.people)
+
+    def labels_deg(self, split: str | None = None) -> NDArray[np.float32]:
+        """Usable labels (N, 4) of a split, or of all."""
+        chosen = [person.labels_deg for person in self.people if split in (None, person.split)]
+        labels = np.concatenate(chosen) if chosen else np.empty((0, 4), np.float32)
+        return labels[_usable(labels)]
+
+    @property
+    def splits(self) -> list[str]:
+        """Splits that have people, in their order."""
+        found = {person.split for person in self.people}
+        return [split for split in (*SPLITS, UNSTATED) if split in found]
+
+
+def inspect(
+    strips: Strips,
+    store: Path,
+    sidecar: Path | None = None,
+    rejects: Sequence[Reject] = (),
+    verify: bool = False,
+    tick: Callable[[int], object] = lambda done: None,
+) -> Inspection:
+    """Read what there is to know of a store without its pixels.
+
+    Args:
+        strips: the store, open.
+        store: its path.
+        sidecar: path of the rejects; None if there is none.
+        rejects: that it lists.
+        verify: whether to check every person's checksum, reading all pixels.
+        tick: told how many people are done.
+
+    Raises:
+        ValueError: the store holds nobody, or codes that have no meaning.
+    """
+    persons = strips.persons()
+    if not persons:
+        raise ValueError(f"{store}: holds no person")
+    people, digest = [], hashlib.sha256()
+    for done, person in enumerate(persons, start=1):
+        labels = strips.labels(person)
+        digest.update(f"{person} {strips.split(person)} {len(labels)}\n".encode() + labels.tobytes())
+        people.append(_person(strips, person, labels, verify))
+        tick(done)
+    strip = _one_strip(strips, people)
+    digest.update(strip.tobytes())
+    return Inspection(
+        store=store,
+        dataset=strips.dataset,
+        strip_px=(strip.shape[1], strip.shape[0]),
+        people=people,
+        digest=digest.hexdigest()[:16],
+        verified=verify,
+        sidecar=sidecar,
+        rejects=rejects,
+    )
+
+
+def _person(strips: Strips, person: str, labels: NDArray[np.float32], verify: bool) -> Person:
+    return Person(
+        person_id=person,
+        split=strips.split(person) if strips.states_split(person) else UNSTATED,
+        device=strips.device(person),
+        labels_deg=np.degrees(labels),
+        origins=Counter(strips.origins(person).tolist()),
+        validities=Counter(strips.validity(person).tolist()),
+        intact=strips.verify(person) if verify else None,
+    )
+
+
+def _one_strip(strips: Strips, people: Sequence[Person]) -> NDArray[np.uint8]:
+    """The first strip of the first person who has one (H, W, 3)."""
+    filled = next((person.person_id for person in people if person.strips), None)
+    return np.empty((0, 0, 3), np.uint8) if filled is None else strips.pixels(filled, 0)
+
+
+def _usable(labels_deg: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Rows that are finite and angles at all."""
+    pitches = np.abs(labels_deg[:, ::2]) <= LARGEST_DEG
+    return np.isfinite(labels_deg).all(axis=1) & pitches.all(axis=1)
+
+
+def summarise(inspection: Inspection) -> dict:
+    """All but the labels themselves, for json: counts, ranges in degrees, kinds of rejects, verdicts."""
+    people = inspection.people
+    labels = inspection.labels_deg()
+    return {
+        "dataset": inspection.dataset,
+        "store": inspection.store.name,
+        "digest": inspection.digest,
+        "strip_px": list(inspection.strip_px),
+        "people": len(people),
+        "strips": inspection.strips,
+        "splits": [_count_split(split, people) for split in inspection.splits],
+        "origins": _in_order(ORIGINS, (person.origins for person in people)),
+        "validities": _in_order(VALIDITIES, (person.validities for person in people)),
+        "devices": dict(Counter(person.device for person in people if person.device).most_common()),
+        "ranges": [_range(name, column) for name, column in zip(LABELS, labels.T, strict=True)] if len(labels) else [],
+        "unusable_labels": inspection.strips - len(labels),
+        "checksums": _checksums(people) if inspection.verified else None,
+        "rejects": _count_rejects(inspection) if inspection.sidecar else None,
+    }
+
+
+def _in_order(names: Sequence[str], counters: Iterable[Counter[str]]) -> dict[str, int]:
+    """Sums in the order of the names, names that only the file knows last; what never occurs is left out."""
+    total = sum(counters, Counter())
+    return {name: total[name] for name in dict.fromkeys([*names, *sorted(total)]) if total[name]}
+
+
+def _count_split(split: str, people: Sequence[Person]) -> dict[str, object]:
+    counts = [person.strips for person in people if person.split == split]
+    spread = {"least": min(counts), "median": float(np.median(counts)), "most": max(counts)}
+    return {"split": split, "people": len(counts), "strips": sum(counts)} | spread
+
+
+def _range(name: str, column_deg: NDArray[np.float32]) -> dict[str, object]:
+    ends = np.quantile(column_deg, list(_QUANTILES.values()))
+    return {"label": name} | {key: float(end) for key, end in zip(_QUANTILES, ends, strict=True)}
+
+
+def _checksums(people: Sequence[Person]) -> dict[str, object]:
+    return {
+        "intact": sum(person.intact is True for person in people),
+        "damaged": [person.person_id for person in people if person.intact is False],
+        "without": sum(person.intact is None for person in people),
+    }
+
+
+def _count_rejects(inspection: Inspection) -> dict[str, object]:
+    found = kinds(inspection.rejects)
+    frames = sum(kind.frames for kind in found)
+    annotated = frames + inspection.strips
+    return {
+        "sidecar": inspection.sidecar.name,
+        "frames": frames,
+        "share": frames / annotated if annotated else 0.0,
+        "kinds": [vars(kind) for kind in found],
+        "left_out": left_out(inspection.rejects),
+    }
+
+
+def person_rows(inspection: Inspection) -> list[dict[str, object]]:
+    """One row per person, those left out whole last: counts, label ranges in degrees, checksum, for other programs."""
+    rejected, gone = by_person(inspection.rejects), left_out(inspection.rejects)
+    held = {person.person_id for person in inspection.people}
+    rows = [
+        _person_row(person, rejected[person.person_id], gone.get(person.person_id, "")) for person in inspection.people
+    ]
+    missing = sorted({*rejected, *gone} - held)
+    return rows + [{"person": p, "strips": 0, "rejected": rejected[p], "left_out": gone.get(p, "")} for p in missing]
+
+
+def _person_row(person: Person, rejected: int, reason: str) -> dict[str, object]:
+    labels = person.labels_deg[_usable(person.labels_deg)]
+    row: dict[str, object] = {"person": person.person_id, "split": person.split, "device": person.device}
+    row |= {"strips": person.strips, "rejected": rejected, "unusable_labels": person.strips - len(labels)}
+    row |= {name: person.validities[name] for name in VALIDITIES} | {name: person.origins[name] for name in ORIGINS}
+    for name, column in zip(LABELS, labels.T, strict=True):
+        key = name.replace(" ", "_")
+        row[f"{key}_least_deg"] = float(column.min()) if len(labels) else math.nan
+        row[f"{key}_most_deg"] = float(column.max()) if len(labels) else math.nan
+    return row | {"checksum": CHECKSUM_WORDS[person.intact], "left_out": reason}
+
+
+CHECKSUM_WORDS: Mapping[bool | None, str] = {True: "intact", False: "damaged", None: ""}

@@ -1,0 +1,186 @@
+"""Stored strips <-> images of the network: shrinking, histogram equalisation, scaling; on any device.
+
+The equalisation is bit for bit OpenCV's cvtColor(RGB2YCrCb), equalizeHist of Y and back, in whole numbers: on a CPU by
+OpenCV itself, elsewhere in torch operations on the whole batch.
+
+Shapes: B strips of H x W pixels, RGB.
+"""
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from faze.data.reused_memory import Buffers, Fresh, spread
+
+# OpenCV's fixed-point colour conversion: coefficients times 2^14, rounded by adding a half before the shift.
+SHIFT = 14
+HALF = 1 << (SHIFT - 1)
+Y_FROM_RGB = (4899, 9617, 1868)
+CR_FROM_R, CB_FROM_B = 11682, 9241
+R_FROM_CR, G_FROM_CR, G_FROM_CB, B_FROM_CB = 22987, -11698, -5636, 29049
+
+SCALED = ((2 * torch.arange(256) - 255).float() / 255).numpy()  # the network's input for each level
+FRESH = Fresh()
+# Strips that OpenCV gets at a time: they stay in the core's cache, and threads seldom wait for Python's lock.
+TOGETHER = 4
+
+
+def equalize(strips: Tensor) -> Tensor:
+    """Equalise the histogram of the luma Y in YCrCb.
+
+    Args:
+        strips: (B, H, W, 3) uint8.
+
+    Returns:
+        (B, H, W, 3) uint8.
+    """
+    return _equalize(strips.permute(0, 3, 1, 2).int()).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+
+
+def shrink(strips: Tensor, height: int, width: int) -> Tensor:
+    """Shrink by area; for strips that are kept in memory at the network's size.
+
+    Args:
+        strips: (B, H, W, 3) uint8.
+        height: of the result, px.
+        width: of the result, px; H / height = W / width, a whole number.
+
+    Returns:
+        (B, height, width, 3) uint8.
+    """
+    if strips.shape[1:3] == (height, width):
+        return strips
+    if strips.device.type == "cpu" and strips.shape[1:3] == (2 * height, 2 * width):
+        return _halve(strips.contiguous().numpy())
+    planes = _shrink(strips.permute(0, 3, 1, 2).int(), height, width)
+    return planes.to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+
+
+def to_network(strips: Tensor, height: int, width: int, buffers: Buffers = FRESH) -> Tensor:
+    """Shrink by area, equalise, and scale to the network's input.
+
+    Args:
+        strips: (B, H, W, 3) uint8.
+        height: of the result, px.
+        width: of the result, px; H / height = W / width, a whole number.
+        buffers: whose memory the result takes on a CPU.
+
+    Returns:
+        (B, 3, height, width) float32 in [-1, 1].
+
+    Raises:
+        ValueError: the strips cannot be shrunk to this size.
+    """
+    if strips.device.type == "cpu":
+        return _to_network_opencv(shrink(strips, height, width), buffers)
+    return to_network_torch(strips, height, width)
+
+
+def to_network_torch(strips: Tensor, height: int, width: int) -> Tensor:
+    """As `to_network`, in torch operations, for any device."""
+    planes = _equalize(_shrink(strips.permute(0, 3, 1, 2).int(), height, width))
+    levels = (2 * planes - 255).float()
+    return levels / torch.full_like(levels, 255)  # by a number, CUDA would multiply by its rounded inverse
+
+
+def _to_network_opencv(strips: Tensor, buffers: Buffers) -> Tensor:
+    """(B, H, W, 3) uint8 on a CPU -> (B, 3, H, W) float32."""
+    batch, height, width, channels = strips.shape
+    planes = buffers.take((batch, channels, height, width), np.float32)
+    source, out = strips.contiguous().numpy(), planes.numpy()
+
+    def part(first: int, stop: int) -> None:
+        picture = np.empty((TOGETHER * height, width, channels), np.uint8)
+        levels = np.empty((channels, TOGETHER * height, width), np.uint8)
+        for start in range(first, stop, TOGETHER):
+            rows = slice(0, height * (min(start + TOGETHER, stop) - start))
+            some = slice(start, min(start + TOGETHER, stop))
+            _levels_opencv(source[some], picture[rows], levels[:, rows])
+            for channel in range(channels):
+                flat = levels[channel, rows].reshape(-1, height * width)
+                cv2.LUT(flat, SCALED, out[some, channel].reshape(flat.shape))
+
+    spread(part, batch, torch.get_num_threads())
+    return planes
+
+
+def _levels_opencv(strips: NDArray[np.uint8], picture: NDArray[np.uint8], levels: NDArray[np.uint8]) -> None:
+    """(n, H, W, 3) -> levels (3, n H, W), equalised; picture (n H, W, 3) is scratch."""
+    cv2.cvtColor(strips.reshape(picture.shape), cv2.COLOR_RGB2YCrCb, picture)
+    for luma in cv2.extractChannel(picture, 0, levels[0]).reshape(strips.shape[:3]):
+        cv2.equalizeHist(luma, luma)
+    cv2.insertChannel(levels[0], picture, 0)
+    cv2.cvtColor(picture, cv2.COLOR_YCrCb2RGB, picture)
+    cv2.split(picture, list(levels))
+
+
+def from_network(image: Tensor) -> Tensor:
+    """Scale the network's output back to pixels; what lies outside [-1, 1] is clipped.
+
+    Args:
+        image: (B, 3, H, W).
+
+    Returns:
+        (B, H, W, 3) uint8.
+    """
+    return ((image + 1) * 127.5).clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+
+
+def _halve(strips: NDArray[np.uint8]) -> Tensor:
+    """(B, 2 h, 2 w, 3) -> (B, h, w, 3); only for halves does OpenCV round as we do."""
+    batch, height, width, channels = strips.shape
+    halves = np.empty((batch, height // 2, width // 2, channels), np.uint8)
+
+    def part(first: int, stop: int) -> None:
+        rows = strips[first:stop].reshape(-1, width, channels)  # one tall picture
+        into = halves[first:stop].reshape(-1, width // 2, channels)
+        cv2.resize(rows, (width // 2, len(rows) // 2), into, interpolation=cv2.INTER_AREA)
+
+    spread(part, batch, torch.get_num_threads())
+    return torch.from_numpy(halves)
+
+
+def _shrink(planes: Tensor, height: int, width: int) -> Tensor:
+    """(B, 3, H, W) int32 -> (B, 3, height, width) int32, means over squares, rounded."""
+    batch, channels, full_height, full_width = planes.shape
+    factor = full_height // height
+    if (full_height, full_width) != (factor * height, factor * width):
+        raise ValueError(
+            f"strips of {full_height} x {full_width} px cannot be shrunk to model.image_height_px {height} x "
+            f"model.image_width_px {width}: choose both smaller by the same whole factor"
+        )
+    if factor == 1:
+        return planes
+    squares = planes.reshape(batch, channels, height, factor, width, factor)
+    return (squares.sum(dim=(3, 5), dtype=torch.int32) + factor * factor // 2) // (factor * factor)
+
+
+def _equalize(planes: Tensor) -> Tensor:
+    """(B, 3, H, W) int32 in 0..255 -> the same, equalised."""
+    red, green, blue = planes.unbind(dim=1)
+    luma = (red * Y_FROM_RGB[0] + green * Y_FROM_RGB[1] + blue * Y_FROM_RGB[2] + HALF) >> SHIFT
+    cr = (((red - luma) * CR_FROM_R + HALF) >> SHIFT).clamp(-128, 127)
+    cb = (((blue - luma) * CB_FROM_B + HALF) >> SHIFT).clamp(-128, 127)
+    luma = _equalize_luma(luma)
+    red = luma + ((cr * R_FROM_CR + HALF) >> SHIFT)
+    green = luma + ((cr * G_FROM_CR + cb * G_FROM_CB + HALF) >> SHIFT)
+    blue = luma + ((cb * B_FROM_CB + HALF) >> SHIFT)
+    return torch.stack([red, green, blue], dim=1).clamp(0, 255)
+
+
+def _equalize_luma(luma: Tensor) -> Tensor:
+    """(B, H, W) int32 in 0..255 -> the same; the darkest level present goes to 0, a constant plane stays as it is."""
+    flat = luma.flatten(1).long()
+    pixels = flat.shape[1]
+    histogram = torch.zeros(len(flat), 256, dtype=torch.int32, device=luma.device)
+    histogram.scatter_add_(1, flat, torch.ones_like(flat, dtype=torch.int32))
+    cumulative = histogram.cumsum(dim=1, dtype=torch.int32)
+    darkest = histogram.gather(1, flat.amin(dim=1, keepdim=True))  # (B, 1) pixels of that level
+    # One float32 division, as in OpenCV: the rounding depends on it (255.0 / tensor would take the reciprocal first).
+    scale = torch.full_like(darkest, 255, dtype=torch.float32) / (pixels - darkest).clamp(min=1)
+    table = ((cumulative - darkest).float() * scale).round().clamp(0, 255).int()  # (B, 256)
+    levels = torch.arange(256, dtype=torch.int32, device=luma.device)
+    table = torch.where(darkest == pixels, levels, table)
+    return table.gather(1, flat).view_as(luma)

@@ -1,0 +1,104 @@
+"""Frames from their files."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.base.files import is_of_the_file
+from faze.data.normalization.jpeg import PADDING, JpegHeader, cut, is_whole, read_header
+from faze.data.normalization.pose import UnusableFrame
+
+_BUFFER_BYTES = 1 << 20  # at first; larger files make it grow
+
+
+def read_image(path: Path) -> NDArray[np.uint8]:
+    """Read a frame as (H, W, 3) uint8 BGR, turned as its EXIF orientation says.
+
+    Raises:
+        UnusableFrame: the file is missing, unreadable, empty, cut short or not an image.
+    """
+    return FrameReader().read(path).decode()
+
+
+class FrameReader:
+    """Reads frames one after the other into the same memory."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._beginning, self._header = b"", None  # of the last JPEG
+
+    def read(self, path: Path) -> "EncodedFrame":
+        """Read a file; the frame can be decoded until the next is read.
+
+        Raises:
+            UnusableFrame: the file is missing, unreadable, empty or cut short.
+        """
+        try:
+            length = self._fill(path)
+        except OSError as error:
+            if not is_of_the_file(error):
+                raise
+            raise UnusableFrame(f"cannot read the file: {error.strerror}") from None
+        if not length:
+            raise UnusableFrame("empty file")
+        header = None
+        if self._buffer.startswith(b"\xff\xd8", 0, length):
+            header = self._read_header(length)
+            if header is None or not is_whole(self._buffer, length, header):
+                raise UnusableFrame("JPEG cut short")
+        return EncodedFrame(self._buffer, length, header)
+
+    def _read_header(self, length: int) -> JpegHeader | None:
+        """A camera's files begin alike, so the header read last is most often this one too."""
+        if not (self._beginning and self._buffer.startswith(self._beginning, 0, length)):
+            self._header = read_header(self._buffer, length)
+            self._beginning = bytes(self._buffer[: self._header.end]) if self._header else b""
+        return self._header
+
+    def _fill(self, path: Path) -> int:
+        length = 0
+        with open(path, "rb", buffering=0) as file:
+            while True:
+                with memoryview(self._buffer) as view:
+                    count = file.readinto(view[length : len(view) - len(PADDING)])
+                length += count
+                if length == len(self._buffer) - len(PADDING):
+                    self._buffer.extend(bytes(len(self._buffer)))
+                elif not count:
+                    return length
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedFrame:
+    """A frame before it is decoded."""
+
+    data: bytearray
+    length: int
+    header: JpegHeader | None  # None: not a JPEG
+
+    @property
+    def size_px(self) -> tuple[int, int] | None:
+        """(width, height) where the header tells how the frame will be decoded."""
+        if self.header is None or not self.header.can_be_cut:
+            return None
+        return self.header.width_px, self.header.height_px
+
+    def decode(self, rows: int | None = None) -> NDArray[np.uint8]:
+        """As (H, W, 3) BGR, upright; at least the upper `rows` of it, and only once. None: all.
+
+        Raises:
+            UnusableFrame: not an image.
+        """
+        length = self.length
+        if rows is not None and self.header is not None:
+            length = cut(self.data, length, self.header, rows)
+        try:
+            image = cv2.imdecode(np.frombuffer(self.data, np.uint8, length), cv2.IMREAD_COLOR)
+        except cv2.error:
+            image = None
+        if image is None:
+            raise UnusableFrame("not an image that can be decoded")
+        return image

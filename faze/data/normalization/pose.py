@@ -1,0 +1,122 @@
+"""Where the virtual camera looks, and the labels in its frame: of all frames of a block at once.
+
+n frames. Camera frame: x right, y down, z away from the camera; mm. Head frame: the same for a head facing the camera.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from faze.base.geometry import pitchyaw_from_vector
+
+# Inner eye corners, mm, head frame. In the 6-point face model of MPIIFaceGaze (columns 2 and 3) ...
+INNER_EYE_CORNERS_6_MM = np.array([[-21.3129, 0.4838, -2.3970], [21.3129, 0.4838, -2.3970]])
+# ... and in the 14-point model (rows 10 and 11) that FAZE's own head poses were fitted with. The numbers are from
+# faze_preprocess (swook/faze_preprocess, MIT licence).
+INNER_EYE_CORNERS_14_MM = np.array([[-19.0150342, 1.5302906, -3.10160017], [19.16842031, 1.49678993, -2.83671331]])
+
+
+class UnusableFrame(ValueError):
+    """Why one frame cannot become a strip."""
+
+
+@dataclass(frozen=True)
+class NormalizedCamera:
+    """The virtual camera; its principal point is the middle of the strip."""
+
+    focal_length_px: float
+    distance_mm: float
+    width_px: int
+    height_px: int
+
+    @property
+    def matrix(self) -> NDArray:
+        """(3, 3) intrinsics, px."""
+        f = self.focal_length_px
+        return np.array([[f, 0, self.width_px / 2], [0, f, self.height_px / 2], [0, 0, 1]])
+
+
+@dataclass(frozen=True, eq=False)
+class NormalizedPose:
+    """Where the virtual camera looks, and the labels in its frame; in a block, one frame more in front of each."""
+
+    rotation: NDArray  # (3, 3) R, camera -> virtual camera
+    gaze_origin_mm: NDArray  # (3,) in the camera frame
+    labels: NDArray  # (4,) gaze pitch, yaw, head pitch, yaw; rad
+
+    def __getitem__(self, row: int) -> "NormalizedPose":
+        """One of a block."""
+        return NormalizedPose(self.rotation[row], self.gaze_origin_mm[row], self.labels[row])
+
+
+def normalize_pose(
+    rotation_vector: ArrayLike, translation_mm: ArrayLike, inner_eye_corners_mm: ArrayLike, gaze_target_mm: ArrayLike
+) -> NormalizedPose:
+    """Place the virtual camera and turn gaze and head into its frame.
+
+    Args:
+        rotation_vector: (3,) head -> camera, rad.
+        translation_mm: (3,) head -> camera.
+        inner_eye_corners_mm: (2, 3) in the head frame.
+        gaze_target_mm: (3,) in the camera frame.
+
+    Raises:
+        UnusableFrame: a number is not finite, or the pose or the target gives no direction.
+    """
+    one = (rotation_vector, translation_mm, inner_eye_corners_mm, gaze_target_mm)
+    poses, (reason,) = normalize_poses(*(np.asarray(array, np.float64)[None] for array in one))
+    if reason:
+        raise UnusableFrame(reason)
+    return poses[0]
+
+
+def normalize_poses(
+    rotation_vectors: NDArray, translations_mm: NDArray, inner_eye_corners_mm: NDArray, gaze_targets_mm: NDArray
+) -> tuple[NormalizedPose, list[str]]:
+    """As `normalize_pose`, of n frames: float64 arrays with n in front.
+
+    Returns:
+        the poses, with (n, 3, 3), (n, 3) and (n, 4) arrays, and per frame why it has none, "" where it has one.
+    """
+    with np.errstate(all="ignore"):  # what is not finite gets its reason
+        heads = _rotations(rotation_vectors)  # (n, 3, 3) head -> camera
+        middles = inner_eye_corners_mm.mean(axis=1)
+        origins = (heads @ middles[:, :, None])[:, :, 0] + translations_mm
+        gazes = gaze_targets_mm - origins
+        rotations, across = _look_at(origins, heads[:, :, 0])
+        reasons = {
+            "head pose is not finite": ~np.isfinite(np.hstack([rotation_vectors, translations_mm])).all(axis=1),
+            "gaze target is not finite": ~np.isfinite(gaze_targets_mm).all(axis=1),
+            "gaze target is (0, 0, 0), the mark of a missing one": ~gaze_targets_mm.any(axis=1),
+            "head pose is behind the camera": origins[:, 2] <= 0,
+            "gaze target lies at the gaze origin": np.linalg.norm(gazes, axis=1) < 1,
+            "head is seen exactly from its side": across < 1e-3,
+        }
+        # A frontal gaze points from the face to the camera, along -z; the labels count its mirror image.
+        directions = np.stack([-gazes, heads[:, :, 2]], axis=1) @ np.swapaxes(rotations, 1, 2)  # (n, 2, 3)
+        labels = pitchyaw_from_vector(directions).reshape(-1, 4)
+    first = np.select(list(reasons.values()), list(range(1, 1 + len(reasons))), 0)
+    return NormalizedPose(rotations, origins, labels), [("", *reasons)[number] for number in first]
+
+
+def _rotations(vectors: NDArray) -> NDArray:
+    """(n, 3) axis times angle, rad -> (n, 3, 3), by Rodrigues' formula."""
+    angles = np.linalg.norm(vectors, axis=1)[:, None, None]
+    x, y, z = np.divide(vectors, angles[:, 0], out=np.zeros_like(vectors), where=angles[:, 0] > 0).T
+    zero = np.zeros_like(x)
+    crosses = np.stack([zero, -z, y, z, zero, -x, -y, x, zero], axis=1).reshape(-1, 3, 3)
+    return np.eye(3) + np.sin(angles) * crosses + (1 - np.cos(angles)) * (crosses @ crosses)
+
+
+def _look_at(origins: NDArray, head_x: NDArray) -> tuple[NDArray, NDArray]:
+    """Rotations with z toward the gaze origin and x in the plane of z and the head's x axis.
+
+    Returns:
+        (n, 3, 3), and (n,) the sine of the angle between z and the head's x axis.
+    """
+    z = origins / np.linalg.norm(origins, axis=1, keepdims=True)
+    y = np.cross(z, head_x)
+    across = np.linalg.norm(y, axis=1)
+    y /= across[:, None]
+    return np.stack([np.cross(y, z), y, z], axis=1), across

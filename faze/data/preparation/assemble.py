@@ -1,0 +1,81 @@
+"""Blocks or stored strips of people -> the people who have strips, and the list of what is left out."""
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+import numpy as np
+
+from faze.data.preparation.blocks import Block, BlockFolder
+from faze.data.readers import Reject
+from faze.data.store import PersonStrips
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One person's strips (None where there is none) and rejects."""
+
+    strips: PersonStrips | None
+    rejects: list[Reject]
+
+
+class NothingUsable(ValueError):
+    """Nobody has a strip."""
+
+
+def join_blocks(people: dict[str, list[Block]], folder: BlockFolder) -> Iterator[Prepared]:
+    """Put each person's blocks together; holds the strips of one block at a time."""
+    for person, blocks in people.items():
+        all_made = [folder.read(block) for block in blocks]
+        rejects = [reject for made in all_made for reject in made.rejects]
+        used = [(block, made) for block, made in zip(blocks, all_made, strict=True) if made.file_names]
+        if not used:
+            yield Prepared(None, rejects or [Reject(person, "", "no annotated frame")])
+            continue
+        first = used[0][1]
+        arrays = {
+            name: np.concatenate([getattr(made, name) for _, made in used])
+            for name in ("labels", "frame_index", "origin", "validity")
+        }
+        names = [name for _, made in used for name in made.file_names]
+        pixels = _pieces(folder, [block for block, _ in used])
+        yield Prepared(PersonStrips(person, first.split, names, pixels, device=first.device, **arrays), rejects)
+
+
+def _pieces(folder: BlockFolder, blocks: Sequence[Block]) -> Iterator[np.ndarray]:
+    for block in blocks:
+        yield folder.pixels(block)
+
+
+class Tally:
+    """Writes down rejects, and counts."""
+
+    def __init__(self, file: TextIO) -> None:
+        """Begin the list of rejects in a text file that was opened with newline=''."""
+        self._rejects = csv.writer(file, lineterminator="\n")
+        self._rejects.writerow(["person", "file_name", "reason"])
+        self._reasons: Counter[str] = Counter()
+        self._people = self._strips = 0
+
+    def usable(self, people: Iterable[Prepared], raw: object) -> Iterator[PersonStrips]:
+        """The people who have strips.
+
+        Raises:
+            NothingUsable: nobody has; names the commonest reasons.
+        """
+        for prepared in people:
+            for reject in prepared.rejects:
+                self._rejects.writerow([reject.person_id, reject.file_name, reject.reason])
+                self._reasons[reject.reason] += 1
+            if prepared.strips:
+                self._people += 1
+                self._strips += len(prepared.strips.labels)
+                yield prepared.strips
+        if not self._people:
+            reasons = "; ".join(f"{reason} ({count} times)" for reason, count in self._reasons.most_common(3))
+            raise NothingUsable(f"{raw}: no frame is usable: {reasons}")
+
+    def __str__(self) -> str:
+        return f"{self._strips} strips of {self._people} people; {self._reasons.total()} rejects"

@@ -1,0 +1,147 @@
+"""Blocks of all people, made in several processes.
+
+Each process reads, makes and writes its own blocks; only their names and sizes travel.
+"""
+
+import concurrent.futures
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+import faze
+from faze.base.files import stamp_of
+from faze.base.process_pool import worker_processes
+from faze.config.data_parameters import Preprocess
+from faze.data.normalization import use_one_thread
+from faze.data.preparation.blocks import ENTRIES, Block, BlockFolder, Made
+from faze.data.preparation.strips import StripMaker
+from faze.data.readers import Frame, Reader, Reject
+from faze.data.store import ORIGINS, VALIDITIES
+
+_VALIDITY = {True: "valid", False: "off_screen", None: "unknown_screen"}
+
+
+def key_of(dataset: str, settings: Preprocess, raw: Path, supplementary: Path | None) -> str:
+    """Name all that decides what blocks hold, but the raw files of each person: 16 hex digits."""
+    digest = hashlib.sha256(repr((dataset, sorted(asdict(settings).items()), str(raw.resolve()))).encode())
+    if supplementary:
+        stat = supplementary.stat()
+        digest.update(repr((str(supplementary.resolve()), stat.st_size, stat.st_mtime_ns)).encode())
+    for source in sorted(Path(faze.__file__).parent.rglob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def plan(reader: Reader) -> dict[str, list[Block]]:
+    """Cut each person's annotation into blocks."""
+    blocks = {}
+    for person in reader.persons():
+        count, stamp = reader.count(person), stamp_of(reader.folder(person))
+        starts = range(0, count, ENTRIES)
+        blocks[person] = [Block(person, start, min(start + ENTRIES, count), stamp) for start in starts]
+    return blocks
+
+
+def make_blocks(
+    blocks: Sequence[Block],
+    *,
+    reader: Reader,
+    maker: StripMaker,
+    folder: BlockFolder,
+    threads: int,
+    progress: Callable[[int], None],
+) -> None:
+    """Make blocks and write them into their folder.
+
+    Args:
+        blocks: in the order of people and their annotation.
+        reader: of the raw data set.
+        maker: of strips.
+        folder: of blocks.
+        threads: processes.
+        progress: is told how many entries are done.
+
+    Raises:
+        ValueError: an annotation cannot be read.
+        OSError: a block cannot be written.
+        ChildProcessError: a process was killed.
+    """
+    if not blocks:
+        return
+    done = 0
+    with worker_processes(min(threads, len(blocks)), _start, Worker(reader, maker, folder)) as pool:
+        for future in concurrent.futures.as_completed([pool.submit(_make, block) for block in blocks]):
+            done += future.result()
+            progress(done)
+
+
+@dataclass
+class Worker:
+    """What a process makes blocks with, and where it stands in its last person's annotation."""
+
+    reader: Reader
+    maker: StripMaker
+    folder: BlockFolder
+    _person: str = ""
+    _position: int = 0
+    _entries: Iterator[Frame | Reject] = field(default_factory=lambda: iter(()))
+    _pixels: np.ndarray | None = None  # of one block, used again and again
+
+    def make(self, block: Block) -> int:
+        """Make a block and write it; returns the number of its entries."""
+        frames, rejects = [], []  # each with its place among the entries, in whose order rejects are listed
+        for place, entry in enumerate(self._read(block)):
+            (rejects if isinstance(entry, Reject) else frames).append((place, entry))
+        height, width = self.maker.camera.height_px, self.maker.camera.width_px
+        if self._pixels is None:
+            self._pixels = np.empty((ENTRIES, height, width, 3), np.uint8)
+        labels = np.empty((len(frames), 4), np.float32)
+        reasons = self.maker.make([frame for _, frame in frames], self._pixels[: len(frames)], labels)
+        for (place, frame), reason in zip(frames, reasons, strict=True):
+            if reason:
+                rejects.append((place, Reject(block.person_id, frame.file_name, reason)))
+        rows = [row for row, reason in enumerate(reasons) if not reason]
+        made = _made([frames[row][1] for row in rows], labels[rows], [r for _, r in sorted(rejects, key=_place)])
+        self.folder.write(block, made, self._pixels, rows)
+        return block.stop - block.start
+
+    def _read(self, block: Block) -> list[Frame | Reject]:
+        """The entries of a block. The annotation is gone through once per person, as the blocks come in its order."""
+        if self._person != block.person_id or self._position > block.start:
+            self._person, self._position = block.person_id, 0
+            self._entries = iter(self.reader.entries(block.person_id))
+        while self._position < block.start and next(self._entries, None) is not None:
+            self._position += 1
+        self._position = block.stop
+        return list(itertools.islice(self._entries, block.stop - block.start))
+
+
+def _place(placed: tuple[int, Reject]) -> int:
+    return placed[0]
+
+
+def _made(used: Sequence[Frame], labels: np.ndarray, rejects: list[Reject]) -> Made:
+    return Made(
+        split=used[0].split if used else "",
+        device=used[0].device if used else "",
+        file_names=[frame.file_name for frame in used],
+        labels=labels,
+        frame_index=np.array([frame.frame_index for frame in used], np.int64),
+        origin=np.array([ORIGINS.index(frame.origin) for frame in used], np.uint8),
+        validity=np.array([VALIDITIES.index(_VALIDITY[frame.on_screen]) for frame in used], np.uint8),
+        rejects=rejects,
+    )
+
+
+def _start(worker: Worker) -> None:
+    global _worker
+    _worker = worker
+    use_one_thread()
+
+
+def _make(block: Block) -> int:
+    return _worker.make(block)

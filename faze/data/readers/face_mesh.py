@@ -1,0 +1,72 @@
+"""Landmarks by MediaPipe's face mesh, in an environment of its own (envs/landmarks.yaml): it brings a cv2 of its own.
+
+Which vertices of the mesh of 468 stand for the points of the face model: the bridge of the nose 168, 197, 5 and its tip
+4; below the nose 98, 97, 2, 326, 327; the eye corners 33, 133, 362, 263, from the image's left to right. That the mesh
+is found on the faces of GazeCapture is not proved here: no real face comes with faze.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.data.readers.landmarks import Detector
+
+VERTICES = (168, 197, 5, 4, 98, 97, 2, 326, 327, 33, 133, 362, 263)
+
+
+def open_detector(model: Path | None) -> Detector:
+    """Make a detector.
+
+    Args:
+        model: a Face Landmarker task file; None: the face mesh that is part of the package.
+
+    Raises:
+        ValueError: MediaPipe is not installed, or has no such model; says what to do.
+    """
+    try:
+        import mediapipe  # here, since only this environment has it
+    except ImportError as error:
+        raise ValueError(
+            f"MediaPipe cannot be imported ({error}): run `faze landmarks` with the python of the environment "
+            "envs/landmarks.yaml, which landmarks.python names"
+        ) from None
+    if model is not None:
+        return _open_task(mediapipe, model)
+    if not hasattr(mediapipe, "solutions"):
+        raise ValueError(
+            f"MediaPipe {mediapipe.__version__} has no face mesh inside: take the version of envs/landmarks.yaml, or "
+            "give a Face Landmarker file (landmarks.model)"
+        )
+    mesh = mediapipe.solutions.face_mesh.FaceMesh(static_image_mode=True, max_num_faces=1)
+
+    def detect(image: NDArray[np.uint8]) -> NDArray | None:
+        faces = mesh.process(np.ascontiguousarray(image[:, :, ::-1])).multi_face_landmarks
+        return _in_px(faces[0].landmark, image) if faces else None
+
+    return detect
+
+
+def _open_task(mediapipe: object, model: Path) -> Detector:
+    from mediapipe.tasks.python import BaseOptions, vision
+
+    if not model.is_file():
+        raise ValueError(f"{model}: no such file; landmarks.model is a MediaPipe Face Landmarker file")
+    options = vision.FaceLandmarkerOptions(base_options=BaseOptions(model_asset_path=str(model)))
+    try:
+        landmarker = vision.FaceLandmarker.create_from_options(options)
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"{model}: not a MediaPipe Face Landmarker file ({error})") from None
+
+    def detect(image: NDArray[np.uint8]) -> NDArray | None:
+        rgb = mediapipe.Image(image_format=mediapipe.ImageFormat.SRGB, data=np.ascontiguousarray(image[:, :, ::-1]))
+        faces = landmarker.detect(rgb).face_landmarks
+        return _in_px(faces[0], image) if faces else None
+
+    return detect
+
+
+def _in_px(landmarks: object, image: NDArray[np.uint8]) -> NDArray:
+    """(13, 2): MediaPipe counts in shares of the sides from the frame's corner, we in px from the first's centre."""
+    shares = np.array([[landmarks[vertex].x, landmarks[vertex].y] for vertex in VERTICES])
+    return shares * [image.shape[1], image.shape[0]] - 0.5

@@ -1,0 +1,76 @@
+"""Reader of GazeCapture: NNNNN/frames/*.jpg and parallel JSON arrays (DESIGN section 3).
+
+GazeCapture annotates where the dot is, not the head: head pose and camera are FAZE's, or those that `faze landmarks`
+estimated. Its own files tell each recording's split and device, and which frames its detectors failed on.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from faze.data.readers import Frame, Reject
+from faze.data.readers.recording import read_recording
+from faze.data.readers.supplementary import SupplementaryReader
+
+RECORDING = re.compile(r"\d{5}")  # names of their folders
+
+
+def list_recordings(raw: Path) -> list[str]:
+    """Folders NNNNN, sorted."""
+    return sorted(folder.name for folder in raw.glob("*/") if RECORDING.fullmatch(folder.name))
+
+
+class GazeCapture:
+    """Recordings under the raw folder or in the supplementary annotation; only those in both yield frames."""
+
+    def __init__(self, raw: Path, supplementary: Path | None) -> None:
+        """Check that the two belong together.
+
+        Raises:
+            ValueError: there is no annotation, or the folder holds none of its recordings.
+        """
+        if supplementary is None:
+            raise ValueError(
+                f"{raw}: raw GazeCapture has no head pose; give the FAZE supplementary HDF5 with it "
+                f"(preprocess.gazecapture_supplementary), or what `faze landmarks --raw {raw}` estimates"
+            )
+        self._raw = raw
+        self._annotation = SupplementaryReader(raw, supplementary, split="train")
+        self._annotated = frozenset(self._annotation.persons())
+
+    def persons(self) -> list[str]:
+        """Recordings, sorted."""
+        return sorted(self._annotated.union(list_recordings(self._raw)))
+
+    def folder(self, person: str) -> Path:
+        """See Reader."""
+        return self._raw / person
+
+    def count(self, person: str) -> int:
+        """Number of annotated frames, or 1 for a recording that is not whole."""
+        return self._annotation.count(person) if person in self._annotated else 1
+
+    def entries(self, person: str) -> Iterator[Frame | Reject]:
+        """Records in the order of the annotation; see Reader. A recording with a broken JSON file is one Reject."""
+        if person not in self._annotated:
+            yield Reject(person, "", "not in the supplementary annotation")
+            return
+        if not (self._raw / person).is_dir():
+            yield Reject(person, "", f"no folder {person}")
+            return
+        try:
+            recording = read_recording(self._raw / person)
+        except ValueError as error:
+            yield Reject(person, "", str(error))
+            return
+        rows = {PurePosixPath(name).name: row for row, name in reversed(list(enumerate(recording.names)))}
+        for entry in self._annotation.entries_of(person, recording.split, recording.device):
+            row = rows.get(PurePosixPath(entry.file_name).name)
+            fault = "not listed in frames.json" if row is None else recording.faults[row]
+            if isinstance(entry, Reject):
+                yield entry
+            elif fault:
+                yield Reject(person, entry.file_name, fault)
+            else:
+                yield dataclasses.replace(entry, on_screen=recording.on_screen[row])

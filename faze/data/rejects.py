@@ -1,0 +1,89 @@
+"""The sidecar of a store: the annotated frames that have no strip, and why; reasons of one kind are told together."""
+
+import csv
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from faze.data.readers import Reject
+
+COLUMNS = ("person", "file_name", "reason")
+UNSTATED = "no reason given"
+_NUMBERED = re.compile(r"[-+−]?\w*\d\w*(?:\.\w+)*")  # 700, -3.5, p01, IMG_0003.jpg
+DIFFERS = "…"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Rejects that differ only in numbers or numbered names."""
+
+    reason: str  # DIFFERS stands for what differs
+    frames: int
+    people: int  # of these frames
+    left_out: int  # people of whom nothing is kept for this reason
+
+
+def sidecar_of(store: Path) -> Path:
+    """Where preprocess lists the rejects of a store."""
+    return store.with_name(f"{store.stem}_rejects.csv")
+
+
+def read_rejects(path: Path) -> list[Reject]:
+    """Read a sidecar.
+
+    Raises:
+        ValueError: the file is missing, torn, or no table of rejects; names the file and the line.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8", errors="replace") as file:
+            rows = csv.reader(file)
+            header = next(rows, None)
+            if header is None or tuple(header) != COLUMNS:
+                raise ValueError(f"{path}: not a list of rejects, its first line is not {','.join(COLUMNS)}")
+            return [_reject(row, path, rows.line_num) for row in rows if row]
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except csv.Error as error:
+        raise ValueError(f"{path}: not a list of rejects ({error})") from None
+
+
+def _reject(row: Sequence[str], path: Path, line: int) -> Reject:
+    if len(row) != len(COLUMNS):
+        raise ValueError(f"{path}: line {line} has {len(row)} of the columns {','.join(COLUMNS)}: preprocess again")
+    return Reject(*row)
+
+
+def kinds(rejects: Iterable[Reject]) -> list[Kind]:
+    """Rejects by kind of reason, those with most frames first."""
+    groups: dict[str, list[Reject]] = defaultdict(list)
+    for reject in rejects:
+        groups[_NUMBERED.sub(DIFFERS, reject.reason)].append(reject)
+    found = [
+        Kind(
+            reason=_common([reject.reason for reject in members]) or UNSTATED,
+            frames=sum(bool(reject.file_name) for reject in members),
+            people=len({reject.person_id for reject in members if reject.file_name}),
+            left_out=len({reject.person_id for reject in members if not reject.file_name}),
+        )
+        for members in groups.values()
+    ]
+    return sorted(found, key=lambda kind: (-kind.frames, -kind.left_out, kind.reason))
+
+
+def _common(reasons: Sequence[str]) -> str:
+    """What reasons of one kind have in common: a number that all share is told."""
+    shared = [len(set(values)) == 1 for values in zip(*map(_NUMBERED.findall, set(reasons)), strict=True)]
+    same = iter(shared)
+    return _NUMBERED.sub(lambda found: found.group() if next(same) else DIFFERS, reasons[0])
+
+
+def by_person(rejects: Iterable[Reject]) -> Counter[str]:
+    """Rejected frames of each person; a person left out whole does not count as a frame."""
+    return Counter(reject.person_id for reject in rejects if reject.file_name)
+
+
+def left_out(rejects: Iterable[Reject]) -> dict[str, str]:
+    """People left out whole, sorted, each with the reason."""
+    return dict(sorted((reject.person_id, reject.reason) for reject in rejects if not reject.file_name))

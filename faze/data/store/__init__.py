@@ -1,0 +1,44 @@
+"""Every HDF5 layout of faze; no other package opens such a file (DESIGN section 3).
+
+One group per person in each:
+    strips         pixels (N, H, W, 3) uint8 RGB; labels (N, 4) gaze pitch, yaw, head pitch, yaw in rad; see strips.py
+    codes          z_app (N, A); z_gaze (N, G, 3); z_head (N, D, 3); gaze, head (N, 2) rad; gaze_hat (N, 3); float32
+    supplementary  the published FAZE annotation: file_name; camera_parameters (N, 4) fx fy cx cy, px;
+                   distortion_parameters (N, d); head_pose (N, 6) rotation vector and mm; 3d_gaze_target (N, 3) mm
+    truth          any arrays: what the synthetic generator knows and does not annotate
+
+The released code reads our strips and codes, and its files are read here: pixels and labels, or the codes, are enough.
+The attributes `schema`, `dataset` (of the file) and `split` (of the person: train, val or test) are our addition.
+"""
+
+from faze.data.store.codes import GAZE_HEAD, Codes, read_codes, write_codes
+from faze.data.store.layout import ORIGINS, SPLITS
+from faze.data.store.strips import VALIDITIES, PersonStrips, Strips, size_of, write_strips
+from faze.data.store.supplementary import (
+    Supplementary,
+    read_supplementary,
+    read_truth,
+    supplementary_persons,
+    write_supplementary,
+    write_truth,
+)
+
+__all__ = [
+    "GAZE_HEAD",
+    "ORIGINS",
+    "SPLITS",
+    "VALIDITIES",
+    "Codes",
+    "PersonStrips",
+    "Strips",
+    "Supplementary",
+    "read_codes",
+    "read_supplementary",
+    "read_truth",
+    "size_of",
+    "supplementary_persons",
+    "write_codes",
+    "write_strips",
+    "write_supplementary",
+    "write_truth",
+]

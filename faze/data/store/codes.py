@@ -1,0 +1,78 @@
+"""The layout of codes: what the network says of each strip.
+
+Of a file of codes, the attributes `gaze1.weight` (H, 3 G), `gaze1.bias` (H,), `gaze2.weight` (3, H), `gaze2.bias` (3,)
+are the layers of the gaze head that made gaze_hat, under their names in the checkpoint; an addition of ours.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.data.store.layout import People, check_schema, group_of, new_array, new_group, open_file, whole_store
+
+_NEEDED_CODES = ("z_gaze", "gaze", "gaze_hat")
+GAZE_HEAD = ("gaze1.weight", "gaze1.bias", "gaze2.weight", "gaze2.bias")
+
+
+def write_codes(
+    path: Path | str,
+    dataset: str,
+    persons: Iterable[tuple[str, str, Mapping[str, NDArray]]],
+    gaze_head: Mapping[str, NDArray] | None = None,
+) -> None:
+    """Write (person, split, arrays by name) as float32; the file appears when all are in, a ValueError if none is.
+
+    Args:
+        path: of the file.
+        dataset: its name.
+        persons: as they come.
+        gaze_head: what made gaze_hat, the arrays GAZE_HEAD.
+    """
+    with whole_store(path, "codes", dataset) as file:
+        for name, array in (gaze_head or {}).items():
+            file.attrs[name] = np.asarray(array, np.float32)
+        for person, split, arrays in persons:
+            assert len({len(array) for array in arrays.values()}) == 1, person
+            group = new_group(file, person, split)
+            for name, array in arrays.items():
+                new_array(group, name, np.asarray(array, np.float32))
+
+
+class Codes(People):
+    """The codes in a file; codes[person] reads one person's arrays."""
+
+    def __init__(self, path: Path, default_split: str) -> None:
+        super().__init__(path, default_split)
+        with open_file(path) as file:
+            self.dataset = check_schema(file, path, "codes")
+            # None: the released code's files, and those of people with no such network.
+            has_head = all(name in file.attrs for name in GAZE_HEAD)
+            self.gaze_head = {name: file.attrs[name][:] for name in GAZE_HEAD} if has_head else None
+            self._read_splits(file)
+            for person in file:
+                _check_codes(group_of(file, path, person, _NEEDED_CODES), path, person)
+
+    @property
+    def checkpoint(self) -> str:
+        """Tells checkpoints apart: a hash of the trained gaze head; empty where the file holds none."""
+        layers = (self.gaze_head or {}).values()
+        return hashlib.sha256(b"".join(layer.tobytes() for layer in layers)).hexdigest()[:16] if layers else ""
+
+    def __getitem__(self, person: str) -> dict[str, NDArray]:
+        with open_file(self._path) as file:
+            return {name: array[:] for name, array in group_of(file, self._path, person).items()}
+
+
+def read_codes(path: Path | str, default_split: str = "train") -> Codes:
+    """Open a file of codes, ours or the released code's, as `Strips` does; a ValueError names file and person."""
+    return Codes(Path(path), default_split)
+
+
+def _check_codes(group: h5py.Group, path: Path, person: str) -> None:
+    counts = {name: len(array) for name, array in group.items()}
+    if len(set(counts.values())) != 1:
+        raise ValueError(f"{path}: the codes of person {person} differ in number: {counts}")

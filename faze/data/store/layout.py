@@ -1,0 +1,161 @@
+"""What all layouts share: opening and beginning files, people and their splits, text."""
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from faze.base.files import whole_file
+
+SPLITS = ("train", "val", "test")
+# Where a sample's labels come from. annotated: the data set's own annotation; supplementary: FAZE's; estimated: head
+# pose by PnP from detected landmarks, intrinsics estimated per device; stored: the file that was read had them.
+ORIGINS = ("annotated", "supplementary", "estimated", "stored")
+# Large arrays begin at a page of the file: a strip of 64 x 256 px then lies on 12 pages instead of 13.
+_PAGE, _LARGE = 4096, 1 << 20
+_SMALL = 1 << 17  # bytes for all that HDF5 itself writes about the next array
+
+
+class People:
+    """People of a file and their splits."""
+
+    def __init__(self, path: Path | str, default_split: str) -> None:
+        self._path, self._default_split = Path(path), default_split
+        self._splits: dict[str, str] = {}
+
+    def _read_splits(self, file: h5py.File) -> None:
+        for person, group in file.items():
+            self._read_split(person, group)
+
+    def _read_split(self, person: str, group: h5py.Group) -> None:
+        self._splits[person] = str(group.attrs.get("split", self._default_split))
+        if self._splits[person] not in SPLITS:
+            raise ValueError(f"{self._path}: split {self._splits[person]!r} of person {person} is not in {SPLITS}")
+
+    def persons(self, split: str | None = None) -> list[str]:
+        """People in the file, sorted; of one split, or all."""
+        return [p for p, s in sorted(self._splits.items()) if split in (None, s)]
+
+    def split(self, person: str) -> str:
+        """The split of a person: train, val or test."""
+        if person not in self._splits:
+            raise ValueError(f"{self._path}: holds no person {person}")
+        return self._splits[person]
+
+
+@contextlib.contextmanager
+def whole_hdf5(path: Path | str, size: int = 0) -> Iterator[h5py.File]:
+    """Give a file to fill, by `new_array` where `size` does not tell how much; it appears when the block ends well.
+
+    Args:
+        path: of the file.
+        size: bytes that are taken from the disk beforehand, at least as many as will be written.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    pages = {"alignment_threshold": _LARGE, "alignment_interval": _PAGE}
+    with whole_file(path) as temporary:
+        with h5py.File(temporary, "w", **pages) as file:
+            _take(temporary, 0, max(size, _SMALL))  # HDF5 dies as it closes what it cannot write
+            yield file
+            file.flush()
+            written = file.id.get_filesize()
+        os.truncate(temporary, written)
+
+
+@contextlib.contextmanager
+def whole_store(path: Path | str, schema: str, dataset: str, size: int = 0) -> Iterator[h5py.File]:
+    """Give a file of people to fill, as `whole_hdf5`; a ValueError if it holds nobody in the end.
+
+    Args:
+        path: of the file.
+        schema: which layout.
+        dataset: its name.
+        size: bytes that are taken from the disk beforehand.
+    """
+    with whole_hdf5(path, size) as file:
+        file.attrs["schema"], file.attrs["dataset"] = schema, dataset
+        yield file
+        if not len(file):
+            raise ValueError(f"{path}: not written, since there is nothing to write for any person")
+
+
+def _take(path: Path, first: int, count: int) -> None:
+    """Take bytes of a disk for a file, so that writing them cannot fail."""
+    with path.open("r+b") as file:
+        try:
+            os.posix_fallocate(file.fileno(), first, count)
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system that cannot: as it comes
+                return
+            raise OSError(error.errno, os.strerror(error.errno), str(path.parent)) from None
+
+
+def new_array(group: h5py.Group, name: str, array: ArrayLike) -> None:
+    """Write an array, and take its room first."""
+    array = np.asarray(array)
+    _take(Path(group.file.filename), group.file.id.get_filesize(), array.nbytes + _PAGE + _SMALL)
+    group.create_dataset(name, data=array)
+
+
+def new_group(file: h5py.File, person: str, split: str) -> h5py.Group:
+    """Begin a person."""
+    assert split in SPLITS, split
+    group = file.create_group(person)
+    group.attrs["split"] = split
+    return group
+
+
+def open_file(path: Path | str) -> h5py.File:
+    """Open a file for reading; a ValueError says what is wrong with it."""
+    try:
+        return h5py.File(path, "r")
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ValueError(f"{path}: not a readable HDF5 file, write or fetch it again ({error})") from None
+
+
+def group_of(file: h5py.File, path: Path | str, person: str, needed: Iterable[str] = ()) -> h5py.Group:
+    """A person's group; a ValueError names the person who is not there, or what of them."""
+    if person not in file:
+        raise ValueError(f"{path}: holds no person {person}")
+    group = file[person]
+    for name in needed:
+        if not isinstance(group, h5py.Group) or name not in group:
+            raise ValueError(f"{path}: person {person} has no {name}")
+    return group
+
+
+def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> str:
+    """Name of the data set; files without attributes are the released code's.
+
+    Raises:
+        ValueError: the file is of another schema, or of a later version than the one that is known.
+    """
+    found = file.attrs.get("schema", schema)
+    if found != schema:
+        raise ValueError(f"{path}: holds {found}, not {schema}")
+    written = int(file.attrs.get("schema_version", 1))
+    if written > version:
+        raise ValueError(
+            f"{path}: was written by a later faze (schema_version {written} of {schema}; this one knows {version}): "
+            "update faze, or write the file again with this one"
+        )
+    return str(file.attrs.get("dataset", path.stem))
+
+
+def encoded(names: Iterable[str]) -> NDArray[np.bytes_]:
+    """Text -> bytes as HDF5 keeps them; a file name that is no UTF-8 keeps its bytes."""
+    return np.array([name.encode("utf-8", "surrogateescape") for name in names])
+
+
+def decoded(names: h5py.Dataset) -> list[str]:
+    """Bytes of a data set -> text."""
+    return [name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else str(name) for name in names[:]]

@@ -1,0 +1,98 @@
+"""The layouts of FAZE's own annotation, as it was published, and of the synthetic generator's truth."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from faze.data.store.layout import ORIGINS, decoded, encoded, group_of, new_array, open_file, whole_hdf5
+
+# Published names and widths (None: any) of the arrays of Supplementary, in its order.
+_SUPPLEMENTARY = {"camera_parameters": 4, "distortion_parameters": None, "head_pose": 6, "3d_gaze_target": 3}
+
+
+@dataclass(frozen=True, eq=False)
+class Supplementary:
+    """FAZE's own annotation of one person's N frames, in the camera frame and mm."""
+
+    file_names: list[str]
+    camera_parameters: NDArray  # (N, 4) fx fy cx cy, px
+    distortion_parameters: NDArray  # (N, d), OpenCV's order
+    head_pose: NDArray  # (N, 6) rotation vector (rad), translation (mm)
+    gaze_target_mm: NDArray  # (N, 3)
+    # Our addition, for annotation that `faze landmarks` makes:
+    reasons: Sequence[str] = ()  # (N,) why an entry has no label (its numbers are NaN), "" where it has; (): all have
+    origin: str = "supplementary"  # of the labels, one of ORIGINS
+
+
+def write_supplementary(path: Path | str, persons: Iterable[tuple[str, Supplementary]]) -> None:
+    """Write FAZE's annotation in its published layout, person by person as they come."""
+    with whole_hdf5(path) as file:
+        for person, entries in persons:
+            group = _new_truth(file, person, _published(entries))
+            if entries.origin != "supplementary":
+                group.attrs["origin"] = entries.origin
+
+
+def _published(entries: Supplementary) -> dict[str, NDArray]:
+    arrays = (entries.camera_parameters, entries.distortion_parameters, entries.head_pose, entries.gaze_target_mm)
+    reasons = {"reason": encoded(entries.reasons)} if any(entries.reasons) else {}
+    return {"file_name": encoded(entries.file_names), **dict(zip(_SUPPLEMENTARY, arrays, strict=True)), **reasons}
+
+
+def supplementary_persons(path: Path | str) -> dict[str, int]:
+    """People in a supplementary file, sorted, each with its number of entries; 1 for one who has no list of them."""
+    with open_file(path) as file:
+        return {p: _count_entries(file[p]) for p in sorted(file)}
+
+
+def _count_entries(group: h5py.Group | h5py.Dataset) -> int:
+    names = group.get("file_name") if isinstance(group, h5py.Group) else None
+    return len(names) if isinstance(names, h5py.Dataset) and names.ndim == 1 else 1
+
+
+def read_supplementary(path: Path | str, person: str) -> Supplementary:
+    """Read one person's annotation.
+
+    Raises:
+        ValueError: the file is missing or torn, or the person or one of its datasets is, or their shapes disagree.
+    """
+    with open_file(path) as file:
+        group = group_of(file, path, person, ("file_name", *_SUPPLEMENTARY))
+        try:
+            file_names = decoded(group["file_name"])
+            arrays = {name: group[name][()].astype(np.float64) for name in _SUPPLEMENTARY}
+            reasons = decoded(group["reason"]) if "reason" in group else []
+            origin = str(group.attrs.get("origin", "supplementary"))
+        except (OSError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{path}: the annotation of person {person} cannot be read ({error})") from None
+    for name, width in _SUPPLEMENTARY.items():
+        shape = arrays[name].shape
+        if shape != (wanted := (len(file_names), width or (shape or (0,))[-1])):
+            raise ValueError(f"{path}: {name} of person {person} has shape {shape}, not {wanted}")
+    if len(reasons) not in (0, len(file_names)) or origin not in ORIGINS:
+        raise ValueError(f"{path}: reason or origin of person {person} is not as `faze landmarks` writes them")
+    return Supplementary(file_names, *arrays.values(), reasons=reasons, origin=origin)
+
+
+def write_truth(path: Path | str, persons: Iterable[tuple[str, Mapping[str, ArrayLike]]]) -> None:
+    """Write arrays by person and name."""
+    with whole_hdf5(path) as file:
+        for person, arrays in persons:
+            _new_truth(file, person, arrays)
+
+
+def _new_truth(file: h5py.File, person: str, arrays: Mapping[str, ArrayLike]) -> h5py.Group:
+    group = file.create_group(person)
+    for name, array in arrays.items():
+        new_array(group, name, array)
+    return group
+
+
+def read_truth(path: Path | str) -> dict[str, dict[str, NDArray]]:
+    """All arrays by person and name."""
+    with open_file(path) as file:
+        return {p: {name: array[()] for name, array in file[p].items()} for p in sorted(file)}

@@ -1,0 +1,120 @@
+"""What the data sets and FAZE's supplementary file say of each frame, and the truth that they do not.
+
+N frames; camera frame, mm, px. The annotated head pose is that of a generic face model laid onto the person, so
+its inner eye corners' midpoint is the annotated gaze origin.
+"""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.base.geometry import pitchyaw_from_vector
+from faze.data.normalization import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_pose
+from faze.data.synthetic.person import Person
+from faze.data.synthetic.scene import Scene
+from faze.data.synthetic.setting import Setting
+
+# MPIIFaceGaze's 6-point face model: four eye corners and two mouth corners, mm.
+FACE_MODEL_6_MM = np.array(
+    [
+        [-45.0968, -0.4838, 2.3970],
+        *INNER_EYE_CORNERS_6_MM,
+        [45.0968, -0.4838, 2.3970],
+        [-26.2996, 68.5950, 0.0],
+        [26.2996, 68.5950, 0.0],
+    ]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """One person's frames before they are rendered."""
+
+    person_id: str
+    split: str
+    person: Person
+    setting: Setting
+    scene: Scene
+    rooms: NDArray  # (N,) where each frame is taken
+    file_names: list[str]  # relative to the data set's folder
+
+    @property
+    def cameras(self) -> list:
+        """The camera of each frame."""
+        return [self.setting.views[view].camera for view in self.scene.view]
+
+
+def rotation_vectors(rotation: NDArray) -> NDArray:
+    """(N, 3, 3) -> (N, 3) rad."""
+    return np.stack([cv2.Rodrigues(matrix)[0].ravel() for matrix in rotation])
+
+
+def head_pose(scene: Scene, inner_eye_corners_mm: NDArray) -> NDArray:
+    """(N, 6) annotated rotation vector and translation of the face model with these (2, 3) inner eye corners."""
+    middle = np.mean(inner_eye_corners_mm, axis=0)
+    translation = scene.annotated_origin_mm - scene.annotated_rotation @ middle
+    return np.column_stack([rotation_vectors(scene.annotated_rotation), translation])
+
+
+def face_centres_mm(scene: Scene) -> NDArray:
+    """(N, 3) mean of the 6-point model's landmarks, as MPIIFaceGaze has it."""
+    offset = FACE_MODEL_6_MM.mean(axis=0) - INNER_EYE_CORNERS_6_MM.mean(axis=0)
+    return scene.annotated_origin_mm + scene.annotated_rotation @ offset
+
+
+def project_head_points(recording: Recording, points_mm: NDArray) -> NDArray:
+    """Pixels of points of the true head: (P, 3) in the head frame -> (N, P, 2)."""
+    scene = recording.scene
+    points = points_mm @ np.swapaxes(scene.rotation, 1, 2) + scene.origin_mm[:, None]
+    return np.stack([camera.project(p) for camera, p in zip(recording.cameras, points, strict=True)])
+
+
+def landmarks_px(recording: Recording) -> NDArray:
+    """(N, 6, 2) pixels of the person's own eye and mouth corners, in the order of the 6-point model."""
+    return project_head_points(recording, np.concatenate([recording.person.corners_mm, recording.person.mouth_mm]))
+
+
+def supplementary(recording: Recording) -> dict[str, NDArray]:
+    """FAZE's annotation but for the file names, by its names."""
+    cameras = recording.cameras
+    return {
+        "camera_parameters": np.stack([camera.parameters for camera in cameras]),
+        "distortion_parameters": np.stack([camera.distortion for camera in cameras]),
+        "head_pose": head_pose(recording.scene, INNER_EYE_CORNERS_14_MM),
+        "gaze_target_mm": recording.scene.target_mm,
+    }
+
+
+def truth(recording: Recording) -> dict[str, NDArray]:
+    """What nobody annotates: per person the angles kappa and the biases, per frame the bias-free scene.
+
+    `labels` are (N, 4) gaze and head pitch, yaw without the biases, in the annotated ones' normalised camera.
+    """
+    scene, person = recording.scene, recording.person
+    return {
+        "file_name": np.array([name.encode() for name in recording.file_names]),
+        "labels": _true_labels(scene),
+        "gaze_target_mm": scene.true_target_mm,
+        "head_rotation_vector": rotation_vectors(scene.rotation),
+        "gaze_origin_mm": scene.origin_mm,
+        "eye_centres_mm": scene.eye_centres_mm(person),
+        "optical_axes": scene.optical,
+        "kappa_rad": person.kappa_rad,
+        "gaze_bias_rad": person.gaze_bias_rad,
+        "head_bias_rad": person.head_bias_rad,
+    }
+
+
+def _true_labels(scene: Scene) -> NDArray:
+    labels = np.empty((len(scene), 4))
+    vectors = rotation_vectors(scene.annotated_rotation)
+    for row, (vector, origin, target) in enumerate(
+        zip(vectors, scene.annotated_origin_mm, scene.target_mm, strict=True)
+    ):
+        pose = normalize_pose(vector, origin, np.zeros((2, 3)), target)  # the head frame's origin is the gaze origin
+        gaze = scene.true_target_mm[row] - scene.origin_mm[row]
+        labels[row, :2] = pitchyaw_from_vector(-pose.rotation @ gaze)
+        labels[row, 2:] = pitchyaw_from_vector(pose.rotation @ scene.rotation[row, :, 2])
+    return labels

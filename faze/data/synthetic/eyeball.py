@@ -1,0 +1,100 @@
+"""The eyeball as rays see it: sclera, iris, pupil, and the lights mirrored on the cornea.
+
+Refraction-free: the iris is the cap of the eyeball around the optical axis; only the glints know of the cornea's bulge.
+Everything in the head frame, mm, float32.
+"""
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.data.synthetic.person import EYEBALL_RADIUS_MM, IRIS_RADIUS_MM, Person
+from faze.data.synthetic.room import Light
+from faze.data.synthetic.texture import Image, padded, ramp
+
+_CORNEA_RADIUS_MM = 7.8
+_CORNEA_CENTRE_MM = 5.4  # from the eyeball's centre along the optical axis
+_MAP_HALF_MM, _MAP_PER_MM = 6.6, 10  # of the iris
+_CARUNCLE_RGB = np.array([0.80, 0.50, 0.46], np.float32)
+
+
+def paint_iris(rng: np.random.Generator, person: Person) -> Image:
+    """(n, n, 4) RGB and padding around the optical axis: fibres, collarette, dark rim; no pupil."""
+    samples = np.arange(-_MAP_HALF_MM, _MAP_HALF_MM + 1e-6, 1 / _MAP_PER_MM)
+    x, y = np.meshgrid(samples, samples)
+    radius, angle = np.hypot(x, y) / IRIS_RADIUS_MM, np.arctan2(y, x)
+    fibres = np.zeros_like(radius)
+    for waves in rng.integers(9, 70, 14):
+        fibres += np.cos(waves * angle + rng.uniform(0, 6.3) + rng.uniform(-3, 3) * radius) / np.sqrt(14)
+    tone = 1.0 + 0.16 * fibres + 0.3 * np.exp(-(((radius - 0.45) / 0.14) ** 2))
+    rim = rng.uniform(0.45, 0.75) * np.clip((radius - 0.72) / 0.28, 0, 1) ** 2
+    warm = np.exp(-(((radius - 0.42) / 0.16) ** 2))[..., None] * np.array([0.10, 0.05, -0.02]) * rng.uniform(0, 1)
+    iris = person.iris * (tone * (1 - rim))[..., None] + warm * person.iris.mean()
+    return padded(np.clip(iris, 0.01, 1))
+
+
+def shade_eyeball(
+    person: Person, iris: Image, eye: int, origin: NDArray, rays: Image, optical: NDArray, pupil_mm: float, light: Light
+) -> Image:
+    """What rays see of an eyeball, as if it lay open.
+
+    Args:
+        person: whose.
+        iris: painted by `paint_iris`.
+        eye: 0 or 1.
+        origin: (3,) the camera.
+        rays: (h, w, 3) directions of any length.
+        optical: (3,) unit vector of the optical axis.
+        pupil_mm: radius of the pupil.
+        light: in the head frame.
+
+    Returns:
+        (h, w, 3) RGB.
+    """
+    start = (origin - person.eye_centres_mm[eye]).astype(np.float32)
+    rays = rays / np.sqrt(np.einsum("hwc,hwc->hw", rays, rays))[..., None]
+    axis = optical.astype(np.float32)
+    normal, square = _meet_sphere(start, rays, EYEBALL_RADIUS_MM)
+    lit = light.on(normal, wrap=0.55)
+    colour = person.sclera.astype(np.float32) * lit
+    beside = np.clip(np.float32(0.5) - square * np.float32(0.06), 0, 1)[..., None]  # rays that miss: the caruncle
+    colour += beside * (_CARUNCLE_RGB * np.float32(1.3 * person.skin.mean()) * lit - colour)
+    colour += _iris_cover(normal, axis) * (_iris_colour(iris, normal, axis, pupil_mm) * (0.35 + 0.65 * lit) - colour)
+    return colour + _glints(start, rays, axis, light)[..., None]
+
+
+def _meet_sphere(start: Image, rays: Image, radius_mm: float) -> tuple[Image, Image]:
+    """Unit normals where rays from `start` (relative to the centre) meet a sphere; negative second value: they miss."""
+    b = rays @ start
+    square = b * b - np.float32(start @ start - radius_mm**2)
+    distance = -b - np.sqrt(np.maximum(square, 0))
+    return (start + distance[..., None] * rays) * np.float32(1 / radius_mm), square
+
+
+def _iris_cover(normal: Image, axis: Image) -> Image:
+    towards = normal @ axis
+    radius = np.sqrt(np.maximum(1 - towards * towards, 0)) * np.float32(EYEBALL_RADIUS_MM)
+    edge = ramp((np.float32(IRIS_RADIUS_MM) - radius) / np.float32(0.7) + np.float32(0.5))
+    return (edge * (towards > 0))[..., None]
+
+
+def _iris_colour(iris: Image, normal: Image, axis: Image, pupil_mm: float) -> Image:
+    right = np.cross(axis, np.array([0, 1, 0], np.float32))
+    right /= np.linalg.norm(right)
+    plane = normal @ np.stack([right, np.cross(axis, right)], axis=1) * np.float32(EYEBALL_RADIUS_MM)
+    at = (plane + np.float32(_MAP_HALF_MM)) * np.float32(_MAP_PER_MM)
+    colour = cv2.remap(iris, at, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)[..., :3]
+    radius = np.sqrt(np.square(plane).sum(axis=-1))
+    pupil = ramp((np.float32(pupil_mm) - radius) / np.float32(0.3) + np.float32(0.5))
+    return colour * (1 - np.float32(0.93) * pupil)[..., None]
+
+
+def _glints(start: Image, rays: Image, axis: Image, light: Light) -> Image:
+    """Mirror images of the lights on the cornea."""
+    normal, square = _meet_sphere(start - np.float32(_CORNEA_CENTRE_MM) * axis, rays, _CORNEA_RADIUS_MM)
+    glow = np.zeros(square.shape, np.float32)
+    for towards, width_rad, strength in light.mirrored:
+        half = towards.astype(np.float32) - rays
+        cosine = np.einsum("hwc,hwc->hw", normal, half) / np.sqrt(np.einsum("hwc,hwc->hw", half, half))
+        glow += np.float32(strength) * np.exp(-np.square((1 - cosine) / np.float32(0.5 * width_rad**2)))
+    return glow * (normal @ axis > 0.72) * (square > 0)

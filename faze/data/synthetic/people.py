@@ -1,0 +1,107 @@
+"""Who is rendered, and how one person becomes a folder of frames with annotation."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.config.data_parameters import Synthetic
+from faze.data.synthetic.annotation import Recording, supplementary, truth
+from faze.data.synthetic.layouts import name_gazecapture, name_mpiifacegaze, write_gazecapture, write_mpiifacegaze
+from faze.data.synthetic.person import ANATOMY, FILES, SCENE, random, sample_person
+from faze.data.synthetic.render import Renderer
+from faze.data.synthetic.scene import sample_scene
+from faze.data.synthetic.setting import sample_device, sample_laptop
+
+_ROOMS = 3  # places and days per person
+_FIRST_ID = {"train": 1, "val": 60001, "test": 80001}  # more people in one split rename nobody in another
+
+
+@dataclass(frozen=True)
+class Role:
+    """One person to be rendered; all that they are follows from the seed, the domain and the index."""
+
+    dataset: str  # mpiifacegaze | gazecapture
+    split: str
+    index: int
+
+    @property
+    def domain(self) -> str:
+        """The name under which this person's random numbers are drawn."""
+        return f"{'mpiigaze' if self.dataset == 'mpiifacegaze' else 'gazecapture'}_{self.split}"
+
+    @property
+    def person_id(self) -> str:
+        """The folder's name in the data set."""
+        return f"p{self.index:02d}" if self.dataset == "mpiifacegaze" else f"{_FIRST_ID[self.split] + self.index:05d}"
+
+
+@dataclass(frozen=True, eq=False)
+class Annotated:
+    """What belongs to a rendered person outside the data set's folder."""
+
+    role: Role
+    file_names: list[str]
+    supplementary: dict[str, NDArray]
+    truth: dict[str, NDArray]
+
+
+def cast(synthetic: Synthetic) -> Iterator[Role]:
+    """Everybody."""
+    numbers = {
+        ("mpiifacegaze", "test"): synthetic.mpiigaze_people,
+        ("gazecapture", "train"): synthetic.gazecapture_train_people,
+        ("gazecapture", "val"): synthetic.gazecapture_val_people,
+        ("gazecapture", "test"): synthetic.gazecapture_test_people,
+    }
+    for (dataset, split), people in numbers.items():
+        yield from (Role(dataset, split, index) for index in range(people))
+
+
+def sample_recording(role: Role, synthetic: Synthetic) -> Recording:
+    """Draw a person and their frames."""
+    key = (synthetic.seed, role.domain, role.index)
+    person = sample_person(random(*key, ANATOMY), synthetic.kappa_spread_deg, synthetic.bias_deg)
+    rng = random(*key, SCENE)
+    laptop = role.dataset == "mpiifacegaze"
+    setting = sample_laptop(rng) if laptop else sample_device(rng)
+    scene = sample_scene(rng, person, setting, synthetic.frames_per_person)
+    rng = random(*key, FILES)
+    rooms = rng.integers(_ROOMS, size=len(scene))
+    names = name_mpiifacegaze(rng, role.person_id, rooms) if laptop else name_gazecapture(role.person_id, len(scene))
+    return Recording(role.person_id, role.split, person, setting, scene, rooms, names)
+
+
+def render_recording(role: Role, recording: Recording, seed: int) -> Iterator[NDArray[np.uint8]]:
+    """Frames in the order of the recording: (H, W, 3) uint8 RGB."""
+    renderer = Renderer(seed, role.domain, role.index, recording.person, recording.setting, _ROOMS)
+    for row, room in enumerate(recording.rooms.tolist()):
+        yield renderer.render(recording.scene, row, room)
+
+
+def write_person(role: Role, synthetic: Synthetic, root: Path) -> Annotated:
+    """Render a person's frames into a data set's folder and write its annotation there.
+
+    Args:
+        role: who.
+        synthetic: the configuration.
+        root: the data set's folder.
+
+    Raises:
+        OSError: a frame cannot be written.
+    """
+    recording = sample_recording(role, synthetic)
+    for folder in {(root / name).parent for name in recording.file_names}:
+        folder.mkdir(parents=True, exist_ok=True)
+    quality = [cv2.IMWRITE_JPEG_QUALITY, synthetic.jpeg_quality]
+    for name, image in zip(recording.file_names, render_recording(role, recording, synthetic.seed), strict=True):
+        _, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), quality)
+        (root / name).write_bytes(data.tobytes())
+    if role.dataset == "mpiifacegaze":
+        write_mpiifacegaze(root, recording, random(synthetic.seed, role.domain, role.index, FILES, 1))
+    else:
+        write_gazecapture(root, recording)
+    return Annotated(role, recording.file_names, supplementary(recording), truth(recording))

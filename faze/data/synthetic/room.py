@@ -1,0 +1,136 @@
+"""What surrounds a person: light, background, and the noise of the camera."""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.data.synthetic.camera import Camera
+from faze.data.synthetic.person import Person
+from faze.data.synthetic.texture import Image
+
+_NOISE_MARGIN_PX = 64
+_ROOM_MARGIN_PX = 96
+
+
+@dataclass(frozen=True, eq=False)
+class Light:
+    """A key light, light from all sides, and the screen's glow; one frame of reference for all (camera or head)."""
+
+    key: NDArray  # (3,) unit vector toward the key light
+    key_rgb: NDArray
+    screen: NDArray  # (3,) unit vector toward the screen
+    screen_rgb: NDArray
+    ambient_rgb: NDArray
+
+    def on(self, normal: Image, wrap: float = 0.25) -> Image:
+        """Light that falls on surfaces: (h, w, 3) unit normals -> (h, w, 3) RGB."""
+        sources = np.stack([self.key, self.screen], axis=1).astype(np.float32)
+        rgb = np.stack([self.key_rgb, self.screen_rgb]).astype(np.float32) / np.float32(1 + wrap)
+        cosine = np.maximum(normal @ sources + np.float32(wrap), 0)
+        return cosine @ rgb + self.ambient_rgb.astype(np.float32)
+
+    def turned(self, rotation: NDArray) -> "Light":
+        """The same light in another frame: rotation (3, 3) takes vectors there."""
+        return Light(rotation @ self.key, self.key_rgb, rotation @ self.screen, self.screen_rgb, self.ambient_rgb)
+
+    @property
+    def mirrored(self) -> list[tuple[NDArray, float, float]]:
+        """Lights that the cornea mirrors: direction, angular half-width on the cornea (rad), brightness."""
+        return [(self.key, 0.07, 1.8 * float(self.key_rgb.mean())), (self.screen, 0.09, 0.5)]
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    """One place and time: its light, in the camera frame, and its background, RGB and larger than a frame."""
+
+    light: Light
+    background: NDArray[np.uint8]
+    clothes_rgb: NDArray
+    long_hair: bool
+
+    def crop(self, rng: np.random.Generator, width_px: int, height_px: int) -> NDArray[np.uint8]:
+        """A background for one frame, from a place that moves as the hand does."""
+        top, left = rng.integers(0, _ROOM_MARGIN_PX + 1, 2)
+        return self.background[top : top + height_px, left : left + width_px].copy()
+
+
+def sample_room(rng: np.random.Generator, width_px: int, height_px: int) -> Room:
+    """A room lit by a window or a lamp, out of focus."""
+    warmth = rng.normal(0.0, 0.06)
+    tint = np.array([1 + warmth, 1.0, 1 - warmth])
+    around, above = rng.uniform(-1.15, 1.15), rng.uniform(0.05, 0.95)
+    key = np.array([np.sin(around) * np.cos(above), -np.sin(above), -np.cos(around) * np.cos(above)])
+    ambient, exposure = rng.uniform(0.38, 0.6), rng.uniform(0.8, 1.08)
+    light = Light(
+        key=key,
+        key_rgb=tint * (exposure - 0.75 * ambient) * rng.uniform(0.55, 0.9),
+        screen=np.array([0.0, 0.0, -1.0]),
+        screen_rgb=np.array([0.95, 1.0, 1.06]) * rng.uniform(0.08, 0.22),
+        ambient_rgb=ambient * (0.5 + 0.5 * tint),
+    )
+    background = _paint_background(
+        rng, width_px + _ROOM_MARGIN_PX, height_px + _ROOM_MARGIN_PX, tint * rng.uniform(0.35, 0.9)
+    )
+    return Room(light, background, rng.uniform(0.05, 0.75, 3) * rng.uniform(0.4, 1.0), bool(rng.random() < 0.4))
+
+
+def _paint_background(rng: np.random.Generator, width: int, height: int, wall: NDArray) -> NDArray[np.uint8]:
+    small = np.array([height // 4, width // 4])
+    image = np.empty((*small, 3), np.float32)
+    image[:] = wall * rng.uniform(0.85, 1.0, 3)
+    image *= np.linspace(rng.uniform(0.75, 1.05), rng.uniform(0.75, 1.05), small[1], dtype=np.float32)[None, :, None]
+    for _ in range(rng.integers(4, 12)):
+        size = rng.uniform(0.05, 0.5, 2) * small
+        corner = rng.uniform(-0.2, 1.0, 2) * small
+        rgb = np.clip(rng.uniform(0.1, 1.1) * wall * rng.normal(1.0, 0.08, 3), 0.02, 1.0)
+        a, b = np.round([corner[::-1], (corner + size)[::-1]]).astype(int).tolist()
+        cv2.rectangle(image, a, b, rgb.tolist(), -1)
+    image = cv2.GaussianBlur(image, (0, 0), float(rng.uniform(1.5, 5.0)))
+    image = cv2.resize(image, (width, height), interpolation=cv2.INTER_CUBIC)
+    return np.clip(image * 255, 0, 255).astype(np.uint8)
+
+
+def draw_body(
+    image: NDArray[np.uint8], room: Room, person: Person, camera: Camera, rotation: NDArray, origin_mm: NDArray
+) -> None:
+    """Draw what is not the face, flat and in place: hair behind it, ears, neck, shoulders."""
+    head = camera.project(origin_mm)
+    px_per_mm = camera.focal_px[0] / (origin_mm[2] + 80)  # of what lies behind the face
+    lit = room.light.ambient_rgb + 0.4 * room.light.key_rgb
+    skin = np.clip(255 * 0.62 * person.skin * lit, 0, 255)
+    hair = np.clip(255 * 0.85 * person.hair * lit, 0, 255)
+    roll_deg = float(np.degrees(np.arctan2(rotation[1, 0], rotation[0, 0])))
+
+    def ellipse(centre: NDArray, radii_mm: tuple[float, float], turn_deg: float, rgb: NDArray) -> None:
+        at, radii = np.round(centre * 16).astype(int).tolist(), [round(r * px_per_mm * 16) for r in radii_mm]
+        cv2.ellipse(image, at, radii, turn_deg, 0, 360, rgb.tolist(), -1, cv2.LINE_AA, 4)
+
+    def of_head(x: float, y: float, z: float) -> NDArray:
+        return camera.project(rotation @ np.array([x, y, z]) + origin_mm)
+
+    if room.long_hair:
+        ellipse(of_head(0, 40, 95), (96, 145), roll_deg, 0.8 * hair)
+    ellipse(head + np.array([0, 365]) * px_per_mm, (265, 235), 0, np.clip(255 * room.clothes_rgb * lit, 0, 255))
+    neck = np.array([[-47, 60], [47, 60], [54, 180], [-54, 180]]) * px_per_mm + head
+    cv2.fillConvexPoly(image, np.round(neck * 16).astype(np.int32), (0.85 * skin).tolist(), cv2.LINE_AA, 4)
+    for side in (-1, 1):
+        ellipse(of_head(81 * side, 14, 95), (11, 25), roll_deg + 8 * side, skin)
+    ellipse(of_head(0, -32, 85), (82, 84), roll_deg, hair)
+
+
+def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDArray[np.uint8]:
+    """Sensor noise (h, w, 3) around 128, larger than a frame: frames take it at a random offset."""
+    shape = (height_px + _NOISE_MARGIN_PX, width_px + _NOISE_MARGIN_PX)
+    grey = rng.standard_normal(shape, np.float32)
+    coloured = rng.standard_normal((*shape, 3), np.float32)
+    noise = rng.uniform(0.8, 2.0) * grey[..., None] + rng.uniform(0.3, 0.8) * coloured
+    return np.clip(np.round(cv2.GaussianBlur(noise, (0, 0), 0.6) * 1.6 + 128), 0, 255).astype(np.uint8)
+
+
+def add_noise(rng: np.random.Generator, image: NDArray[np.uint8], noise: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Add sensor noise."""
+    top, left = rng.integers(0, _NOISE_MARGIN_PX, 2)
+    patch = noise[top : top + image.shape[0], left : left + image.shape[1]]
+    return cv2.addWeighted(image, 1.0, patch, 1.0, -128.0)

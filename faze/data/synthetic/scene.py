@@ -1,0 +1,173 @@
+"""One person's frames in three dimensions: head poses, targets, eye directions, and what the annotation says of them.
+
+The eyes fixate the true target: each eye's visual axis goes through it, and the optical axis, along which the iris is
+drawn, deviates by kappa. The annotated target is the dot on the screen. Seen from the gaze origin, it deviates from the
+true one by the person's bias, a rotation in the camera frame; so does the annotated head pose.
+
+Shapes: N frames, 2 eyes. Everything in the camera frame and mm unless a name says otherwise.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.base.geometry import pitchyaw_from_vector, rotation_from_pitchyaw, vector_from_pitchyaw
+from faze.data.synthetic.person import Person
+from faze.data.synthetic.setting import Setting, View
+
+MODEL_OUTER_HALF_MM = 45.6  # half the outer corners' distance in the generic face models that annotators fit
+_EYE_LIMITS_DEG = ((-33.0, 22.0), (-30.0, 30.0))  # pitch, yaw of the eyes in the head
+_STRIP_HALF_MM = np.array([62.0, 17.0])  # must lie within the frame, around the gaze origin
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """N frames of one person."""
+
+    view: NDArray  # (N,) index into the setting's views
+    target_units: NDArray  # (N, 2) annotated target on the screen, pixels or points
+    target_mm: NDArray  # (N, 3) annotated target
+    true_target_mm: NDArray  # (N, 3)
+    rotation: NDArray  # (N, 3, 3) head -> camera
+    origin_mm: NDArray  # (N, 3) midpoint of the inner eye corners: the origin of the head frame
+    annotated_rotation: NDArray  # (N, 3, 3)
+    annotated_origin_mm: NDArray  # (N, 3)
+    optical_in_head: NDArray  # (N, 2, 3) unit vectors of the optical axes, head frame
+    aperture: NDArray  # (N,) how wide the lids are open, 1 = as usual
+
+    def eye_centres_mm(self, person: Person) -> NDArray:
+        """(N, 2, 3) centres of the eyeballs."""
+        return person.eye_centres_mm @ np.swapaxes(self.rotation, 1, 2) + self.origin_mm[:, None]
+
+    @property
+    def optical(self) -> NDArray:
+        """(N, 2, 3) unit vectors of the optical axes."""
+        return np.einsum("nij,nej->nei", self.rotation, self.optical_in_head)
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def __getitem__(self, rows: NDArray) -> "Scene":
+        return Scene(**{name: array[rows] for name, array in vars(self).items()})
+
+
+def bias_rotation(pitchyaw_rad: NDArray) -> NDArray:
+    """(3, 3) rotation of the camera frame that turns a frontal gaze, or head, by (pitch, yaw)."""
+    return rotation_from_pitchyaw(np.asarray(pitchyaw_rad) * [-1, 1])
+
+
+def sample_scene(rng: np.random.Generator, person: Person, setting: Setting, count: int) -> Scene:
+    """Draw frames in random order; those with the eyes outside the frame or turned too far are drawn again."""
+    habits = _Habits.sample(rng, setting)
+    parts: list[Scene] = []
+    missing = count
+    for _ in range(200):
+        scene = _draw(rng, person, setting, habits, 2 * missing + 8)
+        scene = scene[np.flatnonzero(_plausible(scene, person, setting))[:missing]]
+        parts.append(scene)
+        missing -= len(scene)
+        if not missing:
+            columns = [vars(part) for part in parts]
+            return Scene(**{name: np.concatenate([c[name] for c in columns]) for name in columns[0]})
+    raise AssertionError(f"no plausible frames of a person with {setting.device} at {setting.distance_mm:.0f} mm")
+
+
+@dataclass(frozen=True, eq=False)
+class _Habits:
+    """How one person holds the head."""
+
+    follow: float  # share of the gaze that the head takes part in; negative: it turns against it
+    toward_screen: float  # neutral pose: 0 faces the camera, 1 the middle of the screen
+    neutral_rad: NDArray  # (3,) usual pitch, yaw, roll beside it
+    aside_mm: NDArray  # (2,) usual place of the head beside the camera's axis
+
+    @classmethod
+    def sample(cls, rng: np.random.Generator, setting: Setting) -> "_Habits":
+        return cls(
+            follow=rng.normal(0.15, 0.15),
+            toward_screen=rng.uniform(0.0, 0.5),
+            neutral_rad=np.radians(rng.normal(0.0, [4.0, 3.0, 2.0])),
+            aside_mm=rng.normal(0.0, 0.03 * setting.distance_mm, 2),
+        )
+
+
+def _draw(rng: np.random.Generator, person: Person, setting: Setting, habits: _Habits, count: int) -> Scene:
+    view = rng.integers(len(setting.views), size=count)
+    units = np.zeros((count, 2))
+    target, middle = np.zeros((count, 3)), np.zeros((count, 3))
+    for index, seen in enumerate(setting.views):
+        rows = np.flatnonzero(view == index)
+        units[rows] = seen.sample_targets(rng, len(rows))
+        target[rows] = seen.target_mm(units[rows])
+        middle[rows] = seen.middle_mm
+    origin = _draw_origin(rng, setting, habits, middle)
+    rotation = _draw_rotation(rng, habits, origin, middle, target)
+    annotated_origin = origin * (MODEL_OUTER_HALF_MM / person.outer_half_mm)
+    true_target = _true_target(person, setting.views, view, origin, annotated_origin, target)
+    return Scene(
+        view=view,
+        target_units=units,
+        target_mm=target,
+        true_target_mm=true_target,
+        rotation=rotation,
+        origin_mm=origin,
+        annotated_rotation=bias_rotation(person.head_bias_rad) @ rotation,
+        annotated_origin_mm=annotated_origin,
+        optical_in_head=optical_axes(person, rotation, origin, true_target),
+        aperture=np.clip(rng.normal(1.0, 0.08, count), 0.75, 1.2),
+    )
+
+
+def _draw_origin(rng: np.random.Generator, setting: Setting, habits: _Habits, middle: NDArray) -> NDArray:
+    distance = setting.distance_mm * rng.normal(1.0, 0.05, len(middle))
+    place = 0.3 * middle[:, :2] + habits.aside_mm + rng.normal(0.0, 0.05 * setting.distance_mm, (len(middle), 2))
+    return np.column_stack([place, distance])
+
+
+def _draw_rotation(
+    rng: np.random.Generator, habits: _Habits, origin: NDArray, middle: NDArray, target: NDArray
+) -> NDArray:
+    """Head -> camera; the head's -z axis points where the nose does."""
+    neutral = pitchyaw_from_vector(origin - habits.toward_screen * middle)
+    facing = neutral + habits.follow * (pitchyaw_from_vector(origin - target) - neutral)
+    pitch, yaw, roll = (habits.neutral_rad + np.radians(rng.normal(0.0, [5.0, 6.5, 3.5], (len(origin), 3)))).T
+    turned = rotation_from_pitchyaw(np.column_stack([-(facing[:, 0] + pitch), facing[:, 1] + yaw]))
+    zero, one = np.zeros_like(roll), np.ones_like(roll)
+    rows = [np.cos(roll), -np.sin(roll), zero, np.sin(roll), np.cos(roll), zero, zero, zero, one]
+    return turned @ np.stack(rows, axis=-1).reshape(-1, 3, 3)
+
+
+def _true_target(
+    person: Person, views: list[View], view: NDArray, origin: NDArray, annotated_origin: NDArray, target: NDArray
+) -> NDArray:
+    """Where on the screen's plane the eyes really look: the annotated direction without the person's bias."""
+    # Rows times a rotation turn by its transpose: the bias is taken away.
+    direction = (target - annotated_origin) @ bias_rotation(person.gaze_bias_rad)
+    normal = np.stack([seen.rotation[:, 2] for seen in views])[view]
+    corner = np.stack([seen.translation_mm for seen in views])[view]
+    reach = np.sum((corner - origin) * normal, axis=1) / np.sum(direction * normal, axis=1)
+    return origin + reach[:, None] * direction
+
+
+def optical_axes(person: Person, rotation: NDArray, origin: NDArray, target: NDArray) -> NDArray:
+    """Optical axes of eyes whose visual axes meet in a target: (N, 2, 3) unit vectors in the head frame."""
+    in_head = np.einsum("nji,nj->ni", rotation, target - origin)
+    visual = pitchyaw_from_vector(person.eye_centres_mm - in_head[:, None])
+    return -vector_from_pitchyaw(visual - person.kappa_rad)
+
+
+def _plausible(scene: Scene, person: Person, setting: Setting) -> NDArray:
+    """(N,) the eyes are not turned too far, and the strip lies within the frame."""
+    turn = np.degrees(pitchyaw_from_vector(-scene.optical_in_head))
+    low, high = np.transpose(_EYE_LIMITS_DEG)
+    good = np.all((turn > low) & (turn < high), axis=(1, 2))
+    signs = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
+    corners = np.column_stack([signs * _STRIP_HALF_MM, np.zeros(4)])
+    points = corners @ np.swapaxes(scene.rotation, 1, 2) + scene.origin_mm[:, None]  # (N, 4, 3)
+    for index, view in enumerate(setting.views):
+        rows = np.flatnonzero(scene.view == index)
+        pixels = view.camera.project(points[rows])
+        limit = np.array([view.camera.width_px, view.camera.height_px]) - 5
+        good[rows] &= np.all((pixels > 4) & (pixels < limit), axis=(1, 2))
+    return good

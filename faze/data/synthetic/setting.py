@@ -1,0 +1,112 @@
+"""What people look at: laptops under a webcam, and phones and tablets turned in the hand, each with its cameras.
+
+A view is one way the screen stands to the camera; a handheld device has several. The screen's pixels or points count
+from its top left corner as its user sees it; the camera looks the other way, so the screen's right is the camera's -x.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.base.geometry import rotation_from_pitchyaw
+from faze.data.synthetic.camera import Camera, sample_camera
+
+# Short and long side of the screen (mm), and of it in points; camera above the screen in portrait (mm).
+_DEVICES = {
+    "iPhone 6s": ((58.5, 104.1), (375, 667), 10.0),
+    "iPhone 6s Plus": ((68.4, 121.5), (414, 736), 10.0),
+    "iPad Mini": ((119.7, 159.6), (768, 1024), 11.0),
+    "iPad Air 2": ((147.8, 197.1), (768, 1024), 11.0),
+    "iPad Pro": ((196.6, 262.1), (1024, 1366), 11.0),
+}
+_SHARES = (0.15, 0.3, 0.2, 0.25, 0.1)
+_LAPTOPS = ((1280, 800), (1440, 900), (1920, 1080), (1680, 1050))
+_MARGIN = 0.03  # of the screen's sides, free of targets
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A camera and the screen beside it."""
+
+    camera: Camera
+    orientation: int  # GazeCapture's code: 1 portrait, 3 landscape home right, 4 landscape home left
+    size_mm: tuple[float, float]  # of the screen: width, height
+    size_units: tuple[int, int]  # the same in pixels (laptop) or points (device)
+    rotation: NDArray  # (3, 3) screen -> camera frame; screen frame: x right, y down as its user sees it
+    translation_mm: NDArray  # (3,) the screen's top left corner in the camera frame
+
+    def target_mm(self, units: NDArray) -> NDArray:
+        """Points on the screen in the camera frame: (..., 2) pixels or points -> (..., 3) mm."""
+        flat = np.asarray(units) * np.divide(self.size_mm, self.size_units)
+        return flat @ self.rotation[:, :2].T + self.translation_mm
+
+    @property
+    def middle_mm(self) -> NDArray:
+        """(3,) the middle of the screen in the camera frame."""
+        return self.target_mm(np.array(self.size_units) / 2)
+
+    def sample_targets(self, rng: np.random.Generator, count: int) -> NDArray:
+        """Uniform targets: (count, 2) whole pixels or points."""
+        low, high = np.multiply(_MARGIN, self.size_units), np.multiply(1 - _MARGIN, self.size_units)
+        return np.round(rng.uniform(low, high, (count, 2)))
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Where one person sits."""
+
+    device: str
+    views: list[View]
+    distance_mm: float  # usual distance of the eyes to the camera
+
+
+def sample_laptop(rng: np.random.Generator) -> Setting:
+    """A laptop with a 13 to 17 inch screen and a 1280 x 720 webcam above it."""
+    camera = sample_camera(rng, 1280, 720, (930.0, 1080.0))
+    size_units = _LAPTOPS[rng.integers(len(_LAPTOPS))]
+    diagonal_mm = rng.uniform(13.5, 17.3) * 25.4
+    size_mm = np.multiply(size_units, diagonal_mm / np.hypot(*size_units))
+    tilt = np.radians(rng.normal([0.0, 0.0], [2.0, 0.7]))
+    above_mm = rng.uniform(8.0, 13.0)
+    view = _view(camera, 1, size_mm, size_units, (-size_mm[0] / 2 + rng.normal(0, 3), above_mm), tilt)
+    return Setting(device="laptop", views=[view], distance_mm=rng.uniform(430.0, 545.0))
+
+
+def sample_device(rng: np.random.Generator) -> Setting:
+    """A phone or tablet with a 640 x 480 front camera, used upright and lying on either side."""
+    name = str(rng.choice(list(_DEVICES), p=_SHARES))
+    (short, long), (short_units, long_units), above = _DEVICES[name]
+    upright = sample_camera(rng, 480, 640, (545.0, 600.0))
+    aside = rng.normal(0.0, 2.0)
+    tall, wide = ((short, long), (short_units, long_units)), ((long, short), (long_units, short_units))
+    flat = np.zeros(2)
+    # Offsets of the screen's top left corner from the camera, as the user sees it: right and down, mm.
+    views = [
+        _view(upright, 1, *tall, (-short / 2 + aside, above), flat),
+        _view(upright.turned(1), 3, *wide, (above, -short / 2 - aside), flat),
+        _view(upright.turned(3), 4, *wide, (-above - long, -short / 2 + aside), flat),
+    ]
+    reach_mm = (320.0, 395.0) if name.startswith("iPad") else (225.0, 275.0)
+    return Setting(device=name, views=views, distance_mm=rng.uniform(*reach_mm))
+
+
+def _view(
+    camera: Camera,
+    orientation: int,
+    size_mm: tuple[float, float] | NDArray,
+    size_units: tuple[int, int],
+    corner_mm: tuple[float, float],
+    tilt_rad: NDArray,
+) -> View:
+    """Turn a screen, whose corner lies right and down of the camera as the user sees it, into the camera frame."""
+    mirror = np.diag([-1.0, 1.0, -1.0])
+    rotation = rotation_from_pitchyaw(tilt_rad) @ mirror
+    return View(
+        camera=camera,
+        orientation=orientation,
+        size_mm=(float(size_mm[0]), float(size_mm[1])),
+        size_units=(int(size_units[0]), int(size_units[1])),
+        rotation=rotation,
+        translation_mm=rotation @ np.array([*corner_mm, 0.0]),
+    )

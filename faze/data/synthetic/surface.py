@@ -1,0 +1,152 @@
+"""The face as a surface: an ellipsoid displaced by nose, sockets, brows and lids.
+
+Maps over the head frame's x and y hold displacement, normals and colours; a ray finds its point on the surface by
+intersecting the ellipsoid and correcting for the displacement there.
+"""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.data.synthetic.person import EYEBALL_RADIUS_MM, Person
+from faze.data.synthetic.skin import paint_skin
+from faze.data.synthetic.texture import Image, bump, padded, step
+
+LID_RADIUS_MM = EYEBALL_RADIUS_MM + 0.9  # the lids' outer side
+_SHAPE_PER_MM, _COLOUR_PER_MM = 1, 2  # map samples
+_LEFT, _TOP, _RIGHT, _BOTTOM = -104.0, -136.0, 104.0, 152.0
+_CENTRE_MM = np.array([0.0, 20.0, 84.0])
+_AXES_MM = np.array([77.0, 120.0, 96.0])
+_ROUNDS = 3  # of correcting a ray for the displacement; the error shrinks by the slope each time
+_SOFT_MM = 3.0  # of the lids' bulge where it runs out into the face
+_LID_SLOPE = 1.2  # of its sides; steeper ones would hide the outer corners of a turned head
+
+
+@dataclass(frozen=True, eq=False)
+class Hit:
+    """Where rays meet the head: x and y in the head frame (mm), and whether they do."""
+
+    x: Image
+    y: Image
+    inside: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Face:
+    """Maps of one person's face."""
+
+    displacement: Image  # (h, w) mm, positive into the head
+    normal: Image  # (h, w, 4) unit, head frame, out of the head; the fourth channel is padding
+    colour: Image  # (h, w, 4) RGB and padding
+
+    def hit(self, origin: NDArray, rays: Image) -> Hit:
+        """First points of rays on the face.
+
+        Args:
+            origin: (3,) the camera in the head frame, mm.
+            rays: (h, w, 3) directions in the head frame, of any length.
+        """
+        direction = [rays[..., axis] * np.float32(1 / _AXES_MM[axis]) for axis in range(3)]
+        start = ((origin - _CENTRE_MM) / _AXES_MM).astype(np.float32)
+        a = direction[0] ** 2 + direction[1] ** 2 + direction[2] ** 2
+        lateral = direction[0] * start[0] + direction[1] * start[1]
+        rest = np.float32(start[0] ** 2 + start[1] ** 2 - 1)
+        depth: Image | np.float32 = start[2]
+        for round_ in range(_ROUNDS):
+            b = lateral + direction[2] * depth
+            square = b * b - a * (rest + depth * depth)
+            if round_ == 0:
+                inside = square > 0
+            t = (-b - np.sqrt(np.maximum(square, 0))) / a
+            x = np.float32(origin[0]) + t * rays[..., 0]
+            y = np.float32(origin[1]) + t * rays[..., 1]
+            if round_ < _ROUNDS - 1:
+                # The displaced surface is the ellipsoid itself for a ray that starts as much less deep.
+                depth = start[2] - _look_up(self.displacement, x, y, _SHAPE_PER_MM) / np.float32(_AXES_MM[2])
+        return Hit(x, y, inside)
+
+    def look_up(self, hit: Hit) -> tuple[Image, Image]:
+        """Colours and normals at points of the face: (h, w, 3) each."""
+        colour = _look_up(self.colour, hit.x, hit.y, _COLOUR_PER_MM)
+        return colour[..., :3], _look_up(self.normal, hit.x, hit.y, _SHAPE_PER_MM)[..., :3]
+
+
+def _look_up(texture: Image, x: Image, y: Image, per_mm: int) -> Image:
+    """A map's values at points of the head frame (mm)."""
+    column = (x - np.float32(_LEFT)) * np.float32(per_mm)
+    row = (y - np.float32(_TOP)) * np.float32(per_mm)
+    return cv2.remap(texture, column, row, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+
+
+def build_face(rng: np.random.Generator, person: Person) -> Face:
+    """Model and paint a face."""
+    x, y = _points(_SHAPE_PER_MM)
+    base = _ellipsoid_depth(x, y)
+    depth = _lids(person, x, y, base + _features(person, x, y))
+    depth = _through_corners(person, x, y, depth)
+    gradient_y, gradient_x = np.gradient(depth, 1 / _SHAPE_PER_MM)
+    normal = np.stack([gradient_x, gradient_y, -np.ones_like(depth)], axis=-1)
+    normal /= np.linalg.norm(normal, axis=-1, keepdims=True)
+    return Face(
+        displacement=(depth - base).astype(np.float32),
+        normal=padded(normal),
+        colour=padded(paint_skin(rng, person, *_points(_COLOUR_PER_MM), _COLOUR_PER_MM)),
+    )
+
+
+def _points(per_mm: int) -> tuple[Image, Image]:
+    y, x = np.mgrid[_TOP : _BOTTOM : 1 / per_mm, _LEFT : _RIGHT : 1 / per_mm].astype(np.float32)
+    return x, y
+
+
+def _ellipsoid_depth(x: Image, y: Image) -> Image:
+    square = 1 - ((x - _CENTRE_MM[0]) / _AXES_MM[0]) ** 2 - ((y - _CENTRE_MM[1]) / _AXES_MM[1]) ** 2
+    return _CENTRE_MM[2] - _AXES_MM[2] * np.sqrt(np.maximum(square, 0.03))
+
+
+def _features(person: Person, x: Image, y: Image) -> Image:
+    """Displacement of the face without lids, mm; negative protrudes."""
+    side = np.abs(x)
+    eye_x, eye_y = person.eye_centres_mm[1, :2]
+    mouth_y = person.mouth_mm[0, 1]
+    nose = np.clip((y + 4) / 48, 0, 1)
+    width = 5.0 + 6.5 * nose
+    height = -(1.0 + 21.0 * nose**1.3) * np.exp(-((x / width) ** 2)) * step(54 - y, 3.0) * step(y + 16, 8.0)
+    height -= 7.0 * bump(side, y, (12.5, 46.0), (5.0, 5.0))  # nostrils' wings
+    height += 8.5 * bump(side, y, (person.inner_half_mm - 1.0, 0.0), (9.0, 11.0))  # inner corners lie in a hollow
+    height += 3.0 * bump(side, y, (eye_x, eye_y - 11.0), (15.0, 5.5))  # between lid and brow
+    height -= 2.5 * bump(side, y, (eye_x - 2, eye_y - person.brow_height_mm), (19.0, 6.0))
+    height += 2.0 * bump(side, y, (eye_x - 6, eye_y + 17.0), (15.0, 7.0))  # under the eye
+    height -= 4.0 * bump(side, y, (41.0, 38.0), (18.0, 18.0))  # cheeks
+    height -= 3.5 * bump(x, y, (0.0, mouth_y - 4), (24.0, 5.0)) + 3.5 * bump(x, y, (0.0, mouth_y + 6), (22.0, 5.0))
+    height -= 5.0 * bump(x, y, (0.0, 103.0), (18.0, 14.0))  # chin
+    return height
+
+
+def _lids(person: Person, x: Image, y: Image, depth: Image) -> Image:
+    """Bulge the face over the eyeballs: a sphere that runs out into a cone before it grows too steep to be a face."""
+    edge = LID_RADIUS_MM * _LID_SLOPE / np.hypot(1, _LID_SLOPE)  # where the sphere is as steep
+    for centre in person.eye_centres_mm:
+        off = np.hypot(x - centre[0], y - centre[1])
+        sphere = np.sqrt(LID_RADIUS_MM**2 - np.minimum(off, edge) ** 2)
+        cone = _LID_SLOPE * np.maximum(off - edge, 0) + 0.15 * np.maximum(off - 16, 0) ** 2  # and soon ends
+        lid = centre[2] - sphere + cone
+        blend = np.clip(0.5 + 0.5 * (depth - lid) / _SOFT_MM, 0, 1)
+        depth = depth * (1 - blend) + lid * blend - _SOFT_MM * blend * (1 - blend)
+    return depth
+
+
+def _through_corners(person: Person, x: Image, y: Image, depth: Image) -> Image:
+    """Pull the face through the eye corners, so that what is annotated is what is seen."""
+    inner, outer = person.corners_mm[2:]
+    hills = [bump(np.abs(x), y, (corner[0], corner[1]), (9.0, 9.0)) for corner in (inner, outer)]
+    nodes = [
+        (round((corner[1] - _TOP) * _SHAPE_PER_MM), round((corner[0] - _LEFT) * _SHAPE_PER_MM))
+        for corner in (inner, outer)
+    ]
+    heights = np.array([[hill[node] for hill in hills] for node in nodes])
+    missing = np.array([corner[2] - depth[node] for corner, node in zip((inner, outer), nodes, strict=True)])
+    weights = np.linalg.solve(heights, missing)
+    return depth + weights[0] * hills[0] + weights[1] * hills[1]

@@ -1,0 +1,1 @@
+"""DT-ED, its losses, and the ways to compute its layers."""

@@ -1,0 +1,188 @@
+"""DenseNet encoder and decoder of DT-ED (paper section 3.1), with the parameter names of the published weights.
+
+Four blocks of four layers, growth g, no compression, no dropout. The decoder mirrors the encoder with transposed
+convolutions.
+
+Encoder and decoder call their parts by their attribute `call`, so that `faze.engine.memory` can keep less of a part.
+Modules with the attribute `lean` have a second way to the same result that keeps fewer activations
+(`faze.model.low_memory`); those with the attribute `fused_norm` can normalise and activate in one operation
+(`faze.model.fused_norm`).
+
+Shapes: B images; C channels; H x W pixels.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from faze.model.low_memory import Layer, chain, dense_block
+from faze.model.norm_act import activate
+
+BLOCKS = 4
+LAYERS = 4
+SHRINKAGE = 32  # input pixels per pixel of the innermost feature map: two strided convolutions and three transitions
+
+
+class Composite(nn.Module):
+    """InstanceNorm -> LeakyReLU -> convolution."""
+
+    lean = False
+    fused_norm = False
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, C', H', W')."""
+        return _lean(x, self.conv) if self.lean else self.conv(activate(x, fused=self.fused_norm))
+
+
+class DenseBlock(nn.Module):
+    """Four composite layers; each sees the block's input and all channels added before it."""
+
+    lean = False
+
+    def __init__(self, channels: int, growth: int, conv: type[nn.Conv2d] | type[nn.ConvTranspose2d]) -> None:
+        super().__init__()
+        for layer in range(LAYERS):
+            added = conv(channels + layer * growth, growth, 3, padding=1, bias=False)
+            self.add_module(f"compo{layer + 1}", Composite(added))
+        self.channels = channels + LAYERS * growth
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, C + 4 g, H, W)."""
+        if self.lean:
+            kernels = [layer.conv.weight for layer in self.children()]
+            return dense_block(x, kernels, transposed=isinstance(self.compo1.conv, nn.ConvTranspose2d))
+        # As published: each layer concatenates, and normalises anew what the one before it already had.
+        for layer in self.children():
+            x = torch.cat([x, layer(x)], dim=1)
+        return x
+
+
+class Initial(nn.Module):
+    """Two strided convolutions: an image -> 4 g channels at a quarter of its size."""
+
+    lean = False
+    fused_norm = False
+
+    def __init__(self, growth: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 2 * growth, 3, stride=2, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(2 * growth, 4 * growth, 3, stride=2, padding=1, bias=False)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(B, 3, H, W) -> (B, 4 g, H/4, W/4)."""
+        if self.lean:
+            return _lean(image, self.conv1, self.conv2, first_activated=False)
+        return self.conv2(activate(self.conv1(image), fused=self.fused_norm))
+
+
+class TransitionDown(nn.Module):
+    """1 x 1 composite, then average pooling."""
+
+    lean = False
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.composite = Composite(nn.Conv2d(channels, channels, 1, bias=False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, C, H/2, W/2)."""
+        if self.lean:
+            return chain(x, [Layer(pooled=True)], [self.composite.conv.weight])
+        return F.avg_pool2d(self.composite(x), 2)
+
+
+def transition_up(channels: int) -> Composite:
+    """(B, C, H, W) -> (B, C, 2 H, 2 W)."""
+    return Composite(_doubling(channels, channels))
+
+
+class Last(nn.Module):
+    """Two doublings and a convolution to an image; no activation on the image."""
+
+    lean = False
+    fused_norm = False
+
+    def __init__(self, channels: int, growth: int) -> None:
+        super().__init__()
+        self.conv1 = _doubling(channels, 4 * growth)
+        self.conv2 = _doubling(4 * growth, 2 * growth)
+        self.conv3 = nn.Conv2d(2 * growth, 3, 3, padding=1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, 3, 4 H, 4 W)."""
+        if self.lean:
+            x = _lean(x, self.conv1, first_activated=False)
+            return _lean(x, self.conv2, self.conv3)
+        x = self.conv1(x)
+        for conv in (self.conv2, self.conv3):
+            x = conv(activate(x, fused=self.fused_norm))
+        return x
+
+
+def call(part: nn.Module, x: Tensor) -> Tensor:
+    """Apply a part of the network and keep whatever its backward pass wants."""
+    return part(x)
+
+
+class DenseNetEncoder(nn.Module):
+    """Image -> features, pooled over the picture."""
+
+    call = staticmethod(call)
+
+    def __init__(self, growth: int) -> None:
+        super().__init__()
+        self.initial = Initial(growth)
+        channels = 4 * growth
+        for number in range(1, BLOCKS + 1):
+            block = DenseBlock(channels, growth, nn.Conv2d)
+            channels = block.channels
+            self.add_module(f"block{number}", block)
+            if number < BLOCKS:
+                self.add_module(f"trans{number}", TransitionDown(channels))
+        self.channels = channels
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(B, 3, H, W) -> (B, 20 g)."""
+        x = image
+        for part in self.children():
+            x = self.call(part, x)
+        return x.mean(dim=(2, 3))  # (B, 20 g, H/32, W/32) -> (B, 20 g)
+
+
+class DenseNetDecoder(nn.Module):
+    """Feature map -> image."""
+
+    call = staticmethod(call)
+
+    def __init__(self, channels: int, growth: int) -> None:
+        super().__init__()
+        for number in range(1, BLOCKS + 1):
+            block = DenseBlock(channels, growth, nn.ConvTranspose2d)
+            channels = block.channels
+            self.add_module(f"block{number}", block)
+            if number < BLOCKS:
+                self.add_module(f"trans{number}", transition_up(channels))
+        self.last = Last(channels, growth)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H/32, W/32) -> (B, 3, H, W)."""
+        for part in self.children():
+            x = self.call(part, x)
+        return x
+
+
+def _lean(x: Tensor, *convs: nn.Conv2d | nn.ConvTranspose2d, first_activated: bool = True) -> Tensor:
+    """What convolutions make of x, each after InstanceNorm -> LeakyReLU, the lean way."""
+    layers = [
+        Layer(conv.stride[0], isinstance(conv, nn.ConvTranspose2d), activated=first_activated or number > 0)
+        for number, conv in enumerate(convs)
+    ]
+    return chain(x, layers, [conv.weight for conv in convs])
+
+
+def _doubling(channels: int, out: int) -> nn.ConvTranspose2d:
+    return nn.ConvTranspose2d(channels, out, 3, stride=2, padding=1, output_padding=1, bias=False)

@@ -1,0 +1,147 @@
+"""DT-ED: the disentangling, transforming encoder-decoder (paper section 3.1, figure 2).
+
+A strip is encoded into appearance, gaze and head codes. The gaze and the head code are sets of 3-D row vectors that
+turn with gaze and head: z R(pitch, yaw) is frontal, and a frontal z times R(pitch, yaw) transposed is at (pitch, yaw).
+
+Shapes: B images of H x W pixels; A appearance features; G, D numbers of 3-D vectors in the gaze and the head code.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from faze.config.parameters import Model
+from faze.model.densenet import SHRINKAGE, DenseNetDecoder, DenseNetEncoder
+
+GAZE_HIDDEN = 64
+
+
+class Codes(NamedTuple):
+    """What the encoder knows of a strip."""
+
+    app: Tensor  # (B, A)
+    gaze: Tensor  # (B, G, 3)
+    head: Tensor  # (B, D, 3)
+
+    def turn(self, gaze_rotation: Tensor, head_rotation: Tensor) -> "Codes":
+        """Multiply the rows by (B, 3, 3) or (3, 3) rotations from the right; the appearance stays."""
+        return Codes(self.app, self.gaze @ gaze_rotation, self.head @ head_rotation)
+
+    def halves(self) -> tuple["Codes", "Codes"]:
+        """First and second half of the batch."""
+        first, second = zip(*(code.chunk(2) for code in self), strict=True)
+        return Codes(*first), Codes(*second)
+
+
+class DTED(nn.Module):
+    """Encoder, decoder and gaze head.
+
+    Args:
+        model: sizes.
+        autocast: makes the context in which the convolutional and linear parts run. Normalising and turning codes stays
+            outside, in the dtype of the weights: low precision would round the geometry.
+
+    Raises:
+        ValueError: the image size does not fit the network.
+    """
+
+    def __init__(self, model: Model, autocast: Callable[[], AbstractContextManager] = nullcontext) -> None:
+        super().__init__()
+        height, width = model.image_height_px, model.image_width_px
+        if height % SHRINKAGE or width % SHRINKAGE or height * width <= SHRINKAGE**2:
+            raise ValueError(
+                f"model.image_height_px {height} and model.image_width_px {width} must be multiples of {SHRINKAGE}, "
+                f"one of them larger: the encoder shrinks a strip {SHRINKAGE} times and normalises over what is left"
+            )
+        self.model = model
+        self.autocast = autocast
+        self.code_sizes = (model.z_app, 3 * model.z_gaze, 3 * model.z_head)
+        self.innermost = (model.decoder_channels, height // SHRINKAGE, width // SHRINKAGE)
+
+        self.encoder = DenseNetEncoder(model.growth)
+        self.fc_enc = nn.Linear(self.encoder.channels, sum(self.code_sizes))
+
+        self.gaze1 = nn.Linear(3 * model.z_gaze, GAZE_HIDDEN)
+        self.gaze2 = nn.Linear(GAZE_HIDDEN, 3)
+
+        self.fc_dec = nn.Linear(sum(self.code_sizes), self.innermost[0] * self.innermost[1] * self.innermost[2])
+        self.decoder = DenseNetDecoder(model.decoder_channels, model.growth)
+        self.apply(_initialize)
+
+    def forward(
+        self, image: Tensor, from_rotations: tuple[Tensor, Tensor], to_rotations: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        """Redirect strips: the same person with another gaze and head pose.
+
+        Args:
+            image: (B, 3, H, W) in [-1, 1].
+            from_rotations: (B, 3, 3) of the strip's own gaze and head pose.
+            to_rotations: (B, 3, 3) of the wanted ones.
+
+        Returns:
+            (B, 3, H, W), about [-1, 1].
+        """
+        frontal = self.encode(image).turn(*from_rotations)
+        return self.decode(frontal.turn(*(R.transpose(-1, -2) for R in to_rotations)))
+
+    def encode(self, image: Tensor) -> Codes:
+        """(B, 3, H, W) in [-1, 1] -> codes, normalised."""
+        with self.autocast():
+            z = self.fc_enc(self.encoder(image.to(self.dtype)))
+        app, gaze, head = z.to(self.dtype).split(self.code_sizes, dim=1)
+        gaze = gaze.reshape(len(z), -1, 3)
+        head = head.reshape(len(z), -1, 3)
+        return Codes(app, self._normalize(gaze), self._normalize(head))
+
+    def decode(self, codes: Codes) -> Tensor:
+        """Codes -> (B, 3, H, W), about [-1, 1]."""
+        z = torch.cat([code.flatten(1) for code in codes], dim=1)
+        with self.autocast():
+            image = self.decoder(self.fc_dec(z).view(-1, *self.innermost))
+        return image.to(self.dtype)
+
+    def gaze_vector(self, z_gaze: Tensor) -> Tensor:
+        """(B, G, 3) -> (B, 3) unit vectors in the normalised camera frame (the gaze head)."""
+        if not self.model.backprop_gaze:
+            z_gaze = z_gaze.detach()
+        with self.autocast():
+            vector = self.gaze2(F.relu(self.gaze1(z_gaze.flatten(1))))
+        return F.normalize(vector.to(self.dtype), dim=1)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return self.fc_enc.weight.dtype
+
+    def _normalize(self, code: Tensor) -> Tensor:
+        """(B, F, 3), over the features (1, as published), each row (2), the whole code (3) or not at all (0)."""
+        axis = self.model.normalize_axis
+        if axis == 0:
+            return code
+        return F.normalize(code, dim=(1, 2) if axis == 3 else axis)
+
+
+def rotation_from_pitchyaw(pitchyaw: Tensor) -> Tensor:
+    """R_y(yaw) R_x(pitch), as faze.base.geometry's, in torch.
+
+    Args:
+        pitchyaw: (..., 2) radians.
+
+    Returns:
+        (..., 3, 3).
+    """
+    (sin_p, sin_y), (cos_p, cos_y) = pitchyaw.sin().unbind(-1), pitchyaw.cos().unbind(-1)
+    zero = torch.zeros_like(sin_p)
+    rows = [cos_y, sin_y * sin_p, sin_y * cos_p, zero, cos_p, -sin_p, -sin_y, cos_y * sin_p, cos_y * cos_p]
+    return torch.stack(rows, dim=-1).unflatten(-1, (3, 3))
+
+
+def _initialize(module: nn.Module) -> None:
+    if isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
+        nn.init.kaiming_normal_(module.weight)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

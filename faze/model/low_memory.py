@@ -1,0 +1,226 @@
+"""DT-ED's layers with few activations, both kept for the backward pass and alive in passing.
+
+The same mathematics as the stock layers of `faze.model.densenet`, from five observations:
+
+1. InstanceNorm mixes no channels, so a dense block need normalise each channel only once, not once per layer that
+   reads it. (One buffer per block: Pleiss et al. 2017, arXiv 1707.06990.)
+2. Norm and activation cost little beside a convolution. Only what they start from is kept, and of a dense block that is
+   its output, which the next layer keeps as well; they are computed again in the backward pass.
+3. The widest maps lie next to the picture, and the convolutions that make them take 3 % of a step's arithmetic: they
+   are done again, from maps of half the size or less, which are kept instead.
+4. No layer mixes images. Both passes go through the batch in slices of few images, and what is needed only in passing
+   never exists for the whole batch. The kernels' gradients of the slices add up.
+5. Average pooling and a 1 x 1 convolution commute, and pooled first the convolution sees a quarter of the pixels.
+
+Shapes: B images; C channels; g growth; H x W pixels.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from faze.model.norm_act import EPSILON, SLOPE, activate
+
+# Of the widest map of a slice, of which a backward pass holds about six. On a CPU 8 MiB are two images at paper width;
+# with half of it the steps take longer, with more they do not take less. A GPU needs more to be busy: not yet measured.
+SLICE_BYTES = {"cpu": 8 * 2**20, "cuda": 64 * 2**20}
+
+
+class Layer(NamedTuple):
+    """How a convolution goes, and what comes before it."""
+
+    stride: int = 1  # a transposed convolution of stride 2 doubles height and width
+    transposed: bool = False
+    activated: bool = True  # InstanceNorm -> LeakyReLU
+    pooled: bool = False  # average pooling over 2 x 2 pixels, after the activation
+
+
+def chain(x: Tensor, layers: Sequence[Layer], weights: Sequence[Tensor]) -> Tensor:
+    """(B, C, H, W) through layers with kernels of 3 x 3 or 1 x 1 -> (B, C', H', W'); keeps only x."""
+    return _Chain.apply(x, tuple(layers), *weights)
+
+
+def dense_block(x: Tensor, weights: Sequence[Tensor], *, transposed: bool) -> Tensor:
+    """(B, C, H, W) and L kernels of 3 x 3 -> (B, C + L g, H, W); keeps only that."""
+    return _DenseBlock.apply(x, Layer(transposed=transposed), *weights)
+
+
+class _Chain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layers: tuple[Layer, ...], *weights: Tensor) -> Tensor:
+        ctx.save_for_backward(x, *weights)
+        ctx.layers, ctx.widest = layers, _widest(x, layers, weights)
+        return torch.cat([_through(x[part], layers, weights) for part in _slices(x, ctx.widest)])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, *weights = ctx.saved_tensors
+        by_x = torch.empty_like(x)
+        by_weights = [torch.zeros_like(weight) for weight in weights]
+        weights = [weight.to(grad.dtype) for weight in weights]  # autocast has ended; what it computed has not
+        for part in _slices(x, ctx.widest):
+            _chain_backward(grad[part], x[part], ctx.layers, weights, by_x[part], by_weights)
+        return by_x, None, *by_weights
+
+
+def _through(x: Tensor, layers: Sequence[Layer], weights: Sequence[Tensor]) -> Tensor:
+    for layer, weight in zip(layers, weights, strict=True):
+        x = activate(x) if layer.activated else x
+        x = _conv(F.avg_pool2d(x, 2) if layer.pooled else x, weight, layer)
+    return x
+
+
+def _chain_backward(
+    grad: Tensor,
+    x: Tensor,
+    layers: Sequence[Layer],
+    weights: Sequence[Tensor],
+    by_x: Tensor,
+    by_weights: Sequence[Tensor],
+) -> None:
+    """Write the gradient by x into by_x and add those by the kernels to by_weights."""
+    activations: list[_Activated | None] = []
+    inputs: list[Tensor] = []
+    for number, layer in enumerate(layers):  # the forward pass again, up to the last convolution
+        if number:
+            x = _conv(inputs[-1], weights[number - 1], layers[number - 1])
+        activations.append(_Activated(x) if layer.activated else None)
+        active = (activations[-1].value if layer.activated else x).to(grad.dtype)
+        inputs.append(F.avg_pool2d(active, 2) if layer.pooled else active)
+    for number in range(len(layers) - 1, -1, -1):
+        layer, activation = layers[number], activations.pop()
+        grad = _conv_backward(grad, inputs.pop(), weights[number], layer, by_weights[number])
+        grad = F.interpolate(grad, scale_factor=2, mode="nearest").div_(4) if layer.pooled else grad
+        grad = activation.backward(grad) if activation else grad
+    by_x.copy_(grad)
+
+
+class _DenseBlock(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: Layer, *weights: Tensor) -> Tensor:
+        channels, growth = x.shape[1], weights[0].shape[1 if layer.transposed else 0]
+        starts = [channels + number * growth for number in range(len(weights) + 1)]
+        raw = x.new_empty(len(x), starts[-1], *x.shape[2:])
+        ctx.save_for_backward(raw, *weights)
+        ctx.layer, ctx.starts = layer, starts
+        for part in _slices(raw, raw[0].numel()):
+            _fill_block(raw[part], x[part], starts, layer, weights)
+        return raw
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        raw, *weights = ctx.saved_tensors
+        by_x = raw.new_empty(len(raw), ctx.starts[0], *raw.shape[2:])
+        by_weights = [torch.zeros_like(weight) for weight in weights]
+        weights = [weight.to(grad.dtype) for weight in weights]
+        for part in _slices(raw, raw[0].numel()):
+            _block_backward(grad[part], raw[part], ctx.starts, ctx.layer, weights, by_x[part], by_weights)
+        return by_x, None, *by_weights
+
+
+def _fill_block(raw: Tensor, x: Tensor, starts: Sequence[int], layer: Layer, weights: Sequence[Tensor]) -> None:
+    """Write x and what the layers of a dense block add to it into raw; starts: the first channel of each addition."""
+    active = torch.empty_like(raw)
+    raw[:, : starts[0]], active[:, : starts[0]] = x, activate(x)
+    for weight, start, end in zip(weights, starts, starts[1:], strict=False):
+        added = _conv(active[:, :start], weight, layer)
+        raw[:, start:end], active[:, start:end] = added, activate(added)
+
+
+def _block_backward(
+    grad: Tensor,
+    raw: Tensor,
+    starts: Sequence[int],
+    layer: Layer,
+    weights: Sequence[Tensor],
+    by_x: Tensor,
+    by_weights: Sequence[Tensor],
+) -> None:
+    """Write the gradient by a dense block's input into by_x and add those by its kernels to by_weights."""
+    activation = _Activated(raw)
+    by_active = torch.zeros_like(raw)
+    for number in range(len(weights) - 1, -1, -1):
+        before, own = slice(starts[number]), slice(starts[number], starts[number + 1])
+        # What the later layers read of these channels is complete.
+        by_added = activation.backward(by_active[:, own], own).add_(grad[:, own])
+        by_active[:, before] += _conv_backward(
+            by_added, activation.value[:, before], weights[number], layer, by_weights[number]
+        )
+    first = slice(starts[0])
+    torch.add(activation.backward(by_active[:, first], first), grad[:, first], out=by_x)
+
+
+class _Activated:
+    """InstanceNorm -> LeakyReLU of x (B, C, H, W), with what its backward pass needs."""
+
+    def __init__(self, x: Tensor) -> None:
+        normal, *statistics = torch.native_batch_norm(_planes(x), None, None, None, None, True, 0.0, EPSILON)
+        self.x = x
+        self.value = F.leaky_relu_(normal, SLOPE).view(x.shape)
+        self.statistics = [each.view(x.shape[:2]) for each in statistics]  # mean, 1 / standard deviation
+
+    def backward(self, grad: Tensor, channels: slice = slice(None)) -> Tensor:
+        """Gradient by some channels of x, from that by the same ones of the value."""
+        x, value = self.x[:, channels], self.value[:, channels]
+        by_normal = torch.ops.aten.leaky_relu_backward(grad, value, SLOPE, True)
+        statistics = [each[:, channels].flatten() for each in self.statistics]
+        by_x, _, _ = torch.ops.aten.native_batch_norm_backward(
+            _planes(by_normal), _planes(x), None, None, None, *statistics, True, EPSILON, [True, False, False]
+        )
+        return by_x.view(x.shape)
+
+
+def _planes(x: Tensor) -> Tensor:
+    """(B, C, H, W) -> (1, B C, H, W): the channels of all images, for batch norm to normalise each by itself."""
+    return x.reshape(1, -1, *x.shape[2:])
+
+
+def _conv(x: Tensor, weight: Tensor, layer: Layer) -> Tensor:
+    padding = weight.shape[-1] // 2
+    if layer.transposed:
+        return F.conv_transpose2d(x, weight, stride=layer.stride, padding=padding, output_padding=layer.stride - 1)
+    return F.conv2d(x, weight, stride=layer.stride, padding=padding)
+
+
+def _conv_backward(grad: Tensor, x: Tensor, weight: Tensor, layer: Layer, by_weight: Tensor) -> Tensor:
+    """Gradient by x; adds that by the kernel to by_weight."""
+    by_x, added, _ = torch.ops.aten.convolution_backward(
+        grad,
+        x,
+        weight,
+        None,
+        [layer.stride] * 2,
+        [weight.shape[-1] // 2] * 2,
+        [1, 1],
+        layer.transposed,
+        [layer.stride - 1 if layer.transposed else 0] * 2,
+        1,
+        [True, True, False],
+    )
+    by_weight.add_(added)
+    return by_x
+
+
+def _widest(x: Tensor, layers: Sequence[Layer], weights: Sequence[Tensor]) -> int:
+    """Elements of an image's widest map in a chain."""
+    pixels, widest = math.prod(x.shape[2:]), x[0].numel()
+    for layer, weight in zip(layers, weights, strict=True):
+        scale = layer.stride**2
+        pixels = pixels * scale if layer.transposed else pixels // (4 * scale if layer.pooled else scale)
+        widest = max(widest, weight.shape[1 if layer.transposed else 0] * pixels)
+    return widest
+
+
+def _slices(x: Tensor, widest: int) -> Iterator[slice]:
+    """Cut a batch into slices of about equal size whose widest maps, of so many elements an image, fit SLICE_BYTES."""
+    fit = max(SLICE_BYTES[x.device.type] // (widest * x.element_size()), 1)
+    size = -(-len(x) // -(-len(x) // fit))
+    for first in range(0, len(x), size):
+        yield slice(first, first + size)

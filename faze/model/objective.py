@@ -1,0 +1,91 @@
+"""The training objective: DT-ED over pairs (a, b) of one person's strips, and its loss terms (paper section 3.1.2).
+
+Model and losses are one module, so that every replica or process computes the losses of the pairs it holds.
+
+Shapes: B pairs; P pairs of a chunk.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from faze.config.parameters import Loss
+from faze.model import losses
+from faze.model.dted import DTED, rotation_from_pitchyaw
+
+
+class Objective(nn.Module):
+    """Loss terms of a batch of pairs.
+
+    Args:
+        dted: the model.
+        loss: weights (a term of weight 0 is not computed) and chunk_pairs.
+        clip: see faze.model.losses.angle_deg; None is exact.
+    """
+
+    def __init__(self, dted: DTED, loss: Loss, clip: float | None = None) -> None:
+        super().__init__()
+        self.dted = dted
+        self.loss = loss
+        self.clip = clip
+        self.angle = losses.exact_or_clipped(clip)
+
+    def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Unweighted terms under the names of their weights in `loss`.
+
+        Args:
+            batch: `image_a`, `image_b` (B, 3, H, W) in [-1, 1]; `gaze_a`, `gaze_b`, `head_a`, `head_b` (B, 2) pitch and
+                yaw in radians; `person` (B,) whole numbers. B is a multiple of loss.chunk_pairs.
+
+        Returns:
+            Scalars in the dtype of the weights; angles in degrees.
+        """
+        rotations = {
+            key: rotation_from_pitchyaw(batch[key].to(self.dted.dtype))
+            for key in ("gaze_a", "head_a", "gaze_b", "head_b")
+        }
+        codes_a, codes_b = self.dted.encode(torch.cat([batch["image_a"], batch["image_b"]])).halves()
+        frontal_a = codes_a.turn(rotations["gaze_a"], rotations["head_a"])
+        frontal_b = codes_b.turn(rotations["gaze_b"], rotations["head_b"])
+        terms: dict[str, Tensor] = {}
+        if self.loss.reconstruction_l1:
+            codes_ab = frontal_a.turn(rotations["gaze_b"].mT, rotations["head_b"].mT)
+            terms["reconstruction_l1"] = F.l1_loss(self.dted.decode(codes_ab), batch["image_b"].to(self.dted.dtype))
+        terms |= self._gaze_terms(codes_a.gaze, batch["gaze_a"].to(self.dted.dtype))
+        return terms | self._embedding_terms(frontal_a.gaze, frontal_b.gaze, batch["person"])
+
+    def _gaze_terms(self, z_gaze: Tensor, gaze: Tensor) -> dict[str, Tensor]:
+        """Of the gaze head: (B, G, 3) codes and (B, 2) labels."""
+        terms: dict[str, Tensor] = {}
+        if self.loss.gaze_angle or self.loss.gaze_mse:
+            vector = self.dted.gaze_vector(z_gaze)
+            if self.loss.gaze_angle:
+                terms["gaze_angle"] = losses.gaze_angle_deg(vector, gaze, self.clip)
+            if self.loss.gaze_mse:
+                terms["gaze_mse"] = losses.gaze_mse(vector, gaze)
+        return terms
+
+    def _embedding_terms(self, frontal_a: Tensor, frontal_b: Tensor, person: Tensor) -> dict[str, Tensor]:
+        """Of the frontalised gaze codes (B, G, 3), compared within chunks and averaged over them."""
+        pairs = self.loss.chunk_pairs
+        if len(person) % pairs:
+            raise ValueError(
+                f"{len(person)} pairs on one device are not a multiple of loss.chunk_pairs {pairs}: choose "
+                "train.global_batch as a multiple of devices x loss.chunk_pairs"
+            )
+        # (B, G, 3) twice -> (B / P, 2 P, G, 3)
+        codes = torch.cat([code.unflatten(0, (-1, pairs)) for code in (frontal_a, frontal_b)], dim=1)
+        person = person.unflatten(0, (-1, pairs)).repeat(1, 2)
+        angle, euclidean, margin = self.angle, losses.code_euclidean, self.loss.triplet_margin
+        terms: dict[str, Tensor] = {}
+        if self.loss.embedding_consistency:
+            terms["embedding_consistency"] = losses.embedding_consistency(codes, person, angle)
+        if self.loss.triplet_angular:
+            terms["triplet_angular"] = losses.triplet(codes, person, angle, margin)
+        if self.loss.triplet_euclidean:
+            terms["triplet_euclidean"] = losses.triplet(codes, person, euclidean, margin)
+        if self.loss.all_equal:
+            terms["all_equal"] = losses.all_equal(codes, angle)
+        return terms

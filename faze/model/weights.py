@@ -1,0 +1,145 @@
+"""Trained weights in files: our checkpoints, and state dictionaries of the published ones.
+
+A checkpoint of faze holds {"format": 1, "model": state dictionary, "model_config": the model section, ...}; the rest
+(optimiser, random state) is the training's own affair. Keys and shapes are those of the published weights.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from faze.base.files import whole_file
+from faze.config.check import build, check_mapping, fields_of, report
+from faze.config.parameters import Model
+from faze.model.dted import DTED
+
+FORMAT = 1
+
+
+def read_mapping(path: Path | str, map_location: torch.device | str = "cpu") -> Mapping[str, object]:
+    """The mapping in a torch file; only tensors and plain values are unpickled, never code.
+
+    Raises:
+        ValueError: the file is missing, torn or foreign.
+    """
+    try:
+        content = torch.load(path, map_location=map_location, weights_only=True)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such checkpoint") from None
+    except OSError:
+        raise
+    except Exception as error:  # the unpickler fails on foreign bytes with whatever error they lead it to
+        reason = str(error).strip().split("\n")[0] or "it ends too early"
+        raise ValueError(f"{path}: no whole torch file of plain tensors ({reason}); write or fetch it again") from None
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{path}: holds no mapping of names to tensors")
+    return content
+
+
+def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DTED:
+    """The trained DT-ED of a checkpoint, in evaluation mode.
+
+    Raises:
+        ValueError: the file is missing, torn, not a checkpoint of faze, or its weights and sizes do not fit.
+    """
+    content = read_mapping(path, map_location)
+    if content.get("format") != FORMAT:
+        raise ValueError(
+            f"{path}: not a checkpoint of faze, format {FORMAT}; bring a published one in with: faze import-checkpoint"
+        )
+    for key in ("model", "model_config"):
+        if not isinstance(content.get(key), Mapping):
+            raise ValueError(f"{path}: holds no {key}; train again")
+    faults = list(check_mapping("model_config", content["model_config"], fields_of(Model)))
+    if faults:
+        raise ValueError(f"{path}: {report(faults)}")
+    return _fill(path, content["model"], build(Model, content["model_config"])).to(map_location).eval()
+
+
+def import_published(path: Path | str, model: Model) -> DTED:
+    """Load a published checkpoint, strictly.
+
+    Args:
+        path: a state dictionary, bare or under "state_dict" or "model", with or without `module.` before its keys.
+        model: the sizes it was trained with.
+
+    Raises:
+        ValueError: the file cannot be read, or tensors are missing, unknown, misshapen or not finite; all are named.
+    """
+    content = read_mapping(path, "cpu")
+    for key in ("state_dict", "model"):
+        if isinstance(content.get(key), Mapping):
+            content = content[key]
+    return _fill(path, content, model)
+
+
+def save_weights(path: Path | str, dted: DTED, dtype: torch.dtype = torch.float32) -> None:
+    """Write a checkpoint that holds weights alone, in this format: enough for every stage but a resumed training.
+
+    Raises:
+        ValueError: a weight lies beyond what the format can hold.
+    """
+    state = {key: value.to(dtype) for key, value in dted.state_dict().items()}
+    beyond = [key for key, value in state.items() if not value.isfinite().all()]
+    if beyond:
+        raise ValueError(f"{path}: {', '.join(beyond)} would not be finite as {str(dtype).removeprefix('torch.')}")
+    content = {"format": FORMAT, "model": state, "model_config": dataclasses.asdict(dted.model)}
+    with whole_file(path) as temporary:
+        torch.save(content, temporary)
+
+
+def strict_state(state: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:
+    """Check a state dictionary against the model's, name by name; hand it back as float32 without `module.`.
+
+    Raises:
+        ValueError: naming every missing, unknown and misshapen key.
+    """
+    if all(key.startswith("module.") for key in state):
+        state = {key.removeprefix("module."): value for key, value in state.items()}
+    with torch.device("meta"):
+        wanted = DTED(model).state_dict()
+    faults = list(_faults(state, wanted))
+    if faults:
+        raise ValueError("the weights do not fit the model section of the configuration: " + "; ".join(faults))
+    return {key: state[key].float() for key in wanted}
+
+
+def check_same_model(path: Path | str, found: Model, wanted: Model) -> None:
+    """Refuse a checkpoint of another model section than the configured one.
+
+    Raises:
+        ValueError: naming each key that differs, with both values.
+    """
+    theirs, ours = dataclasses.asdict(found), dataclasses.asdict(wanted)
+    differing = [f"model.{key} is {theirs[key]}, not {ours[key]}" for key in ours if theirs[key] != ours[key]]
+    if differing:
+        raise ValueError(f"{path}: of another model than the configuration's: {'; '.join(differing)}; train again")
+
+
+def _faults(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterator[str]:
+    for key, tensor in wanted.items():
+        if key not in state:
+            yield f"{key} is missing"
+        elif not isinstance(state[key], Tensor) or not state[key].is_floating_point():
+            yield f"{key} is not a tensor of floating-point numbers"
+        elif state[key].shape != tensor.shape:
+            yield f"{key} has shape {tuple(state[key].shape)}, not {tuple(tensor.shape)}"
+        elif not state[key].isfinite().all():
+            yield f"{key} holds nan or infinity"
+    for key in state:
+        if key not in wanted:
+            yield f"{key} is unknown"
+
+
+def _fill(path: Path | str, state: Mapping[str, Tensor], model: Model) -> DTED:
+    try:
+        state = strict_state(state, model)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    with torch.device("meta"):
+        dted = DTED(model)
+    dted.load_state_dict(state, strict=True, assign=True)
+    return dted

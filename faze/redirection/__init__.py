@@ -1,0 +1,1 @@
+"""Gaze and head pose of a strip, changed through its codes."""

@@ -1,0 +1,1 @@
+"""From pairs in memory to a checkpoint: feed, augmentation, loop, resume."""
