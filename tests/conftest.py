@@ -6,6 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read at Triton's first import: its kernels then run in its interpreter
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -14,6 +18,12 @@ ROOT = Path(__file__).resolve().parents[1]
 def machine_lock(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests neither hold up measured runs on this machine nor are refused by them."""
     os.environ["FAZE_MACHINE_LOCK"] = str(tmp_path_factory.mktemp("machine") / "lock")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Numbers computed here depend neither on what else the machine does nor on how many cores it has."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

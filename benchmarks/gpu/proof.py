@@ -27,7 +27,7 @@ from faze.config.resolve import Resolved, load
 from faze.engine.parallel import join
 from faze.training.loop import loss_weights
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/equivalence"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/shared"))
 import trajectory
 
 EXACT, STEPS = 1e-10, 20  # float64: only the order of sums may differ

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import IO
 
+from faze.base.errors import UserError
 from faze.base.files import take, write_anew
 
 # Not tempfile.gettempdir(): TMPDIR differs between users and cluster jobs, who would then not see each other.
@@ -32,7 +33,7 @@ def machine_alone(what: str) -> Iterator[None]:
         what: is running, in words for those who are refused meanwhile.
 
     Raises:
-        ValueError: someone else measures or trains here; says who.
+        UserError: someone else measures or trains here; says who.
     """
     with _opened() as lock:
         take(lock, fcntl.LOCK_EX, partial(_refuse, lock))
@@ -53,7 +54,7 @@ def machine_shared(what: str) -> Iterator[None]:
 
 
 def _refuse(lock: IO[str]) -> None:
-    raise ValueError(
+    raise UserError(
         f"nothing was measured, since this machine is not free: {_holders(lock)}; wait for its end, or stop it (kill)"
     )
 
@@ -68,7 +69,7 @@ def _opened() -> IO[str]:
     O_CREAT only where it is missing: in a sticky folder, kernels may refuse it for another user's file.
 
     Raises:
-        ValueError: something else lies at its path.
+        UserError: something else lies at its path.
     """
     path = os.environ.get(LOCK_VARIABLE) or LOCK
     flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -83,11 +84,11 @@ def _opened() -> IO[str]:
             handle = os.open(path, flags)
     except OSError as error:
         why = f"{error.strerror}; remove it if it is a link, or name another path in {LOCK_VARIABLE}"
-        raise ValueError(f"{path}, which faze locks while it measures, cannot be opened: {why}") from None
+        raise UserError(f"{path}, which faze locks while it measures, cannot be opened: {why}") from None
     facts = os.fstat(handle)
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
         os.close(handle)
-        raise ValueError(f"{path}, which faze locks while it measures, is no plain file of its own: remove it")
+        raise UserError(f"{path}, which faze locks while it measures, is no plain file of its own: remove it")
     return os.fdopen(handle, "r+", encoding="utf-8", errors="replace")
 
 

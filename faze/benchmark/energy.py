@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 
+from faze.base.errors import UserError
+
 POWERCAP = Path("/sys/class/powercap")
 
 
@@ -40,7 +42,7 @@ def _rapl(folder: Path) -> Meter:
     """Of all processor packages; the counter of each starts anew from 0 when it is full."""
     packages = sorted(path for path in folder.glob("intel-rapl:*") if path.name.count(":") == 1)
     if not packages:
-        raise ValueError(f"no energy counters of the processor (RAPL) under {folder}")
+        raise UserError(f"no energy counters of the processor (RAPL) under {folder}")
     spans = [int((package / "max_energy_range_uj").read_text()) for package in packages]
     last = [_microjoules(package) for package in packages]
     total = 0.0

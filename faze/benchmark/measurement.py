@@ -19,6 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from faze.base.errors import UserError
+
 # Each makes steps slower, or memory larger, than those of a training. (Autograd's gradcheck is a call, not a mode.)
 DEBUG_VARIABLES = (
     "CUDA_INJECTION64_PATH",  # Nsight and other profilers come in through it
@@ -38,7 +40,7 @@ def refuse_debugging() -> None:
     """See that nothing which is on in this process for finding errors slows down what is measured.
 
     Raises:
-        ValueError: something is; names all of it.
+        UserError: something is; names all of it.
     """
     modes = {
         "autograd's anomaly mode": torch.is_anomaly_enabled(),
@@ -54,7 +56,7 @@ def refuse_debugging() -> None:
         f"{name}={os.environ[name]}" for name in DEBUG_VARIABLES if os.environ.get(name, "").upper() not in off
     ]
     if found := [name for name, is_on in modes.items() if is_on] + variables:
-        raise ValueError(f"nothing was measured, since debugging slows it down: switch off {', '.join(found)}")
+        raise UserError(f"nothing was measured, since debugging slows it down: switch off {', '.join(found)}")
 
 
 def synchronize(device: torch.device) -> None:

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from faze.base.errors import UserError
 from faze.benchmark.energy import Meter
 from faze.benchmark.measurement import MemoryPeak, PhaseClock, refuse_debugging, synchronize
 from faze.benchmark.tier_steps import Trial
@@ -134,13 +135,13 @@ class Tier:
         """Tell all processes the same and gather their answers.
 
         Raises:
-            ValueError: a process ended instead of answering.
+            UserError: a process ended instead of answering.
         """
         for line in self._lines:
             line.send(do=do, **arguments)
         answers = [line.receive() for line in self._lines]
         if any(answer.get("do") == "stop" for answer in answers):
-            raise ValueError(f"tier {self.name}: a process of the benchmark ended early; its words are above")
+            raise UserError(f"tier {self.name}: a process of the benchmark ended early; its words are above")
         return answers
 
     def dismiss(self) -> None:
@@ -182,7 +183,7 @@ def _gather(server: socket.socket, started: Mapping[str, subprocess.Popen], tier
     while waiting:
         for name in waiting:
             if started[name].poll() is not None:
-                raise ValueError(f"tier {name}: the benchmark's process ended at once; its words are above")
+                raise UserError(f"tier {name}: the benchmark's process ended at once; its words are above")
         with contextlib.suppress(TimeoutError):
             connection, _ = server.accept()
             connection.settimeout(None)

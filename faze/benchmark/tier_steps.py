@@ -51,7 +51,7 @@ def build_trial(engine: Engine, world: World, people: People, *, model: Model, l
     """Build the step of a tier; every tier sees the same batches and starts from the same weights.
 
     Raises:
-        ValueError: the global batch cannot be shared in whole chunks.
+        UserError: the global batch cannot be shared in whole chunks.
     """
     same = {"model": model, "engine_switches": engine, "train": train, "world": world, "seed": 0}
     step = build_step(loss=loss, **same)

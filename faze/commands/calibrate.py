@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.base.files import sole_writer
 from faze.data.store import Codes
 from faze.fewshot.draws import Person, open_codes, read_person
@@ -45,7 +46,7 @@ def main() -> None:
     """Read codes and learner, adapt, measure, write."""
     args = parse()
     if args.out.resolve() in [path.resolve() for path in (args.codes, args.learner_file) if path]:
-        raise ValueError(f"--out {args.out} would overwrite an input: give it a name of its own")
+        raise UserError(f"--out {args.out} would overwrite an input: give it a name of its own")
     began = time.perf_counter()
     learned = read_learner(args.learner_file, args.learner, args.shots)
     codes = open_codes(args.codes, default_split="test")
@@ -67,17 +68,17 @@ def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned 
     """The learner's file, for this k; None for `offset`, which needs none.
 
     Raises:
-        ValueError: it is not the wanted learner's, does not serve this k, or is missing where one is needed.
+        UserError: it is not the wanted learner's, does not serve this k, or is missing where one is needed.
     """
     if shots < 1:
-        raise ValueError(f"--shots {shots}: a calibration needs at least one sample")
+        raise UserError(f"--shots {shots}: a calibration needs at least one sample")
     if path is None:
         if learner in (None, "offset"):
             return None
-        raise ValueError(f"--learner {learner} needs --learner-file, the file that meta_train wrote")
+        raise UserError(f"--learner {learner} needs --learner-file, the file that meta_train wrote")
     found = load_learned(path, learner, [])
     if found.learner != "offset" and shots not in found.shots:
-        raise ValueError(
+        raise UserError(
             f"--shots {shots}: {path} was trained for k = {', '.join(map(str, found.shots))}: take one of these"
         )
     return found
@@ -87,13 +88,13 @@ def pick_person(codes: Codes, path: Path, name: str | None) -> Person:
     """The named person, or the only one.
 
     Raises:
-        ValueError: the store does not hold the person, or holds several and none is named.
+        UserError: the store does not hold the person, or holds several and none is named.
     """
     persons = codes.persons()
     if name is None and len(persons) > 1:
-        raise ValueError(f"{path}: holds {len(persons)} people, {persons[0]} to {persons[-1]}: say which with --person")
+        raise UserError(f"{path}: holds {len(persons)} people, {persons[0]} to {persons[-1]}: say which with --person")
     if name is not None and name not in persons:
-        raise ValueError(
+        raise UserError(
             f"{path}: holds no person {name}, but {persons[0]}" + (f" to {persons[-1]}" if persons[1:] else "")
         )
     return read_person(codes, name or persons[0])
@@ -103,15 +104,15 @@ def split_entries(person: Person, shots: int, query_entries: int | None) -> tupl
     """Entries that calibrate, the first k, and those that measure: what remains, or the last of it.
 
     Raises:
-        ValueError: the person has too few.
+        UserError: the person has too few.
     """
     count = len(person.code)
     if query_entries is not None and query_entries < 0:
-        raise ValueError(f"--query-entries {query_entries} is negative")
+        raise UserError(f"--query-entries {query_entries} is negative")
     wanted = shots + (query_entries or 0)
     if count < wanted:
         query = f" + --query-entries {query_entries}" if query_entries else ""
-        raise ValueError(
+        raise UserError(
             f"{person} has {count} entries, fewer than --shots {shots}{query}: give fewer shots or more samples"
         )
     first = shots if query_entries is None else count - query_entries

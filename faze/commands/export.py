@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.base.files import sole_writer
 from faze.data.store import Strips
 from faze.model.dted import DTED
@@ -44,10 +45,10 @@ def main() -> None:
     """Convert, write, read back and compare."""
     args = parse()
     if args.strips < 1:
-        raise ValueError(f"--strips {args.strips}: at least one is needed for the comparison")
+        raise UserError(f"--strips {args.strips}: at least one is needed for the comparison")
     trained = load_model(args.checkpoint)
     if args.out.exists() and args.out.samefile(args.checkpoint):
-        raise ValueError(f"--out {args.out} is the checkpoint itself; a copy needs a name of its own")
+        raise UserError(f"--out {args.out} is the checkpoint itself; a copy needs a name of its own")
     pixels = stored_strips(args.data, args.strips) if args.data else random_strips(args.strips)
     dtype = DTYPES[args.precision]
     with sole_writer(args.out):
@@ -73,7 +74,7 @@ def stored_strips(path: Path, wanted: int) -> NDArray[np.uint8]:
     with Strips(path) as strips:
         places = [(person, i) for person in strips.persons() for i in range(strips.count(person))]
         if not places:
-            raise ValueError(f"{path}: holds no strips to compare on")
+            raise UserError(f"{path}: holds no strips to compare on")
         chosen = np.linspace(0, len(places) - 1, min(wanted, len(places))).round().astype(int)
         return np.stack([strips.pixels(*places[i]) for i in chosen])
 

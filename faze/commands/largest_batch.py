@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from faze.base.errors import UserError
 from faze.base.machine_lock import machine_shared
 from faze.benchmark.measurement import MemoryPeak
 from faze.benchmark.search import largest
@@ -59,12 +60,12 @@ def main() -> None:
     values = read_config(args.config)
     device = pick_device(resolve.climb(values["tiers"], args.tier).device)
     if device.type == "cpu" and not args.memory_gib:
-        raise ValueError("give --memory-gib: on a CPU nothing else says when a batch is too large")
+        raise UserError("give --memory-gib: on a CPU nothing else says when a batch is too large")
     peaks: dict[int, float] = {}
     with machine_shared(f"the search for the largest batch of {args.tier}"):
         found = largest(lambda pairs: fits(pairs, args, peaks), most=args.most, multiple=args.multiple)
     if not found:
-        raise ValueError(f"not even {args.multiple} pairs of tier {args.tier} fit")
+        raise UserError(f"not even {args.multiple} pairs of tier {args.tier} fit")
     print(f"largest micro-batch of {args.tier}: {found} pairs, {peaks[found]:.3f} GiB{_slope(peaks)}")
 
 
@@ -72,12 +73,12 @@ def fits(pairs: int, args: argparse.Namespace, peaks: dict[int, float]) -> bool:
     """Try one size in a fresh process; remember its peak if it ran.
 
     Raises:
-        ValueError: it failed for another reason than memory.
+        UserError: it failed for another reason than memory.
     """
     command = [sys.executable, "-m", "faze.commands.largest_batch", *sys.argv[1:], "--pairs", str(pairs)]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if ended.returncode > 0:
-        raise ValueError(f"the trial with {pairs} pairs failed; its words are above")
+        raise UserError(f"the trial with {pairs} pairs failed; its words are above")
     answer = json.loads(ended.stdout) if ended.returncode == 0 else {"peak_gib": None}  # killed: for want of memory
     peak = answer["peak_gib"]
     fitting = peak is not None and (not args.memory_gib or peak <= args.memory_gib)

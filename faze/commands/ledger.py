@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+from faze.base.errors import UserError
 from faze.benchmark.ledger import ledger
 from faze.stages import one_sentence
 
@@ -23,7 +24,7 @@ def main() -> None:
     try:
         words = ledger(json.loads(path.read_text(encoding="utf-8")))
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError):
-        raise ValueError(f"{path}: not a finished benchmark.json") from None
+        raise UserError(f"{path}: not a finished benchmark.json") from None
     print(words, end="")
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from faze.base.errors import UserError
 from faze.base.result_paths import Layout
 from faze.config.check import build
 from faze.config.parameters import Run, Tracking
@@ -56,7 +57,7 @@ def follow(follower: Follower, server: subprocess.Popen | None) -> None:
     while server is None or server.poll() is None:
         follower.look()
         time.sleep(EVERY_SECONDS)
-    raise ValueError(f"MLflow's server ended with exit code {server.returncode}")
+    raise UserError(f"MLflow's server ended with exit code {server.returncode}")
 
 
 if __name__ == "__main__":

@@ -14,8 +14,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import yaml
 
+from faze.base.errors import UserError
 
-class ConfigError(ValueError):
+
+class ConfigError(UserError):
     """All that is wrong with a configuration: one line per fault."""
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.data.readers import Reject
 from faze.data.rejects import by_person, kinds, left_out
 from faze.data.store import ORIGINS, SPLITS, VALIDITIES, Strips
@@ -92,11 +93,11 @@ def inspect(
         tick: told how many people are done.
 
     Raises:
-        ValueError: the store holds nobody, or codes that have no meaning.
+        UserError: the store holds nobody, or codes that have no meaning.
     """
     persons = strips.persons()
     if not persons:
-        raise ValueError(f"{store}: holds no person")
+        raise UserError(f"{store}: holds no person")
     people, digest = [], hashlib.sha256()
     for done, person in enumerate(persons, start=1):
         labels = strips.labels(person)

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from faze.base.errors import UserError
 from faze.data.reused_memory import Buffers, Fresh, spread
 
 # OpenCV's fixed-point colour conversion: coefficients times 2^14, rounded by adding a half before the shift.
@@ -71,7 +72,7 @@ def to_network(strips: Tensor, height: int, width: int, buffers: Buffers = FRESH
         (B, 3, height, width) float32 in [-1, 1].
 
     Raises:
-        ValueError: the strips cannot be shrunk to this size.
+        UserError: the strips cannot be shrunk to this size.
     """
     if strips.device.type == "cpu":
         return _to_network_opencv(shrink(strips, height, width), buffers)
@@ -147,7 +148,7 @@ def _shrink(planes: Tensor, height: int, width: int) -> Tensor:
     batch, channels, full_height, full_width = planes.shape
     factor = full_height // height
     if (full_height, full_width) != (factor * height, factor * width):
-        raise ValueError(
+        raise UserError(
             f"strips of {full_height} x {full_width} px cannot be shrunk to model.image_height_px {height} x "
             f"model.image_width_px {width}: choose both smaller by the same whole factor"
         )

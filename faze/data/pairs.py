@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from faze.base.errors import UserError
 from faze.data.network_input import shrink
 from faze.data.reused_memory import Buffers
 from faze.data.row_sources import FileRows, Rows, SingleRows, TableRows, file_rows
@@ -117,14 +118,14 @@ def load_people(
     Strips are kept in memory at the network's size where they fit into memory_gib, and read when needed otherwise.
 
     Raises:
-        ValueError: nobody is left.
+        UserError: nobody is left.
     """
     strips = Strips(path)
     names, left_out = [], []
     for name in strips.persons(split):
         (names if strips.count(name) >= min_entries else left_out).append(name)
     if not names:
-        raise ValueError(
+        raise UserError(
             f"{path}: no person of split {split!r} has {min_entries} entries (data.min_entries); "
             f"{len(left_out)} have fewer"
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from faze.base.errors import UserError
 from faze.data.readers import Reject
 
 COLUMNS = ("person", "file_name", "reason")
@@ -34,24 +35,24 @@ def read_rejects(path: Path) -> list[Reject]:
     """Read a sidecar.
 
     Raises:
-        ValueError: the file is missing, torn, or no table of rejects; names the file and the line.
+        UserError: the file is missing, torn, or no table of rejects; names the file and the line.
     """
     try:
         with path.open(newline="", encoding="utf-8", errors="replace") as file:
             rows = csv.reader(file)
             header = next(rows, None)
             if header is None or tuple(header) != COLUMNS:
-                raise ValueError(f"{path}: not a list of rejects, its first line is not {','.join(COLUMNS)}")
+                raise UserError(f"{path}: not a list of rejects, its first line is not {','.join(COLUMNS)}")
             return [_reject(row, path, rows.line_num) for row in rows if row]
     except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
+        raise UserError(f"{path}: no such file") from None
     except csv.Error as error:
-        raise ValueError(f"{path}: not a list of rejects ({error})") from None
+        raise UserError(f"{path}: not a list of rejects ({error})") from None
 
 
 def _reject(row: Sequence[str], path: Path, line: int) -> Reject:
     if len(row) != len(COLUMNS):
-        raise ValueError(f"{path}: line {line} has {len(row)} of the columns {','.join(COLUMNS)}: preprocess again")
+        raise UserError(f"{path}: line {line} has {len(row)} of the columns {','.join(COLUMNS)}: preprocess again")
     return Reject(*row)
 
 

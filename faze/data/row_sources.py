@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from faze.base.errors import UserError
 from faze.data.network_input import shrink
 from faze.data.reused_memory import Buffers, spread
 from faze.data.store import Strips
@@ -79,7 +80,7 @@ class FileRows:
         """Fill out with the rows at these places.
 
         Raises:
-            ValueError: the file ends early.
+            UserError: the file ends early.
         """
         if tuple(out.shape[1:]) == self.shape:
             self._read(places, out.numpy())
@@ -107,7 +108,7 @@ class FileRows:
                     missing.append(row)
             for row in missing:
                 if fill(row, 0) != size:
-                    raise ValueError(f"{self.path}: ends within its strips, write or fetch it again")
+                    raise UserError(f"{self.path}: ends within its strips, write or fetch it again")
 
         spread(part, len(places), torch.get_num_threads())
 

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from faze.base.errors import UserError
 from faze.config.parameters import Engine
 from faze.engine.switches import Switch
 
@@ -52,12 +53,12 @@ def pick_device(device: str) -> torch.device:
     """The device of this process.
 
     Raises:
-        ValueError: cuda is asked for and there is none.
+        UserError: cuda is asked for and there is none.
     """
     if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise ValueError("engine.device: cuda is asked for but torch finds no CUDA device; set auto or cpu")
+        raise UserError("engine.device: cuda is asked for but torch finds no CUDA device; set auto or cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
 
 
@@ -165,10 +166,10 @@ def check_chunks(global_batch: int, chunk_pairs: int, replicas: int) -> None:
     """Every replica holds whole chunks in each part of the batch, or the loss would depend on their number.
 
     Raises:
-        ValueError: the global batch is not a multiple of replicas x chunk.
+        UserError: the global batch is not a multiple of replicas x chunk.
     """
     if global_batch % (replicas * chunk_pairs):
-        raise ValueError(
+        raise UserError(
             f"train.global_batch {global_batch} is not a multiple of {replicas} processes, replicas or accumulated "
             f"parts x loss.chunk_pairs {chunk_pairs}"
         )

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.base.result_paths import DATASETS
 from faze.data.store import read_codes
@@ -71,7 +72,7 @@ def control_errors(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
         One row per tier, seed, dataset and control: error_deg (mean over people), unadapted_deg, ratio, people.
 
     Raises:
-        ValueError: the codes do not give the unadapted error that adapt has found, or lack a person.
+        UserError: the codes do not give the unadapted error that adapt has found, or lack a person.
     """
     unadapted = persons[persons["k"] == 0].set_index(["tier", "seed", "dataset"])
     rows = []
@@ -90,7 +91,7 @@ def _controls_of_run(ablation: Ablation, tier: str, seed: int, dataset: str, tes
     for person, found in tested.items():
         arrays = codes[str(person)]
         if abs(unadapted_error(arrays, query) - found) > 0.01:
-            raise ValueError(
+            raise UserError(
                 f"{path}: the unadapted error of person {person} is not the one in the few-shot files, so they are "
                 "of different trainings or query sizes; run adapt again"
             )

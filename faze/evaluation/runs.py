@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 
+from faze.base.errors import UserError
 from faze.base.result_paths import DATASETS, Layout
 from faze.base.run_log import read_events
 from faze.evaluation import UNADAPTED
@@ -49,12 +50,12 @@ class Ablation:
         """Refuse to judge half an ablation.
 
         Raises:
-            ValueError: files are missing; the sentence counts them, names the first and says how to get them.
+            UserError: files are missing; the sentence counts them, names the first and says how to get them.
         """
         missing = [path for path in self.files() if not path.is_file()]
         if missing:
             others = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
-            raise ValueError(
+            raise UserError(
                 f"{missing[0]}{others} missing: run the ablation to its end, or take tiers and seeds that were "
                 "not run off run.tiers and run.seeds"
             )
@@ -67,7 +68,7 @@ def read_errors(ablation: Ablation) -> pd.DataFrame:
         Columns PERSON_KEYS, error_deg, start_error_deg; k = 0 stands once per person, under the learner `unadapted`.
 
     Raises:
-        ValueError: a file lacks a column or a person, or the learners of a run disagree on the unadapted error.
+        UserError: a file lacks a column or a person, or the learners of a run disagree on the unadapted error.
     """
     parts = []
     for tier, seed in ablation.runs():
@@ -86,14 +87,14 @@ def _read_learner(path: Path, learner: str) -> pd.DataFrame:
     try:
         rows = pd.read_parquet(path)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: not a readable parquet file, delete it and run adapt again ({error})") from None
+        raise UserError(f"{path}: not a readable parquet file, delete it and run adapt again ({error})") from None
     absent = [column for column in COLUMNS if column not in rows]
     if absent:
-        raise ValueError(f"{path}: has no column {', '.join(absent)}; delete it and run adapt again")
+        raise UserError(f"{path}: has no column {', '.join(absent)}; delete it and run adapt again")
     rows = rows[rows["split"] == "test"]
     if rows.empty or rows["error_deg"].isna().any():
         what = "no error of any test person" if rows.empty else "an error that is not a number"
-        raise ValueError(f"{path}: holds {what}; look into the log of adapt")
+        raise UserError(f"{path}: holds {what}; look into the log of adapt")
     last = rows.groupby(["dataset", "person", "k", "repeat"])["steps"].transform("max") == rows["steps"]
     means = rows[last].groupby(["dataset", "person", "k"], as_index=False)[["error_deg", "start_error_deg"]].mean()
     return means.assign(learner=learner)
@@ -120,7 +121,7 @@ def _join_unadapted(rows: pd.DataFrame, run: Path) -> pd.DataFrame:
             if spread.empty
             else f"disagrees on the unadapted error of {spread.idxmax()[1]}"
         )
-        raise ValueError(f"{run}/fewshot: {who}; its files are of different trainings, delete them and run adapt again")
+        raise UserError(f"{run}/fewshot: {who}; its files are of different trainings, delete them and run adapt again")
     unadapted = unadapted.drop_duplicates(["dataset", "person"]).assign(learner=UNADAPTED)
     return pd.concat([unadapted, rows[rows["k"] > 0]], ignore_index=True)
 
@@ -131,7 +132,7 @@ def _check_same_people(persons: pd.DataFrame, layout: Layout) -> None:
     counts = persons.groupby(["dataset", "person", "learner", "k"]).size()
     if (counts != runs).any():
         dataset, person, learner, k = (counts != runs).idxmax()
-        raise ValueError(
+        raise UserError(
             f"{layout.root}: person {person} of {dataset} has errors (learner {learner}, k = {k}) in "
             f"{counts[counts != runs].iloc[0]} of {runs} runs: run adapt again for all of them"
         )
@@ -139,7 +140,7 @@ def _check_same_people(persons: pd.DataFrame, layout: Layout) -> None:
     learners = adapted.groupby(["dataset", "person", "k"])["learner"].nunique()
     if (learners != adapted["learner"].nunique()).any():
         dataset, person, k = (learners != adapted["learner"].nunique()).idxmax()
-        raise ValueError(
+        raise UserError(
             f"{layout.root}: person {person} of {dataset} has errors for k = {k} of some learners only: run adapt "
             "again for all of them"
         )
@@ -149,17 +150,17 @@ def read_benchmark(ablation: Ablation) -> Mapping[str, Any]:
     """Speed and memory of every tier.
 
     Raises:
-        ValueError: the file is not JSON, or lacks a tier.
+        UserError: the file is not JSON, or lacks a tier.
     """
     path = ablation.layout.benchmark
     try:
         benchmark = json.loads(path.read_text(encoding="utf-8"))
         tiers = benchmark["tiers"]
     except (json.JSONDecodeError, KeyError):
-        raise ValueError(f"{path}: not a finished benchmark; delete it and run benchmark again") from None
+        raise UserError(f"{path}: not a finished benchmark; delete it and run benchmark again") from None
     absent = [tier for tier in ablation.tiers if tier not in tiers]
     if absent:
-        raise ValueError(f"{path}: has no tier {', '.join(absent)}; delete it and run benchmark again")
+        raise UserError(f"{path}: has no tier {', '.join(absent)}; delete it and run benchmark again")
     return benchmark
 
 
@@ -178,13 +179,13 @@ def read_training(layout: Layout, tier: str, seed: int) -> Training:
     """Read one run log; what a training that was killed had done since its last checkpoint is not in it.
 
     Raises:
-        ValueError: the log has no start.
+        UserError: the log has no start.
     """
     path = layout.run_log(tier, seed)
     events = read_events(path)
     starts = [event for event in events if event["event"] == "start"]
     if not starts:
-        raise ValueError(f"{path}: has no start event, so it is not a training's run log; train this run again")
+        raise UserError(f"{path}: has no start event, so it is not a training's run log; train this run again")
     switches = {event["switch"]: event for event in events if event["event"] == "switch"}
     validation = {
         event["step"]: (seconds, event["values"]["val/gaze_deg"])

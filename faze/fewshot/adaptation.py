@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.config.parameters import Fewshot
 from faze.fewshot.draws import Calibration, Person, query_of, support_of
 from faze.fewshot.kernel import adapt, trace_deg
@@ -61,7 +62,7 @@ def fine_tuned_errors_deg(
         (M, R) mean angles after each of stopping.recorded_steps, in degrees.
 
     Raises:
-        ValueError: the gaze codes do not fit the network, or the adaptation diverged.
+        UserError: the gaze codes do not fit the network, or the adaptation diverged.
     """
     steps = recorded_steps(settings)
     errors, done = np.full((len(draws), len(steps)), np.nan), 0
@@ -133,13 +134,11 @@ def _of_each_k(
 def _check_inputs(weights: Weights, people: Sequence[Person]) -> None:
     inputs, found = weights.hidden_weight.shape[1], people[0].code.shape[1]
     if inputs != found:
-        raise ValueError(
-            f"{people[0]} has gaze codes of {found} numbers, the learner of {inputs}: run meta_train again"
-        )
+        raise UserError(f"{people[0]} has gaze codes of {found} numbers, the learner of {inputs}: run meta_train again")
 
 
 def _check_finite(errors: NDArray[np.float64], people: Sequence[Person], draws: Sequence[Calibration]) -> None:
     finite = np.isfinite(errors).all(axis=1)
     if not finite.all():
         lost = draws[int(np.argmin(finite))]
-        raise ValueError(f"adaptation of {people[lost.person]} with k = {lost.shots} diverged: lower fewshot.adapt_lr")
+        raise UserError(f"adaptation of {people[lost.person]} with k = {lost.shots} diverged: lower fewshot.adapt_lr")

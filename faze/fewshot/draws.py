@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.parameters import Fewshot
 from faze.data.store import Codes, read_codes
@@ -51,11 +52,11 @@ def open_codes(path: Path, default_split: str = "train") -> Codes:
     """Open a store of codes that holds somebody.
 
     Raises:
-        ValueError: it holds nobody, or is no such store.
+        UserError: it holds nobody, or is no such store.
     """
     codes = read_codes(path, default_split)
     if not codes.persons():
-        raise ValueError(f"{path}: holds no person: encode a data set that has some")
+        raise UserError(f"{path}: holds no person: encode a data set that has some")
     return codes
 
 
@@ -69,7 +70,7 @@ def read_people(codes: Codes, split: str, *, needed: int, reason: str) -> People
         reason: what they are needed for, in the words of the config.
 
     Raises:
-        ValueError: a value is not finite; the sentence names the person.
+        UserError: a value is not finite; the sentence names the person.
     """
     persons, left_out = [], []
     for name in codes.persons(split):
@@ -85,13 +86,13 @@ def read_person(codes: Codes, name: str) -> Person:
     """Read one person.
 
     Raises:
-        ValueError: a value is not finite; the sentence names the person.
+        UserError: a value is not finite; the sentence names the person.
     """
     arrays = codes[name]
     for key in ("z_gaze", "gaze", "gaze_hat"):
         bad = ~np.isfinite(arrays[key]).all(axis=tuple(range(1, arrays[key].ndim)))
         if bad.any():
-            raise ValueError(
+            raise UserError(
                 f"person {name} of {codes.dataset}: {key} of {bad.sum()} of {len(bad)} entries is not finite "
                 f"(first: entry {bad.argmax()}); its checkpoint's training diverged: lower train.base_lr, run again"
             )

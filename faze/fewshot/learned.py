@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.config.parameters import Fewshot
 from faze.fewshot.adaptation import Start
@@ -41,7 +42,7 @@ class Learned:
     def check_codes(self, checkpoint: str, path: Path | str) -> None:
         """Raise a ValueError where codes are of another checkpoint than those learnt from, as far as both tell."""
         if checkpoint and self.checkpoint and checkpoint != self.checkpoint:
-            raise ValueError(
+            raise UserError(
                 f"{path}: its codes are of another checkpoint than those that the learner {self.learner} learnt from: "
                 "run meta_train again, on codes of this one"
             )
@@ -57,18 +58,18 @@ def load_learned(path: Path | str, learner: str | None, shots: Sequence[int]) ->
     """Read a learner's file and check that it serves; any learner's, where None is asked for.
 
     Raises:
-        ValueError: it is no such file, is another learner's, or lacks one of the k.
+        UserError: it is no such file, is another learner's, or lacks one of the k.
     """
     try:
         learned = Learned(**torch.load(path, map_location="cpu", weights_only=True))
     except OSError:
         raise
     except Exception:  # torn bytes make the unpickler raise whatever they happen to lead it to
-        raise ValueError(f"{path}: is not the file of a learner: run meta_train again") from None
+        raise UserError(f"{path}: is not the file of a learner: run meta_train again") from None
     if learner not in (None, learned.learner):
-        raise ValueError(f"{path}: is of the learner {learned.learner}, not {learner}")
+        raise UserError(f"{path}: is of the learner {learned.learner}, not {learner}")
     if missing := sorted(set(shots) - set(learned.shots)):
-        raise ValueError(f"{path}: was trained for k = {learned.shots}, not for {missing}: run meta_train again")
+        raise UserError(f"{path}: was trained for k = {learned.shots}, not for {missing}: run meta_train again")
     return learned
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.base.geometry import angular_error
 from faze.base.run_log import Progress
 from faze.config.parameters import Fewshot
@@ -111,17 +112,17 @@ class FineTuned:
         if settings.stopping == "fixed":
             return dict.fromkeys(learned.shots, settings.adapt_steps)
         if not learned.stop_steps:
-            raise ValueError(
+            raise UserError(
                 f"the learner {self.name} was trained without people of the split val, on whom to choose when to stop: "
                 "set fewshot.stopping: fixed"
             )
         if not set(learned.stop_steps) <= set(recorded_steps(settings)):
-            raise ValueError(
+            raise UserError(
                 f"the learner {self.name} is to stop after {learned.stop_steps} steps, which fewshot.record_steps and "
                 "fewshot.adapt_steps no longer hold: run meta_train again"
             )
         if learned.settings.get("adapt_lr", settings.adapt_lr) != settings.adapt_lr:
-            raise ValueError(
+            raise UserError(
                 f"the learner {self.name} chose when to stop at fewshot.adapt_lr {learned.settings['adapt_lr']}, not "
                 f"{settings.adapt_lr}: run meta_train again"
             )
@@ -156,7 +157,7 @@ class MetaLearner(FineTuned):
     def meta_train(self, training: Training, settings: Fewshot, *, seed: int, threads: int) -> Learned:
         """Train the initial weights; validate by adapting, as at test, to one calibration of each k and val person."""
         if self._rule == "reference" and settings.inner_steps != 1:
-            raise ValueError(f"fewshot.inner_steps {settings.inner_steps} is not 1, as the learner reference needs")
+            raise UserError(f"fewshot.inner_steps {settings.inner_steps} is not 1, as the learner reference needs")
         shots, val = list(settings.shots), training.val
         tasks = TaskDraws(
             training.train, tasks=settings.tasks, support=max(shots), query=settings.meta_query, seed=seed
@@ -219,10 +220,10 @@ def trained_gaze_head(training: Training, settings: Fewshot, use: str) -> Start:
     """The trained gaze head as the start of every k, with its own activation; `use` says for what, and what else to do.
 
     Raises:
-        ValueError: the store of codes came without it.
+        UserError: the store of codes came without it.
     """
     if training.gaze_head is None:
-        raise ValueError(f"the store of codes comes without the trained gaze head, which {use}")
+        raise UserError(f"the store of codes comes without the trained gaze head, which {use}")
     weights = training.gaze_head.take(torch.zeros(len(settings.shots), dtype=torch.int64))
     return Start(list(settings.shots), weights, activation="relu")
 

@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.run_log import Progress
 from faze.config.parameters import Fewshot
@@ -186,7 +187,7 @@ def meta_train(
         The state after the last step, with a record of every settings.validate_every_steps.
 
     Raises:
-        ValueError: the loss is no longer finite.
+        UserError: the loss is no longer finite.
     """
     state = State.first(weights)
     learnt = [*state.weights, *(state.scales if rule == "meta_sgd" else ())]
@@ -235,7 +236,7 @@ def _models(settings: Fewshot) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, int
 def _finite_mean(losses: Sequence[Tensor], step: int) -> list[float]:
     mean = torch.stack(list(losses)).mean(0)
     if not mean.isfinite().all():
-        raise ValueError(f"meta-training diverged before outer step {step}: lower fewshot.outer_lr or fewshot.inner_lr")
+        raise UserError(f"meta-training diverged before outer step {step}: lower fewshot.outer_lr or fewshot.inner_lr")
     return mean.tolist()
 
 

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.fewshot.draws import Calibration, Person, support_of
@@ -82,7 +83,7 @@ def calibrate(person: Person, support: Sequence[int], learned: Learned | None) -
         learned: a learner's file; None: `offset`, which needs none.
 
     Raises:
-        ValueError: the codes are not of the size that the learner learnt from, or the adaptation diverged.
+        UserError: the codes are not of the size that the learner learnt from, or the adaptation diverged.
     """
     draw = Calibration(0, len(support), 0, np.asarray(support))
     about = (person.name, person.dataset, len(support), [int(entry) for entry in support])
@@ -95,7 +96,7 @@ def calibrate(person: Person, support: Sequence[int], learned: Learned | None) -
     state = {name: value[0] for name, value in adapted._asdict().items()}
     state |= {name: state[name][0] for name in ("hidden_bias", "output_bias")}  # (1, ...) -> (...)
     if not all(value.isfinite().all() for value in state.values()):
-        raise ValueError(f"adaptation of {person} with k = {draw.shots} diverged: lower fewshot.adapt_lr, learn again")
+        raise UserError(f"adaptation of {person} with k = {draw.shots} diverged: lower fewshot.adapt_lr, learn again")
     return Personal(learned.learner, *about, {"steps": steps, "lr": lr}, state, learned.activation)
 
 
@@ -111,7 +112,7 @@ def _start(person: Person, shots: int, learned: Learned) -> tuple[Weights, Weigh
     start, only = learned.start, torch.tensor([learned.shots.index(shots)])
     inputs, found = start.weights.hidden_weight.shape[1], person.code.shape[1]
     if inputs != found:
-        raise ValueError(f"{person} has gaze codes of {found} numbers, the learner of {inputs}: run meta_train again")
+        raise UserError(f"{person} has gaze codes of {found} numbers, the learner of {inputs}: run meta_train again")
     initial = start.weights.take(only)
     scales = each(torch.ones_like, initial) if start.scales is None else start.scales.take(only)
     return initial, each(lambda scale: learned.settings["adapt_lr"] * scale, scales)
@@ -139,11 +140,11 @@ def load_personal(path: Path | str) -> Personal:
     """Read a calibration's file.
 
     Raises:
-        ValueError: it is no such file.
+        UserError: it is no such file.
     """
     try:
         return Personal(**torch.load(path, map_location="cpu", weights_only=True))
     except OSError:
         raise
     except Exception:  # torn bytes make the unpickler raise whatever they happen to lead it to
-        raise ValueError(f"{path}: is not the file of a calibration: run faze calibrate again") from None
+        raise UserError(f"{path}: is not the file of a calibration: run faze calibrate again") from None

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from faze.base.errors import UserError
 from faze.config.parameters import Model
 from faze.model.densenet import SHRINKAGE, DenseNetDecoder, DenseNetEncoder
 
@@ -46,14 +47,14 @@ class DTED(nn.Module):
             outside, in the dtype of the weights: low precision would round the geometry.
 
     Raises:
-        ValueError: the image size does not fit the network.
+        UserError: the image size does not fit the network.
     """
 
     def __init__(self, model: Model, autocast: Callable[[], AbstractContextManager] = nullcontext) -> None:
         super().__init__()
         height, width = model.image_height_px, model.image_width_px
         if height % SHRINKAGE or width % SHRINKAGE or height * width <= SHRINKAGE**2:
-            raise ValueError(
+            raise UserError(
                 f"model.image_height_px {height} and model.image_width_px {width} must be multiples of {SHRINKAGE}, "
                 f"one of them larger: the encoder shrinks a strip {SHRINKAGE} times and normalises over what is left"
             )

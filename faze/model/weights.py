@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.config.check import build, check_mapping, fields_of, report
 from faze.config.parameters import Model
@@ -23,19 +24,19 @@ def read_mapping(path: Path | str, map_location: torch.device | str = "cpu") -> 
     """The mapping in a torch file; only tensors and plain values are unpickled, never code.
 
     Raises:
-        ValueError: the file is missing, torn or foreign.
+        UserError: the file is missing, torn or foreign.
     """
     try:
         content = torch.load(path, map_location=map_location, weights_only=True)
     except FileNotFoundError:
-        raise ValueError(f"{path}: no such checkpoint") from None
+        raise UserError(f"{path}: no such checkpoint") from None
     except OSError:
         raise
     except Exception as error:  # the unpickler fails on foreign bytes with whatever error they lead it to
         reason = str(error).strip().split("\n")[0] or "it ends too early"
-        raise ValueError(f"{path}: no whole torch file of plain tensors ({reason}); write or fetch it again") from None
+        raise UserError(f"{path}: no whole torch file of plain tensors ({reason}); write or fetch it again") from None
     if not isinstance(content, Mapping):
-        raise ValueError(f"{path}: holds no mapping of names to tensors")
+        raise UserError(f"{path}: holds no mapping of names to tensors")
     return content
 
 
@@ -43,19 +44,19 @@ def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DT
     """The trained DT-ED of a checkpoint, in evaluation mode.
 
     Raises:
-        ValueError: the file is missing, torn, not a checkpoint of faze, or its weights and sizes do not fit.
+        UserError: the file is missing, torn, not a checkpoint of faze, or its weights and sizes do not fit.
     """
     content = read_mapping(path, map_location)
     if content.get("format") != FORMAT:
-        raise ValueError(
+        raise UserError(
             f"{path}: not a checkpoint of faze, format {FORMAT}; bring a published one in with: faze import-checkpoint"
         )
     for key in ("model", "model_config"):
         if not isinstance(content.get(key), Mapping):
-            raise ValueError(f"{path}: holds no {key}; train again")
+            raise UserError(f"{path}: holds no {key}; train again")
     faults = list(check_mapping("model_config", content["model_config"], fields_of(Model)))
     if faults:
-        raise ValueError(f"{path}: {report(faults)}")
+        raise UserError(f"{path}: {report(faults)}")
     return _fill(path, content["model"], build(Model, content["model_config"])).to(map_location).eval()
 
 
@@ -67,7 +68,7 @@ def import_published(path: Path | str, model: Model) -> DTED:
         model: the sizes it was trained with.
 
     Raises:
-        ValueError: the file cannot be read, or tensors are missing, unknown, misshapen or not finite; all are named.
+        UserError: the file cannot be read, or tensors are missing, unknown, misshapen or not finite; all are named.
     """
     content = read_mapping(path, "cpu")
     for key in ("state_dict", "model"):
@@ -80,12 +81,12 @@ def save_weights(path: Path | str, dted: DTED, dtype: torch.dtype = torch.float3
     """Write a checkpoint that holds weights alone, in this format: enough for every stage but a resumed training.
 
     Raises:
-        ValueError: a weight lies beyond what the format can hold.
+        UserError: a weight lies beyond what the format can hold.
     """
     state = {key: value.to(dtype) for key, value in dted.state_dict().items()}
     beyond = [key for key, value in state.items() if not value.isfinite().all()]
     if beyond:
-        raise ValueError(f"{path}: {', '.join(beyond)} would not be finite as {str(dtype).removeprefix('torch.')}")
+        raise UserError(f"{path}: {', '.join(beyond)} would not be finite as {str(dtype).removeprefix('torch.')}")
     content = {"format": FORMAT, "model": state, "model_config": dataclasses.asdict(dted.model)}
     with whole_file(path) as temporary:
         torch.save(content, temporary)
@@ -95,7 +96,7 @@ def strict_state(state: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]
     """Check a state dictionary against the model's, name by name; hand it back as float32 without `module.`.
 
     Raises:
-        ValueError: naming every missing, unknown and misshapen key.
+        UserError: naming every missing, unknown and misshapen key.
     """
     if all(key.startswith("module.") for key in state):
         state = {key.removeprefix("module."): value for key, value in state.items()}
@@ -103,7 +104,7 @@ def strict_state(state: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]
         wanted = DTED(model).state_dict()
     faults = list(_faults(state, wanted))
     if faults:
-        raise ValueError("the weights do not fit the model section of the configuration: " + "; ".join(faults))
+        raise UserError("the weights do not fit the model section of the configuration: " + "; ".join(faults))
     return {key: state[key].float() for key in wanted}
 
 
@@ -111,12 +112,12 @@ def check_same_model(path: Path | str, found: Model, wanted: Model) -> None:
     """Refuse a checkpoint of another model section than the configured one.
 
     Raises:
-        ValueError: naming each key that differs, with both values.
+        UserError: naming each key that differs, with both values.
     """
     theirs, ours = dataclasses.asdict(found), dataclasses.asdict(wanted)
     differing = [f"model.{key} is {theirs[key]}, not {ours[key]}" for key in ours if theirs[key] != ours[key]]
     if differing:
-        raise ValueError(f"{path}: of another model than the configuration's: {'; '.join(differing)}; train again")
+        raise UserError(f"{path}: of another model than the configuration's: {'; '.join(differing)}; train again")
 
 
 def _faults(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterator[str]:
@@ -138,7 +139,7 @@ def _fill(path: Path | str, state: Mapping[str, Tensor], model: Model) -> DTED:
     try:
         state = strict_state(state, model)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise UserError(f"{path}: {error}") from None
     with torch.device("meta"):
         dted = DTED(model)
     dted.load_state_dict(state, strict=True, assign=True)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.data.network_input import from_network, to_network
 from faze.data.store import Strips
 from faze.model.dted import DTED, rotation_from_pitchyaw
@@ -68,7 +69,7 @@ def walk_person(dted: DTED, strips: Strips, person: str, *, range_deg: float, st
     """Walk from a person's first strip.
 
     Raises:
-        ValueError: the network gives no numbers, as after a training that diverged.
+        UserError: the network gives no numbers, as after a training that diverged.
     """
     like = dted.fc_enc.weight
     pixels = torch.from_numpy(strips.pixels(person, slice(1))).to(like.device)
@@ -118,14 +119,12 @@ def write_video(path: Path, frames: Iterator[Picture], fps: int) -> None:
     """Write H.264 in mp4, in the pixel format and byte order that browsers play while loading.
 
     Raises:
-        ValueError: the encoder is not installed.
+        UserError: the encoder is not installed.
     """
     try:
         import imageio_ffmpeg  # only here: the training core does without
     except ImportError:
-        raise ValueError(
-            "walks need imageio-ffmpeg, which brings its own encoder: pip install imageio-ffmpeg"
-        ) from None
+        raise UserError("walks need imageio-ffmpeg, which brings its own encoder: pip install imageio-ffmpeg") from None
     frame = next(frames)
     writer = imageio_ffmpeg.write_frames(
         str(path),
@@ -154,7 +153,7 @@ def write_picture(path: Path, picture: Picture) -> None:
 
 def _pictures(images: torch.Tensor, person: str) -> Picture:
     if not images.isfinite().all():
-        raise ValueError(
+        raise UserError(
             f"the trained network's pictures of person {person} are not numbers: its training diverged; "
             "train again with a lower train.base_lr"
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from faze.base.errors import UserError
 from faze.data.inspection import Inspection, person_rows, summarise
 from faze.report.data_figures import draw_density, draw_people
 from faze.report.embed import Embedder
@@ -83,11 +84,11 @@ def read_page(folder: Path, root: Path, embedder: Embedder) -> DataPage:
         embedder: of the report.
 
     Raises:
-        ValueError: the page is missing.
+        UserError: the page is missing.
     """
     path = folder / "summary.json"
     if not path.is_file():
-        raise ValueError(f"{path} is missing: run inspect first")
+        raise UserError(f"{path} is missing: run inspect first")
     summary = json.loads(path.read_text(encoding="utf-8"))
     rejects = summary["rejects"]
     return DataPage(

@@ -4,15 +4,17 @@ import functools
 import sys
 from collections.abc import Callable
 
+from faze.base.errors import UserError
+
 
 def one_sentence(main: Callable[[], None]) -> Callable[[], int]:
-    """Turn what a person can mend (ValueError, unreadable file, full disk) into one sentence and exit code 1."""
+    """Turn what a person can mend (UserError, unreadable file, full disk) into one sentence and exit code 1."""
 
     @functools.wraps(main)
     def run() -> int:
         try:
             main()
-        except (ValueError, OSError) as error:
+        except (UserError, OSError) as error:
             named = isinstance(error, OSError) and error.filename and error.strerror
             sentence = f"{error.filename}: {error.strerror}" if named else error
             print(f"{sys.argv[0].rsplit('/', 1)[-1]}: {sentence}", file=sys.stderr)

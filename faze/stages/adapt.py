@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.base.files import sole_writer, whole_file
 from faze.base.geometry import angular_error, pitchyaw_from_vector
 from faze.base.run_log import Progress
@@ -83,22 +84,22 @@ def people_of_test(paths: Sequence[Path], settings: FewshotSection, learned: Lea
     """People of the split test of every store; a store that states no splits is all test.
 
     Raises:
-        ValueError: a store has nobody with entries enough, is of another checkpoint than the learner's, or two are of
+        UserError: a store has nobody with entries enough, is of another checkpoint than the learner's, or two are of
             one data set.
     """
     everyone, sources = People([], []), {}
     for path in paths:
         codes = open_codes(path, default_split="test")
         if codes.dataset in sources:
-            raise ValueError(f"{path} and {sources[codes.dataset]} are both of the data set {codes.dataset}: give one")
+            raise UserError(f"{path} and {sources[codes.dataset]} are both of the data set {codes.dataset}: give one")
         sources[codes.dataset] = path
         learned.check_codes(codes.checkpoint, path)
         needed, reason = _needed_entries(settings)
         people = read_people(codes, "test", needed=needed, reason=reason)
         if not people.persons:
             if not people.left_out:
-                raise ValueError(f"{path}: holds nobody of the split test")
-            raise ValueError(
+                raise UserError(f"{path}: holds nobody of the split test")
+            raise UserError(
                 f"{path}: nobody of the split test has the {needed} entries of {reason} ({people.left_out[0]}): lower "
                 "that, or encode a data set with more"
             )

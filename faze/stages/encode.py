@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.base.files import sole_writer
 from faze.base.run_log import Progress
 from faze.config.resolve import load
@@ -49,7 +50,7 @@ def encode_people(dted: DTED, strips: Strips, batch: int) -> Iterator[tuple[str,
     """Person, split, and arrays under their names in the code store, for everybody.
 
     Raises:
-        ValueError: a code is not a number, as after a training that diverged.
+        UserError: a code is not a number, as after a training that diverged.
     """
     people = strips.persons()
     progress = Progress("encode", sum(map(strips.count, people)), "strips")
@@ -63,7 +64,7 @@ def encode_people(dted: DTED, strips: Strips, batch: int) -> Iterator[tuple[str,
         arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         unusable = [name for name, array in arrays.items() if not np.isfinite(array).all()]
         if unusable:
-            raise ValueError(
+            raise UserError(
                 f"the trained network gives {', '.join(unusable)} of person {person} that are not numbers: its "
                 "training diverged; train again with a lower train.base_lr"
             )

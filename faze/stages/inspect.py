@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from faze.base.errors import UserError
 from faze.base.files import sole_writer, whole_folder
 from faze.base.run_log import Progress
 from faze.data.inspection import Inspection, inspect, summarise
@@ -48,14 +49,14 @@ def main() -> None:
             print(f"\ninspect: open {args.out / 'index.html'}")
     damaged = [person.person_id for person in inspection.people if person.intact is False]
     if damaged:
-        raise ValueError(f"{args.store}: the strips of {', '.join(damaged)} are damaged: preprocess again")
+        raise UserError(f"{args.store}: the strips of {', '.join(damaged)} are damaged: preprocess again")
 
 
 def check_page_folder(folder: Path) -> None:
     """Refuse a folder that holds anything else than such a page, since a page takes the place of what is there."""
     is_page = all((folder / name).is_file() for name in PAGE)
     if folder.exists() and not (is_page or (folder.is_dir() and not any(folder.iterdir()))):
-        raise ValueError(f"--out {folder}: is there already, and is no page of faze inspect: name a new folder")
+        raise UserError(f"--out {folder}: is there already, and is no page of faze inspect: name a new folder")
 
 
 def look(strips: Strips, args: argparse.Namespace) -> Inspection:

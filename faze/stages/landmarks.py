@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 
 from faze.base.code_hash import fingerprint
+from faze.base.errors import UserError
 from faze.base.files import sole_writer, stamp_of
 from faze.base.process_pool import worker_processes
 from faze.base.run_log import Progress
@@ -40,10 +41,10 @@ def main() -> None:
     """Annotate every recording."""
     args = parse()
     if args.threads < 1:
-        raise ValueError(f"--threads {args.threads}: give at least 1")
+        raise UserError(f"--threads {args.threads}: give at least 1")
     people = list_recordings(args.raw)
     if not people:
-        raise ValueError(f"{args.raw}: holds no folder 00002, ...; preprocess.gazecapture is the one that does")
+        raise UserError(f"{args.raw}: holds no folder 00002, ...; preprocess.gazecapture is the one that does")
     open_detector(args.model)  # or say at once what it lacks
     parts = args.out.with_name(f"{args.out.stem}.{identity_of(args.raw, args.model)}.parts")
     with sole_writer(args.out):
@@ -114,7 +115,7 @@ class Tally:
             self._frames += len(entries.file_names) - left_out
             yield person, entries
         if not self._frames:
-            raise ValueError(f"no frame of any recording has a head pose, {self._left_out} times")
+            raise UserError(f"no frame of any recording has a head pose, {self._left_out} times")
 
     def __str__(self) -> str:
         return f"{self._frames} frames with a label, {self._left_out} entries without"

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from faze.base import code_hash
+from faze.base.errors import UserError
 from faze.base.files import sole_writer
 from faze.config.parameters import Fewshot
 from faze.config.resolve import Resolved, load
@@ -40,7 +41,7 @@ def main() -> None:
     args = parse()
     config = load(args.config, "meta_train")
     if config.seed is None:
-        raise ValueError(f"{args.config}: has no seed, of initial weights and tasks")
+        raise UserError(f"{args.config}: has no seed, of initial weights and tasks")
     with sole_writer(args.out):
         codes = open_codes(args.codes)
         learner = LEARNERS[args.learner]
@@ -72,7 +73,7 @@ def training_people(codes: Codes, path: Path, settings: Fewshot, learner: Learne
     """People of the splits train, with entries for a task, and val, with entries for a test; if the learner needs them.
 
     Raises:
-        ValueError: fewer train people than an outer step needs, or no val people though they choose when to stop.
+        UserError: fewer train people than an outer step needs, or no val people though they choose when to stop.
     """
     train = val = People([], [])
     largest, reason = max(settings.shots), "the largest of fewshot.shots + fewshot."
@@ -81,12 +82,12 @@ def training_people(codes: Codes, path: Path, settings: Fewshot, learner: Learne
     if learner.learns_from_tasks:
         train = read_people(codes, "train", needed=largest + settings.meta_query, reason=reason + "meta_query")
     if learner.takes_steps and settings.stopping == "validation" and not val.persons:
-        raise ValueError(
+        raise UserError(
             f"{path}: nobody of the split val has entries enough to choose on when to stop adapting: set "
             "fewshot.stopping: fixed"
         )
     if learner.learns_from_tasks and len(train.persons) < settings.tasks:
-        raise ValueError(
+        raise UserError(
             f"{path}: {len(train.persons)} people of the split train have entries enough for a task, fewer than "
             f"fewshot.tasks = {settings.tasks}: lower fewshot.tasks, fewshot.meta_query or fewshot.shots"
         )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import faze.config.resolve
+from faze.base.errors import UserError
 from faze.base.files import sole_writer, whole_file
 from faze.base.process_pool import load_ahead
 from faze.base.run_log import Progress
@@ -48,9 +49,9 @@ def main() -> None:
     """Normalise every usable frame of a data set and list the others."""
     args = parse()
     if args.threads < 1:
-        raise ValueError(f"--threads {args.threads}: give at least 1")
+        raise UserError(f"--threads {args.threads}: give at least 1")
     if not args.raw.exists():
-        raise ValueError(f"{args.raw}: no such folder, nor an HDF5 of strips")
+        raise UserError(f"{args.raw}: no such folder, nor an HDF5 of strips")
     settings = faze.config.resolve.load(args.config, "preprocess").preprocess
     prepare = take_strips if args.raw.is_file() else normalise
     with sole_writer(args.out), sole_writer(args.rejects), disk_may_fill(args.out.parent):

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from faze.base.errors import UserError
 from faze.base.files import sole_writer, whole_folder
 from faze.base.result_paths import DATASETS, Layout
 from faze.config.resolve import load
@@ -68,13 +69,13 @@ def read_evaluation(layout: Layout) -> tuple[dict[str, Any], Results]:
     """Read what evaluate wrote.
 
     Raises:
-        ValueError: a table is missing.
+        UserError: a table is missing.
     """
     missing = [
         name for name in [*(f"{t}.csv" for t in TABLES), "summary.json"] if not (layout.evaluation / name).is_file()
     ]
     if missing:
-        raise ValueError(f"{layout.evaluation / missing[0]} is missing: run evaluate first")
+        raise UserError(f"{layout.evaluation / missing[0]} is missing: run evaluate first")
     summary = json.loads((layout.evaluation / "summary.json").read_text(encoding="utf-8"))
     tables = {t: pd.read_csv(layout.evaluation / f"{t}.csv", dtype={"person": str, "tier": str}) for t in TABLES}
     found = set(tables["tiers"]["dataset"])

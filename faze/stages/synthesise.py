@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import as_completed
 from pathlib import Path
 
+from faze.base.errors import UserError
 from faze.base.files import sole_writer, whole_file, whole_folder
 from faze.base.process_pool import worker_processes
 from faze.base.run_log import Progress
@@ -37,7 +38,7 @@ def main() -> None:
     """Render everybody."""
     args = parse()
     if args.threads < 1:
-        raise ValueError(f"--threads {args.threads}: give at least 1")
+        raise UserError(f"--threads {args.threads}: give at least 1")
     synthetic = load(args.config, "synthesise").synthetic
     with contextlib.ExitStack() as outputs:
         for folder in (args.mpiifacegaze, args.gazecapture):

@@ -28,7 +28,7 @@ def mirror(store: Store, record: Record) -> str:
     """Make the store hold a record; give the id of its run.
 
     Raises:
-        ValueError: the store failed; the run log still holds everything.
+        UserError: the store failed; the run log still holds everything.
     """
     with store.alone():
         run_id, held = _find(store, record) or (_create(store, record), set())

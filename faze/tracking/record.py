@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from faze.base.errors import UserError
 from faze.base.result_paths import DATASETS, Layout
 from faze.base.run_log import read_events
 
@@ -88,11 +89,11 @@ def read_training(log: Path, slot: Slot) -> Record:
     """What the run log alone tells, of a training under way as of one that ended.
 
     Raises:
-        ValueError: the log does not begin with its start event.
+        UserError: the log does not begin with its start event.
     """
     events = read_events(log)
     if not events or events[0]["event"] != "start":
-        raise ValueError(f"{log}: has no start event, so nobody knows whose run it is; train that tier again")
+        raise UserError(f"{log}: has no start event, so nobody knows whose run it is; train that tier again")
     start = events[0]
     ends = [_milliseconds(e) for e in events if e["event"] == "end"]
     return Record(
@@ -112,7 +113,7 @@ def read_run(layout: Layout, slot: Slot) -> Record:
     """The training and what was measured of it afterwards.
 
     Raises:
-        ValueError: the evaluation has no entry for this run, or a data set has no page.
+        UserError: the evaluation has no entry for this run, or a data set has no page.
     """
     run = (slot.tier, slot.seed)
     training = read_training(layout.run_log(*run), slot)
@@ -128,7 +129,7 @@ def _read_dataset(layout: Layout, dataset: str) -> DataSet:
     """From the page that stands for the data in MLflow: the pixels themselves are too many."""
     path = layout.inspection(dataset) / "summary.json"
     if not path.is_file():
-        raise ValueError(f"{path} is missing: run the rule inspect again")
+        raise UserError(f"{path} is missing: run the rule inspect again")
     summary = json.loads(path.read_text(encoding="utf-8"))
     profile = {key: summary[key] for key in ("people", "strips")}
     profile |= {f"{split['split']}_{key}": split[key] for split in summary["splits"] for key in ("people", "strips")}
@@ -195,7 +196,7 @@ def _result_points(summary: Path, tier: str, seed: int) -> list[Point]:
         r for r in json.loads(summary.read_text(encoding="utf-8"))["runs"] if (r["tier"], r["seed"]) == (tier, seed)
     ]
     if not runs:
-        raise ValueError(f"{summary}: has no run of tier {tier}, seed {seed}; run the rule evaluate again")
+        raise UserError(f"{summary}: has no run of tier {tier}, seed {seed}; run the rule evaluate again")
     scalars = list(runs[0]["metrics"].items())[:MAX_RESULT_METRICS]
     series = {key: [[0, value]] for key, value in scalars}
     series |= {f"curve/{curve}_deg": points for curve, points in runs[0]["curves"].items()}  # every learner's

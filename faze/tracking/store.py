@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from faze.base.errors import UserError
 from faze.base.files import sole_writer, whole_file
 from faze.config.parameters import Tracking
 
@@ -65,7 +66,7 @@ def open_store(tracking: Tracking, results: Path) -> Store:
         results: folder of all ablations; the default store lies in it.
 
     Raises:
-        ValueError: the store does not answer, was moved, or its experiment was deleted.
+        UserError: the store does not answer, was moved, or its experiment was deleted.
     """
     uri = resolve_uri(tracking.uri, results)
     lock = lock_path(uri)
@@ -132,7 +133,7 @@ def check_answers(uri: str) -> None:
     """Knock at the store's host: mlflow itself would take minutes to give up on a database.
 
     Raises:
-        ValueError: nobody answers.
+        UserError: nobody answers.
     """
     parts = urlsplit(uri)
     scheme = parts.scheme.partition("+")[0]
@@ -148,7 +149,7 @@ def explained(uri: str) -> Iterator[None]:
     """Turn whatever a store can fail with into one sentence that says what to do.
 
     Raises:
-        ValueError: instead of mlflow's, the database's or the network's errors.
+        UserError: instead of mlflow's, the database's or the network's errors.
     """
     try:
         yield
@@ -156,7 +157,7 @@ def explained(uri: str) -> Iterator[None]:
         if not isinstance(error, OSError | ImportError) and type(error).__module__.split(".")[0] not in _FOREIGN:
             raise
         reason = " ".join(str(_root(error)).split())[:300]
-        raise ValueError(
+        raise UserError(
             f"MLflow store {bare(uri)}: {reason}. Nothing is lost: the run logs hold every value, and the same command"
             " mirrors them as soon as the store answers"
         ) from error
@@ -192,14 +193,14 @@ def _experiment(client: "MlflowClient", name: str, artifacts: str | None) -> "Ex
             if experiment is None:
                 raise
     if experiment.lifecycle_stage != "active":
-        raise ValueError(f"MLflow's experiment {name!r} is deleted: restore it there, or set tracking.experiment anew")
+        raise UserError(f"MLflow's experiment {name!r} is deleted: restore it there, or set tracking.experiment anew")
     return experiment
 
 
 def _check_place(experiment: "Experiment", artifacts: str | None) -> None:
     """Artifact addresses are absolute: a moved or copied store would still write to its old place."""
     if experiment.artifact_location != artifacts:
-        raise ValueError(
+        raise UserError(
             f"MLflow keeps the artifacts of experiment {experiment.name!r} in {experiment.artifact_location}, not in"
             f" {artifacts}: were the results moved or copied? Remove mlflow.db beside them; the same command makes it"
             " again from the run logs"

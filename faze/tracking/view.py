@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
+from faze.base.errors import UserError
 from faze.tracking.store import SQLITE, Store, artifact_root, bare, explained, prepare_environment
 
 PORT = 5000
@@ -85,13 +86,13 @@ def serving(store: Store, results: Path, port: int = PORT) -> Iterator[subproces
     """Keep MLflow's own server up for the block; None where the store is a server already.
 
     Raises:
-        ValueError: the port is taken, or the server ends before it answers.
+        UserError: the port is taken, or the server ends before it answers.
     """
     if _is_server(store):
         yield None
         return
     if _answers(port):
-        raise ValueError(f"port {port} of this machine is taken: is another page open there? Else give --port")
+        raise UserError(f"port {port} of this machine is taken: is another page open there? Else give --port")
     prepare_environment()
     # Without job execution and with one worker it is two processes instead of fifteen.
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
@@ -99,7 +100,7 @@ def serving(store: Store, results: Path, port: int = PORT) -> Iterator[subproces
     try:
         while not _answers(port):
             if server.poll() is not None:
-                raise ValueError(f"MLflow's server ended with exit code {server.returncode}")
+                raise UserError(f"MLflow's server ended with exit code {server.returncode}")
             time.sleep(0.2)
         yield server
     finally:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from faze import engine
+from faze.base.errors import UserError
 from faze.base.run_log import Progress, RunLog
 from faze.config.parameters import Engine, Loss, Model, Train
 from faze.data.network_input import to_network
@@ -177,4 +178,4 @@ def _no_progress(done: int) -> None:
 
 def _refuse_divergence(loss: float, pairs: int) -> None:
     if loss != loss:
-        raise ValueError(f"the loss is not a number after {pairs} pairs; lower train.base_lr or train.head_lr")
+        raise UserError(f"the loss is not a number after {pairs} pairs; lower train.base_lr or train.head_lr")

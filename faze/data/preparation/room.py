@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from faze.base.errors import UserError
+
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MARGIN = 1.01  # names and labels beside the strips
 
@@ -20,12 +22,12 @@ def check_room(folder: Path, needed: int, what: str) -> None:
         what: they are for.
 
     Raises:
-        ValueError: there is no room for half of it.
+        UserError: there is no room for half of it.
     """
     free = shutil.disk_usage(folder).free
     said = f"{folder}: {what} need {needed * _MARGIN / 2**30:.2f} GiB here, and {free / 2**30:.2f} GiB are free"
     if needed * _MARGIN / 2 > free:
-        raise ValueError(f"{said}: make room, or write to another disk")
+        raise UserError(f"{said}: make room, or write to another disk")
     if needed * _MARGIN > free:
         print(f"{said}: enough only if many of them are rejected", file=sys.stderr)
 
@@ -38,7 +40,7 @@ def disk_may_fill(folder: Path) -> Iterator[None]:
     except (OSError, RuntimeError) as error:
         if not _says_full(error):
             raise
-        raise ValueError(
+        raise UserError(
             f"{folder}: no space left on the disk: make room and give the same command again; what is finished is "
             "kept, and no half-written file stands under its name"
         ) from None

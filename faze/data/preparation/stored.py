@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.data.preparation.assemble import Prepared
 from faze.data.readers import Reject
 from faze.data.readers.checked import OffScreen
@@ -17,22 +18,22 @@ def read_splits(path: Path) -> dict[str, str]:
     """The split of each person in a JSON of {"train": [people], "val": [people], "test": [people]}.
 
     Raises:
-        ValueError: the file is missing or not of this form, or names a person twice.
+        UserError: the file is missing or not of this form, or names a person twice.
     """
     try:
         content = json.loads(path.read_bytes())
     except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}") from None
+        raise UserError(f"{path}: {error.strerror}") from None
     except ValueError:
-        raise ValueError(f"{path}: not JSON") from None
+        raise UserError(f"{path}: not JSON") from None
     lists = list(content.values()) if isinstance(content, dict) else []
     if not lists or set(content) - set(SPLITS) or not all(isinstance(people, list) for people in lists):
-        raise ValueError(f'{path}: is not {{"train": [...], "val": [...], "test": [...]}} with lists of people')
+        raise UserError(f'{path}: is not {{"train": [...], "val": [...], "test": [...]}} with lists of people')
     splits: dict[str, str] = {}
     for split, people in content.items():
         for person in map(str, people):
             if person in splits:
-                raise ValueError(f"{path}: person {person} is in {splits[person]} and again in {split}")
+                raise UserError(f"{path}: person {person} is in {splits[person]} and again in {split}")
             splits[person] = split
     return splits
 
@@ -41,14 +42,14 @@ def open_stored(path: Path, dataset: str, splits: Mapping[str, str] | None) -> S
     """Open a file of strips and see whether the split of each person is known.
 
     Raises:
-        ValueError: the file cannot be read, is another data set's, or there is no way to know the splits.
+        UserError: the file cannot be read, is another data set's, or there is no way to know the splits.
     """
     strips = Strips(path, tolerant=True)
     if strips.dataset in ("mpiigaze", "gazecapture") and strips.dataset != dataset:
-        raise ValueError(f"{path}: holds {strips.dataset}, and is given as {dataset}")
+        raise UserError(f"{path}: holds {strips.dataset}, and is given as {dataset}")
     silent = [] if dataset == "mpiigaze" else [person for person in strips.persons() if not strips.states_split(person)]
     if silent and splits is None:
-        raise ValueError(
+        raise UserError(
             f"{path}: does not say whether person {silent[0]} is of train, val or test: give the list of people by "
             "split as JSON (preprocess.gazecapture_split)"
         )

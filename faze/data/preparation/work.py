@@ -66,7 +66,7 @@ def make_blocks(
         progress: is told how many entries are done.
 
     Raises:
-        ValueError: an annotation cannot be read.
+        UserError: an annotation cannot be read.
         OSError: a block cannot be written.
         ChildProcessError: a process was killed.
     """

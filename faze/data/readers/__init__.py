@@ -11,6 +11,8 @@ from typing import Protocol
 
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
+
 _DISTORTION_LENGTHS = (4, 5, 8, 12, 14)  # that OpenCV knows
 
 
@@ -82,4 +84,4 @@ def is_inside(file_name: str) -> bool:
 def check_distortion(count: int, where: str) -> None:
     """Raise a ValueError where OpenCV has no lens model with so many coefficients."""
     if count not in _DISTORTION_LENGTHS:
-        raise ValueError(f"{where}: {count} distortion coefficients, not one of {_DISTORTION_LENGTHS}")
+        raise UserError(f"{where}: {count} distortion coefficients, not one of {_DISTORTION_LENGTHS}")

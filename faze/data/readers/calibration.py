@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.data.readers import check_distortion
 
 CAMERA = Path("Calibration", "Camera.mat")
@@ -16,17 +17,17 @@ def read_camera(folder: Path) -> tuple[NDArray, NDArray]:
     """(3, 3) camera matrix in px and (d,) distortion coefficients of a person's laptop.
 
     Raises:
-        ValueError: the file is missing, torn or holds no camera; names it.
+        UserError: the file is missing, torn or holds no camera; names it.
     """
     path = folder / CAMERA
     if not path.is_file():
-        raise ValueError(
+        raise UserError(
             f"{path}: no such file; person {folder.name} cannot be normalised without the camera's intrinsics"
         )
     matrix, distortion = read_matlab(path, ("cameraMatrix", "distCoeffs"))
     distortion = distortion.ravel()
     if matrix.shape != (3, 3) or not np.isfinite(matrix).all() or matrix[0, 0] <= 0 or matrix[1, 1] <= 0:
-        raise ValueError(f"{path}: cameraMatrix is not the 3 x 3 matrix of a camera")
+        raise UserError(f"{path}: cameraMatrix is not the 3 x 3 matrix of a camera")
     check_distortion(len(distortion), str(path))
     return matrix, distortion
 
@@ -35,7 +36,7 @@ def read_matlab(path: Path, names: Sequence[str]) -> list[NDArray]:
     """Arrays of a MATLAB v5 file, float64.
 
     Raises:
-        ValueError: the file is not readable, or lacks one of them; names it.
+        UserError: the file is not readable, or lacks one of them; names it.
     """
     from scipy.io import loadmat  # here, since only this format needs scipy
 
@@ -43,6 +44,6 @@ def read_matlab(path: Path, names: Sequence[str]) -> list[NDArray]:
         content = loadmat(path)
         return [np.asarray(content[name], np.float64) for name in names]
     except KeyError as error:
-        raise ValueError(f"{path}: has no {error}") from None
+        raise UserError(f"{path}: has no {error}") from None
     except Exception as error:  # scipy has no common class for a torn or foreign file
-        raise ValueError(f"{path}: not a readable MATLAB file ({error})") from error
+        raise UserError(f"{path}: not a readable MATLAB file ({error})") from error

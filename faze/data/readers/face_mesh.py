@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.data.readers.landmarks import Detector
 
 VERTICES = (168, 197, 5, 4, 98, 97, 2, 326, 327, 33, 133, 362, 263)
@@ -22,19 +23,19 @@ def open_detector(model: Path | None) -> Detector:
         model: a Face Landmarker task file; None: the face mesh that is part of the package.
 
     Raises:
-        ValueError: MediaPipe is not installed, or has no such model; says what to do.
+        UserError: MediaPipe is not installed, or has no such model; says what to do.
     """
     try:
         import mediapipe  # here, since only this environment has it
     except ImportError as error:
-        raise ValueError(
+        raise UserError(
             f"MediaPipe cannot be imported ({error}): run `faze landmarks` with the python of the environment "
             "envs/landmarks.yaml, which landmarks.python names"
         ) from None
     if model is not None:
         return _open_task(mediapipe, model)
     if not hasattr(mediapipe, "solutions"):
-        raise ValueError(
+        raise UserError(
             f"MediaPipe {mediapipe.__version__} has no face mesh inside: take the version of envs/landmarks.yaml, or "
             "give a Face Landmarker file (landmarks.model)"
         )
@@ -51,12 +52,12 @@ def _open_task(mediapipe: object, model: Path) -> Detector:
     from mediapipe.tasks.python import BaseOptions, vision
 
     if not model.is_file():
-        raise ValueError(f"{model}: no such file; landmarks.model is a MediaPipe Face Landmarker file")
+        raise UserError(f"{model}: no such file; landmarks.model is a MediaPipe Face Landmarker file")
     options = vision.FaceLandmarkerOptions(base_options=BaseOptions(model_asset_path=str(model)))
     try:
         landmarker = vision.FaceLandmarker.create_from_options(options)
     except (RuntimeError, ValueError) as error:
-        raise ValueError(f"{model}: not a MediaPipe Face Landmarker file ({error})") from None
+        raise UserError(f"{model}: not a MediaPipe Face Landmarker file ({error})") from None
 
     def detect(image: NDArray[np.uint8]) -> NDArray | None:
         rgb = mediapipe.Image(image_format=mediapipe.ImageFormat.SRGB, data=np.ascontiguousarray(image[:, :, ::-1]))

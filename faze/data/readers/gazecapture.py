@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from faze.base.errors import UserError
 from faze.data.readers import Frame, Reject
 from faze.data.readers.recording import read_recording
 from faze.data.readers.supplementary import SupplementaryReader
@@ -28,10 +29,10 @@ class GazeCapture:
         """Check that the two belong together.
 
         Raises:
-            ValueError: there is no annotation, or the folder holds none of its recordings.
+            UserError: there is no annotation, or the folder holds none of its recordings.
         """
         if supplementary is None:
-            raise ValueError(
+            raise UserError(
                 f"{raw}: raw GazeCapture has no head pose; give the FAZE supplementary HDF5 with it "
                 f"(preprocess.gazecapture_supplementary), or what `faze landmarks --raw {raw}` estimates"
             )

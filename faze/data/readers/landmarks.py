@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.data.normalization import UnusableFrame, read_image
 from faze.data.readers import is_inside
 from faze.data.readers.devices import check_device, estimate_camera
@@ -60,10 +61,10 @@ def annotate(raw: Path, person: str, detect: Detector) -> Supplementary:
     try:
         recording = read_recording(raw / person)
         if recording.targets_mm is None or not (raw / person / "screen.json").exists():
-            raise ValueError("dotInfo.json or screen.json: No such file or directory")
+            raise UserError("dotInfo.json or screen.json: No such file or directory")
         check_device(recording.device)
         if not recording.names:
-            raise ValueError("frames.json: lists no frame")
+            raise UserError("frames.json: lists no frame")
     except ValueError as error:
         return _entries([""], [_nothing()], [str(error)])
     names = [f"{person}/frames/{name}" for name in recording.names]

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.base.files import is_of_the_file
 from faze.data.normalization import INNER_EYE_CORNERS_6_MM
 from faze.data.readers import Frame, Reader, Reject, is_inside
@@ -27,7 +28,7 @@ def open_mpiifacegaze(raw: Path, supplementary: Path | None) -> Reader:
     """Reader of a raw folder by FAZE's annotation where it is given, else by the data set's own.
 
     Raises:
-        ValueError: the folder holds none of its people.
+        UserError: the folder holds none of its people.
     """
     own = MPIIGaze if next(_original(raw).glob("p*/day*/annotation.txt"), None) else MPIIFaceGaze
     if supplementary:
@@ -60,11 +61,11 @@ class MPIIFaceGaze:
         """List the people; say where a screen is not known.
 
         Raises:
-            ValueError: there are none.
+            UserError: there are none.
         """
         self._raw, self._folder = raw, self._people_folder(raw)
         if not self.persons():
-            raise ValueError(f"{raw}: holds no folder p00, p01, ...; preprocess.mpiifacegaze is the one that does")
+            raise UserError(f"{raw}: holds no folder p00, p01, ...; preprocess.mpiifacegaze is the one that does")
         if note := unknown_screens([self._folder / person for person in self.persons()]):
             print(f"{raw}: {note}", file=sys.stderr)
 
@@ -151,7 +152,7 @@ class MPIIGaze(MPIIFaceGaze):
             names += [f"{path.parent.name}/{line:04d}.jpg" for line in range(1, len(rows) + 1)]
             numbers.append(rows)
         if not numbers:
-            raise ValueError(f"{self._folder / person}: has no dayYY/annotation.txt; fetch person {person} again")
+            raise UserError(f"{self._folder / person}: has no dayYY/annotation.txt; fetch person {person} again")
         return names, np.concatenate(numbers)
 
 
@@ -178,30 +179,30 @@ def read_columns(path: Path, columns: Columns) -> tuple[list[list[str]], NDArray
     Bytes that are not UTF-8 stay what they are in file names, as os.fsdecode has it.
 
     Raises:
-        ValueError: the file is missing or not of its format; names it, and the line.
+        UserError: the file is missing or not of its format; names it, and the line.
     """
     person = path.parent.name if columns.texts else path.parent.parent.name
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise ValueError(f"{path}: no such file; fetch the annotation of person {person} again") from None
+        raise UserError(f"{path}: no such file; fetch the annotation of person {person} again") from None
     except OSError as error:
         if not is_of_the_file(error):
             raise
-        raise ValueError(f"{path}: {error.strerror}") from None
+        raise UserError(f"{path}: {error.strerror}") from None
     if b"\0" in content:
-        raise ValueError(f"{path}: is not text; fetch the annotation of person {person} again")
+        raise UserError(f"{path}: is not text; fetch the annotation of person {person} again")
     texts, numbers = [], []
     for number, line in enumerate(content.decode(errors="surrogateescape").splitlines(), start=1):
         words = line.split()
         if not words:
             continue
         if len(words) != columns.count:
-            raise ValueError(f"{path}:{number}: {len(words)} columns, not the {columns.count} of {columns.name}")
+            raise UserError(f"{path}:{number}: {len(words)} columns, not the {columns.count} of {columns.name}")
         try:
             values = [np.nan if column in columns.texts else float(word) for column, word in enumerate(words)]
         except ValueError as error:
-            raise ValueError(f"{path}:{number}: {error}, where {columns.name} has numbers") from None
+            raise UserError(f"{path}:{number}: {error}, where {columns.name} has numbers") from None
         texts.append([words[column] for column in columns.texts])
         numbers.append(values)
     return texts, np.array(numbers, np.float64).reshape(len(numbers), columns.count)

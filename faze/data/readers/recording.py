@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.base.files import is_of_the_file
 from faze.data.readers.screen import OnScreen, lie_on_screen
 from faze.data.store import SPLITS
@@ -36,12 +37,12 @@ def read_recording(folder: Path) -> Recording:
     """Read info.json, frames.json, the four detections and, where they are there, dotInfo.json and screen.json.
 
     Raises:
-        ValueError: a file is missing, not JSON, or its arrays are not one entry per frame; names the file.
+        UserError: a file is missing, not JSON, or its arrays are not one entry per frame; names the file.
     """
     info = _read_json(folder / "info.json", dict)
     split = info.get("Dataset")
     if split not in SPLITS:
-        raise ValueError(f"info.json: Dataset is {split!r}, not one of {', '.join(SPLITS)}")
+        raise UserError(f"info.json: Dataset is {split!r}, not one of {', '.join(SPLITS)}")
     names = [str(name) for name in _read_json(folder / "frames.json", list)]
     targets_mm, on_screen, orientations = None, [None] * len(names), None
     if (folder / "screen.json").exists():
@@ -68,7 +69,7 @@ def _find_faults(folder: Path, count: int, orientations: NDArray | None) -> list
             continue  # derived from appleFace
         flags = _read_json(folder / f"{detection}.json", dict).get("IsValid")
         if not isinstance(flags, list) or len(flags) != count:
-            raise ValueError(f"{detection}.json: IsValid is not a list of {count} flags, one per frame")
+            raise UserError(f"{detection}.json: IsValid is not a list of {count} flags, one per frame")
         for detections, flag in zip(invalid, flags, strict=True):
             detections += [] if flag else [detection]
     faults = [f"IsValid 0 in {', '.join(detections)}" if detections else "" for detections in invalid]
@@ -88,7 +89,7 @@ def _read_arrays(folder: Path, name: str, keys: Sequence[str], count: int) -> li
         except (TypeError, ValueError):
             array = np.empty(0)
         if array.shape != (count,):
-            raise ValueError(f"{name}.json: {key} is not a list of {count} numbers, one per frame")
+            raise UserError(f"{name}.json: {key} is not a list of {count} numbers, one per frame")
         arrays.append(array)
     return arrays
 
@@ -99,9 +100,9 @@ def _read_json(path: Path, kind: type) -> list | dict:
     except OSError as error:
         if not is_of_the_file(error):
             raise
-        raise ValueError(f"{path.name}: {error.strerror}") from None
+        raise UserError(f"{path.name}: {error.strerror}") from None
     except ValueError:
-        raise ValueError(f"{path.name}: not JSON") from None
+        raise UserError(f"{path.name}: not JSON") from None
     if not isinstance(content, kind):
-        raise ValueError(f"{path.name}: not a JSON {kind.__name__}")
+        raise UserError(f"{path.name}: not a JSON {kind.__name__}")
     return content

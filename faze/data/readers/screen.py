@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from faze.base.errors import UserError
 from faze.data.readers.calibration import SCREEN, read_matlab
 
 OnScreen = list[bool | None]  # per annotated frame; None: the screen is not known
@@ -20,14 +21,14 @@ def read_screen_px(folder: Path) -> tuple[float, float] | None:
     """Width and height of a person's screen in px; None where no file says them.
 
     Raises:
-        ValueError: the file is torn or says no size; names it.
+        UserError: the file is torn or says no size; names it.
     """
     path = folder / SCREEN
     if not path.is_file():
         return None
     width, height = (array.ravel() for array in read_matlab(path, ("width_pixel", "height_pixel")))
     if len(width) != 1 or len(height) != 1 or not (width[0] > 0 and height[0] > 0):
-        raise ValueError(f"{path}: width_pixel and height_pixel are not one positive number each")
+        raise UserError(f"{path}: width_pixel and height_pixel are not one positive number each")
     return float(width[0]), float(height[0])
 
 

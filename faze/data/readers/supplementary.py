@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from faze.base.errors import UserError
 from faze.data.normalization import INNER_EYE_CORNERS_14_MM
 from faze.data.readers import Frame, Reject, check_distortion, is_inside
 from faze.data.store import Supplementary, read_supplementary, supplementary_persons
@@ -30,12 +31,12 @@ class SupplementaryReader:
             on_screen: whether a person's targets lie on the screen, by file name; for that the file does not say.
 
         Raises:
-            ValueError: the file is not readable, or the folder holds none of its people.
+            UserError: the file is not readable, or the folder holds none of its people.
         """
         self._raw, self._supplementary, self._split, self._on_screen = raw, supplementary, split, on_screen
         self._counts = supplementary_persons(supplementary)
         if not any((raw / person).is_dir() for person in self._counts):
-            raise ValueError(
+            raise UserError(
                 f"{raw}: holds no folder of a person in {supplementary}, such as {min(self._counts, default='')}"
             )
 

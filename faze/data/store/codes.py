@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.data.store.layout import People, check_schema, group_of, new_array, new_group, open_file, whole_store
 
 _NEEDED_CODES = ("z_gaze", "gaze", "gaze_hat")
@@ -75,4 +76,4 @@ def read_codes(path: Path | str, default_split: str = "train") -> Codes:
 def _check_codes(group: h5py.Group, path: Path, person: str) -> None:
     counts = {name: len(array) for name, array in group.items()}
     if len(set(counts.values())) != 1:
-        raise ValueError(f"{path}: the codes of person {person} differ in number: {counts}")
+        raise UserError(f"{path}: the codes of person {person} differ in number: {counts}")

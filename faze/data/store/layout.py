@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from faze.base.errors import UserError
 from faze.base.files import whole_file
 
 SPLITS = ("train", "val", "test")
@@ -35,7 +36,7 @@ class People:
     def _read_split(self, person: str, group: h5py.Group) -> None:
         self._splits[person] = str(group.attrs.get("split", self._default_split))
         if self._splits[person] not in SPLITS:
-            raise ValueError(f"{self._path}: split {self._splits[person]!r} of person {person} is not in {SPLITS}")
+            raise UserError(f"{self._path}: split {self._splits[person]!r} of person {person} is not in {SPLITS}")
 
     def persons(self, split: str | None = None) -> list[str]:
         """People in the file, sorted; of one split, or all."""
@@ -44,7 +45,7 @@ class People:
     def split(self, person: str) -> str:
         """The split of a person: train, val or test."""
         if person not in self._splits:
-            raise ValueError(f"{self._path}: holds no person {person}")
+            raise UserError(f"{self._path}: holds no person {person}")
         return self._splits[person]
 
 
@@ -83,7 +84,7 @@ def whole_store(path: Path | str, schema: str, dataset: str, size: int = 0) -> I
         file.attrs["schema"], file.attrs["dataset"] = schema, dataset
         yield file
         if not len(file):
-            raise ValueError(f"{path}: not written, since there is nothing to write for any person")
+            raise UserError(f"{path}: not written, since there is nothing to write for any person")
 
 
 def _take(path: Path, first: int, count: int) -> None:
@@ -117,19 +118,19 @@ def open_file(path: Path | str) -> h5py.File:
     try:
         return h5py.File(path, "r")
     except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
+        raise UserError(f"{path}: no such file") from None
     except OSError as error:
-        raise ValueError(f"{path}: not a readable HDF5 file, write or fetch it again ({error})") from None
+        raise UserError(f"{path}: not a readable HDF5 file, write or fetch it again ({error})") from None
 
 
 def group_of(file: h5py.File, path: Path | str, person: str, needed: Iterable[str] = ()) -> h5py.Group:
     """A person's group; a ValueError names the person who is not there, or what of them."""
     if person not in file:
-        raise ValueError(f"{path}: holds no person {person}")
+        raise UserError(f"{path}: holds no person {person}")
     group = file[person]
     for name in needed:
         if not isinstance(group, h5py.Group) or name not in group:
-            raise ValueError(f"{path}: person {person} has no {name}")
+            raise UserError(f"{path}: person {person} has no {name}")
     return group
 
 
@@ -137,14 +138,14 @@ def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> 
     """Name of the data set; files without attributes are the released code's.
 
     Raises:
-        ValueError: the file is of another schema, or of a later version than the one that is known.
+        UserError: the file is of another schema, or of a later version than the one that is known.
     """
     found = file.attrs.get("schema", schema)
     if found != schema:
-        raise ValueError(f"{path}: holds {found}, not {schema}")
+        raise UserError(f"{path}: holds {found}, not {schema}")
     written = int(file.attrs.get("schema_version", 1))
     if written > version:
-        raise ValueError(
+        raise UserError(
             f"{path}: was written by a later faze (schema_version {written} of {schema}; this one knows {version}): "
             "update faze, or write the file again with this one"
         )

@@ -18,6 +18,7 @@ import h5py
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from faze.base.errors import UserError
 from faze.data.store.layout import (
     ORIGINS,
     SPLITS,
@@ -133,7 +134,7 @@ class Strips(People, contextlib.AbstractContextManager["Strips"]):
             tolerant: leave out people who are not of this layout, and say in `faults` why.
 
         Raises:
-            ValueError: the file is missing, torn or not of this layout; the sentence names file and person.
+            UserError: the file is missing, torn or not of this layout; the sentence names file and person.
         """
         super().__init__(path, default_split)
         self._tolerant = tolerant
@@ -143,7 +144,7 @@ class Strips(People, contextlib.AbstractContextManager["Strips"]):
         for person in self._file:
             fault = _fault(self._file[person], "" if tolerant else f" of person {person}")
             if fault and not tolerant:
-                raise ValueError(f"{self._path}: {fault}")
+                raise UserError(f"{self._path}: {fault}")
             if fault:
                 self.faults[person] = fault
             else:
@@ -228,7 +229,7 @@ class Strips(People, contextlib.AbstractContextManager["Strips"]):
             return np.full(self.count(person), default)
         positions, known = group[name][:], np.array([str(n) for n in self._file.attrs.get(names, ())], np.str_)
         if len(positions) and positions.max() >= len(known):
-            raise ValueError(
+            raise UserError(
                 f"{self._path}: {name} of person {person} has position {positions.max()} among {len(known)} {names}; "
                 "write the file again"
             )

@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from faze.base.errors import UserError
 from faze.data.store.layout import ORIGINS, decoded, encoded, group_of, new_array, open_file, whole_hdf5
 
 # Published names and widths (None: any) of the arrays of Supplementary, in its order.
@@ -58,7 +59,7 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
     """Read one person's annotation.
 
     Raises:
-        ValueError: the file is missing or torn, or the person or one of its datasets is, or their shapes disagree.
+        UserError: the file is missing or torn, or the person or one of its datasets is, or their shapes disagree.
     """
     with open_file(path) as file:
         group = group_of(file, path, person, ("file_name", *_SUPPLEMENTARY))
@@ -68,13 +69,13 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
             reasons = decoded(group["reason"]) if "reason" in group else []
             origin = str(group.attrs.get("origin", "supplementary"))
         except (OSError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{path}: the annotation of person {person} cannot be read ({error})") from None
+            raise UserError(f"{path}: the annotation of person {person} cannot be read ({error})") from None
     for name, width in _SUPPLEMENTARY.items():
         shape = arrays[name].shape
         if shape != (wanted := (len(file_names), width or (shape or (0,))[-1])):
-            raise ValueError(f"{path}: {name} of person {person} has shape {shape}, not {wanted}")
+            raise UserError(f"{path}: {name} of person {person} has shape {shape}, not {wanted}")
     if len(reasons) not in (0, len(file_names)) or origin not in ORIGINS:
-        raise ValueError(f"{path}: reason or origin of person {person} is not as `faze landmarks` writes them")
+        raise UserError(f"{path}: reason or origin of person {person} is not as `faze landmarks` writes them")
     return Supplementary(file_names, *arrays.values(), reasons=reasons, origin=origin)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from faze.base.errors import UserError
 from faze.data.store import Supplementary
 from faze.data.synthetic.sites import DeviceSite, LaptopSite, Site
 
@@ -52,7 +53,7 @@ def plant(
         In the order of data set and fault.
 
     Raises:
-        ValueError: there are too few frames for faults of their own.
+        UserError: there are too few frames for faults of their own.
     """
     planted = []
     for site in (
@@ -60,7 +61,7 @@ def plant(
         DeviceSite(roots["gazecapture"], annotation["gazecapture"]),
     ):
         if faults and len(site.annotation[site.person].file_names) <= len(_FRAME_FAULTS):
-            raise ValueError(
+            raise UserError(
                 f"synthetic.faults: need more than {len(_FRAME_FAULTS)} synthetic.frames_per_person, one for each fault"
             )
         for row, (fault, plant_one) in enumerate(_FRAME_FAULTS.items()):

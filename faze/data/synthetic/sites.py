@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from faze.base.errors import UserError
 from faze.data.store import Supplementary
 
 _HEAD_POSE, _TARGET = slice(15, 21), slice(24, 27)  # columns of MPIIFaceGaze
@@ -62,7 +63,7 @@ class Site:
         """Add a person of one frame, one of the first person's; returns who."""
         person, first = self.new_person.format(number), self.annotation[self.person]
         if person in self.annotation:
-            raise ValueError(f"synthetic.faults: there are so many people that {person} is among them")
+            raise UserError(f"synthetic.faults: there are so many people that {person} is among them")
         name = first.file_names[row].replace(self.person, person, 1)
         (self.root / name).parent.mkdir(parents=True)
         shutil.copyfile(self.root / first.file_names[row], self.root / name)

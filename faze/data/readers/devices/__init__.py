@@ -14,6 +14,8 @@ from importlib import resources
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
+
 _LONGER_SIDE_PX = 640
 
 
@@ -26,7 +28,7 @@ def _focal_lengths_px() -> dict[str, float]:
 def check_device(device: str) -> None:
     """Raise a ValueError where nothing is known of a device's camera."""
     if device.casefold() not in _focal_lengths_px():
-        raise ValueError(f"the camera of device {device!r} is not known: devices.csv of faze has no line for it")
+        raise UserError(f"the camera of device {device!r} is not known: devices.csv of faze has no line for it")
 
 
 def estimate_camera(device: str, width_px: int, height_px: int) -> NDArray:

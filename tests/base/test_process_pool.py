@@ -37,7 +37,7 @@ def test_freed_images_are_not_faulted_in_anew() -> None:
     with worker_processes(1, nothing) as pool:
         pool.submit(page_faults).result()
         kept = pool.submit(page_faults).result()
-    code = "import test_workers as t; t.page_faults(); print(t.page_faults())"
+    code = "import test_process_pool as t; t.page_faults(); print(t.page_faults())"
     path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
     plain = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, check=True)
     assert kept * 10 < int(plain.stdout)
@@ -64,7 +64,7 @@ def test_a_killed_process_is_one_sentence() -> None:
 
 
 SCRIPT = """
-from test_workers import loaded, nothing
+from test_process_pool import loaded, nothing
 from faze.base.process_pool import load_ahead, worker_processes
 
 load_ahead("faze.data.preparation.work")

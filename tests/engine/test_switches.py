@@ -146,7 +146,7 @@ def test_accumulated_parts_are_the_step_of_as_many_processes():
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb", "lars", "novograd"])
 def test_other_optimisers_train(optimizer, baseline_float32):
-    """They are another experiment: nothing but their own formula (tests/unit/test_optimizers.py) is theirs to match."""
+    """They are another experiment: only their own formula, in tests/engine/test_optimizers.py, is theirs to match."""
     if optimizer != "adamw":
         pytest.importorskip("pytorch_optimizer")
     found = losses(tier("baseline", optimizer=optimizer), steps=3, dtype=torch.float32)
