@@ -17,7 +17,7 @@ from functools import partial
 from typing import IO
 
 from faze.base.errors import UserError
-from faze.base.files import take, write_anew
+from faze.base.output_lock import take, write_anew
 
 # Not tempfile.gettempdir(): TMPDIR differs between users and cluster jobs, who would then not see each other.
 LOCK = "/tmp/faze-measured-run.lock"

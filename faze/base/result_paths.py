@@ -10,7 +10,7 @@ DATASETS = ("mpiigaze", "gazecapture")
 
 
 @dataclass(frozen=True)
-class Layout:
+class ResultPaths:
     """results/<name>/."""
 
     root: Path

@@ -13,12 +13,11 @@ Standard library only.
 
 import json
 import os
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any
 
 
 class RunLog:
@@ -87,34 +86,3 @@ def changed_switches(
     if not old:
         return [switch for switch in switches if switch["reason"]]
     return [switch for switch in switches if old.get(switch["switch"]) != (switch["wanted"], switch["acted"])]
-
-
-class Progress:
-    """Rate and time left of long work: redrawn on a terminal, one plain line every half minute in a log."""
-
-    def __init__(self, what: str, total: int, unit: str, done: int = 0, stream: TextIO | None = None) -> None:
-        self._what, self._total, self._unit = what, total, unit
-        self._first, self._began = done, time.monotonic()
-        self._stream = sys.stderr if stream is None else stream
-        self._live = self._stream.isatty()
-        self._shown = self._began if not self._live else 0.0
-
-    def __call__(self, done: int, note: str = "") -> None:
-        """Show that `done` of the total are done, if it is time to."""
-        now = time.monotonic()
-        if now - self._shown < (0.2 if self._live else 30.0) and done < self._total:
-            return
-        self._shown = now
-        rate = (done - self._first) / max(now - self._began, 1e-9)
-        left = (self._total - done) / rate if rate > 0 else float("inf")
-        line = f"{self._what}: {done}/{self._total} {self._unit}, {rate:.1f} {self._unit}/s, {_duration(left)} left"
-        end = "\n" if not self._live or done >= self._total else ""
-        self._stream.write(("\r\x1b[K" if self._live else "") + line + (f", {note}" if note else "") + end)
-        self._stream.flush()
-
-
-def _duration(seconds: float) -> str:
-    if seconds == float("inf"):
-        return "unknown time"
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from faze.base.run_log import Progress
+from faze.base.progress import Progress
 from faze.benchmark.measurement import ratio_interval
 from faze.benchmark.processes import Tier
 from faze.benchmark.roofline import Work, number_format, shares

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import sole_writer
+from faze.base.output_lock import sole_writer
 from faze.data.store import Codes
 from faze.fewshot.draws import Person, open_codes, read_person
 from faze.fewshot.learned import Learned, load_learned

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import sole_writer
+from faze.base.output_lock import sole_writer
 from faze.data.store import Strips
 from faze.model.dted import DTED
 from faze.model.losses import angle_deg

@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from faze.base.files import sole_writer
+from faze.base.output_lock import sole_writer
 from faze.config.check import build
 from faze.config.parameters import Model
 from faze.config.resolve import read, validate

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from faze.base.errors import UserError
-from faze.base.result_paths import Layout
+from faze.base.result_paths import ResultPaths
 from faze.config.check import build
 from faze.config.parameters import Run, Tracking
 from faze.config.resolve import read, validate
@@ -42,7 +42,7 @@ def main() -> None:
     run = build(Run, config["run"])
     store = open_store(build(Tracking, config["tracking"]), args.results)
     share_view(store, config["name"])
-    follower = Follower(store, Layout(args.results / config["name"]), run.tiers, run.seeds)
+    follower = Follower(store, ResultPaths(args.results / config["name"]), run.tiers, run.seeds)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with serving(store, args.results, args.port) as server:

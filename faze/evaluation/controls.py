@@ -85,7 +85,7 @@ def control_errors(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
 
 
 def _controls_of_run(ablation: Ablation, tier: str, seed: int, dataset: str, tested: pd.Series) -> list[dict]:
-    path = ablation.layout.codes(tier, seed, dataset)
+    path = ablation.paths.codes(tier, seed, dataset)
     codes, query = read_codes(path, default_split="test"), ablation.query_entries
     errors: dict[str, list[float]] = {name: [] for name in CONTROLS}
     for person, found in tested.items():

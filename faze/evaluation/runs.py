@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from faze.base.errors import UserError
-from faze.base.result_paths import DATASETS, Layout
+from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.run_log import read_events
 from faze.evaluation import UNADAPTED
 
@@ -26,7 +26,7 @@ PERSON_KEYS = ["tier", "seed", "dataset", "person", "learner", "k"]
 class Ablation:
     """The runs that the configuration asks for: every tier (the first is the baseline) with every seed."""
 
-    layout: Layout
+    paths: ResultPaths
     tiers: Sequence[str]
     seeds: Sequence[int]
     learners: Sequence[str]  # the first is the one that the verdict is about
@@ -41,10 +41,10 @@ class Ablation:
     def files(self) -> Iterator[Path]:
         """Every file that an evaluation reads."""
         for tier, seed in self.runs():
-            yield self.layout.run_log(tier, seed)
-            yield from (self.layout.codes(tier, seed, dataset) for dataset in DATASETS)
-            yield from (self.layout.errors(tier, seed, learner) for learner in self.learners)
-        yield self.layout.benchmark
+            yield self.paths.run_log(tier, seed)
+            yield from (self.paths.codes(tier, seed, dataset) for dataset in DATASETS)
+            yield from (self.paths.errors(tier, seed, learner) for learner in self.learners)
+        yield self.paths.benchmark
 
     def check_complete(self) -> None:
         """Refuse to judge half an ablation.
@@ -72,11 +72,11 @@ def read_errors(ablation: Ablation) -> pd.DataFrame:
     """
     parts = []
     for tier, seed in ablation.runs():
-        run = [_read_learner(ablation.layout.errors(tier, seed, learner), learner) for learner in ablation.learners]
-        persons = _join_unadapted(pd.concat(run, ignore_index=True), ablation.layout.run(tier, seed))
+        run = [_read_learner(ablation.paths.errors(tier, seed, learner), learner) for learner in ablation.learners]
+        persons = _join_unadapted(pd.concat(run, ignore_index=True), ablation.paths.run(tier, seed))
         parts.append(persons.assign(tier=tier, seed=seed))
     persons = pd.concat(parts, ignore_index=True)
-    _check_same_people(persons, ablation.layout)
+    _check_same_people(persons, ablation.paths)
     ranks = {"tier": ablation.tiers, "dataset": DATASETS, "learner": [UNADAPTED, *ablation.learners]}
     persons = persons.sort_values(PERSON_KEYS, key=lambda c: c.map(list(ranks[c.name]).index) if c.name in ranks else c)
     return persons[[*PERSON_KEYS, "error_deg", "start_error_deg"]].reset_index(drop=True)
@@ -105,7 +105,7 @@ def read_left_out(ablation: Ablation) -> list[str]:
     sentences: dict[str, None] = {}
     for tier, seed in ablation.runs():
         for learner in ablation.learners:
-            metadata = pq.read_schema(ablation.layout.errors(tier, seed, learner)).metadata or {}
+            metadata = pq.read_schema(ablation.paths.errors(tier, seed, learner)).metadata or {}
             for key in LEFT_OUT:
                 sentences |= dict.fromkeys(json.loads(metadata.get(key, b"[]")))
     return list(sentences)
@@ -126,14 +126,14 @@ def _join_unadapted(rows: pd.DataFrame, run: Path) -> pd.DataFrame:
     return pd.concat([unadapted, rows[rows["k"] > 0]], ignore_index=True)
 
 
-def _check_same_people(persons: pd.DataFrame, layout: Layout) -> None:
+def _check_same_people(persons: pd.DataFrame, paths: ResultPaths) -> None:
     """Every run has the same people, learners and k: comparisons are paired."""
     runs = persons[["tier", "seed"]].drop_duplicates().shape[0]
     counts = persons.groupby(["dataset", "person", "learner", "k"]).size()
     if (counts != runs).any():
         dataset, person, learner, k = (counts != runs).idxmax()
         raise UserError(
-            f"{layout.root}: person {person} of {dataset} has errors (learner {learner}, k = {k}) in "
+            f"{paths.root}: person {person} of {dataset} has errors (learner {learner}, k = {k}) in "
             f"{counts[counts != runs].iloc[0]} of {runs} runs: run adapt again for all of them"
         )
     adapted = persons[persons["k"] > 0]
@@ -141,7 +141,7 @@ def _check_same_people(persons: pd.DataFrame, layout: Layout) -> None:
     if (learners != adapted["learner"].nunique()).any():
         dataset, person, k = (learners != adapted["learner"].nunique()).idxmax()
         raise UserError(
-            f"{layout.root}: person {person} of {dataset} has errors for k = {k} of some learners only: run adapt "
+            f"{paths.root}: person {person} of {dataset} has errors for k = {k} of some learners only: run adapt "
             "again for all of them"
         )
 
@@ -152,7 +152,7 @@ def read_benchmark(ablation: Ablation) -> Mapping[str, Any]:
     Raises:
         UserError: the file is not JSON, or lacks a tier.
     """
-    path = ablation.layout.benchmark
+    path = ablation.paths.benchmark
     try:
         benchmark = json.loads(path.read_text(encoding="utf-8"))
         tiers = benchmark["tiers"]
@@ -175,13 +175,13 @@ class Training:
     validation: Sequence[tuple[int, float, float]]  # pairs seen, seconds of training till then, error in degrees
 
 
-def read_training(layout: Layout, tier: str, seed: int) -> Training:
+def read_training(paths: ResultPaths, tier: str, seed: int) -> Training:
     """Read one run log; what a training that was killed had done since its last checkpoint is not in it.
 
     Raises:
         UserError: the log has no start.
     """
-    path = layout.run_log(tier, seed)
+    path = paths.run_log(tier, seed)
     events = read_events(path)
     starts = [event for event in events if event["event"] == "start"]
     if not starts:

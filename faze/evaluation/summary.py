@@ -177,7 +177,7 @@ def left_out(ablation: Ablation, persons: pd.DataFrame) -> dict[str, list[str]]:
     tier, seed = next(ablation.runs())
     people = {}
     for dataset in DATASETS:
-        stored = read_codes(ablation.layout.codes(tier, seed, dataset), default_split="test").persons("test")
+        stored = read_codes(ablation.paths.codes(tier, seed, dataset), default_split="test").persons("test")
         tested = set(persons[persons["dataset"] == dataset]["person"])
         people[dataset] = [person for person in stored if person not in tested]
     return people

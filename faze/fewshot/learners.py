@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.geometry import angular_error
-from faze.base.run_log import Progress
+from faze.base.progress import Progress
 from faze.config.parameters import Fewshot
 from faze.fewshot.adaptation import Errors, Start, fine_tuned_errors_deg, fine_tuned_gaze
 from faze.fewshot.draws import Calibration, Person, TaskDraws, draw_calibrations

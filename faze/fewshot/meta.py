@@ -24,7 +24,7 @@ from torch import Tensor
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.base.run_log import Progress
+from faze.base.progress import Progress
 from faze.config.parameters import Fewshot
 from faze.fewshot.draws import TaskDraws
 from faze.fewshot.kernel import Kernel, kernel_for, single_threaded_operations

@@ -22,7 +22,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from faze.base.files import sole_writer, whole_file
+from faze.base.files import whole_file
+from faze.base.output_lock import sole_writer
 from faze.fewshot.mlp import Activation, Samples, Weights
 
 SOURCE = Path(__file__).with_name("kernel.c")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from faze.base.result_paths import Layout
+from faze.base.result_paths import ResultPaths
 from faze.base.run_log import changed_switches
 from faze.evaluation import UNADAPTED
 from faze.evaluation.learners import crossings
@@ -185,11 +185,11 @@ def time_rows(results: Results) -> list[dict[str, Any]]:
     return rows
 
 
-def collect_walks(layout: Layout, tiers: Sequence[str], seed: int, embedder: Embedder) -> list[Walks]:
+def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int, embedder: Embedder) -> list[Walks]:
     """Contact sheets of every tier, and videos of the last; the last tier is embedded first, while there is room."""
     walks = []
     for position, tier in enumerate(reversed(tiers)):
-        folder = layout.walks(tier, seed)
+        folder = paths.walks(tier, seed)
         sheet = folder / "contact_sheet.png"
         files = sorted(folder.glob("*.mp4"))
         shown = files[:: max(1, -(-len(files) // WALK_VIDEOS))] if position == 0 else []
@@ -197,7 +197,7 @@ def collect_walks(layout: Layout, tiers: Sequence[str], seed: int, embedder: Emb
         walks.append(
             Walks(
                 tier=tier,
-                folder=str(folder.relative_to(layout.root)),
+                folder=str(folder.relative_to(paths.root)),
                 sheet=embedder.picture(sheet) if sheet.is_file() else None,
                 videos=[(title, uri) for title, uri in videos if uri],
                 total=len(files),

@@ -21,9 +21,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import sole_writer, whole_file
+from faze.base.files import whole_file
 from faze.base.geometry import angular_error, pitchyaw_from_vector
-from faze.base.run_log import Progress
+from faze.base.output_lock import sole_writer
+from faze.base.progress import Progress
 from faze.config.parameters import FewshotSection
 from faze.config.resolve import load
 from faze.fewshot.adaptation import Errors

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
-from faze.base.files import sole_writer, whole_file
+from faze.base.files import whole_file
 from faze.base.machine_lock import machine_alone
+from faze.base.output_lock import sole_writer
 from faze.benchmark.energy import Meter, build_meter
 from faze.benchmark.interleave import ladder_rows, leave_one_out_rows, measure, split_idle
 from faze.benchmark.ledger import ledger

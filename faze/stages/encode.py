@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import sole_writer
-from faze.base.run_log import Progress
+from faze.base.output_lock import sole_writer
+from faze.base.progress import Progress
 from faze.config.resolve import load
 from faze.data.network_input import to_network
 from faze.data.store import GAZE_HEAD, Strips, write_codes

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from faze.base.files import sole_writer, whole_folder
-from faze.base.result_paths import Layout
+from faze.base.files import whole_folder
+from faze.base.output_lock import sole_writer
+from faze.base.result_paths import ResultPaths
 from faze.config.resolve import Resolved, load
 from faze.evaluation.controls import control_errors
 from faze.evaluation.convergence import times_to_error, validation_curves
@@ -33,7 +34,7 @@ def main() -> None:
     args = parse()
     config = load(args.config, "evaluate")
     ablation = Ablation(
-        layout=Layout(args.results),
+        paths=ResultPaths(args.results),
         tiers=config.run.tiers,
         seeds=config.run.seeds,
         learners=config.fewshot.learners,
@@ -48,7 +49,7 @@ def evaluate(ablation: Ablation, config: Resolved, out: Path) -> None:
     """Write the tables as csv, one file each, and summary.json."""
     persons = read_errors(ablation)
     benchmark = read_benchmark(ablation)
-    trainings = {run: read_training(ablation.layout, *run) for run in ablation.runs()}
+    trainings = {run: read_training(ablation.paths, *run) for run in ablation.runs()}
     of_tier = {tier: trainings[tier, ablation.seeds[0]] for tier in ablation.tiers}
     tables: dict[str, pd.DataFrame] = {
         "persons": persons,

@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 
 from faze.base.errors import UserError
-from faze.base.files import sole_writer, whole_folder
-from faze.base.run_log import Progress
+from faze.base.files import whole_folder
+from faze.base.output_lock import sole_writer
+from faze.base.progress import Progress
 from faze.data.inspection import Inspection, inspect, summarise
 from faze.data.rejects import read_rejects, sidecar_of
 from faze.data.store import Strips

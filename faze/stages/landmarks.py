@@ -15,10 +15,11 @@ from pathlib import Path
 
 from faze.base.code_hash import fingerprint
 from faze.base.errors import UserError
-from faze.base.files import sole_writer, stamp_of
+from faze.base.output_lock import sole_writer
 from faze.base.process_pool import worker_processes
-from faze.base.run_log import Progress
+from faze.base.progress import Progress
 from faze.data.normalization import use_one_thread
+from faze.data.preparation.stamp import stamp_of
 from faze.data.readers.face_mesh import open_detector
 from faze.data.readers.gazecapture import list_recordings
 from faze.data.readers.landmarks import Detector, annotate

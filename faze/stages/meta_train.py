@@ -11,7 +11,7 @@ from pathlib import Path
 
 from faze.base import code_hash
 from faze.base.errors import UserError
-from faze.base.files import sole_writer
+from faze.base.output_lock import sole_writer
 from faze.config.parameters import Fewshot
 from faze.config.resolve import Resolved, load
 from faze.data.store import Codes

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import faze.config.resolve
 from faze.base.errors import UserError
-from faze.base.files import sole_writer, whole_file
+from faze.base.files import whole_file
+from faze.base.output_lock import sole_writer
 from faze.base.process_pool import load_ahead
-from faze.base.run_log import Progress
+from faze.base.progress import Progress
 from faze.config.data_parameters import Preprocess
 from faze.data.normalization import NormalizedCamera, warp_fused, warp_two_step
 from faze.data.preparation.assemble import NothingUsable, Prepared, Tally, join_blocks
@@ -40,7 +41,7 @@ LOADED_AHEAD = (
     "faze.data.preparation.stored",
     "faze.config.resolve",
     "faze.stages",
-    "faze.base.run_log",
+    "faze.base.progress",
 )
 
 

@@ -10,8 +10,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from faze.base.errors import UserError
-from faze.base.files import sole_writer, whole_folder
-from faze.base.result_paths import DATASETS, Layout
+from faze.base.files import whole_folder
+from faze.base.output_lock import sole_writer
+from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config.resolve import load
 from faze.report import words
 from faze.report.curves import draw_learners, draw_shots, draw_shots_by_tier
@@ -45,9 +46,9 @@ def main() -> None:
     """Read the evaluation, draw it, and write the page."""
     args = parse()
     config = load(args.config, "report")
-    layout = Layout(args.results)
+    paths = ResultPaths(args.results)
     with sole_writer(args.out):
-        summary, results = read_evaluation(layout)
+        summary, results = read_evaluation(paths)
         figures = draw(results)
         embedder = Embedder()
         with whole_folder(args.out) as folder:
@@ -58,26 +59,26 @@ def main() -> None:
                 summary=summary,
                 results=results,
                 figures=pictures,
-                walks=collect_walks(layout, results.tiers, summary["seeds"][0], embedder),
-                data=[read_page(layout.inspection(d), layout.root, embedder) for d in DATASETS],
+                walks=collect_walks(paths, results.tiers, summary["seeds"][0], embedder),
+                data=[read_page(paths.inspection(d), paths.root, embedder) for d in DATASETS],
             )
             (folder / "index.html").write_text(page, encoding="utf-8")
     print(f"report: open {args.out / 'index.html'}")
 
 
-def read_evaluation(layout: Layout) -> tuple[dict[str, Any], Results]:
+def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
     """Read what evaluate wrote.
 
     Raises:
         UserError: a table is missing.
     """
     missing = [
-        name for name in [*(f"{t}.csv" for t in TABLES), "summary.json"] if not (layout.evaluation / name).is_file()
+        name for name in [*(f"{t}.csv" for t in TABLES), "summary.json"] if not (paths.evaluation / name).is_file()
     ]
     if missing:
-        raise UserError(f"{layout.evaluation / missing[0]} is missing: run evaluate first")
-    summary = json.loads((layout.evaluation / "summary.json").read_text(encoding="utf-8"))
-    tables = {t: pd.read_csv(layout.evaluation / f"{t}.csv", dtype={"person": str, "tier": str}) for t in TABLES}
+        raise UserError(f"{paths.evaluation / missing[0]} is missing: run evaluate first")
+    summary = json.loads((paths.evaluation / "summary.json").read_text(encoding="utf-8"))
+    tables = {t: pd.read_csv(paths.evaluation / f"{t}.csv", dtype={"person": str, "tier": str}) for t in TABLES}
     found = set(tables["tiers"]["dataset"])
     results = Results(
         tiers=summary["tiers"],
@@ -87,7 +88,7 @@ def read_evaluation(layout: Layout) -> tuple[dict[str, Any], Results]:
         margin_deg=summary["margin_deg"],
         tables=tables,
         machine=words.machine(summary["machine"] or summary["training_machine"]),
-        real=not (layout.root / "raw" / "truth.h5").exists(),
+        real=not (paths.root / "raw" / "truth.h5").exists(),
     )
     return summary, results
 

@@ -8,9 +8,10 @@ from concurrent.futures import as_completed
 from pathlib import Path
 
 from faze.base.errors import UserError
-from faze.base.files import sole_writer, whole_file, whole_folder
+from faze.base.files import whole_file, whole_folder
+from faze.base.output_lock import sole_writer
 from faze.base.process_pool import worker_processes
-from faze.base.run_log import Progress
+from faze.base.progress import Progress
 from faze.config.data_parameters import Synthetic
 from faze.config.resolve import load
 from faze.data.normalization import use_one_thread

@@ -9,8 +9,9 @@ import json
 import sys
 from pathlib import Path
 
-from faze.base.files import sole_writer, whole_file
-from faze.base.result_paths import Layout
+from faze.base.files import whole_file
+from faze.base.output_lock import sole_writer
+from faze.base.result_paths import ResultPaths
 from faze.config.resolve import load
 from faze.stages import one_sentence
 from faze.tracking.mirror import mirror
@@ -34,7 +35,7 @@ def main() -> None:
     args = parse()
     config = load(args.config, "track")
     with sole_writer(args.out):
-        records = [read_run(Layout(args.results), slot) for slot in slots(config.run.tiers, config.run.seeds)]
+        records = [read_run(ResultPaths(args.results), slot) for slot in slots(config.run.tiers, config.run.seeds)]
         store = open_store(config.tracking, results=args.results.resolve().parent)
         runs = {record.slot.name: mirror(store, record) for record in records}
         share_view(store, config.name)

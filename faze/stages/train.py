@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from faze.base import code_hash
-from faze.base.files import sole_writer
 from faze.base.machine_lock import machine_shared
+from faze.base.output_lock import sole_writer
 from faze.base.run_log import RunLog
 from faze.config.resolve import Resolved, load
 from faze.data.pairs import load_people

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import torch
 
-from faze.base.files import sole_writer, whole_folder
-from faze.base.run_log import Progress
+from faze.base.files import whole_folder
+from faze.base.output_lock import sole_writer
+from faze.base.progress import Progress
 from faze.config.resolve import load
 from faze.data.store import Strips
 from faze.model.weights import load_model

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from faze.base.result_paths import Layout
+from faze.base.result_paths import ResultPaths
 from faze.tracking.mirror import mirror
 from faze.tracking.record import Slot, read_training, slots
 from faze.tracking.store import Store
@@ -15,8 +15,8 @@ EVERY_SECONDS = 10.0
 class Follower:
     """Mirrors those run logs of an ablation that have grown since it last looked."""
 
-    def __init__(self, store: Store, layout: Layout, tiers: Sequence[str], seeds: Sequence[int]) -> None:
-        self._store, self._layout = store, layout
+    def __init__(self, store: Store, paths: ResultPaths, tiers: Sequence[str], seeds: Sequence[int]) -> None:
+        self._store, self._paths = store, paths
         self._slots = slots(tiers, seeds)
         self._seen: Mapping[Path, int] = {}
 
@@ -40,8 +40,8 @@ class Follower:
     def _logs(self) -> Iterator[tuple[Slot, Path, int]]:
         """A run's live log while it trains, else its final one."""
         for slot in self._slots:
-            live = self._layout.run(slot.tier, slot.seed) / "train.work" / "run.jsonl"
-            for log in (live, self._layout.run_log(slot.tier, slot.seed)):
+            live = self._paths.run(slot.tier, slot.seed) / "train.work" / "run.jsonl"
+            for log in (live, self._paths.run_log(slot.tier, slot.seed)):
                 if log.exists() and (size := log.stat().st_size):
                     yield slot, log, size
                     break

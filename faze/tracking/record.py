@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from faze.base.errors import UserError
-from faze.base.result_paths import DATASETS, Layout
+from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.run_log import read_events
 
 # MLflow's chart view draws one chart per metric: beyond about twenty, nobody finds the one that matters. The curves of
@@ -109,25 +109,25 @@ def read_training(log: Path, slot: Slot) -> Record:
     )
 
 
-def read_run(layout: Layout, slot: Slot) -> Record:
+def read_run(paths: ResultPaths, slot: Slot) -> Record:
     """The training and what was measured of it afterwards.
 
     Raises:
         UserError: the evaluation has no entry for this run, or a data set has no page.
     """
     run = (slot.tier, slot.seed)
-    training = read_training(layout.run_log(*run), slot)
-    points = [*training.points, *_result_points(layout.evaluation / "summary.json", *run)]
-    artifacts = {"": layout.run_log(*run), "walks": layout.walks(*run), "report": layout.report}
-    artifacts |= {f"data/{dataset}": layout.inspection(dataset) for dataset in DATASETS}
+    training = read_training(paths.run_log(*run), slot)
+    points = [*training.points, *_result_points(paths.evaluation / "summary.json", *run)]
+    artifacts = {"": paths.run_log(*run), "walks": paths.walks(*run), "report": paths.report}
+    artifacts |= {f"data/{dataset}": paths.inspection(dataset) for dataset in DATASETS}
     tags = {**training.tags, "mlflow.note.content": _description(training, points)}
-    datasets = [_read_dataset(layout, dataset) for dataset in DATASETS]
+    datasets = [_read_dataset(paths, dataset) for dataset in DATASETS]
     return dataclasses.replace(training, points=points, tags=tags, artifacts=artifacts, datasets=datasets, whole=True)
 
 
-def _read_dataset(layout: Layout, dataset: str) -> DataSet:
+def _read_dataset(paths: ResultPaths, dataset: str) -> DataSet:
     """From the page that stands for the data in MLflow: the pixels themselves are too many."""
-    path = layout.inspection(dataset) / "summary.json"
+    path = paths.inspection(dataset) / "summary.json"
     if not path.is_file():
         raise UserError(f"{path} is missing: run the rule inspect again")
     summary = json.loads(path.read_text(encoding="utf-8"))
@@ -137,7 +137,7 @@ def _read_dataset(layout: Layout, dataset: str) -> DataSet:
         profile["rejected_frames"] = summary["rejects"]["frames"]
     trained_on = any(split["split"] == "train" for split in summary["splits"])
     context = "training" if trained_on else "testing"
-    return DataSet(summary["dataset"], summary["digest"], str(layout.store(dataset)), context, profile)
+    return DataSet(summary["dataset"], summary["digest"], str(paths.store(dataset)), context, profile)
 
 
 def _milliseconds(event: Event) -> int:

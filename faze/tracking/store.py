@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from faze.base.errors import UserError
-from faze.base.files import sole_writer, whole_file
+from faze.base.files import whole_file
+from faze.base.output_lock import sole_writer
 from faze.config.parameters import Tracking
 
 if TYPE_CHECKING:

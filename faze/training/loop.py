@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from faze import engine
 from faze.base.errors import UserError
-from faze.base.run_log import Progress, RunLog
+from faze.base.progress import Progress
+from faze.base.run_log import RunLog
 from faze.config.parameters import Engine, Loss, Model, Train
 from faze.data.network_input import to_network
 from faze.data.pairs import People

@@ -36,10 +36,10 @@ def wait_until(true, seconds=120):
 
 def test_the_page_serves_runs_under_way_and_ends_with_all_its_processes(tmp_path):
     results, port = tmp_path / "results", free_port()
-    layout = write_results(results / "live", TIERS[:1], steps=4)
-    work = layout.run("amp", 0) / "train.work"
+    paths = write_results(results / "live", TIERS[:1], steps=4)
+    work = paths.run("amp", 0) / "train.work"
     work.mkdir(parents=True)
-    lines = layout.run_log("baseline", 0).read_text().splitlines()
+    lines = paths.run_log("baseline", 0).read_text().splitlines()
     start = json.loads(lines[0]) | {"tier": "amp"}
     (work / "run.jsonl").write_text("\n".join([json.dumps(start), *lines[1:6]]) + "\n")
     (tmp_path / "live.yaml").write_text("name: live\n")

@@ -10,15 +10,15 @@ import json
 import pandas as pd
 import pytest
 
-from faze.base.result_paths import Layout
+from faze.base.result_paths import ResultPaths
 from faze.evaluation.convergence import times_to_error, validation_curves
 from faze.evaluation.runs import Training, read_training
 
 RATES = pd.Series({"baseline": 20.0, "fast": 40.0})
 
 
-def write_log(layout: Layout, events: list[tuple[float, str, dict]]) -> None:
-    path = layout.run_log("fast", 0)
+def write_log(paths: ResultPaths, events: list[tuple[float, str, dict]]) -> None:
+    path = paths.run_log("fast", 0)
     path.parent.mkdir(parents=True)
     lines = [json.dumps({"time": 1e9 + seconds, "event": event, **values}) for seconds, event, values in events]
     path.write_text("\n".join(lines) + "\n")
@@ -29,7 +29,7 @@ def metrics(step: int, **values: float) -> dict:
 
 
 def test_time_between_kill_and_resume_does_not_count(tmp_path):
-    write_log(Layout(tmp_path), [
+    write_log(ResultPaths(tmp_path), [
         (0.0, "start", {"machine": {}}),
         (10.0, "metrics", metrics(100, val__gaze_deg=9.0)),
         (15.0, "metrics", metrics(150, train__loss=2.0)),
@@ -38,17 +38,17 @@ def test_time_between_kill_and_resume_does_not_count(tmp_path):
         (9000.0, "resume", {"step": 200}),
         (9010.0, "metrics", metrics(300, val__gaze_deg=5.0)),
     ])  # fmt: skip
-    validation = read_training(Layout(tmp_path), "fast", 0).validation
+    validation = read_training(ResultPaths(tmp_path), "fast", 0).validation
     assert [point[:2] for point in validation] == [(100, 10.0), (200, 21.0), (300, 31.0)]
 
 
 def test_validations_without_a_number_are_left_out(tmp_path):
-    write_log(Layout(tmp_path), [
+    write_log(ResultPaths(tmp_path), [
         (0.0, "start", {"machine": {}}),
         (10.0, "metrics", metrics(100, val__gaze_deg=None)),
         (20.0, "metrics", metrics(200, val__gaze_deg=6.0)),
     ])  # fmt: skip
-    assert read_training(Layout(tmp_path), "fast", 0).validation == [(200, 20.0, 6.0)]
+    assert read_training(ResultPaths(tmp_path), "fast", 0).validation == [(200, 20.0, 6.0)]
 
 
 def curves(**errors: list[float]) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import pytest
 from fabricated import KEPT, SHOTS, Fabricated
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
-from faze.base.result_paths import Layout
+from faze.base.result_paths import ResultPaths
 from faze.data.store import write_codes
 from faze.evaluation.controls import permuted_error, pixel_blind_error, unadapted_error
 from faze.stages import evaluate
@@ -33,7 +33,7 @@ def run(folder: Path, monkeypatch, case: Fabricated, **changed) -> tuple[int, di
 
 
 @pytest.fixture
-def small(tmp_path) -> tuple[Fabricated, Layout]:
+def small(tmp_path) -> tuple[Fabricated, ResultPaths]:
     case = Fabricated(**SMALL)
     return case, case.write(tmp_path)
 
@@ -59,9 +59,9 @@ def test_tables_hold_every_run(tmp_path, monkeypatch):
 
 
 def test_run_errors_are_means_over_people_of_means_over_repeats(small, tmp_path, monkeypatch):
-    case, layout = small
+    case, paths = small
     _, tables, summary = run(tmp_path, monkeypatch, case)
-    rows = pd.read_parquet(layout.errors("amp", 0, "maml"))
+    rows = pd.read_parquet(paths.errors("amp", 0, "maml"))
     rows = rows[(rows["dataset"] == "mpiigaze") & (rows["k"] == 9)]
     expected = rows.groupby("person")["error_deg"].mean().mean()
     runs = tables["runs"].set_index(["tier", "dataset", "learner", "k"])
@@ -85,9 +85,9 @@ def test_run_errors_are_means_over_people_of_means_over_repeats(small, tmp_path,
 
 
 def test_only_the_last_adaptation_step_and_the_test_people_count(small, tmp_path, monkeypatch):
-    case, layout = small
+    case, paths = small
     _, before, _ = run(tmp_path, monkeypatch, case)
-    path = layout.errors("ddp", 0, "maml")
+    path = paths.errors("ddp", 0, "maml")
     rows = pd.read_parquet(path)
     early = rows[rows["k"] > 0].assign(steps=20, error_deg=50.0)
     training = rows.assign(split="train", person="99999", error_deg=50.0)
@@ -200,10 +200,10 @@ def test_time_to_the_baselines_error_is_a_metric_of_every_run_that_reaches_it(sm
 
 
 def test_people_without_an_error_are_named(small, tmp_path, monkeypatch):
-    case, layout = small
+    case, paths = small
     for tier in case.tiers:
         for learner in KEPT:
-            path = layout.errors(tier, 0, learner)
+            path = paths.errors(tier, 0, learner)
             rows = pd.read_parquet(path)
             rows[rows["person"] != "p03"].to_parquet(path, index=False)
     code, tables, summary = run(tmp_path, monkeypatch, case)
@@ -214,13 +214,13 @@ def test_people_without_an_error_are_named(small, tmp_path, monkeypatch):
 
 def test_people_left_out_are_listed_with_their_reasons(small, tmp_path, monkeypatch):
     """Each sentence once, of whichever run and learner."""
-    case, layout = small
+    case, paths = small
     for tier, key, sentence in (
         ("amp", "left_out", "A"),
         ("ddp", "left_out", "A"),
         ("ddp", "left_out_of_training", "B"),
     ):
-        path = layout.errors(tier, 0, "maml")
+        path = paths.errors(tier, 0, "maml")
         table = pq.read_table(path)
         metadata = table.schema.metadata | {key.encode(): json.dumps([sentence]).encode()}
         pq.write_table(table.replace_schema_metadata(metadata), path)
@@ -247,63 +247,63 @@ def test_the_verdict_says_whether_offset_wins(tmp_path, monkeypatch, capsys):
     assert pairs.loc[("ddp", "mpiigaze", 5), "difference_deg"] == pytest.approx(expected, abs=1e-4)
 
 
-def remove_file(layout):
-    layout.errors("amp", 0, "maml").unlink()
+def remove_file(paths):
+    paths.errors("amp", 0, "maml").unlink()
 
 
-def remove_column(layout):
-    path = layout.errors("amp", 0, "maml")
+def remove_column(paths):
+    path = paths.errors("amp", 0, "maml")
     pd.read_parquet(path).drop(columns="steps").to_parquet(path)
 
 
-def remove_person(layout):
+def remove_person(paths):
     for learner in KEPT:
-        path = layout.errors("ddp", 0, learner)
+        path = paths.errors("ddp", 0, learner)
         rows = pd.read_parquet(path)
         rows[rows["person"] != "p04"].to_parquet(path)
 
 
-def spoil_parquet(layout):
-    layout.errors("amp", 0, "maml").write_bytes(b"no parquet")
+def spoil_parquet(paths):
+    paths.errors("amp", 0, "maml").write_bytes(b"no parquet")
 
 
-def spoil_error(layout):
-    path = layout.errors("amp", 0, "offset")
+def spoil_error(paths):
+    path = paths.errors("amp", 0, "offset")
     rows = pd.read_parquet(path)
     rows.loc[3, "error_deg"] = np.nan
     rows.to_parquet(path)
 
 
-def mix_trainings(layout):
-    path = layout.errors("amp", 0, "offset")
+def mix_trainings(paths):
+    path = paths.errors("amp", 0, "offset")
     rows = pd.read_parquet(path)
     rows.loc[rows["k"] == 0, "error_deg"] += 0.2
     rows.to_parquet(path)
 
 
-def replace_codes(layout):
+def replace_codes(paths):
     rng = np.random.default_rng(5)
     arrays = {"z_gaze": (40, 2, 3), "gaze": (40, 2), "head": (40, 2), "gaze_hat": (40, 3)}
     persons = [(f"p{i:02d}", "test", {n: rng.normal(size=s) for n, s in arrays.items()}) for i in range(6)]
-    write_codes(layout.codes("amp", 0, "mpiigaze"), "mpiigaze", persons)
+    write_codes(paths.codes("amp", 0, "mpiigaze"), "mpiigaze", persons)
 
 
-def remove_k(layout):
+def remove_k(paths):
     for tier in ("baseline", "amp", "ddp"):
-        path = layout.errors(tier, 0, "offset")
+        path = paths.errors(tier, 0, "offset")
         rows = pd.read_parquet(path)
         rows[rows["k"] != 9].to_parquet(path)
 
 
-def remove_tier(layout):
-    content = json.loads(layout.benchmark.read_text())
+def remove_tier(paths):
+    content = json.loads(paths.benchmark.read_text())
     del content["tiers"]["ddp"]
-    layout.benchmark.write_text(json.dumps(content))
+    paths.benchmark.write_text(json.dumps(content))
 
 
-def remove_start(layout):
-    lines = layout.run_log("ddp", 0).read_text().splitlines()
-    layout.run_log("ddp", 0).write_text("\n".join(lines[1:]))
+def remove_start(paths):
+    lines = paths.run_log("ddp", 0).read_text().splitlines()
+    paths.run_log("ddp", 0).write_text("\n".join(lines[1:]))
 
 
 @pytest.mark.parametrize(("spoil", "named"), [
@@ -319,8 +319,8 @@ def remove_start(layout):
     (remove_start, ["ddp/seed0/run.jsonl", "start"]),
 ])  # fmt: skip
 def test_bad_input_is_one_sentence_and_leaves_nothing(spoil, named, small, tmp_path, monkeypatch, capsys):
-    case, layout = small
-    spoil(layout)
+    case, paths = small
+    spoil(paths)
     code, tables, _ = run(tmp_path, monkeypatch, case)
     said = capsys.readouterr().err.strip()
     assert code == 1
@@ -331,8 +331,8 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(spoil, named, small, tmp_p
 
 
 def test_a_learner_that_is_no_longer_configured_is_not_read(small, tmp_path, monkeypatch):
-    case, layout = small
-    layout.errors("amp", 0, "offset").write_bytes(b"stale")
+    case, paths = small
+    paths.errors("amp", 0, "offset").write_bytes(b"stale")
     code, tables, _ = run(tmp_path, monkeypatch, case, fewshot__learners=["maml"])
     assert code == 0
     assert set(tables["runs"]["learner"]) == {"unadapted", "maml"}

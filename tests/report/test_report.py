@@ -12,7 +12,7 @@ import pytest
 from fabricated import Fabricated
 from PIL import Image
 
-from faze.base.result_paths import DATASETS, Layout
+from faze.base.result_paths import DATASETS, ResultPaths
 from faze.report import words
 from faze.report.curves import draw_learners, draw_shots, draw_shots_by_tier, thinned
 from faze.report.embed import Embedder
@@ -29,7 +29,7 @@ def make(folder: Path, case: Fabricated) -> Path:
     """Evaluate and report a fabricated ablation; the folder of the page."""
     with pytest.MonkeyPatch.context() as patch:
         for dataset in DATASETS:
-            look(patch, Layout(folder), dataset)
+            look(patch, ResultPaths(folder), dataset)
         for stage, module, changed in (
             ("evaluate", evaluate, {"evaluate__resamples": 100}),
             ("report", report, {"report__title": TITLE}),
@@ -42,10 +42,10 @@ def make(folder: Path, case: Fabricated) -> Path:
     return folder / "report"
 
 
-def look(patch: pytest.MonkeyPatch, layout: Layout, dataset: str) -> None:
+def look(patch: pytest.MonkeyPatch, paths: ResultPaths, dataset: str) -> None:
     """Inspect a data set."""
-    out = layout.inspection(dataset)
-    patch.setattr(sys, "argv", ["inspect", str(layout.store(dataset)), "--out", str(out)])
+    out = paths.inspection(dataset)
+    patch.setattr(sys, "argv", ["inspect", str(paths.store(dataset)), "--out", str(out)])
     assert inspect.main() == 0
 
 
@@ -228,8 +228,8 @@ def test_ticks_are_thinned_evenly(most, kept):
 
 def test_left_out_people_are_listed(tmp_path):
     case = Fabricated(tiers=("baseline",), **SMALL)
-    layout = case.write(tmp_path)
-    path = layout.errors("baseline", 0, "offset")
+    paths = case.write(tmp_path)
+    path = paths.errors("baseline", 0, "offset")
     table = pq.read_table(path)
     sentence = "person 00009 of gazecapture is left out: 11 entries, fewer than the 12"
     table = table.replace_schema_metadata(table.schema.metadata | {b"left_out": json.dumps([sentence]).encode()})
@@ -260,9 +260,9 @@ def test_published_errors_are_shown_beside_real_people_only(page, tmp_path):
     out, html = page
     assert "rendered, not photographed" not in html
     case = Fabricated(tiers=("baseline",), **SMALL)
-    layout = case.write(tmp_path)
-    (layout.root / "raw").mkdir()
-    (layout.root / "raw" / "truth.h5").touch()
+    paths = case.write(tmp_path)
+    (paths.root / "raw").mkdir()
+    (paths.root / "raw" / "truth.h5").touch()
     rendered = make(tmp_path, case)
     assert "rendered, not photographed" in (rendered / "index.html").read_text()
     # One tier alone has no changes to draw.
@@ -298,11 +298,11 @@ def test_what_does_not_fit_is_named_not_embedded(tmp_path):
     embedder = Embedder(budget_bytes=500)
     assert embedder.file(tmp_path / "clip.mp4", "video/mp4").startswith("data:video/mp4;base64,")
     assert embedder.file(tmp_path / "clip.mp4", "video/mp4") is None
-    layout = Layout(tmp_path)
-    folder = layout.walks("baseline", 0)
+    paths = ResultPaths(tmp_path)
+    folder = paths.walks("baseline", 0)
     folder.mkdir(parents=True)
     (folder / "a.mp4").write_bytes(b"x" * 300)
-    [walk] = collect_walks(layout, ["baseline"], 0, embedder)
+    [walk] = collect_walks(paths, ["baseline"], 0, embedder)
     assert (walk.videos, walk.total, walk.folder) == ([], 1, "baseline/seed0/walks")
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from PIL import Image, ImageDraw
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
-from faze.base.result_paths import DATASETS, Layout
+from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config import resolve
 from faze.data.store import PersonStrips, write_codes, write_strips
 
@@ -50,16 +50,16 @@ class Fabricated:
     shots: Sequence[int] = SHOTS
     kept: Mapping[str, Sequence[float]] = field(default_factory=lambda: KEPT)  # of each learner, one per k
 
-    def write(self, root: Path) -> Layout:
+    def write(self, root: Path) -> ResultPaths:
         """Write everything that evaluate and report read."""
-        layout = Layout(root)
+        paths = ResultPaths(root)
         for dataset, count in zip(DATASETS, self.people, strict=True):
-            self._write_store(layout, dataset, count)
+            self._write_store(paths, dataset, count)
         for tier in self.tiers:
             for seed in self.seeds:
-                self._write_run(layout, tier, seed)
-        self._write_benchmark(layout)
-        return layout
+                self._write_run(paths, tier, seed)
+        self._write_benchmark(paths)
+        return paths
 
     def config_file(self, path: Path, stage: str, **changed: object) -> Path:
         """The resolved configuration of a stage; `changed` as section__key=value."""
@@ -72,7 +72,7 @@ class Fabricated:
         path.write_text("\n".join(resolve.to_lines(resolve.resolve(whole, stage))) + "\n")
         return path
 
-    def _write_run(self, layout: Layout, tier: str, seed: int) -> None:
+    def _write_run(self, paths: ResultPaths, tier: str, seed: int) -> None:
         rng = np.random.default_rng([self.tiers.index(tier), seed])
         moved = tier != self.tiers[0]
         step = self.shift_deg + self.seed_spread_deg * rng.normal() if moved else 0.0
@@ -84,13 +84,13 @@ class Fabricated:
                 arrays = _codes(dataset, i, seed, self.entries, change)
                 people.append((person, "test", arrays))
                 rows += self._adapted(person, dataset, _query_error(arrays, self.query), change)
-            write_codes(layout.codes(tier, seed, dataset), dataset, people)
+            write_codes(paths.codes(tier, seed, dataset), dataset, people)
         for learner, of_learner in pd.DataFrame(rows).groupby("learner"):
-            path = layout.errors(tier, seed, str(learner))
+            path = paths.errors(tier, seed, str(learner))
             path.parent.mkdir(parents=True, exist_ok=True)
             of_learner.to_parquet(path, index=False)
-        _write_log(layout.run_log(tier, seed), self._switches(tier), tier, seed, rng)
-        _write_walks(layout.walks(tier, seed), tier)
+        _write_log(paths.run_log(tier, seed), self._switches(tier), tier, seed, rng)
+        _write_walks(paths.walks(tier, seed), tier)
 
     def _adapted(self, person: str, dataset: str, error: float, change: float) -> list[dict]:
         """Rows of one person in every learner's file: at k its share of the baseline's error, plus the change."""
@@ -126,7 +126,7 @@ class Fabricated:
             switches.append({"switch": name, "wanted": wanted, "acted": acted, "reason": reason})
         return switches
 
-    def _write_benchmark(self, layout: Layout) -> None:
+    def _write_benchmark(self, paths: ResultPaths) -> None:
         tiers = {}
         for tier, speed, memory in zip(self.tiers, self.speed, self.memory, strict=False):
             step_ms = 412.0 / speed
@@ -149,8 +149,8 @@ class Fabricated:
                 "pays_off_after_pairs": 5120.0 if speed > 1 else None,
                 "switches": self._switches(tier),
             }
-        layout.benchmark.parent.mkdir(parents=True, exist_ok=True)
-        layout.benchmark.write_text(json.dumps({"machine": MACHINE, "roof": ROOF, "tiers": tiers} | self._left_out()))
+        paths.benchmark.parent.mkdir(parents=True, exist_ok=True)
+        paths.benchmark.write_text(json.dumps({"machine": MACHINE, "roof": ROOF, "tiers": tiers} | self._left_out()))
 
     def _left_out(self) -> dict[str, dict]:
         measured = {"step_ms": 430.0, "speedup": {"ratio": 0.95, "low": 0.93, "high": 0.98}, "peak_gib": 0.436}
@@ -160,7 +160,7 @@ class Fabricated:
         }
         return {"leave_one_out": {"of": self.tiers[-1], "full": measured, "without": without}}
 
-    def _write_store(self, layout: Layout, dataset: str, count: int) -> None:
+    def _write_store(self, paths: ResultPaths, dataset: str, count: int) -> None:
         splits = {"test": count} if dataset == "mpiigaze" else {"train": 3, "val": 2, "test": count}
         people = []
         for split, number in splits.items():
@@ -170,8 +170,8 @@ class Fabricated:
                 names = [f"{person}/{n:04d}.jpg" for n in range(6)]
                 pixels = np.stack([_draw_eyes(label, i) for label in labels])
                 people.append(PersonStrips(person, split, names, pixels, labels))
-        write_strips(layout.store(dataset), dataset, people)
-        layout.rejects(dataset).write_text("person,file_name,reason\n" + ("p01,p01/0003.jpg,unreadable image\n" * 2))
+        write_strips(paths.store(dataset), dataset, people)
+        paths.rejects(dataset).write_text("person,file_name,reason\n" + ("p01,p01/0003.jpg,unreadable image\n" * 2))
 
 
 ROOF = {"copy_gbytes_per_s": {"median": 26.2}, "matmul_tflops": {"fp32": {"median": 0.29}, "bf16": {"median": 2.12}}}

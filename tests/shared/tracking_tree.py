@@ -5,7 +5,7 @@ import json
 import os
 from pathlib import Path
 
-from faze.base.result_paths import DATASETS, Layout
+from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.run_log import RunLog
 from faze.config import resolve
 
@@ -92,8 +92,8 @@ def write_summary(results: Path, tiers: tuple = TIERS, seeds: tuple = (0,), shif
     (folder / "summary.json").write_text(json.dumps({"runs": runs}))
 
 
-def write_data_page(layout: Layout, dataset: str, digest: str = "0123456789abcdef") -> None:
-    folder = layout.inspection(dataset)
+def write_data_page(paths: ResultPaths, dataset: str, digest: str = "0123456789abcdef") -> None:
+    folder = paths.inspection(dataset)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "index.html").write_text(f"<h1>{dataset}</h1>")
     (folder / "table.csv").write_text("person\n")
@@ -109,19 +109,19 @@ def write_data_page(layout: Layout, dataset: str, digest: str = "0123456789abcde
     (folder / "summary.json").write_text(json.dumps(summary))
 
 
-def write_results(results: Path, tiers: tuple = TIERS, seeds: tuple = (0,), steps: int = 30) -> Layout:
-    layout = Layout(results)
+def write_results(results: Path, tiers: tuple = TIERS, seeds: tuple = (0,), steps: int = 30) -> ResultPaths:
+    paths = ResultPaths(results)
     for tier in tiers:
         for seed in seeds:
-            write_log(layout.run_log(tier, seed), start_event(results, tier, seed), steps)
-            layout.walks(tier, seed).mkdir(parents=True, exist_ok=True)
-            (layout.walks(tier, seed) / "contact_sheet.png").write_bytes(b"\x89PNG")
-            (layout.walks(tier, seed) / "gaze_p00.mp4").write_bytes(b"video")
+            write_log(paths.run_log(tier, seed), start_event(results, tier, seed), steps)
+            paths.walks(tier, seed).mkdir(parents=True, exist_ok=True)
+            (paths.walks(tier, seed) / "contact_sheet.png").write_bytes(b"\x89PNG")
+            (paths.walks(tier, seed) / "gaze_p00.mp4").write_bytes(b"video")
     for dataset in DATASETS:
-        write_data_page(layout, dataset)
+        write_data_page(paths, dataset)
     write_summary(results, tiers, seeds)
-    (layout.report / "figures").mkdir(parents=True, exist_ok=True)
-    (layout.report / "index.html").write_text("<h1>FAZE</h1>")
-    (layout.report / "table.csv").write_text("tier,error\n")
-    (layout.report / "figures" / "speed.svg").write_text("<svg/>")
-    return layout
+    (paths.report / "figures").mkdir(parents=True, exist_ok=True)
+    (paths.report / "index.html").write_text("<h1>FAZE</h1>")
+    (paths.report / "table.csv").write_text("tier,error\n")
+    (paths.report / "figures" / "speed.svg").write_text("<svg/>")
+    return paths

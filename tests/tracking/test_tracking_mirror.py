@@ -13,7 +13,7 @@ from tracking_tree import (
     write_summary,
 )
 
-from faze.base.result_paths import DATASETS, Layout
+from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config.parameters import Tracking
 from faze.stages import track
 from faze.tracking.live import Follower
@@ -31,18 +31,18 @@ def store(tmp_path_factory):
 
 
 @pytest.fixture
-def layout(store, request):
+def paths(store, request):
     """Results of an ablation of the test's own, beside the common store."""
     name = request.node.name.replace("[", "_").replace("]", "")
     return write_results(store.lock.parent / name, ("baseline", "amp"), steps=8)
 
 
-def runs_of(store, layout):
-    return store.client.search_runs([store.experiment_id], f"tags.ablation = '{layout.root.name}'")
+def runs_of(store, paths):
+    return store.client.search_runs([store.experiment_id], f"tags.ablation = '{paths.root.name}'")
 
 
-def current(store, layout):
-    return store.client.search_runs([store.experiment_id], current_runs(layout.root.name))
+def current(store, paths):
+    return store.client.search_runs([store.experiment_id], current_runs(paths.root.name))
 
 
 def points(store, run_id):
@@ -59,8 +59,8 @@ def artifacts(store, run_id, folder=""):
     return found
 
 
-def test_a_run_in_mlflow_is_what_its_files_tell(store, layout):
-    record = read_run(layout, AMP)
+def test_a_run_in_mlflow_is_what_its_files_tell(store, paths):
+    record = read_run(paths, AMP)
     run = store.client.get_run(mirror(store, record))
     assert (run.info.run_name, run.info.status, run.info.experiment_id) == ("1-amp", "FINISHED", store.experiment_id)
     assert (run.info.start_time, run.info.end_time) == (record.start_ms, record.end_ms)
@@ -76,17 +76,17 @@ def test_a_run_in_mlflow_is_what_its_files_tell(store, layout):
     }
 
 
-def test_a_run_names_the_data_sets_that_it_read_once(store, layout):
+def test_a_run_names_the_data_sets_that_it_read_once(store, paths):
     for dataset in DATASETS:
-        write_data_page(layout, dataset, f"{dataset} of this test")  # MLflow shares data sets of one digest
-    run_id = mirror(store, read_run(layout, AMP))
-    assert mirror(store, read_run(layout, AMP)) == run_id
+        write_data_page(paths, dataset, f"{dataset} of this test")  # MLflow shares data sets of one digest
+    run_id = mirror(store, read_run(paths, AMP))
+    assert mirror(store, read_run(paths, AMP)) == run_id
     inputs = store.client.get_run(run_id).inputs.dataset_inputs
     named = {i.dataset.name: (i.dataset, {tag.key: tag.value for tag in i.tags}) for i in inputs}
     assert len(inputs) == 2 and set(named) == {"mpiigaze", "gazecapture"}
     dataset, tags = named["gazecapture"]
     assert (dataset.digest, tags) == ("gazecapture of this test", {"mlflow.data.context": "training"})
-    assert json.loads(dataset.source) == {"uri": str(layout.store("gazecapture"))}
+    assert json.loads(dataset.source) == {"uri": str(paths.store("gazecapture"))}
     counts = {
         "people": 36,
         "strips": 360,
@@ -101,23 +101,23 @@ def test_a_run_names_the_data_sets_that_it_read_once(store, layout):
     assert json.loads(dataset.profile)["rejected_frames"] == 3
 
 
-def test_a_missing_data_page_is_named(layout):
-    (layout.inspection("mpiigaze") / "summary.json").unlink()
+def test_a_missing_data_page_is_named(paths):
+    (paths.inspection("mpiigaze") / "summary.json").unlink()
     with pytest.raises(ValueError, match=r"inspection/mpiigaze/summary.json is missing: run the rule inspect again"):
-        read_run(layout, AMP)
+        read_run(paths, AMP)
 
 
-def test_tracking_twice_changes_nothing(store, layout):
-    first = mirror(store, read_run(layout, AMP))
+def test_tracking_twice_changes_nothing(store, paths):
+    first = mirror(store, read_run(paths, AMP))
     before = points(store, first)
-    (layout.evaluation / "summary.json").touch()
-    assert mirror(store, read_run(layout, AMP)) == first
+    (paths.evaluation / "summary.json").touch()
+    assert mirror(store, read_run(paths, AMP)) == first
     assert points(store, first) == before
-    assert len(runs_of(store, layout)) == 1
+    assert len(runs_of(store, paths)) == 1
 
 
-def test_an_interrupted_mirror_is_completed_in_the_same_run(store, layout, monkeypatch):
-    record = read_run(layout, AMP)
+def test_an_interrupted_mirror_is_completed_in_the_same_run(store, paths, monkeypatch):
+    record = read_run(paths, AMP)
     monkeypatch.setattr("faze.tracking.mirror.BATCH_METRICS", 10)
     log_batch, calls = store.client.log_batch, []
 
@@ -130,71 +130,71 @@ def test_an_interrupted_mirror_is_completed_in_the_same_run(store, layout, monke
     monkeypatch.setattr(store.client, "log_batch", failing)
     with pytest.raises(ValueError, match="the server went away. Nothing is lost"):
         mirror(store, record)
-    (run,) = runs_of(store, layout)
+    (run,) = runs_of(store, paths)
     assert 0 < len(points(store, run.info.run_id)) < len(record.points)
     monkeypatch.undo()
     assert mirror(store, record) == run.info.run_id
     assert points(store, run.info.run_id) == sorted(tuple(p) for p in record.points)
 
 
-def test_artifacts_are_replaced(store, layout):
-    run_id = mirror(store, read_run(layout, AMP))
-    (layout.walks("amp", 0) / "gaze_p00.mp4").rename(layout.walks("amp", 0) / "gaze_p01.mp4")
-    (layout.report / "table.csv").write_text("new")
-    assert mirror(store, read_run(layout, AMP)) == run_id
+def test_artifacts_are_replaced(store, paths):
+    run_id = mirror(store, read_run(paths, AMP))
+    (paths.walks("amp", 0) / "gaze_p00.mp4").rename(paths.walks("amp", 0) / "gaze_p01.mp4")
+    (paths.report / "table.csv").write_text("new")
+    assert mirror(store, read_run(paths, AMP)) == run_id
     assert {a for a in artifacts(store, run_id) if "walks" in a} == {"walks/contact_sheet.png", "walks/gaze_p01.mp4"}
     root = store.client.get_run(run_id).info.artifact_uri.removeprefix("file://")
     assert (Path(root) / "report" / "table.csv").read_text() == "new"
 
 
-def test_a_newer_identity_replaces_the_run_of_its_tier_and_seed_only(store, layout):
-    old, other = mirror(store, read_run(layout, AMP)), mirror(store, read_run(layout, slots(TIERS, [0])[0]))
-    write_log(layout.run_log("amp", 0), start_event(layout.root, "amp", 0, fingerprint="fedcba987654"))
-    new = mirror(store, read_run(layout, AMP))
+def test_a_newer_identity_replaces_the_run_of_its_tier_and_seed_only(store, paths):
+    old, other = mirror(store, read_run(paths, AMP)), mirror(store, read_run(paths, slots(TIERS, [0])[0]))
+    write_log(paths.run_log("amp", 0), start_event(paths.root, "amp", 0, fingerprint="fedcba987654"))
+    new = mirror(store, read_run(paths, AMP))
     assert len({old, other, new}) == 3
-    superseded = {run.info.run_id: run.data.tags["superseded"] for run in runs_of(store, layout)}
+    superseded = {run.info.run_id: run.data.tags["superseded"] for run in runs_of(store, paths)}
     assert superseded == {old: "true", other: "false", new: "false"}
-    assert {run.info.run_id for run in current(store, layout)} == {other, new}
-    names = {run.info.run_id: run.info.run_name for run in runs_of(store, layout)}
+    assert {run.info.run_id for run in current(store, paths)} == {other, new}
+    names = {run.info.run_id: run.info.run_name for run in runs_of(store, paths)}
     assert names == {old: "1-amp (superseded)", other: "0-baseline", new: "1-amp"}
     # The former code once more: its run comes back, under its name.
-    write_log(layout.run_log("amp", 0), start_event(layout.root, "amp", 0))
-    back = mirror(store, read_training(layout.run_log("amp", 0), AMP))
-    assert {run.info.run_id: run.info.run_name for run in current(store, layout)} == {
+    write_log(paths.run_log("amp", 0), start_event(paths.root, "amp", 0))
+    back = mirror(store, read_training(paths.run_log("amp", 0), AMP))
+    assert {run.info.run_id: run.info.run_name for run in current(store, paths)} == {
         other: "0-baseline",
         back: "1-amp",
     }
 
 
-def test_a_value_measured_anew_makes_a_new_run_since_mlflow_takes_none_back(store, layout):
-    old = mirror(store, read_run(layout, AMP))
-    write_summary(layout.root, ("baseline", "amp"), shift=0.5)
-    new = mirror(store, read_run(layout, AMP))
+def test_a_value_measured_anew_makes_a_new_run_since_mlflow_takes_none_back(store, paths):
+    old = mirror(store, read_run(paths, AMP))
+    write_summary(paths.root, ("baseline", "amp"), shift=0.5)
+    new = mirror(store, read_run(paths, AMP))
     assert new != old
-    assert [run.info.run_id for run in current(store, layout)] == [new]
+    assert [run.info.run_id for run in current(store, paths)] == [new]
     assert store.client.get_run(old).data.metrics["error/mpiigaze_deg"] == pytest.approx(4.93)
     assert store.client.get_run(new).data.metrics["error/mpiigaze_deg"] == pytest.approx(5.43)
     history = store.client.get_metric_history(new, "curve/mpiigaze_maml_deg")
     assert [m.step for m in history] == [0, 1, 3, 5, 9]
     # The live log alone fits both runs: the current one stays current.
-    assert mirror(store, read_training(layout.run_log("amp", 0), AMP)) == new
-    assert [run.info.run_id for run in current(store, layout)] == [new]
+    assert mirror(store, read_training(paths.run_log("amp", 0), AMP)) == new
+    assert [run.info.run_id for run in current(store, paths)] == [new]
 
 
-def test_a_run_is_mirrored_while_it_trains_and_completed_afterwards(store, layout):
-    log = layout.run_log("amp", 0)
+def test_a_run_is_mirrored_while_it_trains_and_completed_afterwards(store, paths):
+    log = paths.run_log("amp", 0)
     lines = log.read_text().splitlines(keepends=True)
-    live = layout.run("amp", 0) / "train.work" / "run.jsonl"
+    live = paths.run("amp", 0) / "train.work" / "run.jsonl"
     live.parent.mkdir()
     log.unlink()
-    layout.run_log("baseline", 0).unlink()
-    follower = Follower(store, Layout(layout.root), TIERS, [0])
+    paths.run_log("baseline", 0).unlink()
+    follower = Follower(store, ResultPaths(paths.root), TIERS, [0])
     assert follower.look() == []
 
     live.write_text("".join(lines[:6]) + lines[6][:30])
     assert follower.look() == ["1-amp"]
     assert follower.look() == []
-    (run,) = current(store, layout)
+    (run,) = current(store, paths)
     assert run.info.status == "RUNNING"
     assert [m.step for m in store.client.get_metric_history(run.info.run_id, "train/loss")] == [400, 800, 1200]
 
@@ -203,13 +203,13 @@ def test_a_run_is_mirrored_while_it_trains_and_completed_afterwards(store, layou
     live.rename(log)
     log.write_text("".join(lines))
     assert follower.look() == ["1-amp"]
-    assert mirror(store, read_run(layout, AMP)) == run.info.run_id
-    assert points(store, run.info.run_id) == sorted(tuple(p) for p in read_run(layout, AMP).points)
+    assert mirror(store, read_run(paths, AMP)) == run.info.run_id
+    assert points(store, run.info.run_id) == sorted(tuple(p) for p in read_run(paths, AMP).points)
     assert store.client.get_run(run.info.run_id).info.status == "FINISHED"
 
 
-def test_the_follower_reports_a_failing_store_and_goes_on(store, layout, monkeypatch, capsys):
-    follower = Follower(store, layout, TIERS, [0])
+def test_the_follower_reports_a_failing_store_and_goes_on(store, paths, monkeypatch, capsys):
+    follower = Follower(store, paths, TIERS, [0])
     with monkeypatch.context() as broken:
         broken.setattr(store.client, "search_runs", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("gone")))
         assert follower.look() == []
@@ -217,20 +217,20 @@ def test_the_follower_reports_a_failing_store_and_goes_on(store, layout, monkeyp
     assert follower.look() == ["0-baseline", "1-amp"]
 
 
-def test_the_shared_view_hides_superseded_runs_and_shows_the_results(store, layout):
-    mirror(store, read_run(layout, AMP))
-    share_view(store, layout.root.name)
-    tag = store.client.get_experiment(store.experiment_id).tags[f"mlflow.sharedViewState.{layout.root.name}"]
+def test_the_shared_view_hides_superseded_runs_and_shows_the_results(store, paths):
+    mirror(store, read_run(paths, AMP))
+    share_view(store, paths.root.name)
+    tag = store.client.get_experiment(store.experiment_id).tags[f"mlflow.sharedViewState.{paths.root.name}"]
     state = json.loads(tag)
     assert len(tag) < 5000
-    assert state["searchFilter"] == f"tags.ablation = '{layout.root.name}' and tags.superseded = 'false'"
+    assert state["searchFilter"] == f"tags.ablation = '{paths.root.name}' and tags.superseded = 'false'"
     assert state["selectedColumns"][:2] == ["metrics.`error/mpiigaze_deg`", "metrics.`error/gazecapture_deg`"]
     assert "metrics.`error/mpiigaze_k9_deg`" in state["selectedColumns"]
     assert not any("train/" in column for column in state["selectedColumns"])
-    url = address(store, layout.root.name)
+    url = address(store, paths.root.name)
     assert url.startswith(f"http://127.0.0.1:5000/#/experiments/{store.experiment_id}/runs?")
     assert {"compareRunsMode=CHART", "workflowType=machine_learning"} <= set(url.split("?")[1].split("&"))
-    assert f"viewStateShareKey={layout.root.name}" in url
+    assert f"viewStateShareKey={paths.root.name}" in url
 
 
 def test_the_stage_mirrors_every_tier_and_seed_and_says_where_to_look(store, monkeypatch, capsys):
@@ -248,6 +248,6 @@ def test_the_stage_mirrors_every_tier_and_seed_and_says_where_to_look(store, mon
         seen.append(json.loads(out.read_text()))
     assert seen[0] == seen[1]
     assert list(seen[0]["runs"]) == ["0-baseline-s0", "0-baseline-s1", "1-amp-s0", "1-amp-s1"]
-    assert {run.info.run_id for run in runs_of(store, Layout(results))} == set(seen[0]["runs"].values())
+    assert {run.info.run_id for run in runs_of(store, ResultPaths(results))} == set(seen[0]["runs"].values())
     assert seen[0]["invitation"] in capsys.readouterr().out
     assert "make ui" in seen[0]["invitation"] and seen[0]["address"] in seen[0]["invitation"]

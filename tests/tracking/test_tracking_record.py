@@ -8,7 +8,7 @@ from faze.tracking.record import read_run, read_training, slots
 
 
 @pytest.fixture
-def layout(tmp_path):
+def paths(tmp_path):
     return write_results(tmp_path / "results" / "ladder")
 
 
@@ -22,8 +22,8 @@ def test_names_sort_as_the_ladder_and_carry_the_seed_only_where_there_are_severa
     assert names == ["0-baseline-s0", "0-baseline-s7", "1-amp-s0", "1-amp-s7"] == sorted(names)
 
 
-def test_metrics_of_a_run(layout):
-    record = read_run(layout, slots(TIERS, [0])[1])
+def test_metrics_of_a_run(paths):
+    record = read_run(paths, slots(TIERS, [0])[1])
     metrics = series(record)
     assert set(metrics) == {
         *("error/mpiigaze_deg", "error/gazecapture_deg", "error/mpiigaze_k9_deg"),
@@ -41,8 +41,8 @@ def test_metrics_of_a_run(layout):
     assert metrics["train/embedding_consistency"][0][0] == 800  # not a number at 400
 
 
-def test_times_are_the_logs_own(layout):
-    log = layout.run_log("amp", 0)
+def test_times_are_the_logs_own(paths):
+    log = paths.run_log("amp", 0)
     event = next(e for e in read_events(log) if e["event"] == "metrics")
     record = read_training(log, slots(TIERS, [0])[1])
     point = next(p for p in record.points if (p.key, p.step) == ("train/loss", event["step"]))
@@ -50,8 +50,8 @@ def test_times_are_the_logs_own(layout):
     assert record.start_ms == round(read_events(log)[0]["time"] * 1000) <= record.end_ms
 
 
-def test_tags_params_and_description(layout):
-    record = read_run(layout, slots(TIERS, [0])[1])
+def test_tags_params_and_description(paths):
+    record = read_run(paths, slots(TIERS, [0])[1])
     wanted = {"ablation": "ladder", "tier": "amp", "seed": "0", "stage": "train", "git_commit": "1a2b3c4d5e6f"}
     assert wanted.items() <= record.tags.items()
     assert (record.tags["code_fingerprint"], record.tags["device"]) == ("0123456789ab", "A CPU")
@@ -67,9 +67,9 @@ def test_tags_params_and_description(layout):
     assert "speed/images_per_s **97.5**" in first and "memory/peak_gib **0.58**" in first
 
 
-def test_the_device_is_the_gpu_where_the_run_used_it(layout):
-    log, slot = layout.run_log("ddp", 0), slots(TIERS, [0])[2]
-    start = start_event(layout.root, "ddp", 0)
+def test_the_device_is_the_gpu_where_the_run_used_it(paths):
+    log, slot = paths.run_log("ddp", 0), slots(TIERS, [0])[2]
+    start = start_event(paths.root, "ddp", 0)
     start["machine"]["gpus"] = "A GPU, A GPU"
     write_log(log, start)
     assert read_training(log, slot).tags["device"] == "A GPU, A GPU"
@@ -78,8 +78,8 @@ def test_the_device_is_the_gpu_where_the_run_used_it(layout):
     assert read_training(log, slot).tags["device"] == "A CPU"
 
 
-def test_a_torn_last_line_costs_only_itself(layout):
-    log, slot = layout.run_log("ddp", 0), slots(TIERS, [0])[2]
+def test_a_torn_last_line_costs_only_itself(paths):
+    log, slot = paths.run_log("ddp", 0), slots(TIERS, [0])[2]
     whole = series(read_training(log, slot))["train/loss"]
     lines = log.read_text().splitlines(keepends=True)
     last = max(i for i, line in enumerate(lines) if "train/loss" in line)
@@ -89,8 +89,8 @@ def test_a_torn_last_line_costs_only_itself(layout):
     assert record.end_ms is None
 
 
-def test_a_step_done_twice_counts_once(layout):
-    log, slot = layout.run_log("ddp", 0), slots(TIERS, [0])[2]
+def test_a_step_done_twice_counts_once(paths):
+    log, slot = paths.run_log("ddp", 0), slots(TIERS, [0])[2]
     lines = log.read_text().splitlines()
     again = next(json.loads(line) for line in lines if "train/loss" in line)
     again["values"]["train/loss"] = 1.25
@@ -99,35 +99,35 @@ def test_a_step_done_twice_counts_once(layout):
     assert len(series(read_training(log, slot))["train/loss"]) == 30
 
 
-def test_at_most_about_twenty_metrics_and_the_loss_first(layout):
-    log, slot = layout.run_log("ddp", 0), slots(TIERS, [0])[2]
+def test_at_most_about_twenty_metrics_and_the_loss_first(paths):
+    log, slot = paths.run_log("ddp", 0), slots(TIERS, [0])[2]
     lines = log.read_text().splitlines()
     more = json.loads(lines[3])
     more["values"] |= {f"train/a{i}": 1.0 for i in range(30)}
     log.write_text("\n".join([*lines[:3], json.dumps(more), *lines[4:]]) + "\n")
-    keys = set(series(read_run(layout, slot)))
+    keys = set(series(read_run(paths, slot)))
     assert len(keys) <= 20
     assert {"train/loss", "train/images_per_s", "val/gaze_deg", "error/mpiigaze_deg", "memory/peak_gib"} <= keys
 
 
-def test_no_learners_curve_is_cut_off(layout):
+def test_no_learners_curve_is_cut_off(paths):
     """Seen red: curves counted with the scalars, of which twelve are kept."""
-    path = layout.evaluation / "summary.json"
+    path = paths.evaluation / "summary.json"
     summary = json.loads(path.read_text())
     names = [f"{d}_{learner}" for d in ("mpiigaze", "gazecapture") for learner in "abcdef"]
     for run in summary["runs"]:
         run["curves"] = {name: [[k, 5.0 - k / 10] for k in range(19)] for name in names}
     path.write_text(json.dumps(summary))
-    metrics = series(read_run(layout, slots(TIERS, [0])[1]))
+    metrics = series(read_run(paths, slots(TIERS, [0])[1]))
     for name in names:
         assert metrics[f"curve/{name}_deg"] == [(k, 5.0 - k / 10) for k in range(19)]
     assert {"error/mpiigaze_k9_deg", "memory/peak_gib", "speed/step_ms"} <= set(metrics)
 
 
-def test_identity(layout):
+def test_identity(paths):
     def identity(tier="amp", seed=0, **changes):
-        log = layout.run_log("amp", 0)
-        write_log(log, start_event(layout.root, tier, seed) | changes)
+        log = paths.run_log("amp", 0)
+        write_log(log, start_event(paths.root, tier, seed) | changes)
         return read_training(log, next(s for s in slots(TIERS, [0, 1]) if (s.tier, s.seed) == (tier, seed))).identity
 
     same = identity()
@@ -142,11 +142,11 @@ def test_identity(layout):
     assert len({same, *others}) == 6
 
 
-def test_bad_input_is_told_in_one_sentence(layout):
-    log, slot = layout.run_log("amp", 0), slots(TIERS, [0])[1]
-    write_summary(layout.root, tiers=TIERS[:1])
+def test_bad_input_is_told_in_one_sentence(paths):
+    log, slot = paths.run_log("amp", 0), slots(TIERS, [0])[1]
+    write_summary(paths.root, tiers=TIERS[:1])
     with pytest.raises(ValueError, match=r"summary\.json: has no run of tier amp, seed 0; run the rule evaluate again"):
-        read_run(layout, slot)
+        read_run(paths, slot)
     log.write_text(log.read_text().partition("\n")[2])
     with pytest.raises(ValueError, match=r"run\.jsonl: has no start event"):
         read_training(log, slot)

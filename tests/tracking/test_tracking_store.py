@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 from tracking_tree import ROOT, TIERS, default_config, write_results, write_stage_config
 
-from faze.base.result_paths import Layout
+from faze.base.result_paths import ResultPaths
 from faze.config.parameters import Tracking
 from faze.tracking.mirror import mirror
 from faze.tracking.record import read_run, slots
@@ -42,7 +42,7 @@ def test_mlflow_is_told_to_be_silent_before_it_is_imported(tmp_path):
 import importlib.abc, os, sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
-from faze.base.result_paths import Layout
+from faze.base.result_paths import ResultPaths
 from faze.config.parameters import Tracking
 from faze.tracking import live, mirror, record, store, view
 assert "mlflow" not in sys.modules, "mlflow is imported before it is needed"
@@ -101,7 +101,7 @@ def test_a_kill_while_the_tables_are_made_leaves_no_broken_store(tmp_path):
     code = f"""
 import sys; sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from faze.base.result_paths import Layout
+from faze.base.result_paths import ResultPaths
 from faze.config.parameters import Tracking
 from faze.tracking.store import open_store
 open_store(Tracking("faze", None), Path({str(tmp_path)!r}))
@@ -144,7 +144,7 @@ PROCESSES = 8
 
 def mirror_at_once(results, number, barrier):
     """One of eight processes that all meet a store that does not exist yet."""
-    record = read_run(Layout(results), slots(TIERS, [0, 1])[number])
+    record = read_run(ResultPaths(results), slots(TIERS, [0, 1])[number])
     barrier.wait()
     mirror(open_store(Tracking("new experiment", None), results.parent), record)
 
@@ -152,7 +152,7 @@ def mirror_at_once(results, number, barrier):
 def test_eight_processes_at_once_on_a_fresh_store_lose_nothing_and_misfile_nothing(tmp_path):
     """MLflow alone breaks the database, so that all of them fail, or files their runs under Default."""
     results = tmp_path / "results" / "race"
-    layout = write_results(results, seeds=(0, 1), steps=5)
+    paths = write_results(results, seeds=(0, 1), steps=5)
     # Forked from a server that has mlflow loaded already, so that all reach the store at the same moment.
     prepare_environment()
     context = multiprocessing.get_context("forkserver")
@@ -179,7 +179,7 @@ def test_eight_processes_at_once_on_a_fresh_store_lose_nothing_and_misfile_nothi
             for key in run.data.metrics
             for m in store.client.get_metric_history(run.info.run_id, key)
         ]
-        assert sorted(held) == sorted(tuple(p) for p in read_run(layout, slot).points)
+        assert sorted(held) == sorted(tuple(p) for p in read_run(paths, slot).points)
         assert run.data.tags["superseded"] == "false" and run.info.status == "FINISHED"
         assert sorted(i.dataset.name for i in run.inputs.dataset_inputs) == ["gazecapture", "mpiigaze"]
         held = {a.path for a in store.client.list_artifacts(run.info.run_id)}

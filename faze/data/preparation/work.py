@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 import faze
-from faze.base.files import stamp_of
 from faze.base.process_pool import worker_processes
 from faze.config.data_parameters import Preprocess
 from faze.data.normalization import use_one_thread
 from faze.data.preparation.blocks import ENTRIES, Block, BlockFolder, Made
+from faze.data.preparation.stamp import stamp_of
 from faze.data.preparation.strips import StripMaker
 from faze.data.readers import Frame, Reader, Reject
 from faze.data.store import ORIGINS, VALIDITIES

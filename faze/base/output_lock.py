@@ -1,0 +1,59 @@
+"""The lock that keeps two writers of the same output apart. Standard library only (POSIX)."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+
+@contextlib.contextmanager
+def sole_writer(path: Path | str) -> Iterator[None]:
+    """Hold the lock on an output while writing it; wait, and say for whom, while another process holds it.
+
+    The kernel drops the lock when its holder dies, however it dies. So an orphan of a killed workflow and the re-run
+    never write together.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (path.parent / f".{path.name}.lock").open("a+") as lock:
+
+        def say() -> None:
+            lock.seek(0)
+            print(f"{path} is being written by process {lock.read().strip()}: waiting for it to end", file=sys.stderr)
+
+        take(lock, fcntl.LOCK_EX, say)
+        write_anew(lock, str(os.getpid()))
+        _remove_torn(path)
+        yield
+
+
+def take(lock: IO[str], kind: int, if_held: Callable[[], None]) -> None:
+    """Take the kernel's lock on an open file; call `if_held` first, which may raise, and wait while another has it."""
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if_held()
+        fcntl.flock(lock, kind)
+
+
+def write_anew(file: IO[str], text: str) -> None:
+    """Replace what an open file holds, for others to read at once."""
+    file.seek(0)
+    file.truncate()
+    file.write(text)
+    file.flush()
+
+
+def _remove_torn(path: Path) -> None:
+    """Remove the temporary files and folders that killed writers of this output left."""
+    for torn in path.parent.glob(f".{path.name}.*"):
+        if torn.name == f".{path.name}.lock":
+            continue
+        if torn.is_dir():
+            shutil.rmtree(torn, ignore_errors=True)
+        else:
+            torn.unlink(missing_ok=True)

@@ -1,0 +1,58 @@
+"""Two writers of one output wait for each other."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from faze.base.output_lock import sole_writer
+
+HOLDER = """
+import sys, time
+from faze.base.output_lock import sole_writer
+with sole_writer(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+def hold(path: Path, seconds: float) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, path, str(seconds)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_second_writer_says_for_whom_it_waits_and_then_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "checkpoint.pt"
+    holder = hold(path, seconds=0.7)
+    began = time.monotonic()
+    with sole_writer(path):
+        assert time.monotonic() - began > 0.3
+    assert holder.wait() == 0
+    assert f"{path} is being written by process {holder.pid}: waiting" in capsys.readouterr().err
+
+
+def test_lock_dies_with_a_killed_holder(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    holder = hold(path, seconds=60)
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    with sole_writer(path), (tmp_path / ".checkpoint.pt.lock").open() as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_lock_is_free_again_after_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "checkpoint.pt"
+    with pytest.raises(ValueError, match="boom"), sole_writer(path):
+        raise ValueError("boom")
+    with sole_writer(path):
+        pass
+    assert capsys.readouterr().err == ""
