@@ -34,7 +34,7 @@ from faze.benchmark.measurement import MemoryPeak, ratio_interval
 from faze.config import resolve
 from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
-from faze.data.store import read_codes
+from faze.data.store.codes import read_codes
 from faze.engine import machine
 from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
 from faze.fewshot.draws import Calibration, Person, TaskDraws, draw_calibrations, read_people

@@ -30,7 +30,7 @@ from faze.config import resolve
 from faze.config.check import build
 from faze.config.parameters import Model, Train
 from faze.data.pairs import PairBatches, PairPlaces, People, hold, load_people
-from faze.data.store import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine import machine
 from faze.engine.parallel import World
 from faze.training.feed import Feed, build_feed, lay_out

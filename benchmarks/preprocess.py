@@ -36,14 +36,10 @@ from rendered_frames import render
 from faze.base.machine_lock import machine_alone
 from faze.base.process_pool import worker_processes
 from faze.benchmark.measurement import ratio_interval
-from faze.data.normalization import (
-    FrameReader,
-    NormalizedCamera,
-    StripLookup,
-    normalize_poses,
-    use_one_thread,
-    warp_fused,
-)
+from faze.data.normalization.frame import FrameReader
+from faze.data.normalization.lookup import StripLookup
+from faze.data.normalization.pose import NormalizedCamera, normalize_poses
+from faze.data.normalization.warp import warp_fused
 from faze.data.preparation.strips import StripMaker, rows_needed
 from faze.data.readers import Frame
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
@@ -87,7 +83,7 @@ def begin(folder: Path, scratch: Path) -> None:
     """Prepare a worker process; which people are its own it is told with each piece of work."""
     global _people, _scratch, _shares
     _people, _scratch, _shares = frames_of(folder), scratch, {}
-    use_one_thread()
+    cv2.setNumThreads(1)
 
 
 def work(what: str, number: int, processes: int) -> None:
@@ -167,7 +163,7 @@ class StageClock:
 
 def stages(folder: Path, scratch: Path, repeats: int) -> None:
     """Print milliseconds per frame of each stage, in this process; the first time of all is not counted."""
-    use_one_thread()
+    cv2.setNumThreads(1)
     people = frames_of(folder)
     count = sum(map(len, people))
     for clock in (StageClock(), ours := StageClock()):

@@ -16,7 +16,7 @@ from rendered_frames import ROOT, multiply
 
 from faze.benchmark.measurement import ratio_interval
 from faze.config import resolve
-from faze.data.store import supplementary_persons
+from faze.data.store.supplementary import supplementary_persons
 
 
 @contextlib.contextmanager

@@ -14,10 +14,9 @@ from faze.base.process_pool import worker_processes
 from faze.config import resolve
 from faze.config.check import build
 from faze.config.data_parameters import Synthetic
-from faze.data.normalization import use_one_thread
-from faze.data.store import Supplementary, read_supplementary, write_supplementary
+from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
 from faze.data.synthetic.annotation import supplementary
-from faze.data.synthetic.people import Role, render_recording, sample_recording
+from faze.data.synthetic.people import Role, render_recording, sample_recording, use_one_thread
 
 ROOT = Path(__file__).resolve().parents[1]
 QUALITY = 90

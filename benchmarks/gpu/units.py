@@ -16,7 +16,7 @@ import numpy as np
 from faze.base.code_hash import module_hash
 from faze.config import resolve
 from faze.config.parameters import Engine
-from faze.data.store import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine import machine
 
 HERE, ROOT = Path(__file__).resolve().parent, Path(__file__).resolve().parents[2]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
-from faze.data.store import Codes
+from faze.data.store.codes import Codes
 from faze.fewshot.draws import Person, open_codes, read_person
 from faze.fewshot.learned import Learned, load_learned
 from faze.fewshot.learners import LEARNERS

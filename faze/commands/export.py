@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
-from faze.data.store import Strips
+from faze.data.store.strips import Strips
 from faze.model.dted import DTED
 from faze.model.losses import angle_deg
 from faze.model.weights import load_model, save_weights

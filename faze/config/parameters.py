@@ -229,7 +229,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "synthesise": ("synthetic",),
     "preprocess": ("preprocess",),
     "train": ("preprocess", "data", "augment", "model", "loss", "engine", "train"),
-    "encode": ("data", "model", "encode"),
+    "encode": ("model", "encode"),
     "meta_train": ("fewshot",),
     "adapt": ("fewshot",),
     "walk": ("walk",),

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.data.readers import Reject
 from faze.data.rejects import by_person, kinds, left_out
-from faze.data.store import ORIGINS, SPLITS, VALIDITIES, Strips
+from faze.data.store.layout import ORIGINS, SPLITS
+from faze.data.store.strips import VALIDITIES, Strips
 
 LABELS = ("gaze pitch", "gaze yaw", "head pitch", "head yaw")
 UNSTATED = "not stated"  # in the place of a split: the released code's files have none

@@ -18,7 +18,7 @@ from faze.base.errors import UserError
 from faze.data.network_input import shrink
 from faze.data.reused_memory import Buffers
 from faze.data.row_sources import FileRows, Rows, SingleRows, TableRows, file_rows
-from faze.data.store import Strips
+from faze.data.store.strips import Strips
 
 Batch = dict[str, Tensor]
 Pairs = tuple[NDArray, NDArray, NDArray]  # person, entry a, entry b

@@ -21,7 +21,7 @@ from torch import Tensor
 from faze.base.errors import UserError
 from faze.data.network_input import shrink
 from faze.data.reused_memory import Buffers, spread
-from faze.data.store import Strips
+from faze.data.store.strips import Strips
 
 
 class Rows(Protocol):

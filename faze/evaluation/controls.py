@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.base.result_paths import DATASETS
-from faze.data.store import read_codes
+from faze.data.store.codes import read_codes
 from faze.evaluation.runs import Ablation
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from faze.base.result_paths import DATASETS
 from faze.config.parameters import Evaluate
-from faze.data.store import read_codes
+from faze.data.store.codes import read_codes
 from faze.evaluation import UNADAPTED, verdict
 from faze.evaluation.learner_words import SIMPLE, describe_learners, describe_other_tiers, describe_simple, samples
 from faze.evaluation.runs import Ablation, Training, read_left_out

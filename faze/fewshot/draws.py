@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.parameters import Fewshot
-from faze.data.store import Codes, read_codes
+from faze.data.store.codes import Codes, read_codes
 from faze.fewshot.mlp import Batch, Samples
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.data.network_input import from_network, to_network
-from faze.data.store import Strips
+from faze.data.store.strips import Strips
 from faze.model.dted import DTED, rotation_from_pitchyaw
 
 Picture = NDArray[np.uint8]  # (..., H, W, 3) RGB

@@ -12,7 +12,7 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from faze.base.geometry import vector_from_pitchyaw
-from faze.data.store import Strips
+from faze.data.store.strips import Strips
 from faze.report.figures import WIDTH, Results
 from faze.report.style import MARKERS, MUTED, ON_LINES, REFERENCE, panels, tier_colors
 

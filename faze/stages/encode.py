@@ -15,7 +15,8 @@ from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
 from faze.config.resolve import load
 from faze.data.network_input import to_network
-from faze.data.store import GAZE_HEAD, Strips, write_codes
+from faze.data.store.codes import GAZE_HEAD, write_codes
+from faze.data.store.strips import Strips
 from faze.model.dted import DTED
 from faze.model.weights import check_same_model, load_model
 from faze.stages import one_sentence

@@ -17,7 +17,7 @@ from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
 from faze.data.inspection import Inspection, inspect, summarise
 from faze.data.rejects import read_rejects, sidecar_of
-from faze.data.store import Strips
+from faze.data.store.strips import Strips
 from faze.report.data_page import PAGE, write_page
 from faze.report.data_words import describe
 from faze.report.pictures import pick_strips

@@ -13,17 +13,18 @@ from concurrent.futures import as_completed
 from importlib import resources
 from pathlib import Path
 
+import cv2
+
 from faze.base.code_hash import fingerprint
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.base.process_pool import worker_processes
 from faze.base.progress import Progress
-from faze.data.normalization import use_one_thread
 from faze.data.preparation.stamp import stamp_of
 from faze.data.readers.face_mesh import open_detector
 from faze.data.readers.gazecapture import list_recordings
 from faze.data.readers.landmarks import Detector, annotate
-from faze.data.store import Supplementary, read_supplementary, write_supplementary
+from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
 from faze.stages import one_sentence
 
 
@@ -95,7 +96,7 @@ def annotate_everybody(raw: Path, people: list[str], parts: Path, model: Path | 
 def _start_process(model: Path | None) -> None:
     global _detector
     _detector = functools.cache(lambda: open_detector(model))
-    use_one_thread()
+    cv2.setNumThreads(1)
 
 
 def _annotate(raw: Path, person: str, part: Path) -> None:

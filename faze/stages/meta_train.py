@@ -14,7 +14,7 @@ from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.config.parameters import Fewshot
 from faze.config.resolve import Resolved, load
-from faze.data.store import Codes
+from faze.data.store.codes import Codes
 from faze.fewshot import native
 from faze.fewshot.draws import People, open_codes, read_people
 from faze.fewshot.learned import save_learned

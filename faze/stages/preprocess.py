@@ -18,7 +18,8 @@ from faze.base.output_lock import sole_writer
 from faze.base.process_pool import load_ahead
 from faze.base.progress import Progress
 from faze.config.data_parameters import Preprocess
-from faze.data.normalization import NormalizedCamera, warp_fused, warp_two_step
+from faze.data.normalization.pose import NormalizedCamera
+from faze.data.normalization.warp import warp_fused, warp_two_step
 from faze.data.preparation.assemble import NothingUsable, Prepared, Tally, join_blocks
 from faze.data.preparation.blocks import Block, BlockFolder, DamagedBlock
 from faze.data.preparation.room import check_room, disk_may_fill
@@ -29,7 +30,7 @@ from faze.data.readers import Reader
 from faze.data.readers.checked import Checked
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
-from faze.data.store import size_of, write_strips
+from faze.data.store.strips import size_of, write_strips
 from faze.stages import one_sentence
 
 READERS: dict[str, Callable[[Path, Path | None], Reader]] = {"mpiigaze": open_mpiifacegaze, "gazecapture": GazeCapture}

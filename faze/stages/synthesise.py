@@ -14,10 +14,9 @@ from faze.base.process_pool import worker_processes
 from faze.base.progress import Progress
 from faze.config.data_parameters import Synthetic
 from faze.config.resolve import load
-from faze.data.normalization import use_one_thread
-from faze.data.store import Supplementary, write_supplementary, write_truth
+from faze.data.store.supplementary import Supplementary, write_supplementary, write_truth
 from faze.data.synthetic.faults import Planted, plant, truncate, write_list
-from faze.data.synthetic.people import Annotated, cast, write_person
+from faze.data.synthetic.people import Annotated, cast, use_one_thread, write_person
 from faze.stages import one_sentence
 
 

@@ -19,7 +19,7 @@ from faze.benchmark.roofline import Roof, count_work, number_format, shares
 from faze.config import resolve
 from faze.config.check import build
 from faze.config.parameters import Benchmark, Loss, Model, Train
-from faze.data.store import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULTS = resolve.read(ROOT / "config" / "config.yaml")

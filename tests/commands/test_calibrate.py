@@ -20,7 +20,7 @@ from faze.commands import calibrate as stage
 from faze.config import resolve
 from faze.config.check import build
 from faze.config.parameters import FewshotSection
-from faze.data.store import write_codes
+from faze.data.store.codes import write_codes
 from faze.fewshot.draws import Calibration, Person, open_codes, read_person
 from faze.fewshot.learned import Learned, load_learned, save_learned
 from faze.fewshot.learners import LEARNERS

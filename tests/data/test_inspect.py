@@ -14,7 +14,8 @@ from PIL import Image
 from faze.data.inspection import inspect, person_rows, summarise
 from faze.data.readers import Reject
 from faze.data.rejects import Kind, kinds, read_rejects
-from faze.data.store import ORIGINS, VALIDITIES, PersonStrips, Strips, write_strips
+from faze.data.store.layout import ORIGINS
+from faze.data.store.strips import VALIDITIES, PersonStrips, Strips, write_strips
 from faze.report.data_figures import KINDS, draw_density, draw_people
 from faze.report.data_words import describe
 from faze.report.pictures import Cell, draw_sheet, pick_strips

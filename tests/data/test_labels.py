@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 import faze.config.resolve
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.data.readers.landmarks import FACE_MODEL_MM, annotate
-from faze.data.store import Strips, Supplementary, read_supplementary, read_truth, write_supplementary
+from faze.data.store.strips import Strips
+from faze.data.store.supplementary import Supplementary, read_supplementary, read_truth, write_supplementary
 from faze.stages import preprocess, synthesise
 
 PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")

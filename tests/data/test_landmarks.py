@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.data_parameters import Synthetic
 from faze.config.resolve import read
-from faze.data.normalization import INNER_EYE_CORNERS_14_MM, UnusableFrame, normalize_pose, read_image
+from faze.data.normalization.frame import read_image
+from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, UnusableFrame, normalize_pose
 from faze.data.readers import Frame, Reject
 from faze.data.readers.devices import estimate_camera
 from faze.data.readers.face_mesh import VERTICES
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.landmarks import FACE_MODEL_MM, annotate, estimate_pose
-from faze.data.store import Supplementary, read_supplementary, write_supplementary
+from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
 from faze.data.synthetic.people import cast, write_person
 from faze.stages import landmarks
 from faze.stages.synthesise import supplementary_of

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faze.data.pairs import PairBatches, PairOrder, People, load_people
-from faze.data.store import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 
 COUNTS = [5, 2, 9]
 

@@ -12,7 +12,8 @@ from faze.data.preparation import work
 from faze.data.preparation.assemble import join_blocks
 from faze.data.preparation.blocks import ENTRIES, BlockFolder
 from faze.data.readers import Frame, Reject
-from faze.data.store import ORIGINS, VALIDITIES, Strips, write_strips
+from faze.data.store.layout import ORIGINS
+from faze.data.store.strips import VALIDITIES, Strips, write_strips
 
 SIZE = (8, 32, 3)
 COUNTS = {"p00": 600, "p01": 0, "p/../é": 257}  # more than two blocks, none, and a name that is no file's

@@ -13,8 +13,10 @@ import raw_data
 
 import faze.config.resolve
 from faze.base.geometry import angular_error, vector_from_pitchyaw
-from faze.data.normalization import INNER_EYE_CORNERS_6_MM, NormalizedCamera, normalize_pose, warp_fused, warp_two_step
-from faze.data.store import Strips, read_truth
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, NormalizedCamera, normalize_pose
+from faze.data.normalization.warp import warp_fused, warp_two_step
+from faze.data.store.strips import Strips
+from faze.data.store.supplementary import read_truth
 from faze.stages import preprocess, synthesise
 
 ROOT = Path(__file__).resolve().parents[2]

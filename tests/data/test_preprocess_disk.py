@@ -14,7 +14,7 @@ import raw_data
 from test_preprocess import ROOT, write_config
 
 from faze.data.preparation import room
-from faze.data.store import Strips
+from faze.data.store.strips import Strips
 from faze.stages import preprocess
 
 STRIP = 64 * 256 * 3
@@ -104,7 +104,7 @@ def test_a_process_of_its_own_ends_with_the_sentence_too(small_disk: Path, tmp_p
 WRITE = """
 import sys
 import numpy as np
-from faze.data.store import PersonStrips, size_of, write_strips
+from faze.data.store.strips import PersonStrips, size_of, write_strips
 strips, labels = np.zeros((1, 8, 32, 3), np.uint8), np.zeros((1, 4), np.float32)
 people = [PersonStrips(f"p{i}", "test", ["x" * 100], strips, labels) for i in range(20)]
 try:
@@ -148,7 +148,8 @@ def test_other_files_on_a_disk_that_fills(small_disk: Path, kind: str, rows: int
     """In a process of its own, which HDF5 may end by a signal. Seen red: room not taken before what is written."""
     code = f"""
 import itertools, sys, numpy as np
-from faze.data.store import Supplementary, write_codes, write_supplementary
+from faze.data.store.codes import write_codes
+from faze.data.store.supplementary import Supplementary, write_supplementary
 rows = {rows}
 codes = {{name: np.zeros((rows, *shape)) for name, shape in [("z_gaze", (2, 3)), ("gaze", (2,)), ("gaze_hat", (3,))]}}
 annotation = Supplementary(["00001.jpg"] * rows, *(np.zeros((rows, width)) for width in (4, 5, 6, 3)))

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from faze.data.normalization import NormalizedCamera, warp_fused
+from faze.data.normalization.pose import NormalizedCamera
+from faze.data.normalization.warp import warp_fused
 from faze.data.preparation.strips import StripMaker
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
-from faze.data.store import Supplementary, write_supplementary
+from faze.data.store.supplementary import Supplementary, write_supplementary
 
 ROOT = Path(__file__).resolve().parents[2]
 CAMERA = NormalizedCamera(focal_length_px=1300, distance_mm=600, width_px=256, height_px=64)

@@ -14,7 +14,7 @@ import pytest
 import raw_data
 from test_preprocess import ROOT, write_config
 
-from faze.data.store import Strips
+from faze.data.store.strips import Strips
 
 KILLS = int(os.environ.get("FAZE_KILLS", "3"))
 FRAMES, BLOCKS = 700, 6  # of each of two people, and of both

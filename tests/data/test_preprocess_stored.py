@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from test_preprocess import write_config
 
-from faze.data.store import VALIDITIES, PersonStrips, Strips, write_strips
+from faze.data.store.strips import VALIDITIES, PersonStrips, Strips, write_strips
 from faze.stages import preprocess
 
 RANDOM = np.random.default_rng(0)

@@ -15,7 +15,7 @@ from faze.data import row_sources
 from faze.data.network_input import shrink
 from faze.data.pairs import hold, load_people
 from faze.data.row_sources import FileRows, SingleRows, TableRows, file_rows, gather
-from faze.data.store import PersonStrips, Strips, write_strips
+from faze.data.store.strips import PersonStrips, Strips, write_strips
 
 COUNTS = {"a": 7, "b": 5, "c": 9}
 

@@ -9,17 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from faze.data.store import (
-    GAZE_HEAD,
-    PersonStrips,
-    Strips,
+from faze.data.store.codes import GAZE_HEAD, read_codes, write_codes
+from faze.data.store.strips import PersonStrips, Strips, write_strips
+from faze.data.store.supplementary import (
     Supplementary,
-    read_codes,
     read_supplementary,
     read_truth,
     supplementary_persons,
-    write_codes,
-    write_strips,
     write_supplementary,
     write_truth,
 )

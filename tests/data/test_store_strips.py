@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from faze.data.store import ORIGINS, VALIDITIES, PersonStrips, Strips, write_strips
+from faze.data.store.layout import ORIGINS
+from faze.data.store.strips import VALIDITIES, PersonStrips, Strips, write_strips
 
 RANDOM = np.random.default_rng(0)
 

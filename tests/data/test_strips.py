@@ -9,14 +9,9 @@ import pytest
 from jpegs import encode, exif, with_segment
 from numpy.typing import NDArray
 
-from faze.data.normalization import (
-    INNER_EYE_CORNERS_6_MM,
-    NormalizedCamera,
-    normalize_pose,
-    read_image,
-    warp_fused,
-    warp_two_step,
-)
+from faze.data.normalization.frame import read_image
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, NormalizedCamera, normalize_pose
+from faze.data.normalization.warp import warp_fused, warp_two_step
 from faze.data.preparation.strips import StripMaker, rows_needed
 from faze.data.readers import Frame
 

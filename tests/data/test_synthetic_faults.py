@@ -19,9 +19,11 @@ from test_landmarks import exact_landmarks
 
 from faze.config.data_parameters import PlantedFault
 from faze.config.resolve import read, resolve, to_lines
-from faze.data.normalization import UnusableFrame, read_image
+from faze.data.normalization.frame import read_image
+from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers.face_mesh import VERTICES
-from faze.data.store import Strips, read_supplementary
+from faze.data.store.strips import Strips
+from faze.data.store.supplementary import read_supplementary
 from faze.stages import landmarks, preprocess, synthesise
 
 FAULTS = list(get_args(PlantedFault))

@@ -10,11 +10,12 @@ import pytest
 
 from faze.config.data_parameters import Synthetic
 from faze.config.resolve import read
-from faze.data.normalization import normalize_pose, read_image
+from faze.data.normalization.frame import read_image
+from faze.data.normalization.pose import normalize_pose
 from faze.data.readers import Frame, Reader
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
-from faze.data.store import write_supplementary
+from faze.data.store.supplementary import write_supplementary
 from faze.data.synthetic.annotation import FACE_MODEL_6_MM
 from faze.data.synthetic.people import Annotated, cast, write_person
 from faze.stages.synthesise import supplementary_of

@@ -11,7 +11,8 @@ import pytest
 from faze.base.geometry import vector_from_pitchyaw
 from faze.config.data_parameters import Synthetic
 from faze.config.resolve import read
-from faze.data.normalization import INNER_EYE_CORNERS_14_MM, NormalizedCamera, normalize_pose, warp_fused
+from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera, normalize_pose
+from faze.data.normalization.warp import warp_fused
 from faze.data.synthetic.annotation import Recording, head_pose, landmarks_px, truth
 from faze.data.synthetic.lids import open_lids
 from faze.data.synthetic.people import Role, render_recording, sample_recording

@@ -9,7 +9,7 @@ import pytest
 from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.data_parameters import Synthetic
 from faze.config.resolve import read
-from faze.data.normalization import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_pose
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_pose
 from faze.data.synthetic.annotation import Recording, head_pose, landmarks_px, supplementary, truth
 from faze.data.synthetic.people import Role, cast, sample_recording
 from faze.data.synthetic.person import sample_person

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from faze.config.resolve import read, resolve, to_lines
-from faze.data.store import read_supplementary, read_truth
+from faze.data.store.supplementary import read_supplementary, read_truth
 from faze.stages import synthesise
 
 PEOPLE = {

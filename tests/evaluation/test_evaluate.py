@@ -12,7 +12,7 @@ from fabricated import KEPT, SHOTS, Fabricated
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.base.result_paths import ResultPaths
-from faze.data.store import write_codes
+from faze.data.store.codes import write_codes
 from faze.evaluation.controls import permuted_error, pixel_blind_error, unadapted_error
 from faze.stages import evaluate
 

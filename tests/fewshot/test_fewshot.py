@@ -11,7 +11,7 @@ from faze.base.geometry import vector_from_pitchyaw
 from faze.config import resolve
 from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
-from faze.data.store import read_codes, write_codes
+from faze.data.store.codes import read_codes, write_codes
 from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
 from faze.fewshot.draws import Person, TaskDraws, draw_calibrations, query_of, read_people, support_of
 from faze.fewshot.learned import Learned

@@ -18,7 +18,7 @@ from torch import Tensor
 from faze.config import resolve
 from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
-from faze.data.store import read_codes
+from faze.data.store.codes import read_codes
 from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
 from faze.fewshot.draws import Calibration, Person, draw_calibrations, query_of, read_people, support_of
 from faze.fewshot.kernel import alike, trace_deg

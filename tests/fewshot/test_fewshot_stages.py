@@ -17,7 +17,7 @@ import torch
 
 from faze.base.geometry import vector_from_pitchyaw
 from faze.config import resolve
-from faze.data.store import GAZE_HEAD, write_codes
+from faze.data.store.codes import GAZE_HEAD, write_codes
 from faze.fewshot import kernel, meta, native
 from faze.fewshot.learned import Learned
 from faze.stages import adapt, meta_train

@@ -11,7 +11,7 @@ import torch
 from faze.base import geometry
 from faze.config.parameters import Model
 from faze.data.network_input import from_network, to_network
-from faze.data.store import PersonStrips, Strips, write_strips
+from faze.data.store.strips import PersonStrips, Strips, write_strips
 from faze.model.dted import DTED, Codes
 from faze.model.weights import save_weights
 from faze.redirection.walk import (

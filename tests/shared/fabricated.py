@@ -12,7 +12,8 @@ from PIL import Image, ImageDraw
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config import resolve
-from faze.data.store import PersonStrips, write_codes, write_strips
+from faze.data.store.codes import write_codes
+from faze.data.store.strips import PersonStrips, write_strips
 
 ROOT = Path(__file__).resolve().parents[2]
 TIERS = ("baseline", "amp", "ddp", "fused_sgd", "autotune")

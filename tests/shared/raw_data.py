@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.io import savemat
 
-from faze.data.store import Supplementary, write_supplementary
+from faze.data.store.supplementary import Supplementary, write_supplementary
 
 WIDTH_PX, HEIGHT_PX = 320, 240
 CAMERA_MATRIX = np.array([[300.0, 0, 160], [0, 301, 118], [0, 0, 1]])

@@ -8,7 +8,8 @@ import torch
 from faze.config import resolve
 from faze.config.check import build
 from faze.config.parameters import Model
-from faze.data.store import PersonStrips, read_codes, write_strips
+from faze.data.store.codes import read_codes
+from faze.data.store.strips import PersonStrips, write_strips
 from faze.fewshot.mlp import gaze_head_weights, gaze_vector
 from faze.model.dted import DTED
 from faze.model.weights import save_weights

@@ -16,7 +16,8 @@ from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_
 from faze.config.data_parameters import Augment, StripCamera
 from faze.config.parameters import Model
 from faze.data.network_input import shrink
-from faze.data.normalization import NormalizedCamera, NormalizedPose, normalize_pose, warp_fused
+from faze.data.normalization.pose import NormalizedCamera, NormalizedPose, normalize_pose
+from faze.data.normalization.warp import warp_fused
 from faze.data.pairs import PairBatches, People
 from faze.training.augmentation import (
     Drawn,

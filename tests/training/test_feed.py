@@ -15,7 +15,7 @@ from worlds import Apart
 from faze.config.data_parameters import Augment, StripCamera
 from faze.data.network_input import to_network_torch
 from faze.data.pairs import Batch, PairOrder, People, load_people
-from faze.data.store import PersonStrips, Strips, write_strips
+from faze.data.store.strips import PersonStrips, Strips, write_strips
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import Feed, build_feed
 

@@ -14,7 +14,7 @@ import torch
 
 from faze.base.run_log import read_events
 from faze.config import resolve
-from faze.data.store import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from faze.data.preparation.blocks import Block, BlockFolder
 from faze.data.readers import Reject
-from faze.data.store import PersonStrips
+from faze.data.store.strips import PersonStrips
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from faze.base.errors import UserError
 from faze.data.preparation.assemble import Prepared
 from faze.data.readers import Reject
 from faze.data.readers.checked import OffScreen
-from faze.data.store import ORIGINS, SPLITS, VALIDITIES, PersonStrips, Strips
+from faze.data.store.layout import ORIGINS, SPLITS
+from faze.data.store.strips import VALIDITIES, PersonStrips, Strips
 
 
 def read_splits(path: Path) -> dict[str, str]:

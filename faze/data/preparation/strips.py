@@ -7,17 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.normalization import (
-    FrameReader,
-    NormalizedCamera,
-    NormalizedPose,
-    StripLookup,
-    UnusableFrame,
-    check_in_frame,
-    look_up,
-    normalize_poses,
-    warp_fused,
-)
+from faze.data.normalization.frame import FrameReader
+from faze.data.normalization.lookup import StripLookup
+from faze.data.normalization.pose import NormalizedCamera, NormalizedPose, UnusableFrame, normalize_poses
+from faze.data.normalization.warp import check_in_frame, look_up, warp_fused
 from faze.data.readers import Frame
 from faze.data.readers.checked import check_size
 

@@ -10,17 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import cv2
 import numpy as np
 
 import faze
 from faze.base.process_pool import worker_processes
 from faze.config.data_parameters import Preprocess
-from faze.data.normalization import use_one_thread
 from faze.data.preparation.blocks import ENTRIES, Block, BlockFolder, Made
 from faze.data.preparation.stamp import stamp_of
 from faze.data.preparation.strips import StripMaker
 from faze.data.readers import Frame, Reader, Reject
-from faze.data.store import ORIGINS, VALIDITIES
+from faze.data.store.layout import ORIGINS
+from faze.data.store.strips import VALIDITIES
 
 _VALIDITY = {True: "valid", False: "off_screen", None: "unknown_screen"}
 
@@ -140,7 +141,7 @@ def _made(used: Sequence[Frame], labels: np.ndarray, rejects: list[Reject]) -> M
 def _start(worker: Worker) -> None:
     global _worker
     _worker = worker
-    use_one_thread()
+    cv2.setNumThreads(1)
 
 
 def _make(block: Block) -> int:

@@ -31,7 +31,7 @@ class Frame:
     inner_eye_corners_mm: NDArray  # (2, 3) in the head's model frame
     split: str  # train | val | test
     frame_index: int = 0  # position in the person's annotation, from 0
-    origin: str = "annotated"  # of the labels, one of faze.data.store.ORIGINS
+    origin: str = "annotated"  # of the labels, one of faze.data.store.layout.ORIGINS
     on_screen: bool | None = None  # whether the gaze target lies on the screen; None where no screen is known
     device: str = ""  # that recorded the frame, as the data set calls it
 

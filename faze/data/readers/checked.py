@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from faze.data.normalization import UnusableFrame
+from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers import Frame, Reader, Reject
 
 _PRINCIPAL_SHARE = 0.15  # of a side: how far from the frame's middle a principal point may lie

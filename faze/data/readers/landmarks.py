@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.data.normalization import UnusableFrame, read_image
+from faze.data.normalization.frame import read_image
+from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers import is_inside
 from faze.data.readers.devices import check_device, estimate_camera
 from faze.data.readers.recording import Recording, read_recording
-from faze.data.store import Supplementary
+from faze.data.store.supplementary import Supplementary
 
 # FAZE's face model, head frame, mm, from faze_preprocess (swook/faze_preprocess, MIT licence): bridge of the nose from
 # above to its tip (4), below the nose from the image's left to right (5), eye corners from left to right (4).

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.files import is_of_the_file
-from faze.data.normalization import INNER_EYE_CORNERS_6_MM
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.readers import Frame, Reader, Reject, is_inside
 from faze.data.readers.calibration import read_camera
 from faze.data.readers.screen import OnScreen, lie_on_screen, read_screen_px, unknown_screens

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.base.files import is_of_the_file
 from faze.data.readers.screen import OnScreen, lie_on_screen
-from faze.data.store import SPLITS
+from faze.data.store.layout import SPLITS
 
 _DETECTIONS = ("appleFace", "appleLeftEye", "appleRightEye", "faceGrid")
 _ORIENTATIONS = (1, 2, 3, 4)  # portrait, upside down, landscape with the home button right, left

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from faze.base.errors import UserError
-from faze.data.normalization import INNER_EYE_CORNERS_14_MM
+from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 from faze.data.readers import Frame, Reject, check_distortion, is_inside
-from faze.data.store import Supplementary, read_supplementary, supplementary_persons
+from faze.data.store.supplementary import Supplementary, read_supplementary, supplementary_persons
 
 
 class SupplementaryReader:

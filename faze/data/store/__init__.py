@@ -10,35 +10,3 @@ One group per person in each:
 The released code reads our strips and codes, and its files are read here: pixels and labels, or the codes, are enough.
 The attributes `schema`, `dataset` (of the file) and `split` (of the person: train, val or test) are our addition.
 """
-
-from faze.data.store.codes import GAZE_HEAD, Codes, read_codes, write_codes
-from faze.data.store.layout import ORIGINS, SPLITS
-from faze.data.store.strips import VALIDITIES, PersonStrips, Strips, size_of, write_strips
-from faze.data.store.supplementary import (
-    Supplementary,
-    read_supplementary,
-    read_truth,
-    supplementary_persons,
-    write_supplementary,
-    write_truth,
-)
-
-__all__ = [
-    "GAZE_HEAD",
-    "ORIGINS",
-    "SPLITS",
-    "VALIDITIES",
-    "Codes",
-    "PersonStrips",
-    "Strips",
-    "Supplementary",
-    "read_codes",
-    "read_supplementary",
-    "read_truth",
-    "size_of",
-    "supplementary_persons",
-    "write_codes",
-    "write_strips",
-    "write_supplementary",
-    "write_truth",
-]

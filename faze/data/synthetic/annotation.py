@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.geometry import pitchyaw_from_vector
-from faze.data.normalization import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_pose
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_pose
 from faze.data.synthetic.person import Person
 from faze.data.synthetic.scene import Scene
 from faze.data.synthetic.setting import Setting

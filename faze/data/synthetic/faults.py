@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 
 from faze.base.errors import UserError
-from faze.data.store import Supplementary
+from faze.data.store.supplementary import Supplementary
 from faze.data.synthetic.sites import DeviceSite, LaptopSite, Site
 
 UNKNOWN_DEVICE = "iPhone 99"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.normalization import INNER_EYE_CORNERS_6_MM
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.synthetic.annotation import (
     Recording,
     face_centres_mm,

@@ -105,3 +105,8 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> Annotated:
     else:
         write_gazecapture(root, recording)
     return Annotated(role, recording.file_names, supplementary(recording), truth(recording))
+
+
+def use_one_thread() -> None:
+    """Keep OpenCV from threads of its own in a process of a pool that already fills the cores."""
+    cv2.setNumThreads(1)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from faze.base.errors import UserError
-from faze.data.store import Supplementary
+from faze.data.store.supplementary import Supplementary
 
 _HEAD_POSE, _TARGET = slice(15, 21), slice(24, 27)  # columns of MPIIFaceGaze
 
