@@ -34,7 +34,7 @@ from faze.benchmark.measurement import MemoryPeak, ratio_interval
 from faze.config import resolve
 from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
-from faze.data.store.codes import read_codes
+from faze.data.store.codes import CodeStore
 from faze.engine import machine
 from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
 from faze.fewshot.draws import Calibration, Person, TaskDraws, draw_calibrations, read_people
@@ -58,7 +58,7 @@ def settings(**changes: object) -> Fewshot:
 
 def people(name: str, count: int | None = None) -> list[Person]:
     """Of one file, or as many by tiling."""
-    codes = read_codes(GOLDEN / f"{name}_predictions.h5", default_split="test")
+    codes = CodeStore(GOLDEN / f"{name}_predictions.h5", default_split="test")
     found = read_people(codes, "test", needed=518, reason="the paper's protocol").persons
     return [
         dataclasses.replace(found[i % len(found)], name=f"{i:05d}", dataset=name) for i in range(count or len(found))

@@ -40,7 +40,7 @@ from faze.data.normalization.frame import FrameReader
 from faze.data.normalization.lookup import StripLookup
 from faze.data.normalization.pose import NormalizedCamera, normalize_poses
 from faze.data.normalization.warp import warp_fused
-from faze.data.preparation.strips import StripMaker, rows_needed
+from faze.data.preparation.strip_maker import StripMaker, rows_needed
 from faze.data.readers import Frame
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.engine import machine

@@ -16,7 +16,7 @@ from faze.config.check import build
 from faze.config.data_parameters import Synthetic
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
 from faze.data.synthetic.annotation import supplementary
-from faze.data.synthetic.people import Role, render_recording, sample_recording, use_one_thread
+from faze.data.synthetic.people import Role, render_frames, sample_frames, use_one_thread
 
 ROOT = Path(__file__).resolve().parents[1]
 QUALITY = 90
@@ -47,15 +47,15 @@ def fitting_strength(image: NDArray[np.uint8], grain: NDArray) -> float:
 def write_person(index: int, *, synthetic: Synthetic, raw: Path) -> tuple[str, Supplementary]:
     """Render one laptop user's frames into a raw folder."""
     role = Role("mpiifacegaze", "test", index)
-    recording, strength = sample_recording(role, synthetic), None
-    for number, image in enumerate(render_recording(role, recording, synthetic.seed)):
+    frames, strength = sample_frames(role, synthetic), None
+    for number, image in enumerate(render_frames(role, frames, synthetic.seed)):
         grain = grain_of(image.shape, 1000 * index + number)
         if strength is None:
             strength = fitting_strength(image, grain)
-        path = raw / recording.file_names[number]
+        path = raw / frames.file_names[number]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(encode(image, grain, strength))
-    return role.person_id, Supplementary(file_names=recording.file_names, **supplementary(recording))
+    return role.person_id, Supplementary(file_names=frames.file_names, **supplementary(frames))
 
 
 def render(folder: Path, people: int, frames: int) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
-from faze.data.store.codes import Codes
+from faze.data.store.codes import CodeStore
 from faze.fewshot.draws import Person, open_codes, read_person
 from faze.fewshot.learned import Learned, load_learned
 from faze.fewshot.learners import LEARNERS
@@ -84,7 +84,7 @@ def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned 
     return found
 
 
-def pick_person(codes: Codes, path: Path, name: str | None) -> Person:
+def pick_person(codes: CodeStore, path: Path, name: str | None) -> Person:
     """The named person, or the only one.
 
     Raises:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
-from faze.data.store.strips import Strips
+from faze.data.store.strips import StripStore
 from faze.model.dted import DTED
 from faze.model.losses import angle_deg
 from faze.model.weights import load_model, save_weights
@@ -71,7 +71,7 @@ def moved(trained: DTED, copy: DTED, pixels: NDArray[np.uint8]) -> str:
 
 def stored_strips(path: Path, wanted: int) -> NDArray[np.uint8]:
     """(N, H, W, 3): strips evenly spread over all people of a store, all of them if there are no more."""
-    with Strips(path) as strips:
+    with StripStore(path) as strips:
         places = [(person, i) for person in strips.persons() for i in range(strips.count(person))]
         if not places:
             raise UserError(f"{path}: holds no strips to compare on")

@@ -18,7 +18,7 @@ from faze.base.errors import UserError
 from faze.data.readers import Reject
 from faze.data.rejects import by_person, kinds, left_out
 from faze.data.store.layout import ORIGINS, SPLITS
-from faze.data.store.strips import VALIDITIES, Strips
+from faze.data.store.strips import VALIDITIES, StripStore
 
 LABELS = ("gaze pitch", "gaze yaw", "head pitch", "head yaw")
 UNSTATED = "not stated"  # in the place of a split: the released code's files have none
@@ -27,7 +27,7 @@ _QUANTILES = {"least_deg": 0.0, "p1_deg": 0.01, "median_deg": 0.5, "p99_deg": 0.
 
 
 @dataclass(frozen=True, eq=False)
-class Person:
+class PersonSummary:
     """What a store holds of one person."""
 
     person_id: str
@@ -51,7 +51,7 @@ class Inspection:
     store: Path
     dataset: str
     strip_px: tuple[int, int]  # width, height
-    people: Sequence[Person]
+    people: Sequence[PersonSummary]
     digest: str  # of people, splits and labels, and of one strip, which tells ways of normalising apart
     verified: bool
     sidecar: Path | None
@@ -76,7 +76,7 @@ class Inspection:
 
 
 def inspect(
-    strips: Strips,
+    strips: StripStore,
     store: Path,
     sidecar: Path | None = None,
     rejects: Sequence[Reject] = (),
@@ -119,8 +119,8 @@ def inspect(
     )
 
 
-def _person(strips: Strips, person: str, labels: NDArray[np.float32], verify: bool) -> Person:
-    return Person(
+def _person(strips: StripStore, person: str, labels: NDArray[np.float32], verify: bool) -> PersonSummary:
+    return PersonSummary(
         person_id=person,
         split=strips.split(person) if strips.states_split(person) else UNSTATED,
         device=strips.device(person),
@@ -131,7 +131,7 @@ def _person(strips: Strips, person: str, labels: NDArray[np.float32], verify: bo
     )
 
 
-def _one_strip(strips: Strips, people: Sequence[Person]) -> NDArray[np.uint8]:
+def _one_strip(strips: StripStore, people: Sequence[PersonSummary]) -> NDArray[np.uint8]:
     """The first strip of the first person who has one (H, W, 3)."""
     filled = next((person.person_id for person in people if person.strips), None)
     return np.empty((0, 0, 3), np.uint8) if filled is None else strips.pixels(filled, 0)
@@ -171,7 +171,7 @@ def _in_order(names: Sequence[str], counters: Iterable[Counter[str]]) -> dict[st
     return {name: total[name] for name in dict.fromkeys([*names, *sorted(total)]) if total[name]}
 
 
-def _count_split(split: str, people: Sequence[Person]) -> dict[str, object]:
+def _count_split(split: str, people: Sequence[PersonSummary]) -> dict[str, object]:
     counts = [person.strips for person in people if person.split == split]
     spread = {"least": min(counts), "median": float(np.median(counts)), "most": max(counts)}
     return {"split": split, "people": len(counts), "strips": sum(counts)} | spread
@@ -182,7 +182,7 @@ def _range(name: str, column_deg: NDArray[np.float32]) -> dict[str, object]:
     return {"label": name} | {key: float(end) for key, end in zip(_QUANTILES, ends, strict=True)}
 
 
-def _checksums(people: Sequence[Person]) -> dict[str, object]:
+def _checksums(people: Sequence[PersonSummary]) -> dict[str, object]:
     return {
         "intact": sum(person.intact is True for person in people),
         "damaged": [person.person_id for person in people if person.intact is False],
@@ -214,7 +214,7 @@ def person_rows(inspection: Inspection) -> list[dict[str, object]]:
     return rows + [{"person": p, "strips": 0, "rejected": rejected[p], "left_out": gone.get(p, "")} for p in missing]
 
 
-def _person_row(person: Person, rejected: int, reason: str) -> dict[str, object]:
+def _person_row(person: PersonSummary, rejected: int, reason: str) -> dict[str, object]:
     labels = person.labels_deg[_usable(person.labels_deg)]
     row: dict[str, object] = {"person": person.person_id, "split": person.split, "device": person.device}
     row |= {"strips": person.strips, "rejected": rejected, "unusable_labels": person.strips - len(labels)}

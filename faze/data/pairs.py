@@ -18,7 +18,7 @@ from faze.base.errors import UserError
 from faze.data.network_input import shrink
 from faze.data.reused_memory import Buffers
 from faze.data.row_sources import FileRows, Rows, SingleRows, TableRows, file_rows
-from faze.data.store.strips import Strips
+from faze.data.store.strips import StripStore
 
 Batch = dict[str, Tensor]
 Pairs = tuple[NDArray, NDArray, NDArray]  # person, entry a, entry b
@@ -98,7 +98,7 @@ class People:
 class StoredPixels:
     """One person's strips, read from the file and shrunk each time; for people who do not fit in memory."""
 
-    strips: Strips
+    strips: StripStore
     person: str
     height: int
     width: int
@@ -120,7 +120,7 @@ def load_people(
     Raises:
         UserError: nobody is left.
     """
-    strips = Strips(path)
+    strips = StripStore(path)
     names, left_out = [], []
     for name in strips.persons(split):
         (names if strips.count(name) >= min_entries else left_out).append(name)

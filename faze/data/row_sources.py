@@ -1,7 +1,7 @@
 """Rows of strips by their places among everyone's, from memory or from the file, straight into the batch.
 
 A store keeps a person's strips in one uncompressed piece: a row is then read by its position in the file, without HDF5,
-by several threads. The rows of other files come through `Strips.pixels`, one by one.
+by several threads. The rows of other files come through `StripStore.pixels`, one by one.
 
 Shapes: n rows of H x W pixels, RGB.
 """
@@ -21,7 +21,7 @@ from torch import Tensor
 from faze.base.errors import UserError
 from faze.data.network_input import shrink
 from faze.data.reused_memory import Buffers, spread
-from faze.data.store.strips import Strips
+from faze.data.store.strips import StripStore
 
 
 class Rows(Protocol):
@@ -125,7 +125,7 @@ class FileRows:
             os.close(self._opened.pop(os.getpid(), -1))
 
 
-def file_rows(strips: Strips, path: Path, persons: Sequence[str]) -> FileRows | None:
+def file_rows(strips: StripStore, path: Path, persons: Sequence[str]) -> FileRows | None:
     """Rows of these people in this order; None where the file has not got all of them in plain pieces of one shape."""
     pieces = [strips.location(person) for person in persons]
     shapes = {strips.pixels(person, slice(0, 0)).shape[1:] for person in persons}

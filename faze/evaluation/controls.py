@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.base.result_paths import DATASETS
-from faze.data.store.codes import read_codes
+from faze.data.store.codes import CodeStore
 from faze.evaluation.runs import Ablation
 
 
@@ -86,7 +86,7 @@ def control_errors(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
 
 def _controls_of_run(ablation: Ablation, tier: str, seed: int, dataset: str, tested: pd.Series) -> list[dict]:
     path = ablation.paths.codes(tier, seed, dataset)
-    codes, query = read_codes(path, default_split="test"), ablation.query_entries
+    codes, query = CodeStore(path, default_split="test"), ablation.query_entries
     errors: dict[str, list[float]] = {name: [] for name in CONTROLS}
     for person, found in tested.items():
         arrays = codes[str(person)]

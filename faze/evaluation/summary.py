@@ -10,7 +10,7 @@ import pandas as pd
 
 from faze.base.result_paths import DATASETS
 from faze.config.parameters import Evaluate
-from faze.data.store.codes import read_codes
+from faze.data.store.codes import CodeStore
 from faze.evaluation import UNADAPTED, verdict
 from faze.evaluation.learner_words import SIMPLE, describe_learners, describe_other_tiers, describe_simple, samples
 from faze.evaluation.runs import Ablation, Training, read_left_out
@@ -177,7 +177,7 @@ def left_out(ablation: Ablation, persons: pd.DataFrame) -> dict[str, list[str]]:
     tier, seed = next(ablation.runs())
     people = {}
     for dataset in DATASETS:
-        stored = read_codes(ablation.paths.codes(tier, seed, dataset), default_split="test").persons("test")
+        stored = CodeStore(ablation.paths.codes(tier, seed, dataset), default_split="test").persons("test")
         tested = set(persons[persons["dataset"] == dataset]["person"])
         people[dataset] = [person for person in stored if person not in tested]
     return people

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.parameters import Fewshot
-from faze.data.store.codes import Codes, read_codes
+from faze.data.store.codes import CodeStore
 from faze.fewshot.mlp import Batch, Samples
 
 
@@ -48,19 +48,19 @@ class People:
     left_out: list[str]
 
 
-def open_codes(path: Path, default_split: str = "train") -> Codes:
+def open_codes(path: Path, default_split: str = "train") -> CodeStore:
     """Open a store of codes that holds somebody.
 
     Raises:
         UserError: it holds nobody, or is no such store.
     """
-    codes = read_codes(path, default_split)
+    codes = CodeStore(path, default_split)
     if not codes.persons():
         raise UserError(f"{path}: holds no person: encode a data set that has some")
     return codes
 
 
-def read_people(codes: Codes, split: str, *, needed: int, reason: str) -> People:
+def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> People:
     """Read the people of one split; leave out those with too few entries.
 
     Args:
@@ -82,7 +82,7 @@ def read_people(codes: Codes, split: str, *, needed: int, reason: str) -> People
     return People(persons, left_out)
 
 
-def read_person(codes: Codes, name: str) -> Person:
+def read_person(codes: CodeStore, name: str) -> Person:
     """Read one person.
 
     Raises:

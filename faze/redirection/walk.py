@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.data.network_input import from_network, to_network
-from faze.data.store.strips import Strips
+from faze.data.store.strips import StripStore
 from faze.model.dted import DTED, rotation_from_pitchyaw
 
 Picture = NDArray[np.uint8]  # (..., H, W, 3) RGB
@@ -59,13 +59,13 @@ def walk_rotations(axis: int, range_deg: float, steps: int) -> tuple[NDArray[np.
     return angles_deg, rotation_from_pitchyaw(torch.from_numpy(pitchyaw))
 
 
-def first_people(strips: Strips, count: int) -> list[str]:
+def first_people(strips: StripStore, count: int) -> list[str]:
     """The first people of the split test, whom no training saw; of all, where there is no such split."""
     return (strips.persons("test") or strips.persons())[:count]
 
 
 @torch.inference_mode()
-def walk_person(dted: DTED, strips: Strips, person: str, *, range_deg: float, steps: int) -> PersonWalk:
+def walk_person(dted: DTED, strips: StripStore, person: str, *, range_deg: float, steps: int) -> PersonWalk:
     """Walk from a person's first strip.
 
     Raises:

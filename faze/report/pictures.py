@@ -12,7 +12,7 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from faze.base.geometry import vector_from_pitchyaw
-from faze.data.store.strips import Strips
+from faze.data.store.strips import StripStore
 from faze.report.figures import WIDTH, Results
 from faze.report.style import MARKERS, MUTED, ON_LINES, REFERENCE, panels, tier_colors
 
@@ -68,7 +68,7 @@ def _draw_curves(axes: Axes, curves: pd.DataFrame, against: str, color: str, mar
     axes.plot(mean[against], mean["error_deg"], marker + "-", color=color, markersize=4, linewidth=1.6)
 
 
-def pick_strips(strips: Strips, most: int = SHEET_STRIPS) -> list[Cell]:
+def pick_strips(strips: StripStore, most: int = SHEET_STRIPS) -> list[Cell]:
     """At most so many strips, of people spread over the store, each from the midst of an equal part of the person's."""
     persons = [person for person in strips.persons() if strips.count(person)]
     if not persons:

@@ -16,7 +16,7 @@ from faze.base.progress import Progress
 from faze.config.resolve import load
 from faze.data.network_input import to_network
 from faze.data.store.codes import GAZE_HEAD, write_codes
-from faze.data.store.strips import Strips
+from faze.data.store.strips import StripStore
 from faze.model.dted import DTED
 from faze.model.weights import check_same_model, load_model
 from faze.stages import one_sentence
@@ -42,12 +42,12 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dted = load_model(args.checkpoint, device)
     check_same_model(args.checkpoint, dted.model, config.model)
-    with sole_writer(args.out), Strips(args.data) as strips:
+    with sole_writer(args.out), StripStore(args.data) as strips:
         head = {name: dted.get_parameter(name).detach().cpu().numpy() for name in GAZE_HEAD}
         write_codes(args.out, strips.dataset, encode_people(dted, strips, config.encode.batch), head)
 
 
-def encode_people(dted: DTED, strips: Strips, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:
+def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:
     """Person, split, and arrays under their names in the code store, for everybody.
 
     Raises:

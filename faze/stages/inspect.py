@@ -17,7 +17,7 @@ from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
 from faze.data.inspection import Inspection, inspect, summarise
 from faze.data.rejects import read_rejects, sidecar_of
-from faze.data.store.strips import Strips
+from faze.data.store.strips import StripStore
 from faze.report.data_page import PAGE, write_page
 from faze.report.data_words import describe
 from faze.report.pictures import pick_strips
@@ -40,7 +40,7 @@ def main() -> None:
     args = parse()
     if args.out:
         check_page_folder(args.out)
-    with Strips(args.store) as strips:
+    with StripStore(args.store) as strips:
         inspection = look(strips, args)
         print(describe(summarise(inspection)))
         if args.out:
@@ -60,7 +60,7 @@ def check_page_folder(folder: Path) -> None:
         raise UserError(f"--out {folder}: is there already, and is no page of faze inspect: name a new folder")
 
 
-def look(strips: Strips, args: argparse.Namespace) -> Inspection:
+def look(strips: StripStore, args: argparse.Namespace) -> Inspection:
     """Inspect an open store and the list of rejects that was given or lies beside it."""
     beside = sidecar_of(args.store)
     sidecar = args.rejects or (beside if beside.is_file() else None)

@@ -23,7 +23,7 @@ from faze.base.progress import Progress
 from faze.data.preparation.stamp import stamp_of
 from faze.data.readers.face_mesh import open_detector
 from faze.data.readers.gazecapture import list_recordings
-from faze.data.readers.landmarks import Detector, annotate
+from faze.data.readers.head_pose import Detector, annotate
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
 from faze.stages import one_sentence
 

@@ -14,7 +14,7 @@ from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.config.parameters import Fewshot
 from faze.config.resolve import Resolved, load
-from faze.data.store.codes import Codes
+from faze.data.store.codes import CodeStore
 from faze.fewshot import native
 from faze.fewshot.draws import People, open_codes, read_people
 from faze.fewshot.learned import save_learned
@@ -69,7 +69,7 @@ def identity(config: Resolved, codes: Path) -> str:
     return f"{config.hash}-{code_hash.fingerprint()}-{code_hash.module_hash(native.SOURCE)}-{digest}"
 
 
-def training_people(codes: Codes, path: Path, settings: Fewshot, learner: Learner) -> tuple[People, People]:
+def training_people(codes: CodeStore, path: Path, settings: Fewshot, learner: Learner) -> tuple[People, People]:
     """People of the splits train, with entries for a task, and val, with entries for a test; if the learner needs them.
 
     Raises:

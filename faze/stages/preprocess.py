@@ -22,12 +22,12 @@ from faze.data.normalization.pose import NormalizedCamera
 from faze.data.normalization.warp import warp_fused, warp_two_step
 from faze.data.preparation.assemble import NothingUsable, Prepared, Tally, join_blocks
 from faze.data.preparation.blocks import Block, BlockFolder, DamagedBlock
-from faze.data.preparation.room import check_room, disk_may_fill
+from faze.data.preparation.disk_space import check_disk_space, disk_may_fill
 from faze.data.preparation.stored import copy_stored, open_stored, read_splits
-from faze.data.preparation.strips import StripMaker
+from faze.data.preparation.strip_maker import StripMaker
 from faze.data.preparation.work import key_of, make_blocks, plan
 from faze.data.readers import Reader
-from faze.data.readers.checked import Checked
+from faze.data.readers.frame_checks import Checked
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.strips import size_of, write_strips
@@ -87,7 +87,7 @@ def normalise(args: argparse.Namespace, settings: Preprocess) -> Tally:
     missing = [block for block in blocks if block.name not in finished]
     total, left = entries_of(blocks), entries_of(missing)
     # The blocks lie beside the store until it is whole.
-    check_room(args.out.parent, (left + total) * strip_bytes, f"{total} frames")
+    check_disk_space(args.out.parent, (left + total) * strip_bytes, f"{total} frames")
     if left < total:
         print(f"{args.out}: {total - left} of {total} frames are done from an earlier run", file=sys.stderr)
     progress = Progress("preprocess", total, "frames", done=total - left)
@@ -140,7 +140,7 @@ def take_strips(args: argparse.Namespace, settings: Preprocess) -> Tally:
     with open_stored(args.raw, args.dataset, splits) as strips:
         total = sum(strips.count(person) for person in strips.persons())
         pixel_bytes = total * size[0] * size[1] * 3
-        check_room(args.out.parent, pixel_bytes, f"{total} strips")
+        check_disk_space(args.out.parent, pixel_bytes, f"{total} strips")
         progress = Progress("preprocess", total, "strips")
         people = copy_stored(
             strips,

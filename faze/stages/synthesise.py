@@ -16,7 +16,7 @@ from faze.config.data_parameters import Synthetic
 from faze.config.resolve import load
 from faze.data.store.supplementary import Supplementary, write_supplementary, write_truth
 from faze.data.synthetic.faults import Planted, plant, truncate, write_list
-from faze.data.synthetic.people import Annotated, cast, use_one_thread, write_person
+from faze.data.synthetic.people import PersonAnnotation, cast, use_one_thread, write_person
 from faze.stages import one_sentence
 
 
@@ -68,7 +68,7 @@ def list_faults(path: Path, planted: Sequence[Planted]) -> None:
         path.unlink(missing_ok=True)
 
 
-def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int) -> list[Annotated]:
+def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int) -> list[PersonAnnotation]:
     """Write everybody's frames and annotation, several people at a time; the files do not depend on how many."""
     roles = list(cast(synthetic))
     progress = Progress("synthesise", len(roles) * synthetic.frames_per_person, "frames")
@@ -81,7 +81,7 @@ def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int)
         return [future.result() for future in futures]
 
 
-def supplementary_of(people: Iterable[Annotated], dataset: str) -> Iterator[tuple[str, Supplementary]]:
+def supplementary_of(people: Iterable[PersonAnnotation], dataset: str) -> Iterator[tuple[str, Supplementary]]:
     """FAZE's annotation of one data set's people."""
     for person in people:
         if person.role.dataset == dataset:

@@ -11,7 +11,7 @@ from faze.base.files import whole_folder
 from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
 from faze.config.resolve import load
-from faze.data.store.strips import Strips
+from faze.data.store.strips import StripStore
 from faze.model.weights import load_model
 from faze.redirection.walk import contact_sheet, first_people, video_frames, walk_person, write_picture, write_video
 from faze.stages import one_sentence
@@ -39,7 +39,7 @@ def main() -> None:
     walks = []
     with sole_writer(args.out), whole_folder(args.out) as folder:
         for path in args.data:
-            with Strips(path) as strips:
+            with StripStore(path) as strips:
                 for person in first_people(strips, walk.people):
                     walks.append(walk_person(dted, strips, person, range_deg=walk.range_deg, steps=walk.frames))
                     write_video(folder / f"{strips.dataset}_{person}.mp4", video_frames(walks[-1]), walk.fps)

@@ -15,7 +15,7 @@ from faze.data.inspection import inspect, person_rows, summarise
 from faze.data.readers import Reject
 from faze.data.rejects import Kind, kinds, read_rejects
 from faze.data.store.layout import ORIGINS
-from faze.data.store.strips import VALIDITIES, PersonStrips, Strips, write_strips
+from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore, write_strips
 from faze.report.data_figures import KINDS, draw_density, draw_people
 from faze.report.data_words import describe
 from faze.report.pictures import Cell, draw_sheet, pick_strips
@@ -61,7 +61,7 @@ def store(tmp_path):
 
 
 def look(path, **more):
-    with Strips(path) as strips:
+    with StripStore(path) as strips:
         return inspect(strips, path, **more)
 
 
@@ -119,7 +119,7 @@ def test_labels_that_are_no_angles_are_counted_and_squeeze_nothing(store):
     }
     with drawing():
         assert draw_density(inspection).axes[0].get_ylim()[1] <= 10
-        [cell] = [c for c in pick_strips(Strips(store), 14) if (c.person, c.frame) == ("p01", 0)]
+        [cell] = [c for c in pick_strips(StripStore(store), 14) if (c.person, c.frame) == ("p01", 0)]
         assert not draw_sheet([cell]).axes[0].texts  # nobody knows where it looks
 
 
@@ -144,7 +144,7 @@ def test_empty_people_are_shown_as_such(tmp_path, monkeypatch, capsys):
 def test_checksums_are_read_on_demand_only(store, monkeypatch, capsys):
     verdicts = {"p01": True, "p02": False, "p03": None, "p04": True}
     asked = []
-    monkeypatch.setattr(Strips, "verify", lambda self, person: asked.append(person) or verdicts[person])
+    monkeypatch.setattr(StripStore, "verify", lambda self, person: asked.append(person) or verdicts[person])
     assert run(monkeypatch, store) == 0
     assert not asked and "not verified" in capsys.readouterr().out
     assert run(monkeypatch, store, "--verify") == 1
@@ -268,7 +268,7 @@ def test_bars_show_strips_and_rejects_of_every_person(tmp_path, people):
 ])  # fmt: skip
 def test_contact_sheet_spreads_over_people_and_their_strips(tmp_path, counts, most, expected):
     path = write_store(tmp_path / "data.h5", counts=counts)
-    with Strips(path) as strips:
+    with StripStore(path) as strips:
         cells = pick_strips(strips, most)
     assert [(cell.person, cell.frame) for cell in cells] == expected
     assert all(cell.off_screen == (cell.frame == 10) for cell in cells)
@@ -374,8 +374,8 @@ def test_a_million_strips_take_seconds_since_no_pixel_is_read(tmp_path, monkeypa
             group.create_dataset("pixels", (4000, 64, 256, 3), np.uint8)  # never written: takes no room
             group["labels"] = np.zeros((4000, 4), np.float32)
     read = []
-    pixels = Strips.pixels
-    monkeypatch.setattr(Strips, "pixels", lambda self, *which: read.append(which) or pixels(self, *which))
+    pixels = StripStore.pixels
+    monkeypatch.setattr(StripStore, "pixels", lambda self, *which: read.append(which) or pixels(self, *which))
     began = time.monotonic()
     assert run(monkeypatch, tmp_path / "large.h5") == 0
     assert time.monotonic() - began < 20

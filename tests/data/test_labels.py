@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 import faze.config.resolve
 from faze.base.geometry import angular_error, vector_from_pitchyaw
-from faze.data.readers.landmarks import FACE_MODEL_MM, annotate
-from faze.data.store.strips import Strips
+from faze.data.readers.head_pose import FACE_MODEL_MM, annotate
+from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import Supplementary, read_supplementary, read_truth, write_supplementary
 from faze.stages import preprocess, synthesise
 
@@ -47,7 +47,7 @@ def preprocessed(
         run(patch, folder, preprocess, {}, *arguments)
     with (folder / "rejects.csv").open(newline="") as file:
         assert list(csv.DictReader(file)) == []
-    with Strips(folder / "strips.h5") as strips:
+    with StripStore(folder / "strips.h5") as strips:
         return {p: (strips.file_names(p), strips.labels(p).astype(float)) for p in strips.persons()}
 
 
@@ -150,7 +150,7 @@ def test_gazecapture_s_own_files_with_exact_landmarks(
         if camera == "true":
             cameras = iter(true.camera_parameters)
             monkeypatch.setattr(
-                "faze.data.readers.landmarks.estimate_camera", lambda *_, cameras=cameras: next(cameras)
+                "faze.data.readers.head_pose.estimate_camera", lambda *_, cameras=cameras: next(cameras)
             )
             true = dataclasses.replace(true, distortion_parameters=np.zeros((6, 5)))
         points = iter(exact_landmarks(true))

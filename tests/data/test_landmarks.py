@@ -27,7 +27,7 @@ from faze.data.readers import Frame, Reject
 from faze.data.readers.devices import estimate_camera
 from faze.data.readers.face_mesh import VERTICES
 from faze.data.readers.gazecapture import GazeCapture
-from faze.data.readers.landmarks import FACE_MODEL_MM, annotate, estimate_pose
+from faze.data.readers.head_pose import FACE_MODEL_MM, annotate, estimate_pose
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
 from faze.data.synthetic.people import cast, write_person
 from faze.stages import landmarks
@@ -158,7 +158,7 @@ def test_exact_landmarks_and_camera_give_the_annotated_gaze(
     entries = {}
     for person, own in true.items():
         cameras = iter(own.camera_parameters)
-        monkeypatch.setattr("faze.data.readers.landmarks.estimate_camera", lambda *_, cameras=cameras: next(cameras))
+        monkeypatch.setattr("faze.data.readers.head_pose.estimate_camera", lambda *_, cameras=cameras: next(cameras))
         straight = dataclasses.replace(own, distortion_parameters=np.zeros((6, 5)))
         points = iter(exact_landmarks(straight))
         entries[person] = annotate(raw, person, lambda image, points=points: next(points))

@@ -13,7 +13,7 @@ from faze.data.preparation.assemble import join_blocks
 from faze.data.preparation.blocks import ENTRIES, BlockFolder
 from faze.data.readers import Frame, Reject
 from faze.data.store.layout import ORIGINS
-from faze.data.store.strips import VALIDITIES, Strips, write_strips
+from faze.data.store.strips import VALIDITIES, StripStore, write_strips
 
 SIZE = (8, 32, 3)
 COUNTS = {"p00": 600, "p01": 0, "p/../é": 257}  # more than two blocks, none, and a name that is no file's
@@ -139,7 +139,7 @@ def test_a_person_without_a_strip_in_some_blocks(folder: BlockFolder, tmp_path: 
     assert one.strips.file_names == [f"p00/{i}" for i in good]
     assert (one.strips.split, len(one.rejects)) == ("val", 600 - len(good))
     write_strips(tmp_path / "strips.h5", "mpiigaze", [one.strips])
-    with Strips(tmp_path / "strips.h5") as strips:
+    with StripStore(tmp_path / "strips.h5") as strips:
         assert strips.pixels("p00", 0)[0, 0, 0] == good[0] % 251
 
 

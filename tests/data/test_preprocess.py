@@ -15,7 +15,7 @@ import faze.config.resolve
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, NormalizedCamera, normalize_pose
 from faze.data.normalization.warp import warp_fused, warp_two_step
-from faze.data.store.strips import Strips
+from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import read_truth
 from faze.stages import preprocess, synthesise
 
@@ -58,7 +58,7 @@ def test_mpiifacegaze_becomes_strips(tmp_path: Path, run: Callable, compatibilit
     assert read_rejects(tmp_path) == []
     pose = normalize_pose(raw_data.ROTATION_VECTOR, raw_data.TRANSLATION_MM, INNER_EYE_CORNERS_6_MM, raw_data.TARGET_MM)
     camera = (raw_data.CAMERA_MATRIX, raw_data.DISTORTION, pose, CAMERA)
-    with Strips(tmp_path / "strips.h5") as strips:
+    with StripStore(tmp_path / "strips.h5") as strips:
         assert (strips.dataset, strips.persons("test")) == ("mpiigaze", ["p00", "p01"])
         assert strips.file_names("p01") == [f"p01/day01/000{i}.jpg" for i in range(3)]
         np.testing.assert_allclose(strips.labels("p01"), np.tile(pose.labels, (3, 1)), atol=1e-6)
@@ -72,7 +72,7 @@ def test_mpiifacegaze_becomes_strips(tmp_path: Path, run: Callable, compatibilit
 def test_gazecapture_becomes_strips_by_split(tmp_path: Path, run: Callable) -> None:
     raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5", splits=("train", "val", "test"))
     assert run("gazecapture", threads=2) == 0
-    with Strips(tmp_path / "strips.h5") as strips:
+    with StripStore(tmp_path / "strips.h5") as strips:
         splits = {split: strips.persons(split) for split in ("train", "val", "test")}
         assert splits == {"train": ["00002"], "val": ["00003"], "test": ["00004"]}
         assert [strips.count(person) for person in strips.persons()] == [3, 3, 3]
@@ -110,7 +110,7 @@ def test_bad_frames_are_skipped_and_listed(tmp_path: Path, run: Callable) -> Non
         ("p01", "p01/../../x.jpg", "path leads out of the data folder"),
         ("p02", "", "no annotated frame"),
     ]
-    with Strips(tmp_path / "strips.h5") as strips:
+    with StripStore(tmp_path / "strips.h5") as strips:
         assert strips.persons() == ["p00", "p01"]
         assert strips.file_names("p01") == ["p01/day01/0003.jpg", "p01/day01/0004.jpg"]
 
@@ -134,7 +134,7 @@ def test_a_person_with_a_wrong_annotation_is_listed_and_the_others_go_on(tmp_pat
     (reject,) = read_rejects(tmp_path)
     assert (reject["person"], reject["file_name"]) == ("p01", "")
     assert reject["reason"].endswith("p01.txt:4: 4 columns, not the 28 of MPIIFaceGaze")
-    with Strips(tmp_path / "strips.h5") as strips:
+    with StripStore(tmp_path / "strips.h5") as strips:
         assert strips.persons() == ["p00"]
 
 
@@ -170,7 +170,7 @@ def test_synthetic_people_without_bias_get_their_true_labels(
         (tmp_path / f"{raw}_supplementary.h5").rename(tmp_path / "supplementary.h5")
         assert run(dataset) == 0
         assert read_rejects(tmp_path) == []
-        with Strips(tmp_path / "strips.h5") as strips:
+        with StripStore(tmp_path / "strips.h5") as strips:
             for person in strips.persons():
                 assert strips.file_names(person) == [name.decode() for name in truth[person]["file_name"]]
                 found, true = strips.labels(person).astype(float), truth[person]["labels"]
@@ -233,7 +233,7 @@ def test_a_second_run_makes_only_what_the_first_has_not_finished(
     monkeypatch.setattr(preprocess, "make_blocks", make_blocks)
     assert run("mpiigaze", compatibility="two_step") == 0
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"raw"}
-    with Strips(tmp_path / "strips.h5") as strips:
+    with StripStore(tmp_path / "strips.h5") as strips:
         assert strips.file_names("p01")[-1] == "p01/day01/0000.jpg"
 
 

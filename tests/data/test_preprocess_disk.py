@@ -13,8 +13,8 @@ import pytest
 import raw_data
 from test_preprocess import ROOT, write_config
 
-from faze.data.preparation import room
-from faze.data.store.strips import Strips
+from faze.data.preparation import disk_space
+from faze.data.store.strips import StripStore
 from faze.stages import preprocess
 
 STRIP = 64 * 256 * 3
@@ -52,7 +52,7 @@ def again(tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 def test_a_disk_that_is_too_small_is_named_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(room.shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * STRIP))
+    monkeypatch.setattr(disk_space.shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * STRIP))
     monkeypatch.setattr(preprocess, "make_blocks", None)
     assert run(tmp_path, tmp_path / "out", monkeypatch, frames=2) == 1
     sentence = capsys.readouterr().err.splitlines()[-1]
@@ -64,7 +64,7 @@ def test_a_disk_that_fills_is_one_sentence_and_leaves_no_file(
     small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, frames: int
 ) -> None:
     """With 100 frames of each person while the second block is written, with 50 as the store is put together."""
-    monkeypatch.setattr(room.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**40))
+    monkeypatch.setattr(disk_space.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**40))
     assert run(tmp_path, small_disk, monkeypatch, frames) == 1
     *before, sentence = capsys.readouterr().err.splitlines()
     assert not any(line.startswith(("Traceback", "Exception ignored")) for line in before)
@@ -76,7 +76,7 @@ def test_a_disk_that_fills_is_one_sentence_and_leaves_no_file(
     subprocess.run(["mount", "-o", "remount,size=32m", small_disk], check=True)
     assert again(tmp_path, small_disk, monkeypatch) == 0  # what was finished is not made anew
     assert f"{frames * len(finished)} of {2 * frames} frames are done" in capsys.readouterr().err
-    with Strips(small_disk / "strips.h5") as strips:
+    with StripStore(small_disk / "strips.h5") as strips:
         assert [strips.count(person) for person in strips.persons()] == [frames, frames]
         assert all(strips.verify(person) for person in strips.persons())
     with (small_disk / "rejects.csv").open(newline="") as file:
@@ -135,10 +135,10 @@ def test_a_store_that_has_no_room_ends_before_hdf5_has_a_part_in_it(small_disk: 
 def test_only_a_full_disk_is_called_one(tmp_path: Path) -> None:
     within_hdf5 = RuntimeError("Can't decrement id ref count (file write failed: errno = 28, error message = '...')")
     for full in (within_hdf5, OSError(28, "No space left on device"), OSError(122, "Disk quota exceeded")):
-        with pytest.raises(ValueError, match="no space left on the disk"), room.disk_may_fill(tmp_path):
+        with pytest.raises(ValueError, match="no space left on the disk"), disk_space.disk_may_fill(tmp_path):
             raise full
     for other in (RuntimeError("errno = 280, of another kind"), OSError(5, "Input/output error")):
-        with pytest.raises(type(other)), room.disk_may_fill(tmp_path):
+        with pytest.raises(type(other)), disk_space.disk_may_fill(tmp_path):
             raise other
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from faze.data.normalization.pose import NormalizedCamera
 from faze.data.normalization.warp import warp_fused
-from faze.data.preparation.strips import StripMaker
+from faze.data.preparation.strip_maker import StripMaker
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.supplementary import Supplementary, write_supplementary
 

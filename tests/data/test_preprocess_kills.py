@@ -14,7 +14,7 @@ import pytest
 import raw_data
 from test_preprocess import ROOT, write_config
 
-from faze.data.store.strips import Strips
+from faze.data.store.strips import StripStore
 
 KILLS = int(os.environ.get("FAZE_KILLS", "3"))
 FRAMES, BLOCKS = 700, 6  # of each of two people, and of both
@@ -110,7 +110,7 @@ def test_any_kills_and_a_last_run_give_the_bytes_of_an_undisturbed_run(raw: Path
     for name in ("strips.h5", "rejects.csv"):
         assert (disturbed / name).read_bytes() == (undisturbed / name).read_bytes()
     assert {path.name for path in disturbed.iterdir()} == {path.name for path in undisturbed.iterdir()}
-    with Strips(disturbed / "strips.h5") as ours, Strips(undisturbed / "strips.h5") as theirs:
+    with StripStore(disturbed / "strips.h5") as ours, StripStore(undisturbed / "strips.h5") as theirs:
         assert ours.persons() == theirs.persons() == ["p00", "p01"]
         for person in ours.persons():
             assert ours.verify(person)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from test_preprocess import write_config
 
-from faze.data.store.strips import VALIDITIES, PersonStrips, Strips, write_strips
+from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore, write_strips
 from faze.stages import preprocess
 
 RANDOM = np.random.default_rng(0)
@@ -53,7 +53,7 @@ def test_released_strips_are_taken_as_they_are(tmp_path: Path, run: Callable, ca
     assert run("mpiigaze") == 0
     assert "mpiigaze: 304 strips of 3 people; 0 rejects" in capsys.readouterr().out
     assert rejects(tmp_path) == []
-    with Strips(tmp_path / "strips.h5", default_split="val") as strips:
+    with StripStore(tmp_path / "strips.h5", default_split="val") as strips:
         assert (strips.dataset, strips.persons("test")) == ("mpiigaze", list(PIXELS))
         for person, pixels in PIXELS.items():
             np.testing.assert_array_equal(strips.pixels(person), pixels)
@@ -67,7 +67,7 @@ def test_released_strips_are_taken_as_they_are(tmp_path: Path, run: Callable, ca
 def test_the_files_own_splits_are_kept(tmp_path: Path, run: Callable) -> None:
     write_released(tmp_path / "released.h5", {"00001": "train", "00002": "val", "00003": "test"})
     assert run("gazecapture") == 0
-    with Strips(tmp_path / "strips.h5") as strips:
+    with StripStore(tmp_path / "strips.h5") as strips:
         assert [strips.persons(split) for split in ("train", "val", "test")] == [["00001"], ["00002"], ["00003"]]
 
 
@@ -76,7 +76,7 @@ def test_a_list_of_splits_tells_what_the_file_does_not(tmp_path: Path, run: Call
     lists = {"train": ["00002", "00009"], "val": ["00001"], "test": []}
     (tmp_path / "split.json").write_text(json.dumps(lists))
     assert run("gazecapture", gazecapture_split=str(tmp_path / "split.json")) == 0
-    with Strips(tmp_path / "strips.h5") as strips:
+    with StripStore(tmp_path / "strips.h5") as strips:
         assert [strips.persons(split) for split in ("train", "val", "test")] == [["00002"], ["00001"], []]
     assert rejects(tmp_path) == [
         ["00003", "", "not in the list of splits"],
@@ -123,7 +123,7 @@ def test_people_who_do_not_fit_are_listed_and_the_others_taken(tmp_path: Path, r
         ["00006", "", "labels have shape (3, 4), not (2, 4)"],
         ["00007", "", "no strip"],
     ]
-    with Strips(tmp_path / "strips.h5") as strips:
+    with StripStore(tmp_path / "strips.h5") as strips:
         assert strips.persons() == ["00002"]
 
 
@@ -144,7 +144,7 @@ def test_strips_that_are_not_what_was_written_are_no_strips(tmp_path: Path, run:
         file["00002/pixels"][7, 3, 5, 1] ^= 4
     assert run("gazecapture", raw="ours.h5") == 0
     assert rejects(tmp_path) == [["00002", "", "pixels or labels are not what was written, by their checksum"]]
-    with Strips(tmp_path / "strips.h5") as strips:
+    with StripStore(tmp_path / "strips.h5") as strips:
         assert strips.persons() == ["00001"]
 
 
@@ -163,7 +163,7 @@ def test_stored_targets_off_the_screen_can_be_excluded(tmp_path: Path, run: Call
         ["00003", "sample 0", reason],
     ]
     kept = np.flatnonzero(off == 0)
-    with Strips(tmp_path / "strips.h5") as strips:
+    with StripStore(tmp_path / "strips.h5") as strips:
         assert strips.persons() == ["00002"] and strips.verify("00002")
         np.testing.assert_array_equal(strips.pixels("00002"), PIXELS["00002"][kept])
         np.testing.assert_allclose(strips.labels("00002"), LABELS["00002"][kept], rtol=1e-6)

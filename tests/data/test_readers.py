@@ -17,7 +17,7 @@ from scipy.io import savemat
 from faze.data.normalization.frame import read_image
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, UnusableFrame
 from faze.data.readers import Frame, Reject, is_inside
-from faze.data.readers.checked import Checked, check_size
+from faze.data.readers.frame_checks import Checked, check_size
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.supplementary import write_supplementary

@@ -15,7 +15,7 @@ from faze.data import row_sources
 from faze.data.network_input import shrink
 from faze.data.pairs import hold, load_people
 from faze.data.row_sources import FileRows, SingleRows, TableRows, file_rows, gather
-from faze.data.store.strips import PersonStrips, Strips, write_strips
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
 
 COUNTS = {"a": 7, "b": 5, "c": 9}
 
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def everything(path: Path, persons: list[str]) -> torch.Tensor:
-    strips = Strips(path)
+    strips = StripStore(path)
     return torch.cat([torch.from_numpy(strips.pixels(person)) for person in persons])
 
 
@@ -40,7 +40,7 @@ def everything(path: Path, persons: list[str]) -> torch.Tensor:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_rows_are_those_of_hdf5_in_any_order_and_repeated(path, persons, threads, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    rows, wanted = file_rows(Strips(path), path, persons), everything(path, persons)
+    rows, wanted = file_rows(StripStore(path), path, persons), everything(path, persons)
     places = np.random.default_rng(1).integers(0, len(wanted), 40)
     out = torch.empty(40, 64, 256, 3, dtype=torch.uint8)
     rows.read(places, out)
@@ -48,7 +48,7 @@ def test_rows_are_those_of_hdf5_in_any_order_and_repeated(path, persons, threads
 
 
 def test_rows_are_shrunk_where_the_batch_is_smaller(path):
-    rows, wanted = file_rows(Strips(path), path, ["a", "b"]), everything(path, ["a", "b"])
+    rows, wanted = file_rows(StripStore(path), path, ["a", "b"]), everything(path, ["a", "b"])
     for height, width in ((32, 128), (16, 64)):
         out = torch.empty(3, height, width, 3, dtype=torch.uint8)
         rows.read(np.array([11, 0, 5]), out)
@@ -63,7 +63,7 @@ def _read(rows: FileRows) -> int:
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_rows_travel_to_other_processes(path, start):
-    rows = file_rows(Strips(path), path, ["a"])
+    rows = file_rows(StripStore(path), path, ["a"])
     with ProcessPoolExecutor(1, get_context(start)) as pool:
         assert pool.submit(_read, rows).result() == _read(rows) == int(everything(path, ["a"])[6].long().sum())
     assert _read(pickle.loads(pickle.dumps(rows))) == _read(rows)
@@ -78,11 +78,11 @@ def test_a_file_system_that_cannot_say_what_is_cached_is_read_all_the_same(path,
         return real(descriptor, buffers, offset, flags)
 
     monkeypatch.setattr(row_sources.os, "preadv", preadv)
-    assert _read(file_rows(Strips(path), path, ["a"])) == int(everything(path, ["a"])[6].long().sum())
+    assert _read(file_rows(StripStore(path), path, ["a"])) == int(everything(path, ["a"])[6].long().sum())
 
 
 def test_a_file_that_became_shorter_is_one_sentence(path):
-    rows = file_rows(Strips(path), path, ["a", "b", "c"])
+    rows = file_rows(StripStore(path), path, ["a", "b", "c"])
     os.truncate(path, int(rows.offsets[-1]) + 100)
     out = torch.empty(1, 64, 256, 3, dtype=torch.uint8)
     with pytest.raises(ValueError, match=r"strips\.h5: ends within its strips, write or fetch it again"):
@@ -96,7 +96,7 @@ def test_strips_in_chunks_come_through_hdf5(path, layout, tmp_path):
         for person in ("a", "b"):
             file.create_dataset(f"{person}/pixels", data=source[f"{person}/pixels"], **layout)
             file.create_dataset(f"{person}/labels", data=source[f"{person}/labels"])
-    assert Strips(other).location("a") is None
+    assert StripStore(other).location("a") is None
     people, _ = load_people(other, "train", height=64, width=256, min_entries=2, memory_gib=0.0)
     assert isinstance(people.rows(), SingleRows)
     out = torch.empty(4, 64, 256, 3, dtype=torch.uint8)
@@ -105,11 +105,11 @@ def test_strips_in_chunks_come_through_hdf5(path, layout, tmp_path):
 
 
 def test_location_is_where_the_bytes_lie(path):
-    offset, size = Strips(path).location("b")
+    offset, size = StripStore(path).location("b")
     assert size == 64 * 256 * 3
     with path.open("rb") as file:
         file.seek(offset + 2 * size)
-        assert file.read(size) == Strips(path).pixels("b", 2).tobytes()
+        assert file.read(size) == StripStore(path).pixels("b", 2).tobytes()
 
 
 def test_held_people_come_from_their_table(path):

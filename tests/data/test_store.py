@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from faze.data.store.codes import GAZE_HEAD, read_codes, write_codes
-from faze.data.store.strips import PersonStrips, Strips, write_strips
+from faze.data.store.codes import GAZE_HEAD, CodeStore, write_codes
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.data.store.supplementary import (
     Supplementary,
     read_supplementary,
@@ -53,7 +53,7 @@ def path(tmp_path: Path, people: list[PersonStrips]) -> Path:
 
 
 def test_strips_are_read_as_written(path: Path, people: list[PersonStrips]) -> None:
-    with Strips(path) as strips:
+    with StripStore(path) as strips:
         assert strips.dataset == "gazecapture"
         assert strips.persons() == ["00001", "00002", "00003"]
         assert strips.persons("train") == ["00002", "00003"]
@@ -69,7 +69,7 @@ def test_strips_are_read_as_written(path: Path, people: list[PersonStrips]) -> N
     "index", [2, -1, np.int64(0), slice(1, 3), [3, 0, 3], np.array([1]), np.array([True, False, False, True]), []]
 )
 def test_strips_are_indexed_as_numpy_does(path: Path, people: list[PersonStrips], index: object) -> None:
-    with Strips(path) as strips:
+    with StripStore(path) as strips:
         np.testing.assert_array_equal(strips.pixels("00003", index), people[0].pixels[index])
         with pytest.raises(IndexError):
             strips.pixels("00003", 4)
@@ -87,13 +87,13 @@ def test_strips_of_the_released_code_open(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "MPIIGaze.h5", "w") as file:
         file.create_dataset("p00/pixels", data=pixels, chunks=(1, 64, 256, 3), compression="lzf")
         file.create_dataset("p00/labels", data=labels, chunks=(1, 4), compression="lzf")
-    with Strips(tmp_path / "MPIIGaze.h5", default_split="test") as strips:
+    with StripStore(tmp_path / "MPIIGaze.h5", default_split="test") as strips:
         assert (strips.dataset, strips.persons("test"), strips.file_names("p00")) == ("MPIIGaze", ["p00"], None)
         assert strips.labels("p00").dtype == np.float32
         np.testing.assert_array_equal(strips.pixels("p00", [2, 1]), pixels[[2, 1]])
 
 
-def send_strips(strips: Strips, send: Callable[[NDArray], None]) -> None:
+def send_strips(strips: StripStore, send: Callable[[NDArray], None]) -> None:
     for _ in range(50):
         send(strips.pixels("00003", [3, 1]))
 
@@ -102,7 +102,7 @@ def send_strips(strips: Strips, send: Callable[[NDArray], None]) -> None:
 def test_strips_are_read_in_other_processes(path: Path, people: list[PersonStrips], method: str) -> None:
     """Inherited by a forked process, which reads at the same time as its parent, or sent to a spawned one."""
     context = multiprocessing.get_context(method)
-    with Strips(path) as strips:
+    with StripStore(path) as strips:
         receiver, sender = context.Pipe(duplex=False)
         process = context.Process(target=send_strips, args=(strips, sender.send))
         process.start()
@@ -128,7 +128,7 @@ def test_a_file_appears_only_whole(tmp_path: Path) -> None:
 def test_codes_are_read_as_written(tmp_path: Path) -> None:
     written = {"p01": codes(3), "p00": codes(2)}
     write_codes(tmp_path / "codes.h5", "mpiigaze", ((name, "test", arrays) for name, arrays in written.items()))
-    read = read_codes(tmp_path / "codes.h5")
+    read = CodeStore(tmp_path / "codes.h5")
     assert (read.dataset, read.persons(), read.persons("train"), read.split("p01")) == (
         "mpiigaze",
         ["p00", "p01"],
@@ -145,18 +145,18 @@ def test_codes_are_read_as_written(tmp_path: Path) -> None:
 def test_the_gaze_head_comes_with_the_codes_and_is_no_person(tmp_path: Path) -> None:
     head = {name: np.full(shape, i) for i, (name, shape) in enumerate(zip(GAZE_HEAD, HEAD_SHAPES, strict=True))}
     write_codes(tmp_path / "codes.h5", "mpiigaze", [("p00", "test", codes(2))], head)
-    read = read_codes(tmp_path / "codes.h5")
+    read = CodeStore(tmp_path / "codes.h5")
     assert read.persons() == ["p00"]
     assert read.gaze_head.keys() == head.keys()
     for name, array in head.items():
         assert read.gaze_head[name].dtype == np.float32
         np.testing.assert_array_equal(read.gaze_head[name], array)
     write_codes(tmp_path / "codes.h5", "mpiigaze", [("p00", "test", codes(2))])
-    assert read_codes(tmp_path / "codes.h5").gaze_head is None
+    assert CodeStore(tmp_path / "codes.h5").gaze_head is None
 
 
 def test_codes_of_the_released_code_open(golden_dir: Path) -> None:
-    read = read_codes(golden_dir / "meta_synth" / "gc_val_predictions.h5", default_split="val")
+    read = CodeStore(golden_dir / "meta_synth" / "gc_val_predictions.h5", default_split="val")
     assert read.gaze_head is None
     assert read.dataset == "gc_val_predictions"
     assert len(read.persons("val")) == 10
@@ -217,11 +217,11 @@ def replace(name: str, data: NDArray) -> Callable[[h5py.File], None]:
 def test_a_file_of_another_layout_is_named(path: Path, change: Callable, sentence: str) -> None:
     edit(path, change)
     with pytest.raises(ValueError, match=sentence) as error:
-        Strips(path)
+        StripStore(path)
     assert str(path) in str(error.value)
 
 
-@pytest.mark.parametrize("opener", [Strips, read_codes, read_truth, supplementary_persons])
+@pytest.mark.parametrize("opener", [StripStore, CodeStore, read_truth, supplementary_persons])
 def test_an_absent_torn_or_foreign_file_is_named(tmp_path: Path, path: Path, opener: Callable) -> None:
     with pytest.raises(ValueError, match=r"absent.h5: no such file"):
         opener(tmp_path / "absent.h5")
@@ -233,17 +233,17 @@ def test_an_absent_torn_or_foreign_file_is_named(tmp_path: Path, path: Path, ope
 
 
 def test_unknown_people_and_crooked_annotation_are_named(tmp_path: Path, path: Path) -> None:
-    with Strips(path) as strips:
+    with StripStore(path) as strips:
         for read in (strips.split, strips.count, strips.pixels, strips.labels):
             with pytest.raises(ValueError, match=r"strips.h5: holds no person p07"):
                 read("p07")
     arrays = codes(2)
     write_codes(tmp_path / "codes.h5", "mpiigaze", [("p00", "test", arrays)])
     with pytest.raises(ValueError, match="holds no person p07"):
-        read_codes(tmp_path / "codes.h5")["p07"]
+        CodeStore(tmp_path / "codes.h5")["p07"]
     edit(tmp_path / "codes.h5", replace("p00/head", np.zeros((3, 2))))
     with pytest.raises(ValueError, match="codes of person p00 differ in number"):
-        read_codes(tmp_path / "codes.h5")
+        CodeStore(tmp_path / "codes.h5")
     written = Supplementary(["a", "b"], *(RANDOM.normal(size=(2, n)) for n in (4, 5, 6, 3)))
     write_supplementary(tmp_path / "s.h5", [("p00", written)])
     edit(tmp_path / "s.h5", replace("p00/head_pose", np.zeros((2, 3))))

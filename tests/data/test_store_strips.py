@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from faze.data.store.layout import ORIGINS
-from faze.data.store.strips import VALIDITIES, PersonStrips, Strips, write_strips
+from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore, write_strips
 
 RANDOM = np.random.default_rng(0)
 
@@ -49,7 +49,7 @@ def described(person_id: str, count: int, strip: tuple[int, ...] = (64, 256, 3))
 def test_all_that_is_known_of_a_sample_is_kept(tmp_path: Path) -> None:
     written = described("00001", 30)
     write_strips(tmp_path / "strips.h5", "gazecapture", [written])
-    with Strips(tmp_path / "strips.h5") as strips:
+    with StripStore(tmp_path / "strips.h5") as strips:
         assert strips.device("00001") == "iPhone 6"
         assert strips.file_names("00001") == written.file_names
         np.testing.assert_array_equal(strips.frame_index("00001"), written.frame_index)
@@ -68,14 +68,14 @@ def test_strips_given_in_pieces_are_those_given_whole(tmp_path: Path) -> None:
     pieces = iter([written.pixels[:1], written.pixels[1:401], written.pixels[401:]])
     write_strips(tmp_path / "pieces.h5", "gazecapture", [dataclasses.replace(written, pixels=pieces)])
     assert (tmp_path / "pieces.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
-    with Strips(tmp_path / "pieces.h5") as strips:
+    with StripStore(tmp_path / "pieces.h5") as strips:
         assert [len(piece) for piece in strips.pieces("00001")] == [256, 256, 88]
 
 
 @pytest.mark.parametrize("array", ["pixels", "labels"])
 def test_a_changed_byte_is_found(path: Path, array: str) -> None:
     """Seen red: with a checksum over the pixels alone."""
-    with Strips(path) as strips:
+    with StripStore(path) as strips:
         assert [strips.verify(name) for name in strips.persons()] == [True, True, True]
 
     def change(file: h5py.File) -> None:
@@ -84,7 +84,7 @@ def test_a_changed_byte_is_found(path: Path, array: str) -> None:
         file[f"00003/{array}"][:] = values
 
     edit(path, change)
-    with Strips(path) as strips:
+    with StripStore(path) as strips:
         assert [strips.verify(name) for name in strips.persons()] == [True, True, False]
 
 
@@ -93,7 +93,7 @@ def test_strips_lie_at_the_place_that_is_told(tmp_path: Path) -> None:
     small = described("00002", 301, (8, 32, 3))  # ends within a page
     write_strips(tmp_path / "strips.h5", "gazecapture", [written[0], small, written[1]])
     handle = os.open(tmp_path / "strips.h5", os.O_RDONLY)
-    with Strips(tmp_path / "strips.h5") as strips:
+    with StripStore(tmp_path / "strips.h5") as strips:
         for person in written:
             offset, row = strips.location(person.person_id)
             assert (offset % 4096, row) == (0, 64 * 256 * 3)
@@ -104,7 +104,7 @@ def test_strips_lie_at_the_place_that_is_told(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "chunks.h5", "w") as file:
         file.create_dataset("p00/pixels", data=written[0].pixels, chunks=(1, 64, 256, 3))
         file["p00/labels"] = written[0].labels
-    with Strips(tmp_path / "chunks.h5") as strips:
+    with StripStore(tmp_path / "chunks.h5") as strips:
         assert strips.location("p00") is None
 
 
@@ -117,7 +117,7 @@ def first_version(file: h5py.File) -> None:
 
 def test_strips_of_the_first_version_open(path: Path) -> None:
     edit(path, first_version)
-    with Strips(path) as strips:
+    with StripStore(path) as strips:
         assert strips.file_names("00003")[:3] == ["00003/0.jpg", "00003/1.jpg", "00003/2.jpg"]
         assert (strips.device("00003"), strips.verify("00003")) == ("", None)
         np.testing.assert_array_equal(strips.frame_index("00003"), [0, 1, 2, 3])
@@ -127,7 +127,7 @@ def test_strips_of_the_first_version_open(path: Path) -> None:
 def test_a_later_version_is_refused_in_one_sentence(path: Path) -> None:
     edit(path, lambda file: file.attrs.__setitem__("schema_version", 3))
     with pytest.raises(ValueError, match=r"strips.h5: was written by a later faze \(schema_version 3 .* update faze"):
-        Strips(path)
+        StripStore(path)
 
 
 def read_as_released(path: Path, person: str, seed: int, send: Callable[[NDArray], None]) -> None:
@@ -153,7 +153,7 @@ def test_the_released_reader_reads_our_strips_in_several_processes_at_once(tmp_p
         process = context.Process(target=read_as_released, args=arguments)
         process.start()
         readers.append((seed, receiver, process))
-    with Strips(tmp_path / "strips.h5") as strips:
+    with StripStore(tmp_path / "strips.h5") as strips:
         assert strips.verify("00001")  # at the same time
     for seed, receiver, process in readers:
         total = 0.0

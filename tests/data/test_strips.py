@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from faze.data.normalization.frame import read_image
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, NormalizedCamera, normalize_pose
 from faze.data.normalization.warp import warp_fused, warp_two_step
-from faze.data.preparation.strips import StripMaker, rows_needed
+from faze.data.preparation.strip_maker import StripMaker, rows_needed
 from faze.data.readers import Frame
 
 CAMERA = NormalizedCamera(focal_length_px=1300, distance_mm=600, width_px=256, height_px=64)

@@ -22,7 +22,7 @@ from faze.config.resolve import read, resolve, to_lines
 from faze.data.normalization.frame import read_image
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers.face_mesh import VERTICES
-from faze.data.store.strips import Strips
+from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import read_supplementary
 from faze.stages import landmarks, preprocess, synthesise
 
@@ -133,7 +133,7 @@ def test_every_fault_is_listed_once_and_every_good_frame_is_there(
     assert read_csv(sound / "rejects.csv") == []
     rejected = {r["file_name"] for r in listed if r["reason"] != "listed twice"}
     renamed = {f["file_name"]: f for f in planted if f["fault"] == "non_utf8_name"}
-    with Strips(sound / "strips.h5") as good, Strips(spoilt / "strips.h5") as found:
+    with StripStore(sound / "strips.h5") as good, StripStore(spoilt / "strips.h5") as found:
         for person in good.persons():
             names, labels = good.file_names(person), good.labels(person)
             kept = found.file_names(person)

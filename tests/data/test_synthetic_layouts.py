@@ -17,7 +17,7 @@ from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.supplementary import write_supplementary
 from faze.data.synthetic.annotation import FACE_MODEL_6_MM
-from faze.data.synthetic.people import Annotated, cast, write_person
+from faze.data.synthetic.people import PersonAnnotation, cast, write_person
 from faze.stages.synthesise import supplementary_of
 
 DEFAULT = Synthetic(**read(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
@@ -32,7 +32,7 @@ TINY = dataclasses.replace(
 
 
 @pytest.fixture(scope="module")
-def raw(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Annotated]]:
+def raw(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[PersonAnnotation]]:
     root = tmp_path_factory.mktemp("raw")
     people = [write_person(role, TINY, root / role.dataset) for role in cast(TINY)]
     for dataset in ("mpiifacegaze", "gazecapture"):
@@ -60,7 +60,7 @@ def label(frame: Frame) -> np.ndarray:
     ).labels
 
 
-def test_both_annotations_of_mpiifacegaze_give_the_same_labels(raw: tuple[Path, list[Annotated]]) -> None:
+def test_both_annotations_of_mpiifacegaze_give_the_same_labels(raw: tuple[Path, list[PersonAnnotation]]) -> None:
     found = {name: frames(reader) for name, reader in readers(raw[0]).items()}
     assert len(found["txt"]) == 5 and len(found["gazecapture"]) == 15
     for own, supplementary in zip(found["txt"], found["supplementary"], strict=True):
@@ -71,7 +71,7 @@ def test_both_annotations_of_mpiifacegaze_give_the_same_labels(raw: tuple[Path, 
     assert {frame.split for frame in found["gazecapture"]} == {"train", "val", "test"}
 
 
-def test_readers_labels_are_the_truth_but_for_the_bias(raw: tuple[Path, list[Annotated]]) -> None:
+def test_readers_labels_are_the_truth_but_for_the_bias(raw: tuple[Path, list[PersonAnnotation]]) -> None:
     root, people = raw
     for reader in readers(root).values():
         for frame in frames(reader):
@@ -84,7 +84,7 @@ def test_readers_labels_are_the_truth_but_for_the_bias(raw: tuple[Path, list[Ann
             assert off.max() > 1e-3
 
 
-def test_frames_are_plain_jpegs_of_the_cameras_size(raw: tuple[Path, list[Annotated]]) -> None:
+def test_frames_are_plain_jpegs_of_the_cameras_size(raw: tuple[Path, list[PersonAnnotation]]) -> None:
     for reader in readers(raw[0]).values():
         for frame in frames(reader):
             data = frame.image_path.read_bytes()
@@ -101,7 +101,7 @@ def mpiifacegaze_columns(root: Path) -> tuple[list[list[str]], np.ndarray]:
     return lines, np.array([[float(number) for number in line[1:27]] for line in lines])
 
 
-def test_mpiifacegaze_has_its_28_columns(raw: tuple[Path, list[Annotated]]) -> None:
+def test_mpiifacegaze_has_its_28_columns(raw: tuple[Path, list[PersonAnnotation]]) -> None:
     lines, numbers = mpiifacegaze_columns(raw[0])
     assert [len(line) for line in lines] == [28] * 5
     assert all((raw[0] / "mpiifacegaze/p00" / line[0]).is_file() for line in lines)
@@ -111,7 +111,9 @@ def test_mpiifacegaze_has_its_28_columns(raw: tuple[Path, list[Annotated]]) -> N
         np.testing.assert_allclose(rotation @ FACE_MODEL_6_MM.mean(axis=0) + row[17:20], row[20:23], atol=1e-5)
 
 
-def test_mpiifacegaze_landmarks_are_the_annotated_models_up_to_the_bias(raw: tuple[Path, list[Annotated]]) -> None:
+def test_mpiifacegaze_landmarks_are_the_annotated_models_up_to_the_bias(
+    raw: tuple[Path, list[PersonAnnotation]],
+) -> None:
     """A generic model in a biased pose: near the person's own corners, not on them."""
     from scipy.io import loadmat
 
@@ -124,7 +126,7 @@ def test_mpiifacegaze_landmarks_are_the_annotated_models_up_to_the_bias(raw: tup
         assert off[:4].max() < 9.0 and off.max() < 22.0
 
 
-def test_mpiifacegaze_screen_calibration_gives_the_target(raw: tuple[Path, list[Annotated]]) -> None:
+def test_mpiifacegaze_screen_calibration_gives_the_target(raw: tuple[Path, list[PersonAnnotation]]) -> None:
     from scipy.io import loadmat
 
     folder = raw[0] / "mpiifacegaze/p00/Calibration"
@@ -150,7 +152,7 @@ GAZECAPTURE_ARRAYS = {
 
 
 @pytest.mark.parametrize("person", ["00001", "60001", "80001"])
-def test_gazecapture_arrays_are_complete_and_parallel(raw: tuple[Path, list[Annotated]], person: str) -> None:
+def test_gazecapture_arrays_are_complete_and_parallel(raw: tuple[Path, list[PersonAnnotation]], person: str) -> None:
     folder = raw[0] / "gazecapture" / person
     names = json.loads((folder / "frames.json").read_text())
     assert len(names) == 5 and all((folder / "frames" / name).is_file() for name in names)
@@ -164,7 +166,7 @@ def test_gazecapture_arrays_are_complete_and_parallel(raw: tuple[Path, list[Anno
     assert set(json.loads((folder / "screen.json").read_text())["Orientation"]) <= {1, 3, 4}
 
 
-def test_gazecapture_dots_are_the_targets_in_cm_from_the_camera(raw: tuple[Path, list[Annotated]]) -> None:
+def test_gazecapture_dots_are_the_targets_in_cm_from_the_camera(raw: tuple[Path, list[PersonAnnotation]]) -> None:
     for frame in frames(readers(raw[0])["gazecapture"]):
         folder, row = frame.image_path.parents[1], int(frame.image_path.stem)
         dot = json.loads((folder / "dotInfo.json").read_text())
@@ -176,7 +178,7 @@ def test_gazecapture_dots_are_the_targets_in_cm_from_the_camera(raw: tuple[Path,
         assert beside[orientation], "the screen lies below the camera upright, and on the side of the home button lying"
 
 
-def test_gazecapture_boxes_hold_face_and_eyes(raw: tuple[Path, list[Annotated]]) -> None:
+def test_gazecapture_boxes_hold_face_and_eyes(raw: tuple[Path, list[PersonAnnotation]]) -> None:
     root, people = raw
     for frame in frames(readers(root)["gazecapture"]):
         folder, row = frame.image_path.parents[1], int(frame.image_path.stem)

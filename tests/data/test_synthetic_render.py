@@ -13,9 +13,9 @@ from faze.config.data_parameters import Synthetic
 from faze.config.resolve import read
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera, normalize_pose
 from faze.data.normalization.warp import warp_fused
-from faze.data.synthetic.annotation import Recording, head_pose, landmarks_px, truth
+from faze.data.synthetic.annotation import PersonFrames, head_pose, landmarks_px, truth
 from faze.data.synthetic.lids import open_lids
-from faze.data.synthetic.people import Role, render_recording, sample_recording
+from faze.data.synthetic.people import Role, render_frames, sample_frames
 from faze.data.synthetic.person import EYEBALL_RADIUS_MM, IRIS_RADIUS_MM
 from faze.data.synthetic.render import Renderer
 from faze.data.synthetic.sheet import contact_sheet
@@ -32,33 +32,33 @@ def role(request: pytest.FixtureRequest) -> Role:
     return request.param
 
 
-def with_person(recording: Recording, **changes: object) -> Recording:
-    return dataclasses.replace(recording, person=dataclasses.replace(recording.person, **changes))
+def with_person(frames: PersonFrames, **changes: object) -> PersonFrames:
+    return dataclasses.replace(frames, person=dataclasses.replace(frames.person, **changes))
 
 
-def wide_awake(recording: Recording) -> Recording:
+def wide_awake(frames: PersonFrames) -> PersonFrames:
     """Lids so far open that the whole iris shows."""
-    lids = dataclasses.replace(recording.person.lids, upper_mm=9.0, lower_mm=9.0, follow=(1.0, 1.0), lashes=0.0)
-    return with_person(recording, lids=lids)
+    lids = dataclasses.replace(frames.person.lids, upper_mm=9.0, lower_mm=9.0, follow=(1.0, 1.0), lashes=0.0)
+    return with_person(frames, lids=lids)
 
 
-def render(role: Role, recording: Recording) -> list[np.ndarray]:
-    return list(render_recording(role, recording, TINY.seed))
+def render(role: Role, frames: PersonFrames) -> list[np.ndarray]:
+    return list(render_frames(role, frames, TINY.seed))
 
 
-def iris_centres_px(recording: Recording) -> np.ndarray:
+def iris_centres_px(frames: PersonFrames) -> np.ndarray:
     """(N, 2, 2) pixels of the middle of each iris, from truth and annotated camera alone."""
-    known = truth(recording)
+    known = truth(frames)
     depth = np.sqrt(EYEBALL_RADIUS_MM**2 - IRIS_RADIUS_MM**2)
     points = known["eye_centres_mm"] + depth * known["optical_axes"]
-    return np.stack([c.project(p) for c, p in zip(recording.cameras, points, strict=True)])
+    return np.stack([c.project(p) for c, p in zip(frames.cameras, points, strict=True)])
 
 
 def test_irises_lie_where_optics_puts_them(role: Role) -> None:
-    recording = wide_awake(sample_recording(role, TINY))
-    dark = render(role, with_person(recording, iris=np.array([0.05, 0.05, 0.05])))
-    light = render(role, with_person(recording, iris=np.array([0.9, 0.9, 0.9])))
-    expected = iris_centres_px(recording)
+    frames = wide_awake(sample_frames(role, TINY))
+    dark = render(role, with_person(frames, iris=np.array([0.05, 0.05, 0.05])))
+    light = render(role, with_person(frames, iris=np.array([0.9, 0.9, 0.9])))
+    expected = iris_centres_px(frames)
     for row in range(len(dark)):
         change = np.abs(light[row].astype(int) - dark[row]).sum(axis=-1)
         for eye in range(2):
@@ -71,9 +71,9 @@ def test_irises_lie_where_optics_puts_them(role: Role) -> None:
 
 
 def test_pupil_is_the_dark_middle_of_the_iris(role: Role) -> None:
-    recording = wide_awake(sample_recording(role, TINY))
-    recording = with_person(recording, iris=np.array([0.6, 0.7, 0.8]), pupil_mm=2.4)
-    for image, centres in zip(render(role, recording), iris_centres_px(recording), strict=True):
+    frames = wide_awake(sample_frames(role, TINY))
+    frames = with_person(frames, iris=np.array([0.6, 0.7, 0.8]), pupil_mm=2.4)
+    for image, centres in zip(render(role, frames), iris_centres_px(frames), strict=True):
         grey = cv2.GaussianBlur(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), (0, 0), 1.0).astype(int)
         for x, y in centres:
             ring = [grey[round(y + 9 * np.sin(a)), round(x + 9 * np.cos(a))] for a in np.linspace(0, 6, 12)]
@@ -83,7 +83,7 @@ def test_pupil_is_the_dark_middle_of_the_iris(role: Role) -> None:
 
 def test_lids_follow_the_gaze() -> None:
     """Looking down, the upper margin sinks most of the iris' way and the opening narrows; looking up, both reverse."""
-    person = sample_recording(ROLES[0], TINY).person
+    person = sample_frames(ROLES[0], TINY).person
     centre = person.eye_centres_mm[1]
     y, x = np.mgrid[-14:14:0.1, -14:14:0.1].astype(np.float32)
     middles, heights = [], []
@@ -101,19 +101,19 @@ def test_lids_follow_the_gaze() -> None:
 
 
 def test_rendering_depends_on_nothing_but_its_arguments(role: Role) -> None:
-    recording = sample_recording(role, TINY)
-    first = render(role, recording)
-    renderer = Renderer(TINY.seed, role.domain, role.index, recording.person, recording.setting, rooms=3)
+    frames = sample_frames(role, TINY)
+    first = render(role, frames)
+    renderer = Renderer(TINY.seed, role.domain, role.index, frames.person, frames.setting, rooms=3)
     for row in (5, 0, 3):  # in another order
-        np.testing.assert_array_equal(renderer.render(recording.scene, row, int(recording.rooms[row])), first[row])
+        np.testing.assert_array_equal(renderer.render(frames.scene, row, int(frames.rooms[row])), first[row])
     assert any((a != b).any() for a, b in zip(first, first[1:], strict=False) if a.shape == b.shape)
 
 
-def strips(role: Role, recording: Recording) -> np.ndarray:
-    poses = head_pose(recording.scene, INNER_EYE_CORNERS_14_MM)
+def strips(role: Role, frames: PersonFrames) -> np.ndarray:
+    poses = head_pose(frames.scene, INNER_EYE_CORNERS_14_MM)
     found = []
     for image, camera, head, target in zip(
-        render(role, recording), recording.cameras, poses, recording.scene.target_mm, strict=True
+        render(role, frames), frames.cameras, poses, frames.scene.target_mm, strict=True
     ):
         pose = normalize_pose(head[:3], head[3:], INNER_EYE_CORNERS_14_MM, target)
         bgr = np.ascontiguousarray(image[..., ::-1])
@@ -122,9 +122,9 @@ def strips(role: Role, recording: Recording) -> np.ndarray:
 
 
 def test_strips_show_both_eyes(role: Role) -> None:
-    recording = sample_recording(role, TINY)
-    light = strips(role, with_person(recording, sclera=np.ones(3), iris=np.ones(3))).astype(int)
-    dark = strips(role, with_person(recording, sclera=np.zeros(3), iris=np.zeros(3)))
+    frames = sample_frames(role, TINY)
+    light = strips(role, with_person(frames, sclera=np.ones(3), iris=np.ones(3))).astype(int)
+    dark = strips(role, with_person(frames, sclera=np.zeros(3), iris=np.zeros(3)))
     eyes = np.abs(light - dark).sum(axis=-1) > 60  # (N, 64, 256)
     for strip in eyes:
         columns = np.flatnonzero(strip.any(axis=0))
@@ -136,10 +136,10 @@ def test_strips_show_both_eyes(role: Role) -> None:
 
 def test_landmarks_lie_on_the_lids_corners(role: Role) -> None:
     """Between the annotated corners of an eye lies its opening, and nothing of it beyond."""
-    recording = wide_awake(sample_recording(role, TINY))
-    light = render(role, with_person(recording, sclera=np.ones(3), iris=np.ones(3)))
-    dark = render(role, with_person(recording, sclera=np.zeros(3), iris=np.zeros(3)))
-    corners = landmarks_px(recording)
+    frames = wide_awake(sample_frames(role, TINY))
+    light = render(role, with_person(frames, sclera=np.ones(3), iris=np.ones(3)))
+    dark = render(role, with_person(frames, sclera=np.zeros(3), iris=np.zeros(3)))
+    corners = landmarks_px(frames)
     for row, (a, b) in enumerate(zip(light, dark, strict=True)):
         eyes = np.abs(a.astype(int) - b).sum(axis=-1) > 60
         for outer, inner in ((0, 1), (3, 2)):
@@ -155,7 +155,7 @@ def test_landmarks_lie_on_the_lids_corners(role: Role) -> None:
 
 def test_the_face_passes_through_the_annotated_corners(role: Role) -> None:
     """Rays to the eye corners from any side meet the face there."""
-    person = sample_recording(role, TINY).person
+    person = sample_frames(role, TINY).person
     face = build_face(np.random.default_rng(0), person)
     for side in (-0.4, 0.0, 0.4):
         viewpoint = 500.0 * np.array([np.sin(side), -0.1, -np.cos(side)])
@@ -175,10 +175,10 @@ def test_contact_sheet_places_strips_in_rows() -> None:
 
 def test_speed(role: Role, capsys: pytest.CaptureFixture[str]) -> None:
     """Printed for the reader; machines differ too much to assert it."""
-    recording = sample_recording(role, dataclasses.replace(TINY, frames_per_person=24))
-    renderer = Renderer(TINY.seed, role.domain, role.index, recording.person, recording.setting, rooms=3)
+    frames = sample_frames(role, dataclasses.replace(TINY, frames_per_person=24))
+    renderer = Renderer(TINY.seed, role.domain, role.index, frames.person, frames.setting, rooms=3)
     began = time.process_time()
-    for row, room in enumerate(recording.rooms.tolist()):
-        assert cv2.imencode(".jpg", renderer.render(recording.scene, row, room))[0]
+    for row, room in enumerate(frames.rooms.tolist()):
+        assert cv2.imencode(".jpg", renderer.render(frames.scene, row, room))[0]
     with capsys.disabled():
         print(f"\n{role.dataset}: {24 / (time.process_time() - began):.0f} frames per second of one core")

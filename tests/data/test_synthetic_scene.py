@@ -10,8 +10,8 @@ from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_
 from faze.config.data_parameters import Synthetic
 from faze.config.resolve import read
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_pose
-from faze.data.synthetic.annotation import Recording, head_pose, landmarks_px, supplementary, truth
-from faze.data.synthetic.people import Role, cast, sample_recording
+from faze.data.synthetic.annotation import PersonFrames, head_pose, landmarks_px, supplementary, truth
+from faze.data.synthetic.people import Role, cast, sample_frames
 from faze.data.synthetic.person import sample_person
 from faze.data.synthetic.scene import optical_axes
 
@@ -21,31 +21,31 @@ ROLES = [Role("mpiifacegaze", "test", 0), Role("gazecapture", "train", 1), Role(
 
 
 @pytest.fixture(params=ROLES, ids=lambda role: role.domain)
-def recording(request: pytest.FixtureRequest) -> Recording:
-    return sample_recording(request.param, TINY)
+def frames(request: pytest.FixtureRequest) -> PersonFrames:
+    return sample_frames(request.param, TINY)
 
 
-def annotated_labels(recording: Recording) -> np.ndarray:
+def annotated_labels(frames: PersonFrames) -> np.ndarray:
     """(N, 4) as preprocessing computes them from the annotation."""
-    poses = head_pose(recording.scene, INNER_EYE_CORNERS_14_MM)
+    poses = head_pose(frames.scene, INNER_EYE_CORNERS_14_MM)
     return np.stack(
         [
             normalize_pose(pose[:3], pose[3:], INNER_EYE_CORNERS_14_MM, target).labels
-            for pose, target in zip(poses, recording.scene.target_mm, strict=True)
+            for pose, target in zip(poses, frames.scene.target_mm, strict=True)
         ]
     )
 
 
-def test_visual_axes_meet_in_the_true_target(recording: Recording) -> None:
-    person, scene = recording.person, recording.scene
+def test_visual_axes_meet_in_the_true_target(frames: PersonFrames) -> None:
+    person, scene = frames.person, frames.scene
     visual_in_head = -vector_from_pitchyaw(pitchyaw_from_vector(-scene.optical_in_head) + person.kappa_rad)
     visual = np.einsum("nij,nej->nei", scene.rotation, visual_in_head)
     to_target = scene.true_target_mm[:, None] - scene.eye_centres_mm(person)
     assert angular_error(visual, to_target).max() < 1e-9
 
 
-def test_annotated_gaze_deviates_by_the_bias_alone(recording: Recording) -> None:
-    scene, bias = recording.scene, recording.person.gaze_bias_rad
+def test_annotated_gaze_deviates_by_the_bias_alone(frames: PersonFrames) -> None:
+    scene, bias = frames.scene, frames.person.gaze_bias_rad
     annotated = scene.target_mm - scene.annotated_origin_mm
     true = scene.true_target_mm - scene.origin_mm
     error = angular_error(annotated, true)
@@ -58,31 +58,29 @@ def test_annotated_gaze_deviates_by_the_bias_alone(recording: Recording) -> None
     np.testing.assert_allclose(pitchyaw_from_vector(-turned @ frontal), bias, atol=1e-9)
 
 
-def test_annotated_head_deviates_by_the_bias_alone(recording: Recording) -> None:
-    scene = recording.scene
+def test_annotated_head_deviates_by_the_bias_alone(frames: PersonFrames) -> None:
+    scene = frames.scene
     turn = scene.annotated_rotation @ np.swapaxes(scene.rotation, 1, 2)
     facing = turn @ np.array([0.0, 0.0, -1.0])
-    np.testing.assert_allclose(
-        pitchyaw_from_vector(-facing), np.tile(recording.person.head_bias_rad, (40, 1)), atol=1e-9
-    )
+    np.testing.assert_allclose(pitchyaw_from_vector(-facing), np.tile(frames.person.head_bias_rad, (40, 1)), atol=1e-9)
 
 
-def test_labels_deviate_from_the_truth_by_the_bias(recording: Recording) -> None:
-    labels, true = annotated_labels(recording), truth(recording)["labels"]
-    for columns, bias in ((slice(0, 2), recording.person.gaze_bias_rad), (slice(2, 4), recording.person.head_bias_rad)):
+def test_labels_deviate_from_the_truth_by_the_bias(frames: PersonFrames) -> None:
+    labels, true = annotated_labels(frames), truth(frames)["labels"]
+    for columns, bias in ((slice(0, 2), frames.person.gaze_bias_rad), (slice(2, 4), frames.person.head_bias_rad)):
         error = angular_error(vector_from_pitchyaw(labels[:, columns]), vector_from_pitchyaw(true[:, columns]))
         assert np.all(error <= np.hypot(*bias) * 1.001)
         np.testing.assert_allclose(error.mean(), np.hypot(*bias), rtol=0.12)
 
 
 def test_without_bias_annotation_and_truth_agree() -> None:
-    recording = sample_recording(ROLES[1], dataclasses.replace(TINY, bias_deg=0.0))
-    np.testing.assert_allclose(annotated_labels(recording), truth(recording)["labels"], atol=1e-9)
+    frames = sample_frames(ROLES[1], dataclasses.replace(TINY, bias_deg=0.0))
+    np.testing.assert_allclose(annotated_labels(frames), truth(frames)["labels"], atol=1e-9)
 
 
-def test_label_is_what_geometry_gives(recording: Recording) -> None:
+def test_label_is_what_geometry_gives(frames: PersonFrames) -> None:
     """An independent computation: rotate the camera so that it faces the origin, and measure angles in its frame."""
-    scene = recording.scene
+    scene = frames.scene
     origin, target, head_x = scene.annotated_origin_mm, scene.target_mm, scene.annotated_rotation[:, :, 0]
     forward = origin / np.linalg.norm(origin, axis=1, keepdims=True)
     right = head_x - np.sum(head_x * forward, axis=1, keepdims=True) * forward
@@ -91,22 +89,20 @@ def test_label_is_what_geometry_gives(recording: Recording) -> None:
     across, along = np.sum(gaze * right, axis=1), np.sum(gaze * forward, axis=1)
     down = np.sum(gaze * np.cross(forward, right), axis=1)
     expected = np.column_stack([np.arcsin(-down), np.arctan2(-across, -along)])
-    np.testing.assert_allclose(annotated_labels(recording)[:, :2], expected, atol=1e-9)
+    np.testing.assert_allclose(annotated_labels(frames)[:, :2], expected, atol=1e-9)
 
 
-def test_both_face_models_give_the_same_gaze_origin(recording: Recording) -> None:
+def test_both_face_models_give_the_same_gaze_origin(frames: PersonFrames) -> None:
     origins = []
     for corners in (INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM):
-        pose = head_pose(recording.scene, corners)
-        origins.append(recording.scene.annotated_rotation @ corners.mean(axis=0) + pose[:, 3:])
+        pose = head_pose(frames.scene, corners)
+        origins.append(frames.scene.annotated_rotation @ corners.mean(axis=0) + pose[:, 3:])
     np.testing.assert_allclose(origins[0], origins[1], atol=1e-9)
 
 
-def test_annotated_origin_lies_between_the_seen_inner_corners(recording: Recording) -> None:
-    inner = landmarks_px(recording)[:, 1:3].mean(axis=1)
-    annotated = np.stack(
-        [c.project(o) for c, o in zip(recording.cameras, recording.scene.annotated_origin_mm, strict=True)]
-    )
+def test_annotated_origin_lies_between_the_seen_inner_corners(frames: PersonFrames) -> None:
+    inner = landmarks_px(frames)[:, 1:3].mean(axis=1)
+    annotated = np.stack([c.project(o) for c, o in zip(frames.cameras, frames.scene.annotated_origin_mm, strict=True)])
     assert np.abs(inner - annotated).max() < 1.0
 
 
@@ -135,14 +131,14 @@ def test_kappa_turns_the_visual_axis_toward_the_nose_and_up() -> None:
 def test_people_depend_on_seed_domain_and_index_alone() -> None:
     more = dataclasses.replace(TINY, gazecapture_train_people=99, mpiigaze_people=3, jpeg_quality=50)
     for role in ROLES:
-        first, again = sample_recording(role, TINY), sample_recording(role, more)
+        first, again = sample_frames(role, TINY), sample_frames(role, more)
         np.testing.assert_array_equal(first.scene.target_mm, again.scene.target_mm)
         np.testing.assert_array_equal(first.scene.rotation, again.scene.rotation)
         assert first.file_names == again.file_names
-    everybody = [sample_recording(role, dataclasses.replace(TINY, frames_per_person=2)) for role in cast(TINY)]
-    assert len({recording.person.outer_half_mm for recording in everybody}) == len(everybody)
-    assert len({recording.scene.origin_mm[0, 0] for recording in everybody}) == len(everybody)
-    other = sample_recording(ROLES[0], dataclasses.replace(TINY, seed=1))
+    everybody = [sample_frames(role, dataclasses.replace(TINY, frames_per_person=2)) for role in cast(TINY)]
+    assert len({frames.person.outer_half_mm for frames in everybody}) == len(everybody)
+    assert len({frames.scene.origin_mm[0, 0] for frames in everybody}) == len(everybody)
+    other = sample_frames(ROLES[0], dataclasses.replace(TINY, seed=1))
     assert other.person.outer_half_mm != everybody[0].person.outer_half_mm
 
 
@@ -159,8 +155,8 @@ def test_gaze_cannot_be_told_from_the_head(dataset: str) -> None:
     errors = []
     for role in cast(DEFAULT):
         if role.dataset == dataset:
-            recording = sample_recording(role, dataclasses.replace(DEFAULT, frames_per_person=60))
-            labels = annotated_labels(recording)
+            frames = sample_frames(role, dataclasses.replace(DEFAULT, frames_per_person=60))
+            labels = annotated_labels(frames)
             known = np.column_stack([np.ones(len(labels)), labels[:, 2:]])
             blind = known @ np.linalg.lstsq(known, labels[:, :2], rcond=None)[0]
             errors.append(angular_error(vector_from_pitchyaw(blind), vector_from_pitchyaw(labels[:, :2])).mean())
@@ -169,9 +165,9 @@ def test_gaze_cannot_be_told_from_the_head(dataset: str) -> None:
 
 
 def test_supplementary_follows_the_camera_of_each_frame() -> None:
-    recording = sample_recording(ROLES[1], TINY)
-    arrays = supplementary(recording)
+    frames = sample_frames(ROLES[1], TINY)
+    arrays = supplementary(frames)
     assert len(np.unique(arrays["camera_parameters"], axis=0)) > 1, "a turned device has other parameters"
-    for row, camera in enumerate(recording.cameras):
+    for row, camera in enumerate(frames.cameras):
         np.testing.assert_array_equal(arrays["camera_parameters"][row], [*camera.focal_px, *camera.principal_px])
         np.testing.assert_array_equal(arrays["distortion_parameters"][row], camera.distortion)

@@ -11,7 +11,7 @@ from faze.base.geometry import vector_from_pitchyaw
 from faze.config import resolve
 from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
-from faze.data.store.codes import read_codes, write_codes
+from faze.data.store.codes import CodeStore, write_codes
 from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
 from faze.fewshot.draws import Person, TaskDraws, draw_calibrations, query_of, read_people, support_of
 from faze.fewshot.learned import Learned
@@ -147,7 +147,7 @@ def stored(path: Path, entries: dict[str, int], spoilt: str | None = None) -> Pa
 
 
 def test_people_with_too_few_entries_are_left_out_by_name(tmp_path):
-    codes = read_codes(stored(tmp_path / "codes.h5", {"00001": 15, "00002": 14, "00003": 16}))
+    codes = CodeStore(stored(tmp_path / "codes.h5", {"00001": 15, "00002": 14, "00003": 16}))
     found = read_people(codes, "test", needed=15, reason="the query")
     assert [person.name for person in found.persons] == ["00001", "00003"]
     assert found.persons[0].code.shape == (15, 6)
@@ -155,14 +155,14 @@ def test_people_with_too_few_entries_are_left_out_by_name(tmp_path):
 
 
 def test_a_code_that_is_not_finite_names_its_person(tmp_path):
-    codes = read_codes(stored(tmp_path / "codes.h5", {"00001": 15, "00002": 15}, spoilt="00002"))
+    codes = CodeStore(stored(tmp_path / "codes.h5", {"00001": 15, "00002": 15}, spoilt="00002"))
     with pytest.raises(ValueError, match=r"person 00002 of gazecapture: z_gaze of 1 of 15 .*first: entry 3"):
         read_people(codes, "test", needed=15, reason="the query")
 
 
 def test_a_person_with_no_entry_at_all_is_left_out(tmp_path):
     """Seen red: an empty array cannot be flattened with -1."""
-    codes = read_codes(stored(tmp_path / "codes.h5", {"00001": 15, "00002": 0}, spoilt="none"))
+    codes = CodeStore(stored(tmp_path / "codes.h5", {"00001": 15, "00002": 0}, spoilt="none"))
     found = read_people(codes, "test", needed=15, reason="the query")
     assert [person.name for person in found.persons] == ["00001"]
     assert found.left_out == ["person 00002 of gazecapture is left out: 0 entries, fewer than the 15 of the query"]

@@ -18,7 +18,7 @@ from torch import Tensor
 from faze.config import resolve
 from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
-from faze.data.store.codes import read_codes
+from faze.data.store.codes import CodeStore
 from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
 from faze.fewshot.draws import Calibration, Person, draw_calibrations, query_of, read_people, support_of
 from faze.fewshot.kernel import alike, trace_deg
@@ -50,7 +50,7 @@ PUBLISHED = {
 @pytest.fixture(scope="module")
 def people(golden_dir: Path) -> Callable[[str], list[Person]]:
     def read(name: str) -> list[Person]:
-        codes = read_codes(golden_dir / "meta_synth" / f"{name}_predictions.h5", default_split="test")
+        codes = CodeStore(golden_dir / "meta_synth" / f"{name}_predictions.h5", default_split="test")
         return read_people(codes, "test", needed=509, reason="the paper's protocol").persons
 
     return read

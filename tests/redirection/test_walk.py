@@ -11,7 +11,7 @@ import torch
 from faze.base import geometry
 from faze.config.parameters import Model
 from faze.data.network_input import from_network, to_network
-from faze.data.store.strips import PersonStrips, Strips, write_strips
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.model.dted import DTED, Codes
 from faze.model.weights import save_weights
 from faze.redirection.walk import (
@@ -49,7 +49,7 @@ def write_store(path: Path, dataset: str, splits: dict[str, str]) -> Path:
 @pytest.fixture
 def strips(tmp_path):
     people = {"00002": "train", "00003": "val", "00005": "test", "00007": "test", "00011": "test"}
-    with Strips(write_store(tmp_path / "gazecapture.h5", "gazecapture", people)) as opened:
+    with StripStore(write_store(tmp_path / "gazecapture.h5", "gazecapture", people)) as opened:
         yield opened
 
 
@@ -63,7 +63,7 @@ def test_rotations_span_the_range():
 def test_people_are_those_whom_no_training_saw(strips, tmp_path):
     assert first_people(strips, 2) == ["00005", "00007"]
     assert first_people(strips, 9) == ["00005", "00007", "00011"]
-    with Strips(write_store(tmp_path / "seen.h5", "seen", {"a": "train", "b": "train"})) as seen:
+    with StripStore(write_store(tmp_path / "seen.h5", "seen", {"a": "train", "b": "train"})) as seen:
         assert first_people(seen, 1) == ["a"]
 
 

@@ -8,7 +8,7 @@ import torch
 from faze.config import resolve
 from faze.config.check import build
 from faze.config.parameters import Model
-from faze.data.store.codes import read_codes
+from faze.data.store.codes import CodeStore
 from faze.data.store.strips import PersonStrips, write_strips
 from faze.fewshot.mlp import gaze_head_weights, gaze_vector
 from faze.model.dted import DTED
@@ -58,7 +58,7 @@ def stage(tmp_path, monkeypatch):
 
 def test_every_strip_is_encoded(stage):
     assert stage() == 0
-    codes = read_codes(stage.folder / "codes.h5")
+    codes = CodeStore(stage.folder / "codes.h5")
     assert codes.dataset == "gazecapture"
     assert codes.persons() == ["00002", "00003", "00010"]
     for person in people():
@@ -81,7 +81,7 @@ def test_the_stored_gaze_head_makes_the_stored_gaze_hat(stage):
     stage.dted.gaze1.bias.data.normal_()
     save_weights(stage.folder / "checkpoint.pt", stage.dted)
     assert stage() == 0
-    codes = read_codes(stage.folder / "codes.h5")
+    codes = CodeStore(stage.folder / "codes.h5")
     head, arrays = gaze_head_weights(codes.gaze_head), codes["00002"]
     vector = gaze_vector(head, torch.from_numpy(arrays["z_gaze"]).reshape(1, 5, -1), "relu")[0]
     np.testing.assert_allclose(torch.nn.functional.normalize(vector, dim=-1), arrays["gaze_hat"], atol=1e-5)

@@ -15,7 +15,7 @@ from worlds import Apart
 from faze.config.data_parameters import Augment, StripCamera
 from faze.data.network_input import to_network_torch
 from faze.data.pairs import Batch, PairOrder, People, load_people
-from faze.data.store.strips import PersonStrips, Strips, write_strips
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import Feed, build_feed
 
@@ -65,7 +65,7 @@ def feed(whom: People, *, rank: int = 0, processes: int = 1, changes: Augment | 
 
 def expected(path: Path) -> list[Batch]:
     """Pair by pair from the file, without anything that is fast."""
-    strips, order, batches = Strips(path), PairOrder(COUNTS, seed=3), []
+    strips, order, batches = StripStore(path), PairOrder(COUNTS, seed=3), []
     for step in range(STEPS):
         person, a, b = order[8 * step : 8 * step + 8]
         batch = {"person": torch.from_numpy(person)}

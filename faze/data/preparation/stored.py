@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.data.preparation.assemble import Prepared
 from faze.data.readers import Reject
-from faze.data.readers.checked import OffScreen
+from faze.data.readers.frame_checks import OffScreen
 from faze.data.store.layout import ORIGINS, SPLITS
-from faze.data.store.strips import VALIDITIES, PersonStrips, Strips
+from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore
 
 
 def read_splits(path: Path) -> dict[str, str]:
@@ -39,13 +39,13 @@ def read_splits(path: Path) -> dict[str, str]:
     return splits
 
 
-def open_stored(path: Path, dataset: str, splits: Mapping[str, str] | None) -> Strips:
+def open_stored(path: Path, dataset: str, splits: Mapping[str, str] | None) -> StripStore:
     """Open a file of strips and see whether the split of each person is known.
 
     Raises:
         UserError: the file cannot be read, is another data set's, or there is no way to know the splits.
     """
-    strips = Strips(path, tolerant=True)
+    strips = StripStore(path, tolerant=True)
     if strips.dataset in ("mpiigaze", "gazecapture") and strips.dataset != dataset:
         raise UserError(f"{path}: holds {strips.dataset}, and is given as {dataset}")
     silent = [] if dataset == "mpiigaze" else [person for person in strips.persons() if not strips.states_split(person)]
@@ -58,7 +58,7 @@ def open_stored(path: Path, dataset: str, splits: Mapping[str, str] | None) -> S
 
 
 def copy_stored(
-    strips: Strips,
+    strips: StripStore,
     *,
     dataset: str,
     splits: Mapping[str, str] | None,
@@ -100,7 +100,7 @@ def copy_stored(
 
 
 def _judge(
-    strips: Strips, person: str, dataset: str, splits: Mapping[str, str] | None, size: tuple[int, int]
+    strips: StripStore, person: str, dataset: str, splits: Mapping[str, str] | None, size: tuple[int, int]
 ) -> tuple[str, str]:
     """Split of a person, and why they are left out or ''."""
     if person in strips.faults:
@@ -126,7 +126,7 @@ def _judge(
 
 
 def _as_stored(
-    strips: Strips, person: str, split: str, pixels: Iterator[np.ndarray], kept: NDArray[np.bool_]
+    strips: StripStore, person: str, split: str, pixels: Iterator[np.ndarray], kept: NDArray[np.bool_]
 ) -> PersonStrips:
     names = strips.file_names(person)
     return PersonStrips(

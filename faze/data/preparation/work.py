@@ -18,7 +18,7 @@ from faze.base.process_pool import worker_processes
 from faze.config.data_parameters import Preprocess
 from faze.data.preparation.blocks import ENTRIES, Block, BlockFolder, Made
 from faze.data.preparation.stamp import stamp_of
-from faze.data.preparation.strips import StripMaker
+from faze.data.preparation.strip_maker import StripMaker
 from faze.data.readers import Frame, Reader, Reject
 from faze.data.store.layout import ORIGINS
 from faze.data.store.strips import VALIDITIES

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.data.readers.landmarks import Detector
+from faze.data.readers.head_pose import Detector
 
 VERTICES = (168, 197, 5, 4, 98, 97, 2, 326, 327, 33, 133, 362, 263)
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from faze.base.errors import UserError
 from faze.data.readers import Frame, Reject
 from faze.data.readers.recording import read_recording
-from faze.data.readers.supplementary import SupplementaryReader
+from faze.data.readers.supplementary_reader import SupplementaryReader
 
 RECORDING = re.compile(r"\d{5}")  # names of their folders
 

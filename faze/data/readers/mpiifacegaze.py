@@ -19,7 +19,7 @@ from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.readers import Frame, Reader, Reject, is_inside
 from faze.data.readers.calibration import read_camera
 from faze.data.readers.screen import OnScreen, lie_on_screen, read_screen_px, unknown_screens
-from faze.data.readers.supplementary import SupplementaryReader
+from faze.data.readers.supplementary_reader import SupplementaryReader
 
 SPLIT = "test"
 

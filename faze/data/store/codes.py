@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.data.store.layout import People, check_schema, group_of, new_array, new_group, open_file, whole_store
+from faze.data.store.layout import PersonGroups, check_schema, group_of, new_array, new_group, open_file, whole_store
 
 _NEEDED_CODES = ("z_gaze", "gaze", "gaze_hat")
 GAZE_HEAD = ("gaze1.weight", "gaze1.bias", "gaze2.weight", "gaze2.bias")
@@ -43,13 +43,18 @@ def write_codes(
                 new_array(group, name, np.asarray(array, np.float32))
 
 
-class Codes(People):
-    """The codes in a file; codes[person] reads one person's arrays."""
+class CodeStore(PersonGroups):
+    """The codes in a file, ours or the released code's; codes[person] reads one person's arrays."""
 
-    def __init__(self, path: Path, default_split: str) -> None:
+    def __init__(self, path: Path | str, default_split: str = "train") -> None:
+        """Open and check a file, as `StripStore` does.
+
+        Raises:
+            UserError: the file is missing, torn or not of this layout; the sentence names file and person.
+        """
         super().__init__(path, default_split)
         with open_file(path) as file:
-            self.dataset = check_schema(file, path, "codes")
+            self.dataset = check_schema(file, self._path, "codes")
             # None: the released code's files, and those of people with no such network.
             has_head = all(name in file.attrs for name in GAZE_HEAD)
             self.gaze_head = {name: file.attrs[name][:] for name in GAZE_HEAD} if has_head else None
@@ -66,11 +71,6 @@ class Codes(People):
     def __getitem__(self, person: str) -> dict[str, NDArray]:
         with open_file(self._path) as file:
             return {name: array[:] for name, array in group_of(file, self._path, person).items()}
-
-
-def read_codes(path: Path | str, default_split: str = "train") -> Codes:
-    """Open a file of codes, ours or the released code's, as `Strips` does; a ValueError names file and person."""
-    return Codes(Path(path), default_split)
 
 
 def _check_codes(group: h5py.Group, path: Path, person: str) -> None:

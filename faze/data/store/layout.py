@@ -22,7 +22,7 @@ _PAGE, _LARGE = 4096, 1 << 20
 _SMALL = 1 << 17  # bytes for all that HDF5 itself writes about the next array
 
 
-class People:
+class PersonGroups:
     """People of a file and their splits."""
 
     def __init__(self, path: Path | str, default_split: str) -> None:

@@ -22,7 +22,7 @@ from faze.base.errors import UserError
 from faze.data.store.layout import (
     ORIGINS,
     SPLITS,
-    People,
+    PersonGroups,
     check_schema,
     decoded,
     encoded,
@@ -122,7 +122,7 @@ def _as_text(checksum: int) -> str:
     return f"crc32:{checksum:08x}"
 
 
-class Strips(People, contextlib.AbstractContextManager["Strips"]):
+class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
     """A file of strips, open for reading. Loader processes may inherit it (HDF5 reads by position) or unpickle it."""
 
     def __init__(self, path: Path | str, default_split: str = "train", tolerant: bool = False) -> None:
@@ -251,8 +251,8 @@ class Strips(People, contextlib.AbstractContextManager["Strips"]):
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def __reduce__(self) -> tuple[type["Strips"], tuple[Path, str, bool]]:
-        return Strips, (self._path, self._default_split, self._tolerant)
+    def __reduce__(self) -> tuple[type["StripStore"], tuple[Path, str, bool]]:
+        return StripStore, (self._path, self._default_split, self._tolerant)
 
 
 def _fault(group: h5py.Group | h5py.Dataset, of: str) -> str:

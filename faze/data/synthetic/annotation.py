@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from faze.base.geometry import pitchyaw_from_vector
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_pose
-from faze.data.synthetic.person import Person
+from faze.data.synthetic.person import SyntheticPerson
 from faze.data.synthetic.scene import Scene
 from faze.data.synthetic.setting import Setting
 
@@ -29,12 +29,12 @@ FACE_MODEL_6_MM = np.array(
 
 
 @dataclass(frozen=True, eq=False)
-class Recording:
+class PersonFrames:
     """One person's frames before they are rendered."""
 
     person_id: str
     split: str
-    person: Person
+    person: SyntheticPerson
     setting: Setting
     scene: Scene
     rooms: NDArray  # (N,) where each frame is taken
@@ -43,7 +43,7 @@ class Recording:
     @property
     def cameras(self) -> list:
         """The camera of each frame."""
-        return [self.setting.views[view].camera for view in self.scene.view]
+        return [self.setting.screens[index].camera for index in self.scene.screen]
 
 
 def rotation_vectors(rotation: NDArray) -> NDArray:
@@ -64,37 +64,37 @@ def face_centres_mm(scene: Scene) -> NDArray:
     return scene.annotated_origin_mm + scene.annotated_rotation @ offset
 
 
-def project_head_points(recording: Recording, points_mm: NDArray) -> NDArray:
+def project_head_points(frames: PersonFrames, points_mm: NDArray) -> NDArray:
     """Pixels of points of the true head: (P, 3) in the head frame -> (N, P, 2)."""
-    scene = recording.scene
+    scene = frames.scene
     points = points_mm @ np.swapaxes(scene.rotation, 1, 2) + scene.origin_mm[:, None]
-    return np.stack([camera.project(p) for camera, p in zip(recording.cameras, points, strict=True)])
+    return np.stack([camera.project(p) for camera, p in zip(frames.cameras, points, strict=True)])
 
 
-def landmarks_px(recording: Recording) -> NDArray:
+def landmarks_px(frames: PersonFrames) -> NDArray:
     """(N, 6, 2) pixels of the person's own eye and mouth corners, in the order of the 6-point model."""
-    return project_head_points(recording, np.concatenate([recording.person.corners_mm, recording.person.mouth_mm]))
+    return project_head_points(frames, np.concatenate([frames.person.corners_mm, frames.person.mouth_mm]))
 
 
-def supplementary(recording: Recording) -> dict[str, NDArray]:
+def supplementary(frames: PersonFrames) -> dict[str, NDArray]:
     """FAZE's annotation but for the file names, by its names."""
-    cameras = recording.cameras
+    cameras = frames.cameras
     return {
         "camera_parameters": np.stack([camera.parameters for camera in cameras]),
         "distortion_parameters": np.stack([camera.distortion for camera in cameras]),
-        "head_pose": head_pose(recording.scene, INNER_EYE_CORNERS_14_MM),
-        "gaze_target_mm": recording.scene.target_mm,
+        "head_pose": head_pose(frames.scene, INNER_EYE_CORNERS_14_MM),
+        "gaze_target_mm": frames.scene.target_mm,
     }
 
 
-def truth(recording: Recording) -> dict[str, NDArray]:
+def truth(frames: PersonFrames) -> dict[str, NDArray]:
     """What nobody annotates: per person the angles kappa and the biases, per frame the bias-free scene.
 
     `labels` are (N, 4) gaze and head pitch, yaw without the biases, in the annotated ones' normalised camera.
     """
-    scene, person = recording.scene, recording.person
+    scene, person = frames.scene, frames.person
     return {
-        "file_name": np.array([name.encode() for name in recording.file_names]),
+        "file_name": np.array([name.encode() for name in frames.file_names]),
         "labels": _true_labels(scene),
         "gaze_target_mm": scene.true_target_mm,
         "head_rotation_vector": rotation_vectors(scene.rotation),

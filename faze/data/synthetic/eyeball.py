@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.person import EYEBALL_RADIUS_MM, IRIS_RADIUS_MM, Person
+from faze.data.synthetic.person import EYEBALL_RADIUS_MM, IRIS_RADIUS_MM, SyntheticPerson
 from faze.data.synthetic.room import Light
 from faze.data.synthetic.texture import Image, padded, ramp
 
@@ -18,7 +18,7 @@ _MAP_HALF_MM, _MAP_PER_MM = 6.6, 10  # of the iris
 _CARUNCLE_RGB = np.array([0.80, 0.50, 0.46], np.float32)
 
 
-def paint_iris(rng: np.random.Generator, person: Person) -> Image:
+def paint_iris(rng: np.random.Generator, person: SyntheticPerson) -> Image:
     """(n, n, 4) RGB and padding around the optical axis: fibres, collarette, dark rim; no pupil."""
     samples = np.arange(-_MAP_HALF_MM, _MAP_HALF_MM + 1e-6, 1 / _MAP_PER_MM)
     x, y = np.meshgrid(samples, samples)
@@ -34,7 +34,14 @@ def paint_iris(rng: np.random.Generator, person: Person) -> Image:
 
 
 def shade_eyeball(
-    person: Person, iris: Image, eye: int, origin: NDArray, rays: Image, optical: NDArray, pupil_mm: float, light: Light
+    person: SyntheticPerson,
+    iris: Image,
+    eye: int,
+    origin: NDArray,
+    rays: Image,
+    optical: NDArray,
+    pupil_mm: float,
+    light: Light,
 ) -> Image:
     """What rays see of an eyeball, as if it lay open.
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from faze.base.errors import UserError
 from faze.data.store.supplementary import Supplementary
-from faze.data.synthetic.sites import DeviceSite, LaptopSite, Site
+from faze.data.synthetic.written_data import WrittenData, WrittenGazeCapture, WrittenMPIIFaceGaze
 
 UNKNOWN_DEVICE = "iPhone 99"
 
@@ -36,7 +36,7 @@ class Planted:
     reason: str
 
 
-Plant = Callable[[Site, int], tuple[str, str, str]]  # site, row -> file name, consequence, reason
+Plant = Callable[[WrittenData, int], tuple[str, str, str]]  # data set, row -> file name, consequence, reason
 
 
 def plant(
@@ -56,23 +56,23 @@ def plant(
         UserError: there are too few frames for faults of their own.
     """
     planted = []
-    for site in (
-        LaptopSite(roots["mpiifacegaze"], annotation["mpiifacegaze"]),
-        DeviceSite(roots["gazecapture"], annotation["gazecapture"]),
+    for written in (
+        WrittenMPIIFaceGaze(roots["mpiifacegaze"], annotation["mpiifacegaze"]),
+        WrittenGazeCapture(roots["gazecapture"], annotation["gazecapture"]),
     ):
-        if faults and len(site.annotation[site.person].file_names) <= len(_FRAME_FAULTS):
+        if faults and len(written.annotation[written.person].file_names) <= len(_FRAME_FAULTS):
             raise UserError(
                 f"synthetic.faults: need more than {len(_FRAME_FAULTS)} synthetic.frames_per_person, one for each fault"
             )
         for row, (fault, plant_one) in enumerate(_FRAME_FAULTS.items()):
-            if fault in faults and (isinstance(site, DeviceSite) or fault not in _DEVICE_FAULTS):
-                file_name, consequence, reason = plant_one(site, row)
-                only_annotated = isinstance(site, DeviceSite) and fault in _ANNOTATED_FAULTS
+            if fault in faults and (isinstance(written, WrittenGazeCapture) or fault not in _DEVICE_FAULTS):
+                file_name, consequence, reason = plant_one(written, row)
+                only_annotated = isinstance(written, WrittenGazeCapture) and fault in _ANNOTATED_FAULTS
                 kind = "supplementary" if only_annotated else "any"
-                planted.append(Planted(fault, site.dataset, kind, site.person, file_name, consequence, reason))
+                planted.append(Planted(fault, written.dataset, kind, written.person, file_name, consequence, reason))
         for number, (fault, plant_person) in enumerate(_PERSON_FAULTS.items()):
             if fault in faults:
-                planted += plant_person(site, number)
+                planted += plant_person(written, number)
     return planted
 
 
@@ -93,124 +93,124 @@ def write_list(path: Path, planted: Iterable[Planted]) -> None:
         rows.writerows(dataclasses.astuple(one) for one in planted)
 
 
-def _truncated_jpeg(site: Site, row: int) -> tuple[str, str, str]:
-    path = site.root / site.name(row)
+def _truncated_jpeg(written: WrittenData, row: int) -> tuple[str, str, str]:
+    path = written.root / written.name(row)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    return site.name(row), "reject", "JPEG cut short"
+    return written.name(row), "reject", "JPEG cut short"
 
 
-def _zero_bytes(site: Site, row: int) -> tuple[str, str, str]:
-    (site.root / site.name(row)).write_bytes(b"")
-    return site.name(row), "reject", "empty file"
+def _zero_bytes(written: WrittenData, row: int) -> tuple[str, str, str]:
+    (written.root / written.name(row)).write_bytes(b"")
+    return written.name(row), "reject", "empty file"
 
 
-def _missing_file(site: Site, row: int) -> tuple[str, str, str]:
-    (site.root / site.name(row)).unlink()
-    return site.name(row), "reject", "cannot read the file: No such file or directory"
+def _missing_file(written: WrittenData, row: int) -> tuple[str, str, str]:
+    (written.root / written.name(row)).unlink()
+    return written.name(row), "reject", "cannot read the file: No such file or directory"
 
 
-def _exif_rotated(site: Site, row: int) -> tuple[str, str, str]:
+def _exif_rotated(written: WrittenData, row: int) -> tuple[str, str, str]:
     """The pixels lie on their side and EXIF's orientation 6 says so: turned upright, the frame is as it was."""
-    path = site.root / site.name(row)
+    path = written.root / written.name(row)
     turned = cv2.rotate(cv2.imread(str(path)), cv2.ROTATE_90_COUNTERCLOCKWISE)
     entry = struct.pack(">HHIHH", 0x0112, 3, 1, 6, 0)  # orientation, one short
     header = b"Exif\0\0MM\0*" + struct.pack(">IH", 8, 1) + entry + struct.pack(">I", 0)
     data = _jpeg(turned)
     path.write_bytes(data[:2] + b"\xff\xe1" + struct.pack(">H", len(header) + 2) + header + data[2:])
-    return site.name(row), "none", ""
+    return written.name(row), "none", ""
 
 
-def _wrong_size(site: Site, row: int) -> tuple[str, str, str]:
+def _wrong_size(written: WrittenData, row: int) -> tuple[str, str, str]:
     """Half the size, as of a thumbnail; the intrinsics are those of the whole."""
-    path = site.root / site.name(row)
+    path = written.root / written.name(row)
     small = cv2.resize(cv2.imread(str(path)), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
     path.write_bytes(_jpeg(small))
-    return site.name(row), "reject", f"the {small.shape[1]} x {small.shape[0]} frame is not its camera's"
+    return written.name(row), "reject", f"the {small.shape[1]} x {small.shape[0]} frame is not its camera's"
 
 
-def _nan_pose(site: Site, row: int) -> tuple[str, str, str]:
-    site.set_head_pose(row, lambda pose: np.full(6, np.nan))
-    return site.name(row), "reject", "head pose is not finite"
+def _nan_pose(written: WrittenData, row: int) -> tuple[str, str, str]:
+    written.set_head_pose(row, lambda pose: np.full(6, np.nan))
+    return written.name(row), "reject", "head pose is not finite"
 
 
-def _pose_behind_camera(site: Site, row: int) -> tuple[str, str, str]:
-    site.set_head_pose(row, lambda pose: pose * [1, 1, 1, 1, 1, -1])
-    return site.name(row), "reject", "head pose is behind the camera"
+def _pose_behind_camera(written: WrittenData, row: int) -> tuple[str, str, str]:
+    written.set_head_pose(row, lambda pose: pose * [1, 1, 1, 1, 1, -1])
+    return written.name(row), "reject", "head pose is behind the camera"
 
 
-def _target_at_origin(site: Site, row: int) -> tuple[str, str, str]:
-    site.set_target(row, np.zeros(3))
-    return site.name(row), "reject", "gaze target is (0, 0, 0), the mark of a missing one"
+def _target_at_origin(written: WrittenData, row: int) -> tuple[str, str, str]:
+    written.set_target(row, np.zeros(3))
+    return written.name(row), "reject", "gaze target is (0, 0, 0), the mark of a missing one"
 
 
-def _is_valid_0(site: Site, row: int) -> tuple[str, str, str]:
-    assert isinstance(site, DeviceSite)
-    site.set_number("appleLeftEye", "IsValid", row, 0)
-    return site.name(row), "reject", "IsValid 0 in appleLeftEye"
+def _is_valid_0(written: WrittenData, row: int) -> tuple[str, str, str]:
+    assert isinstance(written, WrittenGazeCapture)
+    written.set_number("appleLeftEye", "IsValid", row, 0)
+    return written.name(row), "reject", "IsValid 0 in appleLeftEye"
 
 
-def _orientation_9(site: Site, row: int) -> tuple[str, str, str]:
-    assert isinstance(site, DeviceSite)
-    site.set_number("screen", "Orientation", row, 9)
-    return site.name(row), "reject", "screen.json: Orientation is 9, not one of 1 to 4"
+def _orientation_9(written: WrittenData, row: int) -> tuple[str, str, str]:
+    assert isinstance(written, WrittenGazeCapture)
+    written.set_number("screen", "Orientation", row, 9)
+    return written.name(row), "reject", "screen.json: Orientation is 9, not one of 1 to 4"
 
 
-def _duplicate_frame(site: Site, row: int) -> tuple[str, str, str]:
-    return site.append(row), "reject", "listed twice"
+def _duplicate_frame(written: WrittenData, row: int) -> tuple[str, str, str]:
+    return written.append(row), "reject", "listed twice"
 
 
-def _non_utf8_name(site: Site, row: int) -> tuple[str, str, str]:
-    return site.rename(row, b"\xff\xe9%04d.jpg" % row), "none", ""
+def _non_utf8_name(written: WrittenData, row: int) -> tuple[str, str, str]:
+    return written.rename(row, b"\xff\xe9%04d.jpg" % row), "none", ""
 
 
-def _path_outside(site: Site, row: int) -> tuple[str, str, str]:
-    folder = Path(site.name(row)).parent
-    return site.append(row, f"{folder}/../../../outside.jpg"), "reject", "path leads out of the data folder"
+def _path_outside(written: WrittenData, row: int) -> tuple[str, str, str]:
+    folder = Path(written.name(row)).parent
+    return written.append(row, f"{folder}/../../../outside.jpg"), "reject", "path leads out of the data folder"
 
 
-def _unequal_json(site: Site, number: int) -> list[Planted]:
-    if not isinstance(site, DeviceSite):
+def _unequal_json(written: WrittenData, number: int) -> list[Planted]:
+    if not isinstance(written, WrittenGazeCapture):
         return []
-    person = site.add_person(number, len(_FRAME_FAULTS))
-    path = site.root / person / "appleFace.json"
+    person = written.add_person(number, len(_FRAME_FAULTS))
+    path = written.root / person / "appleFace.json"
     content = json.loads(path.read_bytes())
     path.write_text(json.dumps(content | {"IsValid": content["IsValid"] * 2}))
     reason = "appleFace.json: IsValid is not a list of 1 flags, one per frame"
-    return [Planted("unequal_json", site.dataset, "any", person, "", "reject", reason)]
+    return [Planted("unequal_json", written.dataset, "any", person, "", "reject", reason)]
 
 
-def _unknown_device(site: Site, number: int) -> list[Planted]:
+def _unknown_device(written: WrittenData, number: int) -> list[Planted]:
     """It matters only where the camera's intrinsics are estimated from the device's name."""
-    if not isinstance(site, DeviceSite):
+    if not isinstance(written, WrittenGazeCapture):
         return []
-    person = site.add_person(number, len(_FRAME_FAULTS))
-    path = site.root / person / "info.json"
+    person = written.add_person(number, len(_FRAME_FAULTS))
+    path = written.root / person / "info.json"
     path.write_text(json.dumps(json.loads(path.read_bytes()) | {"DeviceName": UNKNOWN_DEVICE}))
     reason = f"the camera of device '{UNKNOWN_DEVICE}' is not known"
-    return [Planted("unknown_device", site.dataset, "estimated", person, "", "reject", reason)]
+    return [Planted("unknown_device", written.dataset, "estimated", person, "", "reject", reason)]
 
 
-def _absent_person(site: Site, number: int) -> list[Planted]:
-    person = site.add_person(number, len(_FRAME_FAULTS))
-    shutil.rmtree(site.root / person)
+def _absent_person(written: WrittenData, number: int) -> list[Planted]:
+    person = written.add_person(number, len(_FRAME_FAULTS))
+    shutil.rmtree(written.root / person)
     return [
-        Planted("absent_person", site.dataset, "supplementary", person, "", "reject", f"no folder {person}"),
+        Planted("absent_person", written.dataset, "supplementary", person, "", "reject", f"no folder {person}"),
     ]
 
 
-def _person_with_one_sample(site: Site, number: int) -> list[Planted]:
+def _person_with_one_sample(written: WrittenData, number: int) -> list[Planted]:
     """No fault of the frame: the person is stored, and left out by data.min_entries and fewshot.min_entries."""
-    person = site.add_person(number, len(_FRAME_FAULTS))
-    name = site.annotation[person].file_names[0]
-    return [Planted("person_with_one_sample", site.dataset, "any", person, name, "none", "")]
+    person = written.add_person(number, len(_FRAME_FAULTS))
+    name = written.annotation[person].file_names[0]
+    return [Planted("person_with_one_sample", written.dataset, "any", person, name, "none", "")]
 
 
-def _wrong_shape_hdf5(site: Site, number: int) -> list[Planted]:
-    person = site.add_person(number, len(_FRAME_FAULTS))
-    entries = site.annotation[person]
-    site.annotation[person] = dataclasses.replace(entries, head_pose=entries.head_pose[:, :5])
+def _wrong_shape_hdf5(written: WrittenData, number: int) -> list[Planted]:
+    person = written.add_person(number, len(_FRAME_FAULTS))
+    entries = written.annotation[person]
+    written.annotation[person] = dataclasses.replace(entries, head_pose=entries.head_pose[:, :5])
     reason = f"head_pose of person {person} has shape (1, 5), not (1, 6)"
-    return [Planted("wrong_shape_hdf5", site.dataset, "supplementary", person, "", "reject", reason)]
+    return [Planted("wrong_shape_hdf5", written.dataset, "supplementary", person, "", "reject", reason)]
 
 
 def _jpeg(image: np.ndarray) -> bytes:
@@ -235,7 +235,7 @@ _FRAME_FAULTS: dict[str, Plant] = {
 }
 _DEVICE_FAULTS = ("is_valid_0", "orientation_9")  # of GazeCapture's own files
 _ANNOTATED_FAULTS = ("wrong_size", "nan_pose", "pose_behind_camera")  # against what GazeCapture's own files lack
-_PERSON_FAULTS: dict[str, Callable[[Site, int], list[Planted]]] = {
+_PERSON_FAULTS: dict[str, Callable[[WrittenData, int], list[Planted]]] = {
     "unequal_json": _unequal_json,
     "unknown_device": _unknown_device,
     "absent_person": _absent_person,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.synthetic.annotation import (
-    Recording,
+    PersonFrames,
     face_centres_mm,
     head_pose,
     landmarks_px,
@@ -34,36 +34,36 @@ def name_mpiifacegaze(rng: np.random.Generator, person_id: str, rooms: NDArray) 
     return names
 
 
-def write_mpiifacegaze(root: Path, recording: Recording, rng: np.random.Generator) -> None:
+def write_mpiifacegaze(root: Path, frames: PersonFrames, rng: np.random.Generator) -> None:
     """Write pXX/pXX.txt and pXX/Calibration/*.mat."""
-    person_id, scene = recording.person_id, recording.scene
+    person_id, scene = frames.person_id, frames.scene
     folder = root / person_id
     (folder / "Calibration").mkdir(parents=True, exist_ok=True)
     columns = [
         scene.target_units,
-        np.round(landmarks_px(recording).reshape(len(scene), 12)),
+        np.round(landmarks_px(frames).reshape(len(scene), 12)),
         head_pose(scene, INNER_EYE_CORNERS_6_MM),
         face_centres_mm(scene),
         scene.target_mm,
     ]
     formats = ["{:.0f}"] * 14 + ["{:.9f}"] * 3 + ["{:.6f}"] * 9
     lines = []
-    for name, numbers in zip(recording.file_names, np.column_stack(columns), strict=True):
+    for name, numbers in zip(frames.file_names, np.column_stack(columns), strict=True):
         values = " ".join(form.format(number) for form, number in zip(formats, numbers, strict=True))
         lines.append(f"{name.removeprefix(person_id + '/')} {values} {rng.choice(['left', 'right'])}\n")
     (folder / f"{person_id}.txt").write_text("".join(lines), encoding="utf-8")
-    _write_calibration(folder / "Calibration", recording)
+    _write_calibration(folder / "Calibration", frames)
 
 
-def _write_calibration(folder: Path, recording: Recording) -> None:
+def _write_calibration(folder: Path, frames: PersonFrames) -> None:
     from scipy.io import savemat  # here, since only this format needs scipy
 
-    view = recording.setting.views[0]
-    camera = {"cameraMatrix": view.camera.matrix, "distCoeffs": view.camera.distortion[None]}
-    (width_mm, height_mm), (width, height) = view.size_mm, view.size_units
-    screen = {"width_pixel": width, "height_pixel": height, "width_mm": width_mm, "height_mm": height_mm}
-    pose = {"rvecs": rotation_vectors(view.rotation[None]).T, "tvecs": view.translation_mm[:, None]}
-    for name, contents in (("Camera", camera), ("screenSize", screen), ("monitorPose", pose)):
+    screen = frames.setting.screens[0]
+    camera = {"cameraMatrix": screen.camera.matrix, "distCoeffs": screen.camera.distortion[None]}
+    (width_mm, height_mm), (width, height) = screen.size_mm, screen.size_units
+    sizes = {"width_pixel": width, "height_pixel": height, "width_mm": width_mm, "height_mm": height_mm}
+    pose = {"rvecs": rotation_vectors(screen.rotation[None]).T, "tvecs": screen.translation_mm[:, None]}
+    for name, contents in (("Camera", camera), ("screenSize", sizes), ("monitorPose", pose)):
         file = io.BytesIO()
         savemat(file, contents)
         # The format opens with a text that scipy dates: without the date the same people give the same bytes.
@@ -75,43 +75,43 @@ def name_gazecapture(person_id: str, count: int) -> list[str]:
     return [f"{person_id}/frames/{row:05d}.jpg" for row in range(count)]
 
 
-def write_gazecapture(root: Path, recording: Recording) -> None:
+def write_gazecapture(root: Path, frames: PersonFrames) -> None:
     """Write NNNNN/*.json."""
-    folder = root / recording.person_id
+    folder = root / frames.person_id
     folder.mkdir(parents=True, exist_ok=True)
-    for name, contents in {**_detected(recording), **_shown(recording)}.items():
+    for name, contents in {**_detected(frames), **_shown(frames)}.items():
         (folder / f"{name}.json").write_text(json.dumps(contents), encoding="utf-8")
 
 
-def _detected(recording: Recording) -> dict[str, list | dict]:
+def _detected(frames: PersonFrames) -> dict[str, list | dict]:
     """What GazeCapture's detectors say of each frame, and of all."""
-    scene, count = recording.scene, len(recording.scene)
-    centres = np.array([[0.0, 28.0, 0.0], *recording.person.eye_centres_mm * [1, 1, 0]])
-    pixels = project_head_points(recording, centres)  # face, the image's left eye, the right one
-    scale = np.array([camera.focal_px[0] for camera in recording.cameras]) / scene.origin_mm[:, 2]
+    scene, count = frames.scene, len(frames.scene)
+    centres = np.array([[0.0, 28.0, 0.0], *frames.person.eye_centres_mm * [1, 1, 0]])
+    pixels = project_head_points(frames, centres)  # face, the image's left eye, the right one
+    scale = np.array([camera.focal_px[0] for camera in frames.cameras]) / scene.origin_mm[:, 2]
     face = _boxes(pixels[:, 0], _FACE_MM * scale)
     # Eyes count from the face's box; GazeCapture's left eye is the person's, on the image's right.
     left, right = (_boxes(pixels[:, eye] - face[:, :2], _EYE_MM * scale) for eye in (2, 1))
     return {
-        "frames": [Path(name).name for name in recording.file_names],
+        "frames": [Path(name).name for name in frames.file_names],
         "appleFace": _valid(face),
         "appleLeftEye": _valid(left),
         "appleRightEye": _valid(right),
-        "faceGrid": _valid(_face_grid(face, recording)),
+        "faceGrid": _valid(_face_grid(face, frames)),
         "info": {
             "TotalFrames": count,
             "NumFaceDetections": count,
             "NumEyeDetections": count,
-            "Dataset": recording.split,
-            "DeviceName": recording.setting.device,
+            "Dataset": frames.split,
+            "DeviceName": frames.setting.device,
         },
     }
 
 
-def _shown(recording: Recording) -> dict[str, list | dict]:
+def _shown(frames: PersonFrames) -> dict[str, list | dict]:
     """The dots, the screens they are on, and how the device moves (not at all)."""
-    scene = recording.scene
-    screens = [recording.setting.views[view] for view in scene.view]
+    scene = frames.scene
+    screens = [frames.setting.screens[index] for index in scene.screen]
     numbers = list(range(len(scene)))
     return {
         "dotInfo": {
@@ -137,9 +137,9 @@ def _boxes(centres_px: NDArray, sides_px: NDArray) -> NDArray:
     return np.round(np.column_stack([centres_px - sides_px[:, None] / 2, sides_px, sides_px]), 2)
 
 
-def _face_grid(face: NDArray, recording: Recording) -> NDArray:
+def _face_grid(face: NDArray, frames: PersonFrames) -> NDArray:
     """(N, 4) the face's box in cells of a 25 x 25 grid over the frame, counted from 1."""
-    sizes = np.array([[camera.width_px, camera.height_px] for camera in recording.cameras])
+    sizes = np.array([[camera.width_px, camera.height_px] for camera in frames.cameras])
     first = np.clip(np.round(face[:, :2] / sizes * _CELLS) + 1, 1, _CELLS)
     cells = np.maximum(np.minimum(np.round(face[:, 2:] / sizes * _CELLS), _CELLS + 1 - first), 1)
     return np.column_stack([first, cells]).astype(int)

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.person import EYEBALL_RADIUS_MM, Person
+from faze.data.synthetic.person import EYEBALL_RADIUS_MM, SyntheticPerson
 from faze.data.synthetic.texture import Image, draw_line, ramp
 
 _LASH_ABOVE_MM, _LASH_BELOW_MM, _LASH_PER_MM, _LASH_WIDTH = 5.0, 1.0, 16, 384
@@ -33,7 +33,7 @@ class Opening:
         return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
 
 
-def open_lids(person: Person, eye: int, x: Image, y: Image, optical: NDArray, aperture: float) -> Opening:
+def open_lids(person: SyntheticPerson, eye: int, x: Image, y: Image, optical: NDArray, aperture: float) -> Opening:
     """Where the lids are open.
 
     Args:
@@ -85,7 +85,7 @@ def shadow(opening: Opening) -> Image:
     return above * below * (np.float32(0.62) + np.float32(0.38) * ramp(corner / np.float32(0.16)))
 
 
-def cover_lids(person: Person, lashes: Image, opening: Opening, skin: Image, eyeball: Image) -> Image:
+def cover_lids(person: SyntheticPerson, lashes: Image, opening: Opening, skin: Image, eyeball: Image) -> Image:
     """Lay lids over an eyeball.
 
     Args:
@@ -110,7 +110,7 @@ def cover_lids(person: Person, lashes: Image, opening: Opening, skin: Image, eye
     return colour + _hairs(person, lashes, opening, between)[..., None] * (ink - colour)
 
 
-def _hairs(person: Person, lashes: Image, opening: Opening, between: Image) -> Image:
+def _hairs(person: SyntheticPerson, lashes: Image, opening: Opening, between: Image) -> Image:
     """Cover of lashes and of the dark line at their roots."""
     line = np.exp(-np.square((opening.upper + np.float32(0.1)) * np.float32(1.8))) * np.float32(0.75)
     below = np.exp(-np.square((opening.lower + np.float32(0.1)) * np.float32(2.2))) * np.float32(0.28)

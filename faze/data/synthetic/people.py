@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.config.data_parameters import Synthetic
-from faze.data.synthetic.annotation import Recording, supplementary, truth
+from faze.data.synthetic.annotation import PersonFrames, supplementary, truth
 from faze.data.synthetic.layouts import name_gazecapture, name_mpiifacegaze, write_gazecapture, write_mpiifacegaze
 from faze.data.synthetic.person import ANATOMY, FILES, SCENE, random, sample_person
 from faze.data.synthetic.render import Renderer
@@ -40,7 +40,7 @@ class Role:
 
 
 @dataclass(frozen=True, eq=False)
-class Annotated:
+class PersonAnnotation:
     """What belongs to a rendered person outside the data set's folder."""
 
     role: Role
@@ -61,7 +61,7 @@ def cast(synthetic: Synthetic) -> Iterator[Role]:
         yield from (Role(dataset, split, index) for index in range(people))
 
 
-def sample_recording(role: Role, synthetic: Synthetic) -> Recording:
+def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
     """Draw a person and their frames."""
     key = (synthetic.seed, role.domain, role.index)
     person = sample_person(random(*key, ANATOMY), synthetic.kappa_spread_deg, synthetic.bias_deg)
@@ -72,17 +72,17 @@ def sample_recording(role: Role, synthetic: Synthetic) -> Recording:
     rng = random(*key, FILES)
     rooms = rng.integers(_ROOMS, size=len(scene))
     names = name_mpiifacegaze(rng, role.person_id, rooms) if laptop else name_gazecapture(role.person_id, len(scene))
-    return Recording(role.person_id, role.split, person, setting, scene, rooms, names)
+    return PersonFrames(role.person_id, role.split, person, setting, scene, rooms, names)
 
 
-def render_recording(role: Role, recording: Recording, seed: int) -> Iterator[NDArray[np.uint8]]:
+def render_frames(role: Role, frames: PersonFrames, seed: int) -> Iterator[NDArray[np.uint8]]:
     """Frames in the order of the recording: (H, W, 3) uint8 RGB."""
-    renderer = Renderer(seed, role.domain, role.index, recording.person, recording.setting, _ROOMS)
-    for row, room in enumerate(recording.rooms.tolist()):
-        yield renderer.render(recording.scene, row, room)
+    renderer = Renderer(seed, role.domain, role.index, frames.person, frames.setting, _ROOMS)
+    for row, room in enumerate(frames.rooms.tolist()):
+        yield renderer.render(frames.scene, row, room)
 
 
-def write_person(role: Role, synthetic: Synthetic, root: Path) -> Annotated:
+def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonAnnotation:
     """Render a person's frames into a data set's folder and write its annotation there.
 
     Args:
@@ -93,18 +93,18 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> Annotated:
     Raises:
         OSError: a frame cannot be written.
     """
-    recording = sample_recording(role, synthetic)
-    for folder in {(root / name).parent for name in recording.file_names}:
+    frames = sample_frames(role, synthetic)
+    for folder in {(root / name).parent for name in frames.file_names}:
         folder.mkdir(parents=True, exist_ok=True)
     quality = [cv2.IMWRITE_JPEG_QUALITY, synthetic.jpeg_quality]
-    for name, image in zip(recording.file_names, render_recording(role, recording, synthetic.seed), strict=True):
+    for name, image in zip(frames.file_names, render_frames(role, frames, synthetic.seed), strict=True):
         _, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), quality)
         (root / name).write_bytes(data.tobytes())
     if role.dataset == "mpiifacegaze":
-        write_mpiifacegaze(root, recording, random(synthetic.seed, role.domain, role.index, FILES, 1))
+        write_mpiifacegaze(root, frames, random(synthetic.seed, role.domain, role.index, FILES, 1))
     else:
-        write_gazecapture(root, recording)
-    return Annotated(role, recording.file_names, supplementary(recording), truth(recording))
+        write_gazecapture(root, frames)
+    return PersonAnnotation(role, frames.file_names, supplementary(frames), truth(frames))
 
 
 def use_one_thread() -> None:

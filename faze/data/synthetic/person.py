@@ -41,7 +41,7 @@ class Lids:
 
 
 @dataclass(frozen=True, eq=False)
-class Person:
+class SyntheticPerson:
     """One person. Angles are (pitch, yaw) in radians; colours RGB 0..1."""
 
     inner_half_mm: float  # half the distance of the inner corners
@@ -69,7 +69,7 @@ class Person:
         return np.array([[-rim[0], *rim[1:]], [-inner, 0.0, 0.0], [inner, 0.0, 0.0], rim])
 
 
-def sample_person(rng: np.random.Generator, kappa_spread_deg: float, bias_deg: float) -> Person:
+def sample_person(rng: np.random.Generator, kappa_spread_deg: float, bias_deg: float) -> SyntheticPerson:
     """Draw a person.
 
     Args:
@@ -89,7 +89,7 @@ def sample_person(rng: np.random.Generator, kappa_spread_deg: float, bias_deg: f
     tone = rng.uniform(0, len(_SKINS) - 1)
     hair = _blend(_HAIRS, rng.uniform(0, 1) if tone > 3 else rng.uniform(0, len(_HAIRS) - 1))
     iris = _blend(_IRISES, rng.uniform(0, 1.2) if tone > 3 else rng.uniform(0, len(_IRISES) - 1))
-    return Person(
+    return SyntheticPerson(
         inner_half_mm=inner_half,
         outer_half_mm=outer_half,
         outer_depth_mm=rng.normal(5.2, 0.5),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from faze.data.synthetic.camera import Camera
 from faze.data.synthetic.eyeball import paint_iris, shade_eyeball
 from faze.data.synthetic.lids import cover_lids, draw_lashes, open_lids
-from faze.data.synthetic.person import PIXELS, ROOM, SKIN, Person, random
+from faze.data.synthetic.person import PIXELS, ROOM, SKIN, SyntheticPerson, random
 from faze.data.synthetic.room import Light, Room, add_noise, draw_body, sample_noise, sample_room
 from faze.data.synthetic.scene import Scene
 from faze.data.synthetic.setting import Setting
@@ -64,14 +64,16 @@ class _Shot:
 class Renderer:
     """Renders one person's frames; what lasts over frames is made once."""
 
-    def __init__(self, seed: int, domain: str, index: int, person: Person, setting: Setting, rooms: int) -> None:
+    def __init__(
+        self, seed: int, domain: str, index: int, person: SyntheticPerson, setting: Setting, rooms: int
+    ) -> None:
         self._key, self._person, self._setting = (seed, domain, index), person, setting
         rng = random(seed, domain, index, SKIN)
         self._face = build_face(rng, person)
         self._iris = paint_iris(rng, person)
         self._lashes = [draw_lashes(rng, person.lids.lashes) for _ in range(2)]
         rng = random(seed, domain, index, ROOM)
-        sizes = [(view.camera.width_px, view.camera.height_px) for view in setting.views]
+        sizes = [(screen.camera.width_px, screen.camera.height_px) for screen in setting.screens]
         width, height = np.max(sizes, axis=0)  # a turned device sees the room upright and lying
         self._rooms: list[Room] = [sample_room(rng, width, height) for _ in range(rooms)]
         self._noise = sample_noise(rng, width, height)
@@ -85,13 +87,13 @@ class Renderer:
             room: where it is taken.
         """
         rng = random(*self._key, PIXELS, row)
-        place, view = self._rooms[room], self._setting.views[scene.view[row]]
+        place, screen = self._rooms[room], self._setting.screens[scene.screen[row]]
         rotation, origin = scene.rotation[row], scene.origin_mm[row]
-        to_screen = view.middle_mm - origin
+        to_screen = screen.middle_mm - origin
         light = replace(place.light, screen=to_screen / np.linalg.norm(to_screen)).turned(rotation.T)
         exposure = np.float32(255 * np.clip(rng.normal(1.0, 0.05), 0.85, 1.15))
-        shot = _Shot(view.camera, rotation, origin, light, exposure)
-        image = place.crop(rng, view.camera.width_px, view.camera.height_px)
+        shot = _Shot(screen.camera, rotation, origin, light, exposure)
+        image = place.crop(rng, screen.camera.width_px, screen.camera.height_px)
         draw_body(image, place, self._person, shot.camera, rotation, origin)
         self._draw_head(image, shot)
         pupil_mm = self._person.pupil_mm * float(np.clip(rng.normal(1.0, 0.06), 0.8, 1.2))

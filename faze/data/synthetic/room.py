@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.data.synthetic.camera import Camera
-from faze.data.synthetic.person import Person
+from faze.data.synthetic.person import SyntheticPerson
 from faze.data.synthetic.texture import Image
 
 _NOISE_MARGIN_PX = 64
@@ -93,7 +93,7 @@ def _paint_background(rng: np.random.Generator, width: int, height: int, wall: N
 
 
 def draw_body(
-    image: NDArray[np.uint8], room: Room, person: Person, camera: Camera, rotation: NDArray, origin_mm: NDArray
+    image: NDArray[np.uint8], room: Room, person: SyntheticPerson, camera: Camera, rotation: NDArray, origin_mm: NDArray
 ) -> None:
     """Draw what is not the face, flat and in place: hair behind it, ears, neck, shoulders."""
     head = camera.project(origin_mm)

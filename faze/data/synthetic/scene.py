@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.geometry import pitchyaw_from_vector, rotation_from_pitchyaw, vector_from_pitchyaw
-from faze.data.synthetic.person import Person
-from faze.data.synthetic.setting import Setting, View
+from faze.data.synthetic.person import SyntheticPerson
+from faze.data.synthetic.setting import Screen, Setting
 
 MODEL_OUTER_HALF_MM = 45.6  # half the outer corners' distance in the generic face models that annotators fit
 _EYE_LIMITS_DEG = ((-33.0, 22.0), (-30.0, 30.0))  # pitch, yaw of the eyes in the head
@@ -25,7 +25,7 @@ _STRIP_HALF_MM = np.array([62.0, 17.0])  # must lie within the frame, around the
 class Scene:
     """N frames of one person."""
 
-    view: NDArray  # (N,) index into the setting's views
+    screen: NDArray  # (N,) index into the setting's screens
     target_units: NDArray  # (N, 2) annotated target on the screen, pixels or points
     target_mm: NDArray  # (N, 3) annotated target
     true_target_mm: NDArray  # (N, 3)
@@ -36,7 +36,7 @@ class Scene:
     optical_in_head: NDArray  # (N, 2, 3) unit vectors of the optical axes, head frame
     aperture: NDArray  # (N,) how wide the lids are open, 1 = as usual
 
-    def eye_centres_mm(self, person: Person) -> NDArray:
+    def eye_centres_mm(self, person: SyntheticPerson) -> NDArray:
         """(N, 2, 3) centres of the eyeballs."""
         return person.eye_centres_mm @ np.swapaxes(self.rotation, 1, 2) + self.origin_mm[:, None]
 
@@ -46,7 +46,7 @@ class Scene:
         return np.einsum("nij,nej->nei", self.rotation, self.optical_in_head)
 
     def __len__(self) -> int:
-        return len(self.view)
+        return len(self.screen)
 
     def __getitem__(self, rows: NDArray) -> "Scene":
         return Scene(**{name: array[rows] for name, array in vars(self).items()})
@@ -57,7 +57,7 @@ def bias_rotation(pitchyaw_rad: NDArray) -> NDArray:
     return rotation_from_pitchyaw(np.asarray(pitchyaw_rad) * [-1, 1])
 
 
-def sample_scene(rng: np.random.Generator, person: Person, setting: Setting, count: int) -> Scene:
+def sample_scene(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, count: int) -> Scene:
     """Draw frames in random order; those with the eyes outside the frame or turned too far are drawn again."""
     habits = _Habits.sample(rng, setting)
     parts: list[Scene] = []
@@ -92,21 +92,21 @@ class _Habits:
         )
 
 
-def _draw(rng: np.random.Generator, person: Person, setting: Setting, habits: _Habits, count: int) -> Scene:
-    view = rng.integers(len(setting.views), size=count)
+def _draw(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, habits: _Habits, count: int) -> Scene:
+    screen = rng.integers(len(setting.screens), size=count)
     units = np.zeros((count, 2))
     target, middle = np.zeros((count, 3)), np.zeros((count, 3))
-    for index, seen in enumerate(setting.views):
-        rows = np.flatnonzero(view == index)
+    for index, seen in enumerate(setting.screens):
+        rows = np.flatnonzero(screen == index)
         units[rows] = seen.sample_targets(rng, len(rows))
         target[rows] = seen.target_mm(units[rows])
         middle[rows] = seen.middle_mm
     origin = _draw_origin(rng, setting, habits, middle)
     rotation = _draw_rotation(rng, habits, origin, middle, target)
     annotated_origin = origin * (MODEL_OUTER_HALF_MM / person.outer_half_mm)
-    true_target = _true_target(person, setting.views, view, origin, annotated_origin, target)
+    true_target = _true_target(person, setting.screens, screen, origin, annotated_origin, target)
     return Scene(
-        view=view,
+        screen=screen,
         target_units=units,
         target_mm=target,
         true_target_mm=true_target,
@@ -139,25 +139,30 @@ def _draw_rotation(
 
 
 def _true_target(
-    person: Person, views: list[View], view: NDArray, origin: NDArray, annotated_origin: NDArray, target: NDArray
+    person: SyntheticPerson,
+    screens: list[Screen],
+    screen: NDArray,
+    origin: NDArray,
+    annotated_origin: NDArray,
+    target: NDArray,
 ) -> NDArray:
     """Where on the screen's plane the eyes really look: the annotated direction without the person's bias."""
     # Rows times a rotation turn by its transpose: the bias is taken away.
     direction = (target - annotated_origin) @ bias_rotation(person.gaze_bias_rad)
-    normal = np.stack([seen.rotation[:, 2] for seen in views])[view]
-    corner = np.stack([seen.translation_mm for seen in views])[view]
+    normal = np.stack([seen.rotation[:, 2] for seen in screens])[screen]
+    corner = np.stack([seen.translation_mm for seen in screens])[screen]
     reach = np.sum((corner - origin) * normal, axis=1) / np.sum(direction * normal, axis=1)
     return origin + reach[:, None] * direction
 
 
-def optical_axes(person: Person, rotation: NDArray, origin: NDArray, target: NDArray) -> NDArray:
+def optical_axes(person: SyntheticPerson, rotation: NDArray, origin: NDArray, target: NDArray) -> NDArray:
     """Optical axes of eyes whose visual axes meet in a target: (N, 2, 3) unit vectors in the head frame."""
     in_head = np.einsum("nji,nj->ni", rotation, target - origin)
     visual = pitchyaw_from_vector(person.eye_centres_mm - in_head[:, None])
     return -vector_from_pitchyaw(visual - person.kappa_rad)
 
 
-def _plausible(scene: Scene, person: Person, setting: Setting) -> NDArray:
+def _plausible(scene: Scene, person: SyntheticPerson, setting: Setting) -> NDArray:
     """(N,) the eyes are not turned too far, and the strip lies within the frame."""
     turn = np.degrees(pitchyaw_from_vector(-scene.optical_in_head))
     low, high = np.transpose(_EYE_LIMITS_DEG)
@@ -165,9 +170,9 @@ def _plausible(scene: Scene, person: Person, setting: Setting) -> NDArray:
     signs = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
     corners = np.column_stack([signs * _STRIP_HALF_MM, np.zeros(4)])
     points = corners @ np.swapaxes(scene.rotation, 1, 2) + scene.origin_mm[:, None]  # (N, 4, 3)
-    for index, view in enumerate(setting.views):
-        rows = np.flatnonzero(scene.view == index)
-        pixels = view.camera.project(points[rows])
-        limit = np.array([view.camera.width_px, view.camera.height_px]) - 5
+    for index, screen in enumerate(setting.screens):
+        rows = np.flatnonzero(scene.screen == index)
+        pixels = screen.camera.project(points[rows])
+        limit = np.array([screen.camera.width_px, screen.camera.height_px]) - 5
         good[rows] &= np.all((pixels > 4) & (pixels < limit), axis=(1, 2))
     return good

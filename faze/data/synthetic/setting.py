@@ -1,7 +1,7 @@
 """What people look at: laptops under a webcam, and phones and tablets turned in the hand, each with its cameras.
 
-A view is one way the screen stands to the camera; a handheld device has several. The screen's pixels or points count
-from its top left corner as its user sees it; the camera looks the other way, so the screen's right is the camera's -x.
+A `Screen` is one way the screen stands to the camera; a handheld device has several. Its pixels or points count from
+its top left corner as its user sees it; the camera looks the other way, so the screen's right is the camera's -x.
 """
 
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ _MARGIN = 0.03  # of the screen's sides, free of targets
 
 
 @dataclass(frozen=True, eq=False)
-class View:
-    """A camera and the screen beside it."""
+class Screen:
+    """A screen and the camera beside it."""
 
     camera: Camera
     orientation: int  # GazeCapture's code: 1 portrait, 3 landscape home right, 4 landscape home left
@@ -57,7 +57,7 @@ class Setting:
     """Where one person sits."""
 
     device: str
-    views: list[View]
+    screens: list[Screen]
     distance_mm: float  # usual distance of the eyes to the camera
 
 
@@ -69,8 +69,8 @@ def sample_laptop(rng: np.random.Generator) -> Setting:
     size_mm = np.multiply(size_units, diagonal_mm / np.hypot(*size_units))
     tilt = np.radians(rng.normal([0.0, 0.0], [2.0, 0.7]))
     above_mm = rng.uniform(8.0, 13.0)
-    view = _view(camera, 1, size_mm, size_units, (-size_mm[0] / 2 + rng.normal(0, 3), above_mm), tilt)
-    return Setting(device="laptop", views=[view], distance_mm=rng.uniform(430.0, 545.0))
+    screen = _screen(camera, 1, size_mm, size_units, (-size_mm[0] / 2 + rng.normal(0, 3), above_mm), tilt)
+    return Setting(device="laptop", screens=[screen], distance_mm=rng.uniform(430.0, 545.0))
 
 
 def sample_device(rng: np.random.Generator) -> Setting:
@@ -82,27 +82,27 @@ def sample_device(rng: np.random.Generator) -> Setting:
     tall, wide = ((short, long), (short_units, long_units)), ((long, short), (long_units, short_units))
     flat = np.zeros(2)
     # Offsets of the screen's top left corner from the camera, as the user sees it: right and down, mm.
-    views = [
-        _view(upright, 1, *tall, (-short / 2 + aside, above), flat),
-        _view(upright.turned(1), 3, *wide, (above, -short / 2 - aside), flat),
-        _view(upright.turned(3), 4, *wide, (-above - long, -short / 2 + aside), flat),
+    screens = [
+        _screen(upright, 1, *tall, (-short / 2 + aside, above), flat),
+        _screen(upright.turned(1), 3, *wide, (above, -short / 2 - aside), flat),
+        _screen(upright.turned(3), 4, *wide, (-above - long, -short / 2 + aside), flat),
     ]
     reach_mm = (320.0, 395.0) if name.startswith("iPad") else (225.0, 275.0)
-    return Setting(device=name, views=views, distance_mm=rng.uniform(*reach_mm))
+    return Setting(device=name, screens=screens, distance_mm=rng.uniform(*reach_mm))
 
 
-def _view(
+def _screen(
     camera: Camera,
     orientation: int,
     size_mm: tuple[float, float] | NDArray,
     size_units: tuple[int, int],
     corner_mm: tuple[float, float],
     tilt_rad: NDArray,
-) -> View:
+) -> Screen:
     """Turn a screen, whose corner lies right and down of the camera as the user sees it, into the camera frame."""
     mirror = np.diag([-1.0, 1.0, -1.0])
     rotation = rotation_from_pitchyaw(tilt_rad) @ mirror
-    return View(
+    return Screen(
         camera=camera,
         orientation=orientation,
         size_mm=(float(size_mm[0]), float(size_mm[1])),

@@ -4,14 +4,14 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.person import Person
+from faze.data.synthetic.person import SyntheticPerson
 from faze.data.synthetic.texture import Image, bump, draw_line, smooth_noise, step
 
 _LIP_RGB = np.array([0.66, 0.36, 0.34])
 _BROW_FINENESS = 2  # mask samples per map sample
 
 
-def paint_skin(rng: np.random.Generator, person: Person, x: Image, y: Image, per_mm: int) -> Image:
+def paint_skin(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image, per_mm: int) -> Image:
     """Paint a face.
 
     Args:
@@ -33,7 +33,7 @@ def paint_skin(rng: np.random.Generator, person: Person, x: Image, y: Image, per
     return np.clip(colour, 0.01, 1.2).astype(np.float32)
 
 
-def _bare_skin(rng: np.random.Generator, person: Person, x: Image, y: Image, per_mm: int) -> NDArray:
+def _bare_skin(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image, per_mm: int) -> NDArray:
     side = np.abs(x)
     eye_x, eye_y = person.eye_centres_mm[1, :2]
     mottle = sum(
@@ -47,7 +47,7 @@ def _bare_skin(rng: np.random.Generator, person: Person, x: Image, y: Image, per
     return colour * (1 + red[..., None] * np.array([0.6, -1.0, -0.8]))
 
 
-def _mouth(person: Person, x: Image, y: Image, colour: NDArray) -> NDArray:
+def _mouth(person: SyntheticPerson, x: Image, y: Image, colour: NDArray) -> NDArray:
     half, height = person.mouth_mm[1, :2]
     bow = y + 0.006 * x * x  # the corners curve up
     lips = step(1 - (x / half) ** 2 - ((bow - height) / 7.5) ** 2, 0.25)
@@ -57,7 +57,7 @@ def _mouth(person: Person, x: Image, y: Image, colour: NDArray) -> NDArray:
     return colour * (1 - 0.55 * seam)[..., None] * (1 - 0.6 * nostrils)[..., None]
 
 
-def _beard(rng: np.random.Generator, person: Person, x: Image, y: Image, colour: NDArray) -> NDArray:
+def _beard(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image, colour: NDArray) -> NDArray:
     density = rng.uniform(0.1, 0.5) * (rng.random() < 0.4)
     jaw = step(y - 58 - 0.004 * x * x, 18) * (1 - 0.7 * bump(x, y, (0, person.mouth_mm[0, 1]), (22, 10)))
     jaw = np.maximum(jaw, 0.9 * bump(x, y, (0, person.mouth_mm[0, 1] - 11), (20, 4)))
@@ -65,7 +65,9 @@ def _beard(rng: np.random.Generator, person: Person, x: Image, y: Image, colour:
     return colour + (density * np.clip(jaw * grain, 0, 1))[..., None] * (person.hair - colour)
 
 
-def _hair(rng: np.random.Generator, person: Person, x: Image, y: Image, per_mm: int, colour: NDArray) -> NDArray:
+def _hair(
+    rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image, per_mm: int, colour: NDArray
+) -> NDArray:
     side = np.abs(x)
     wave = smooth_noise(rng, x.shape, 8 * per_mm)
     hairline = rng.uniform(-70, -56) + rng.normal(0, 4) * np.cos(x / 17) + 0.004 * x * x + 1.5 * wave
@@ -76,7 +78,7 @@ def _hair(rng: np.random.Generator, person: Person, x: Image, y: Image, per_mm: 
     return colour + cover[..., None] * (person.hair * (0.85 + 0.3 * np.abs(strands))[..., None] - colour)
 
 
-def _brows(rng: np.random.Generator, person: Person, x: Image, y: Image, per_mm: int) -> Image:
+def _brows(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image, per_mm: int) -> Image:
     """Cover of both brows, drawn hair by hair: (h, w)."""
     fine = _BROW_FINENESS * per_mm
     mask = np.zeros((x.shape[0] * _BROW_FINENESS, x.shape[1] * _BROW_FINENESS), np.uint8)

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.person import EYEBALL_RADIUS_MM, Person
+from faze.data.synthetic.person import EYEBALL_RADIUS_MM, SyntheticPerson
 from faze.data.synthetic.skin import paint_skin
 from faze.data.synthetic.texture import Image, bump, padded, step
 
@@ -80,7 +80,7 @@ def _look_up(texture: Image, x: Image, y: Image, per_mm: int) -> Image:
     return cv2.remap(texture, column, row, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
 
 
-def build_face(rng: np.random.Generator, person: Person) -> Face:
+def build_face(rng: np.random.Generator, person: SyntheticPerson) -> Face:
     """Model and paint a face."""
     x, y = _points(_SHAPE_PER_MM)
     base = _ellipsoid_depth(x, y)
@@ -106,7 +106,7 @@ def _ellipsoid_depth(x: Image, y: Image) -> Image:
     return _CENTRE_MM[2] - _AXES_MM[2] * np.sqrt(np.maximum(square, 0.03))
 
 
-def _features(person: Person, x: Image, y: Image) -> Image:
+def _features(person: SyntheticPerson, x: Image, y: Image) -> Image:
     """Displacement of the face without lids, mm; negative protrudes."""
     side = np.abs(x)
     eye_x, eye_y = person.eye_centres_mm[1, :2]
@@ -125,7 +125,7 @@ def _features(person: Person, x: Image, y: Image) -> Image:
     return height
 
 
-def _lids(person: Person, x: Image, y: Image, depth: Image) -> Image:
+def _lids(person: SyntheticPerson, x: Image, y: Image, depth: Image) -> Image:
     """Bulge the face over the eyeballs: a sphere that runs out into a cone before it grows too steep to be a face."""
     edge = LID_RADIUS_MM * _LID_SLOPE / np.hypot(1, _LID_SLOPE)  # where the sphere is as steep
     for centre in person.eye_centres_mm:
@@ -138,7 +138,7 @@ def _lids(person: Person, x: Image, y: Image, depth: Image) -> Image:
     return depth
 
 
-def _through_corners(person: Person, x: Image, y: Image, depth: Image) -> Image:
+def _through_corners(person: SyntheticPerson, x: Image, y: Image, depth: Image) -> Image:
     """Pull the face through the eye corners, so that what is annotated is what is seen."""
     inner, outer = person.corners_mm[2:]
     hills = [bump(np.abs(x), y, (corner[0], corner[1]), (9.0, 9.0)) for corner in (inner, outer)]

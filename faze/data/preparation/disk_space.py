@@ -13,7 +13,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MARGIN = 1.01  # names and labels beside the strips
 
 
-def check_room(folder: Path, needed: int, what: str) -> None:
+def check_disk_space(folder: Path, needed: int, what: str) -> None:
     """Say that a folder has no room for so many bytes; how many of the frames have a strip is not known yet.
 
     Args:

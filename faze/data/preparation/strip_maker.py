@@ -12,7 +12,7 @@ from faze.data.normalization.lookup import StripLookup
 from faze.data.normalization.pose import NormalizedCamera, NormalizedPose, UnusableFrame, normalize_poses
 from faze.data.normalization.warp import check_in_frame, look_up, warp_fused
 from faze.data.readers import Frame
-from faze.data.readers.checked import check_size
+from faze.data.readers.frame_checks import check_size
 
 
 @dataclass(frozen=True)

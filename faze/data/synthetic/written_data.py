@@ -18,7 +18,7 @@ _HEAD_POSE, _TARGET = slice(15, 21), slice(24, 27)  # columns of MPIIFaceGaze
 
 
 @dataclass(frozen=True, eq=False)
-class Site:
+class WrittenData:
     """One data set: its folder, and FAZE's annotation of its people, which is still to be written."""
 
     root: Path
@@ -86,7 +86,7 @@ class Site:
         raise NotImplementedError
 
 
-class LaptopSite(Site):
+class WrittenMPIIFaceGaze(WrittenData):
     """MPIIFaceGaze: lines of pXX.txt."""
 
     dataset = "mpiigaze"
@@ -134,7 +134,7 @@ class LaptopSite(Site):
         (self.root / self.person / f"{self.person}.txt").write_bytes(b"".join(line + b"\n" for line in lines))
 
 
-class DeviceSite(Site):
+class WrittenGazeCapture(WrittenData):
     """GazeCapture: entries of parallel JSON arrays."""
 
     dataset = "gazecapture"
