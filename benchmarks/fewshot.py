@@ -31,9 +31,9 @@ import torch
 from baselines import fewshot as baseline
 
 from faze.benchmark.measurement import MemoryPeak, ratio_interval
-from faze.config import resolve
 from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
+from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import CodeStore
 from faze.engine import machine
 from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
@@ -51,7 +51,7 @@ PARTS, SEQUENTIAL_STEPS = 10, 200  # of the sweep's meta-training
 
 def settings(**changes: object) -> Fewshot:
     """The paper's, as config/paper.yaml has them, with the released number of measurements."""
-    merged = resolve.read(ROOT / "config" / "config.yaml", ROOT / "config" / "paper.yaml")["fewshot"]
+    merged = read_yaml(ROOT / "config" / "config.yaml", ROOT / "config" / "paper.yaml")["fewshot"]
     of_paper = dataclasses.replace(build(FewshotSection, merged), record_steps=tuple(range(EVERY, STEPS, EVERY)))
     return dataclasses.replace(of_paper, **changes)
 

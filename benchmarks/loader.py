@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from faze.benchmark.measurement import ratio_interval
 from faze.benchmark.tier_steps import DEFAULTS
-from faze.config import resolve
 from faze.config.check import build
+from faze.config.ladder import climb
 from faze.config.parameters import Model, Train
+from faze.config.yaml_files import read_yaml
 from faze.data.pairs import PairBatches, PairPlaces, People, hold, load_people
 from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine import machine
@@ -78,11 +79,11 @@ class Ours:
     """Feeds of our side; each call gives the next batches of one."""
 
     def __init__(self, path: Path, batch: int) -> None:
-        values = resolve.read(DEFAULTS)
+        values = read_yaml(DEFAULTS)
         size = {"image_height_px": HEIGHT, "image_width_px": WIDTH}
         self._model = build(Model, values["model"] | size)
         self._train = build(Train, values["train"] | {"global_batch": batch})
-        self._switches = resolve.climb(values["tiers"], "baseline")
+        self._switches = climb(values["tiers"], "baseline")
         self.people, _ = load_people(path, "train", height=HEIGHT, width=WIDTH, min_entries=2, memory_gib=0.0)
         self._step = 0
 

@@ -15,7 +15,8 @@ from baselines import preprocess as baseline
 from rendered_frames import ROOT, multiply
 
 from faze.benchmark.measurement import ratio_interval
-from faze.config import resolve
+from faze.config.stage_config import resolve, to_lines
+from faze.config.yaml_files import read_yaml
 from faze.data.store.supplementary import supplementary_persons
 
 
@@ -25,8 +26,8 @@ def many_frames(source: Path, count: int) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=source.parent) as name:
         folder = Path(name)
         multiply(source, folder, supplementary_persons(source / "supplementary.h5"), count)
-        values = resolve.resolve(resolve.read(ROOT / "config" / "config.yaml"), "preprocess")
-        (folder / "preprocess.config.yaml").write_text("\n".join(resolve.to_lines(values)), encoding="utf-8")
+        values = resolve(read_yaml(ROOT / "config" / "config.yaml"), "preprocess")
+        (folder / "preprocess.config.yaml").write_text("\n".join(to_lines(values)), encoding="utf-8")
         yield folder
 
 

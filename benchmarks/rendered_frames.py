@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.process_pool import worker_processes
-from faze.config import resolve
 from faze.config.check import build
 from faze.config.data_parameters import Synthetic
+from faze.config.yaml_files import read_yaml
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
 from faze.data.synthetic.annotation import supplementary
 from faze.data.synthetic.people import Role, render_frames, sample_frames, use_one_thread
@@ -62,7 +62,7 @@ def render(folder: Path, people: int, frames: int) -> None:
     """Write folder/raw and folder/supplementary.h5, unless they are there."""
     if (folder / "supplementary.h5").exists():
         return
-    values = resolve.read(ROOT / "config" / "config.yaml")["synthetic"]
+    values = read_yaml(ROOT / "config" / "config.yaml")["synthetic"]
     synthetic = dataclasses.replace(build(Synthetic, values), frames_per_person=frames)
     with worker_processes(os.cpu_count() or 1, use_one_thread) as pool:
         everybody = list(pool.map(partial(write_person, synthetic=synthetic, raw=folder / "raw"), range(people)))

@@ -26,9 +26,11 @@ from faze.benchmark.interleave import measure
 from faze.benchmark.measurement import mean_interval, ratio_interval
 from faze.benchmark.processes import player_command, players
 from faze.benchmark.tier_steps import read_config, sections
-from faze.config import resolve
 from faze.config.check import build
+from faze.config.ladder import climb
 from faze.config.parameters import Benchmark, Engine
+from faze.config.stage_config import resolve, to_lines
+from faze.config.yaml_files import merge
 from faze.engine import machine
 from faze.model.dted import DTED
 
@@ -68,7 +70,7 @@ def time_cases(cases: Sequence[Case], values: Mapping[str, Any], benchmark: Benc
         commands = {}
         for case in cases:
             path = Path(folder) / f"{case.name}.yaml"
-            path.write_text("\n".join(resolve.to_lines(resolved(case, values))) + "\n", encoding="utf-8")
+            path.write_text("\n".join(to_lines(resolved(case, values))) + "\n", encoding="utf-8")
             commands[case.name] = player_command(case.name, path, None, case.threads)
         with players(commands) as tiers:
             measured, _ = measure(tiers, None, benchmark)
@@ -86,9 +88,9 @@ def resolved(case: Case, values: Mapping[str, Any]) -> dict[str, Any]:
         "model": {"image_height_px": case.height, "image_width_px": ASPECT * case.height},
         "benchmark": {"leave_one_out": False},
     }
-    merged = resolve.merge(values, changes)
+    merged = merge(values, changes)
     merged["tiers"] = changes["tiers"]
-    return resolve.resolve(merged, "benchmark")
+    return resolve(merged, "benchmark")
 
 
 def fit_sizes(cases: Sequence[Case], blocks_ms: Mapping[str, Sequence[float]]) -> dict[str, Any]:
@@ -163,7 +165,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON to write")
     args = parser.parse_args()
     values = read_config(args.config)
-    engine = resolve.climb(values["tiers"], args.tier)
+    engine = climb(values["tiers"], args.tier)
     benchmark = build(Benchmark, values["benchmark"])
     result: dict[str, Any] = {"machine": machine.describe(), "tier": args.tier, "blocks_ms": {}}
     with machine_alone("benchmarks/scaling.py"):

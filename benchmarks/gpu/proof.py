@@ -23,7 +23,7 @@ from faze.base.files import whole_file
 from faze.benchmark.measurement import MemoryPeak, synchronize
 from faze.benchmark.tier_steps import build_trial, read_people
 from faze.config.parameters import Engine
-from faze.config.resolve import Resolved, load
+from faze.config.stage_config import Resolved, load
 from faze.engine.parallel import join
 from faze.training.loop import loss_weights
 

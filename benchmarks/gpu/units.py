@@ -14,8 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from faze.base.code_hash import module_hash
-from faze.config import resolve
+from faze.config.ladder import WITHOUT, climb, leave_one_out
 from faze.config.parameters import Engine
+from faze.config.stage_config import flatten, resolve, to_lines
+from faze.config.validation import validate
+from faze.config.yaml_files import merge, read_yaml
 from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine import machine
 
@@ -57,22 +60,22 @@ class Unit:
 
 def settings(tiny: bool) -> dict:
     """The configuration: the paper's with one chunk a step, or toy sizes."""
-    paper = resolve.merge(resolve.read(ROOT / "config/config.yaml"), resolve.read(ROOT / "config/paper.yaml"))
-    return resolve.validate(resolve.merge(resolve.merge(paper, PAPER), TINY if tiny else {}))
+    paper = merge(read_yaml(ROOT / "config/config.yaml"), read_yaml(ROOT / "config/paper.yaml"))
+    return validate(merge(merge(paper, PAPER), TINY if tiny else {}))
 
 
 def identity(c: dict) -> str:
     """Hash of all that the results depend on: code, machine, sizes, ladder."""
     code = [module_hash(path) for path in sorted([*ROOT.glob("faze/**/*.py"), *HERE.glob("*.py")])]
     device = {name: fact for name, fact in machine.describe().items() if name != "commit"}
-    whole = json.dumps([code, device, resolve.flatten(c)], sort_keys=True)
+    whole = json.dumps([code, device, flatten(c)], sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:12]
 
 
 def plan(c: dict) -> Iterator[Unit]:
     """All units, the most wanted first."""
     tiers = c["tiers"]
-    engines = {rung: resolve.climb(tiers, rung) for rung in tiers}
+    engines = {rung: climb(tiers, rung) for rung in tiers}
     first, *rungs = tiers
     for rung in rungs:
         alone = dataclasses.replace(engines[first], **tiers[rung])
@@ -80,8 +83,8 @@ def plan(c: dict) -> Iterator[Unit]:
     for rung in tiers:
         yield Unit("tier", rung, {AGAINST: engines[first], rung: engines[rung]})
         yield Unit("step", rung, {AGAINST: engines[first], rung: engines[rung]})
-    for name, engine in resolve.leave_one_out(tiers, rungs[-1]).items():
-        rung = name.removeprefix(resolve.WITHOUT)
+    for name, engine in leave_one_out(tiers, rungs[-1]).items():
+        rung = name.removeprefix(WITHOUT)
         yield Unit("without", rung, {AGAINST: engines[rungs[-1]], rung: engine})
 
 
@@ -126,11 +129,11 @@ def run(unit: Unit, c: dict, out: Path, limit_s: float) -> dict | None:
 def _resolve(unit: Unit, c: dict) -> list[str]:
     """A configuration of the stage `benchmark` with two engines: `against`, then the unit's own."""
     if unit.kind == "step":
-        c = resolve.merge(c, {"train": {"global_batch": PARTS * c["train"]["global_batch"]}})
-    flat = {key: value for key, value in resolve.resolve(c, "benchmark").items() if not key.startswith("engines.")}
+        c = merge(c, {"train": {"global_batch": PARTS * c["train"]["global_batch"]}})
+    flat = {key: value for key, value in resolve(c, "benchmark").items() if not key.startswith("engines.")}
     parts = {"accumulate": PARTS} if unit.kind == "step" else {}
     engines = {name: dataclasses.asdict(engine) | parts for name, engine in unit.engines.items()}
-    return resolve.to_lines(flat | resolve.flatten({"engines": engines}))
+    return to_lines(flat | flatten({"engines": engines}))
 
 
 def _child(arguments: Sequence[str | os.PathLike], words: Path, caches: Path, limit_s: float) -> int | None:

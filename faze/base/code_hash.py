@@ -25,7 +25,10 @@ NEUTRAL = frozenset(
         "faze.config.check",
         "faze.config.data_parameters",
         "faze.config.parameters",
-        "faze.config.resolve",
+        "faze.config.ladder",
+        "faze.config.stage_config",
+        "faze.config.validation",
+        "faze.config.yaml_files",
     }
 )
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from faze.config import resolve
 from faze.config.check import build
 from faze.config.data_parameters import Data
 from faze.config.parameters import Engine, Loss, Model, Train
+from faze.config.validation import validate
+from faze.config.yaml_files import read_yaml
 from faze.data.pairs import Batch, People, load_people
 from faze.engine.parallel import World, check_chunks
 from faze.engine.step import Clock, Step, no_clock
@@ -73,7 +74,7 @@ def read_people(path: Path | None, data: Data, model: Model) -> People:
 
 def read_config(paths: Sequence[Path]) -> dict[str, Any]:
     """The default configuration with files laid over it, checked."""
-    return resolve.validate(resolve.read(DEFAULTS, *paths), [DEFAULTS, *paths])
+    return validate(read_yaml(DEFAULTS, *paths), [DEFAULTS, *paths])
 
 
 def sections(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.base.command_line import one_sentence
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.data.store.codes import CodeStore
@@ -23,7 +24,6 @@ from faze.fewshot.draws import Person, open_codes, read_person
 from faze.fewshot.learned import Learned, load_learned
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.personal import Personal, calibrate, measured, save_personal
-from faze.stages import one_sentence
 
 
 def parse() -> argparse.Namespace:

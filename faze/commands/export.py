@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from faze.base.command_line import one_sentence
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.data.store.strips import StripStore
 from faze.model.dted import DTED
 from faze.model.losses import angle_deg
 from faze.model.weights import load_model, save_weights
-from faze.stages import one_sentence
 from faze.stages.encode import encode_strips
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}

@@ -9,12 +9,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from faze.base.command_line import one_sentence
 from faze.base.output_lock import sole_writer
 from faze.config.check import build
 from faze.config.parameters import Model
-from faze.config.resolve import read, validate
+from faze.config.validation import validate
+from faze.config.yaml_files import read_yaml
 from faze.model.weights import import_published, save_weights
-from faze.stages import one_sentence
 
 DEFAULTS = Path("config/config.yaml")
 
@@ -33,7 +34,7 @@ def main() -> None:
     """Check name by name, and write."""
     args = parse()
     paths = [DEFAULTS, *args.config]
-    model = build(Model, validate(read(*paths), paths)["model"])
+    model = build(Model, validate(read_yaml(*paths), paths)["model"])
     dted = import_published(args.published, model)
     with sole_writer(args.out):
         save_weights(args.out, dted)

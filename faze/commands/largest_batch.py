@@ -19,16 +19,16 @@ from pathlib import Path
 
 import torch
 
+from faze.base.command_line import one_sentence
 from faze.base.errors import UserError
 from faze.base.machine_lock import machine_shared
 from faze.benchmark.measurement import MemoryPeak
 from faze.benchmark.search import largest
 from faze.benchmark.tier_steps import build_trial, read_config, read_people, sections
-from faze.config import resolve
 from faze.config.check import build
 from faze.config.data_parameters import Data
+from faze.config.ladder import climb
 from faze.engine.parallel import join, pick_device
-from faze.stages import one_sentence
 
 STEPS = 2
 MARGIN_GIB = 1.0  # by how much a process may exceed the limit before it is refused more; modules load late, too
@@ -58,7 +58,7 @@ def main() -> None:
         print(json.dumps(try_size(args)))
         return
     values = read_config(args.config)
-    device = pick_device(resolve.climb(values["tiers"], args.tier).device)
+    device = pick_device(climb(values["tiers"], args.tier).device)
     if device.type == "cpu" and not args.memory_gib:
         raise UserError("give --memory-gib: on a CPU nothing else says when a batch is too large")
     peaks: dict[int, float] = {}
@@ -95,7 +95,7 @@ def try_size(args: argparse.Namespace) -> dict[str, float | None]:
     chosen = sections(values)
     chosen["train"] = replace(chosen["train"], global_batch=args.pairs)
     chosen["loss"] = replace(chosen["loss"], chunk_pairs=args.pairs)
-    engine = replace(resolve.climb(values["tiers"], args.tier), parallel="single", accumulate=1)
+    engine = replace(climb(values["tiers"], args.tier), parallel="single", accumulate=1)
     with join(engine, args.threads) as world:
         people = read_people(None, build(Data, values["data"]), chosen["model"])
         _limit(args.memory_gib, world.device)

@@ -5,9 +5,9 @@ import json
 import sys
 from pathlib import Path
 
+from faze.base.command_line import one_sentence
 from faze.base.errors import UserError
 from faze.benchmark.ledger import ledger
-from faze.stages import one_sentence
 
 
 def parse() -> argparse.Namespace:

@@ -16,18 +16,18 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from faze.base.command_line import one_sentence
 from faze.base.files import whole_file
 from faze.base.machine_lock import machine_shared
 from faze.benchmark import profiling
 from faze.benchmark.measurement import synchronize
 from faze.benchmark.roofline import Roof, number_format
 from faze.benchmark.tier_steps import Trial, build_trial, read_config, read_people, sections
-from faze.config import resolve
 from faze.config.check import build
 from faze.config.data_parameters import Data
+from faze.config.ladder import climb
 from faze.engine import machine
 from faze.engine.parallel import World, join, launch
-from faze.stages import one_sentence
 
 WARMUP_STEPS = 3
 COSTLIEST = 10
@@ -53,7 +53,7 @@ def main() -> None:
     """Profile; the first of several processes speaks for all."""
     args = parse()
     values = read_config(args.config)
-    engine = resolve.climb(values["tiers"], args.tier)
+    engine = climb(values["tiers"], args.tier)
     launch(engine, "faze.commands.profile", sys.argv[1:])
     out = args.out or Path("results") / values["name"] / "profile" / args.tier
     with machine_shared(f"the profile {out.absolute()}"), join(engine, args.threads) as world:

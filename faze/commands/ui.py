@@ -11,12 +11,13 @@ import sys
 import time
 from pathlib import Path
 
+from faze.base.command_line import one_sentence
 from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.config.check import build
 from faze.config.parameters import Run, Tracking
-from faze.config.resolve import read, validate
-from faze.stages import one_sentence
+from faze.config.validation import validate
+from faze.config.yaml_files import read_yaml
 from faze.tracking.live import EVERY_SECONDS, Follower
 from faze.tracking.store import open_store
 from faze.tracking.view import PORT, address, serving, share_view
@@ -38,7 +39,7 @@ def main() -> None:
     """Serve the store and follow the trainings until interrupted."""
     args = parse()
     paths = [DEFAULTS, *args.configfile]
-    config = validate(read(*paths), paths)
+    config = validate(read_yaml(*paths), paths)
     run = build(Run, config["run"])
     store = open_store(build(Tracking, config["tracking"]), args.results)
     share_view(store, config["name"])

@@ -1,6 +1,6 @@
 """From a mapping to a frozen dataclass: every error at once, in the words of the person who wrote the YAML.
 
-Knows nothing of faze's own parameters (`faze.config.resolve` declares them) and needs the standard library and yaml
+Knows nothing of faze's own parameters (`faze.config.parameters` declares them) and needs the standard library and yaml
 only.
 """
 

@@ -3,8 +3,8 @@
     python -m faze.config.editor_schema >workflow/schemas/config.schema.yaml
 
 Generated from the dataclasses of `faze.config.parameters` and the comments of config/config.yaml; a test keeps file and
-source alike. It serves editors only: what counts is `faze.config.resolve.validate`, which also checks combinations and
-says where.
+source alike. It serves editors only: what counts is `faze.config.validation`, which also checks combinations and says
+where.
 """
 
 import sys

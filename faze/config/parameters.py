@@ -1,7 +1,7 @@
 """The parameters of faze, section by section: their types and bounds.
 
-What each means, its unit and its only default stand in config/config.yaml. `faze.config.resolve` reads and checks
-them and hands them on. Those of the data stand in `faze.config.data_parameters`.
+What each means, its unit and its only default stand in config/config.yaml; `faze.config.validation` checks them. The
+parameters of the data stand in `faze.config.data_parameters`.
 """
 
 from dataclasses import dataclass

@@ -8,8 +8,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from faze.base.run_log import changed_switches
+from faze.config.ladder import WITHOUT
 from faze.config.parameters import Evaluate
-from faze.config.resolve import WITHOUT
 from faze.evaluation.runs import Ablation, Training
 from faze.evaluation.statistics import bootstrap_mean, bootstrap_reduction, compare
 from faze.evaluation.verdict import verdict_words

@@ -20,18 +20,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from faze.base.command_line import one_sentence
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.geometry import angular_error, pitchyaw_from_vector
 from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
 from faze.config.parameters import FewshotSection
-from faze.config.resolve import load
+from faze.config.stage_config import load
 from faze.fewshot.adaptation import Errors
 from faze.fewshot.draws import Calibration, People, Person, draw_calibrations, open_codes, read_people
 from faze.fewshot.learned import Learned, load_learned
 from faze.fewshot.learners import LEARNERS, unadapted_error_deg
-from faze.stages import one_sentence
 
 
 def parse() -> argparse.Namespace:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from faze.base.command_line import one_sentence
 from faze.base.files import whole_file
 from faze.base.machine_lock import machine_alone
 from faze.base.output_lock import sole_writer
@@ -24,10 +25,10 @@ from faze.benchmark.measurement import MemoryPeak, refuse_debugging
 from faze.benchmark.processes import ROOF, Player, player_command, players, serve
 from faze.benchmark.roofline import Roof, Work, count_work
 from faze.benchmark.tier_steps import build_trial, read_people
-from faze.config.resolve import WITHOUT, Resolved, load
+from faze.config.ladder import WITHOUT
+from faze.config.stage_config import Resolved, load
 from faze.engine import machine
 from faze.engine.parallel import join, launch, pick_device
-from faze.stages import one_sentence
 
 
 def parse() -> argparse.Namespace:

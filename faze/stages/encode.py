@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from faze.base.command_line import one_sentence
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
-from faze.config.resolve import load
+from faze.config.stage_config import load
 from faze.data.network_input import to_network
 from faze.data.store.codes import GAZE_HEAD, write_codes
 from faze.data.store.strips import StripStore
 from faze.model.dted import DTED
 from faze.model.weights import check_same_model, load_model
-from faze.stages import one_sentence
 
 
 def parse() -> argparse.Namespace:

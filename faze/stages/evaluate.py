@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pandas as pd
 
+from faze.base.command_line import one_sentence
 from faze.base.files import whole_folder
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import ResultPaths
-from faze.config.resolve import Resolved, load
+from faze.config.stage_config import Resolved, load
 from faze.evaluation.controls import control_errors
 from faze.evaluation.convergence import times_to_error, validation_curves
 from faze.evaluation.learners import learner_differences
 from faze.evaluation.runs import Ablation, read_benchmark, read_errors, read_training
 from faze.evaluation.summary import summarize, write_json
 from faze.evaluation.tables import changes, performance, run_errors, tier_errors
-from faze.stages import one_sentence
 
 
 def parse() -> argparse.Namespace:

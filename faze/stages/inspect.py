@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from faze.base.command_line import one_sentence
 from faze.base.errors import UserError
 from faze.base.files import whole_folder
 from faze.base.output_lock import sole_writer
@@ -21,7 +22,6 @@ from faze.data.store.strips import StripStore
 from faze.report.data_page import PAGE, write_page
 from faze.report.data_words import describe
 from faze.report.pictures import pick_strips
-from faze.stages import one_sentence
 
 
 def parse() -> argparse.Namespace:

@@ -16,6 +16,7 @@ from pathlib import Path
 import cv2
 
 from faze.base.code_hash import fingerprint
+from faze.base.command_line import one_sentence
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.base.process_pool import worker_processes
@@ -25,7 +26,6 @@ from faze.data.readers.face_mesh import open_detector
 from faze.data.readers.gazecapture import list_recordings
 from faze.data.readers.head_pose import Detector, annotate
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
-from faze.stages import one_sentence
 
 
 def parse() -> argparse.Namespace:

@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 from faze.base import code_hash
+from faze.base.command_line import one_sentence
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.config.parameters import Fewshot
-from faze.config.resolve import Resolved, load
+from faze.config.stage_config import Resolved, load
 from faze.data.store.codes import CodeStore
 from faze.fewshot import native
 from faze.fewshot.draws import People, open_codes, read_people
@@ -21,7 +22,6 @@ from faze.fewshot.learned import save_learned
 from faze.fewshot.learners import LEARNERS, Learner, Training
 from faze.fewshot.meta import Checkpoint
 from faze.fewshot.mlp import gaze_head_weights
-from faze.stages import one_sentence
 
 
 def parse() -> argparse.Namespace:

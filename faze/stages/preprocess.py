@@ -11,13 +11,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import faze.config.resolve
+from faze.base.command_line import one_sentence
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.output_lock import sole_writer
 from faze.base.process_pool import load_ahead
 from faze.base.progress import Progress
 from faze.config.data_parameters import Preprocess
+from faze.config.stage_config import load
 from faze.data.normalization.pose import NormalizedCamera
 from faze.data.normalization.warp import warp_fused, warp_two_step
 from faze.data.preparation.assemble import NothingUsable, Prepared, Tally, join_blocks
@@ -31,7 +32,6 @@ from faze.data.readers.frame_checks import Checked
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.strips import size_of, write_strips
-from faze.stages import one_sentence
 
 READERS: dict[str, Callable[[Path, Path | None], Reader]] = {"mpiigaze": open_mpiifacegaze, "gazecapture": GazeCapture}
 # What the released procedure takes for the camera matrix of an undistorted frame.
@@ -40,8 +40,8 @@ RELEASED_UNDISTORTION = {"mpiigaze": "recentred", "gazecapture": "keep"}
 LOADED_AHEAD = (
     "faze.data.preparation.work",
     "faze.data.preparation.stored",
-    "faze.config.resolve",
-    "faze.stages",
+    "faze.config.stage_config",
+    "faze.base.command_line",
     "faze.base.progress",
 )
 
@@ -54,7 +54,7 @@ def main() -> None:
         raise UserError(f"--threads {args.threads}: give at least 1")
     if not args.raw.exists():
         raise UserError(f"{args.raw}: no such folder, nor an HDF5 of strips")
-    settings = faze.config.resolve.load(args.config, "preprocess").preprocess
+    settings = load(args.config, "preprocess").preprocess
     prepare = take_strips if args.raw.is_file() else normalise
     with sole_writer(args.out), sole_writer(args.rejects), disk_may_fill(args.out.parent):
         tally = prepare(args, settings)

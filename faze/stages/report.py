@@ -9,11 +9,12 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from faze.base.command_line import one_sentence
 from faze.base.errors import UserError
 from faze.base.files import whole_folder
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import DATASETS, ResultPaths
-from faze.config.resolve import load
+from faze.config.stage_config import load
 from faze.report import words
 from faze.report.curves import draw_learners, draw_shots, draw_shots_by_tier
 from faze.report.data_page import read_page
@@ -27,7 +28,6 @@ from faze.report.figures import (
 from faze.report.page import collect_walks, render, tier_table
 from faze.report.pictures import draw_training
 from faze.report.style import drawing
-from faze.stages import one_sentence
 
 TABLES = ("runs", "tiers", "persons", "changes", "learners", "controls", "performance", "training", "convergence")
 

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import as_completed
 from pathlib import Path
 
+from faze.base.command_line import one_sentence
 from faze.base.errors import UserError
 from faze.base.files import whole_file, whole_folder
 from faze.base.output_lock import sole_writer
 from faze.base.process_pool import worker_processes
 from faze.base.progress import Progress
 from faze.config.data_parameters import Synthetic
-from faze.config.resolve import load
+from faze.config.stage_config import load
 from faze.data.store.supplementary import Supplementary, write_supplementary, write_truth
 from faze.data.synthetic.faults import Planted, plant, truncate, write_list
 from faze.data.synthetic.people import PersonAnnotation, cast, use_one_thread, write_person
-from faze.stages import one_sentence
 
 
 def parse() -> argparse.Namespace:

@@ -9,11 +9,11 @@ import json
 import sys
 from pathlib import Path
 
+from faze.base.command_line import one_sentence
 from faze.base.files import whole_file
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import ResultPaths
-from faze.config.resolve import load
-from faze.stages import one_sentence
+from faze.config.stage_config import load
 from faze.tracking.mirror import mirror
 from faze.tracking.record import read_run, slots
 from faze.tracking.store import bare, open_store

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from faze.base import code_hash
+from faze.base.command_line import one_sentence
 from faze.base.machine_lock import machine_shared
 from faze.base.output_lock import sole_writer
 from faze.base.run_log import RunLog
-from faze.config.resolve import Resolved, load
+from faze.config.stage_config import Resolved, load
 from faze.data.pairs import load_people
 from faze.engine import machine
 from faze.engine.parallel import World, check_chunks, join, launch
-from faze.stages import one_sentence
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import build_feed
 from faze.training.loop import Fit, bare_model, build_step

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import torch
 
+from faze.base.command_line import one_sentence
 from faze.base.files import whole_folder
 from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
-from faze.config.resolve import load
+from faze.config.stage_config import load
 from faze.data.store.strips import StripStore
 from faze.model.weights import load_model
 from faze.redirection.walk import contact_sheet, first_people, video_frames, walk_person, write_picture, write_video
-from faze.stages import one_sentence
 
 
 def parse() -> argparse.Namespace:

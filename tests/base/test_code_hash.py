@@ -62,7 +62,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "faze/__init__.py": "",
         "faze/base/__init__.py": "",
         "faze/config/__init__.py": "",
-        "faze/config/resolve.py": "A = 1\n",
+        "faze/config/stage_config.py": "A = 1\n",
         "faze/redirection/__init__.py": "",
         "faze/redirection/walk.py": (
             "import typing\nfrom faze.art import line\nif typing.TYPE_CHECKING:\n    import faze.hints\n"
@@ -74,8 +74,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "faze/art/unused.py": "",
         "faze/art/page.j2": "<p>",
         "faze/stages/__init__.py": "",
-        "faze/stages/draw.py": "import faze.config.resolve\n\ndef main():\n    import faze.redirection.walk\n",
-        "faze/stages/weigh.py": "from faze.config import resolve\n",
+        "faze/stages/draw.py": "import faze.config.stage_config\n\ndef main():\n    import faze.redirection.walk\n",
+        "faze/stages/weigh.py": "from faze.config import stage_config\n",
     }
     for name, text in texts.items():
         path = tmp_path / name
@@ -181,8 +181,8 @@ def test_fingerprint_is_of_the_loaded_modules(package: Path) -> None:
     assert len(before) == 12 and int(before, 16) >= 0
     (package / "faze" / "redirection" / "walk.py").open("a").write("# comment\n")
     (package / "faze" / "art" / "unused.py").write_text("X = 1\n")
-    (package / "faze" / "config" / "resolve.py").write_text("A = 2\n")
-    assert fingerprint_after("import faze.redirection.walk, faze.config.resolve", package) == before
+    (package / "faze" / "config" / "stage_config.py").write_text("A = 2\n")
+    assert fingerprint_after("import faze.redirection.walk, faze.config.stage_config", package) == before
     (package / "faze" / "art" / "line.py").write_text("X = 1\n")
     assert fingerprint_after("import faze.redirection.walk", package) != before
 
@@ -202,7 +202,7 @@ def test_fingerprint_is_the_same_as_module_and_as_main(package: Path) -> None:
 
 def test_snakefile_side_needs_neither_torch_nor_mlflow() -> None:
     script = (
-        "import sys, faze.config.resolve, faze.base.code_hash as p; p.Sources().of('faze.stages.train')\n"
+        "import sys, faze.config.stage_config, faze.base.code_hash as p; p.Sources().of('faze.stages.train')\n"
         "print(*sorted({'torch', 'mlflow', 'cv2', 'h5py', 'numpy'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", script]

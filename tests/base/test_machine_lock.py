@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from faze.base.machine_lock import machine_alone, machine_shared
-from faze.config import resolve
+from faze.config.stage_config import resolve, to_lines
+from faze.config.yaml_files import read_yaml
 from faze.stages import benchmark, train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,9 +152,9 @@ def test_what_others_wrote_into_it_cannot_reach_the_terminal(hold) -> None:
 @pytest.fixture
 def arguments(tmp_path: Path) -> list[str]:
     """Of a benchmark without data: one that starts ends with other words."""
-    values = resolve.read(ROOT / "config" / "config.yaml")
+    values = read_yaml(ROOT / "config" / "config.yaml")
     path = tmp_path / "benchmark.yaml"
-    path.write_text("\n".join(resolve.to_lines(resolve.resolve(values, "benchmark"))) + "\n")
+    path.write_text("\n".join(to_lines(resolve(values, "benchmark"))) + "\n")
     out = tmp_path / "new" / "benchmark.json"
     return ["--config", str(path), "--data", str(tmp_path / "none.h5"), "--threads", "1", "--out", str(out)]
 

@@ -16,13 +16,16 @@ from faze.benchmark.interleave import split_idle, warm_up, why_same
 from faze.benchmark.ledger import ledger
 from faze.benchmark.measurement import ratio_interval
 from faze.benchmark.roofline import Roof, count_work, number_format, shares
-from faze.config import resolve
-from faze.config.check import build
+from faze.config.check import ConfigError, build
+from faze.config.ladder import climb, leave_one_out, topmost
 from faze.config.parameters import Benchmark, Loss, Model, Train
+from faze.config.stage_config import resolve, to_lines
+from faze.config.validation import validate
+from faze.config.yaml_files import merge, read_yaml
 from faze.data.store.strips import PersonStrips, write_strips
 
 ROOT = Path(__file__).resolve().parents[2]
-DEFAULTS = resolve.read(ROOT / "config" / "config.yaml")
+DEFAULTS = read_yaml(ROOT / "config" / "config.yaml")
 SETTINGS = Benchmark(warmup_steps=2, warmup_blocks=5, steady_share=0.1, block_steps=4, blocks=2, leave_one_out=False)
 
 
@@ -46,11 +49,11 @@ def measured(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict
     folder = tmp_path_factory.mktemp("benchmark")
     tiers = {"baseline": DEFAULTS["tiers"]["baseline"] | {"device": "cpu"}}
     tiers |= {"autotune": {"cudnn_benchmark": True}, "foreach": {"foreach": True}, "lean": {"lean": True}}
-    values = resolve.merge(DEFAULTS, resolve.read(ROOT / "config" / "smoke.yaml")) | {"tiers": tiers}
+    values = merge(DEFAULTS, read_yaml(ROOT / "config" / "smoke.yaml")) | {"tiers": tiers}
     values["run"] = {"tiers": ["baseline", "lean"], "seeds": [0]}
     values["benchmark"] = values["benchmark"] | {"leave_one_out": True}
     path, out = folder / "benchmark.yaml", folder / "benchmark.json"
-    path.write_text("\n".join(resolve.to_lines(resolve.resolve(resolve.validate(values), "benchmark"))) + "\n")
+    path.write_text("\n".join(to_lines(resolve(validate(values), "benchmark"))) + "\n")
     command = [
         sys.executable,
         "-m",
@@ -154,8 +157,8 @@ LADDER = {
 
 
 def test_leave_one_out_takes_back_one_rung_and_keeps_the_others() -> None:
-    variants = resolve.leave_one_out(LADDER, "d")
-    full = resolve.climb(LADDER, "d")
+    variants = leave_one_out(LADDER, "d")
+    full = climb(LADDER, "d")
     assert list(variants) == ["without_b", "without_c", "without_d"]
     assert variants["without_b"] == full  # d sets the same switch
     assert variants["without_c"] == dataclasses.replace(full, lean=False)
@@ -163,26 +166,24 @@ def test_leave_one_out_takes_back_one_rung_and_keeps_the_others() -> None:
 
 
 def test_leave_one_out_stops_at_the_tier_and_of_the_first_there_is_none() -> None:
-    assert list(resolve.leave_one_out(LADDER, "c")) == ["without_b", "without_c"]
-    assert resolve.leave_one_out(LADDER, "a") == {}
+    assert list(leave_one_out(LADDER, "c")) == ["without_b", "without_c"]
+    assert leave_one_out(LADDER, "a") == {}
 
 
 def test_the_topmost_tier_is_the_ladders_last_whatever_the_order_of_run_tiers() -> None:
-    values = resolve.merge(
-        DEFAULTS, {"run": {"tiers": ["lean", "baseline", "amp"]}, "benchmark": {"leave_one_out": True}}
-    )
-    assert resolve.topmost(values) == "lean"
-    flat = resolve.resolve(values, "benchmark")
+    values = merge(DEFAULTS, {"run": {"tiers": ["lean", "baseline", "amp"]}, "benchmark": {"leave_one_out": True}})
+    assert topmost(values) == "lean"
+    flat = resolve(values, "benchmark")
     assert flat["leave_one_out.without_amp.lean"] is True
     assert flat["leave_one_out.without_lean.lean"] is False
     values["benchmark"]["leave_one_out"] = False
-    assert not [key for key in resolve.resolve(values, "benchmark") if key.startswith("leave_one_out.")]
+    assert not [key for key in resolve(values, "benchmark") if key.startswith("leave_one_out.")]
 
 
 def test_a_rung_cannot_be_called_like_a_leave_one_out() -> None:
-    values = resolve.merge(DEFAULTS, {"tiers": {"without_lean": {}}})
-    with pytest.raises(resolve.ConfigError, match="tiers.without_lean: .*leave-one-outs"):
-        resolve.validate(values)
+    values = merge(DEFAULTS, {"tiers": {"without_lean": {}}})
+    with pytest.raises(ConfigError, match="tiers.without_lean: .*leave-one-outs"):
+        validate(values)
 
 
 def hello(engine: dict, **acted: str) -> dict:

@@ -25,7 +25,8 @@ from faze.benchmark.energy import Meter, _rapl, build_meter
 from faze.benchmark.measurement import MemoryPeak, PhaseClock, ratio_interval, refuse_debugging, student_quantile
 from faze.benchmark.processes import Player
 from faze.benchmark.tier_steps import Trial
-from faze.config import resolve
+from faze.config.ladder import climb
+from faze.config.yaml_files import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -144,7 +145,7 @@ def test_a_player_that_debugs_measures_nothing(do: str, tmp_path: Path) -> None:
         trial=Trial(step, SimpleNamespace(switches=()), world, None, None),
         block_steps=1,
         peak=None,
-        engine=resolve.climb(resolve.read(ROOT / "config" / "config.yaml")["tiers"], "baseline"),
+        engine=climb(read_yaml(ROOT / "config" / "config.yaml")["tiers"], "baseline"),
         meter=Meter("none"),
     )
     with socket.socket(socket.AF_UNIX) as server:

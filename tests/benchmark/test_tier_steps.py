@@ -15,9 +15,11 @@ from faze.benchmark.roofline import Roof
 from faze.benchmark.search import largest
 from faze.benchmark.tier_steps import Trial, build_trial, read_config, read_people, sections
 from faze.commands import profile
-from faze.config import resolve
 from faze.config.check import build
 from faze.config.data_parameters import Data
+from faze.config.ladder import climb
+from faze.config.stage_config import load, to_lines
+from faze.config.yaml_files import merge
 from faze.engine.parallel import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,8 +32,8 @@ SPEC.loader.exec_module(scaling)
 
 @pytest.fixture(scope="module")
 def trial() -> Trial:
-    values = resolve.merge(read_config([SMOKE]), {"model": {"growth": 2}, "tiers": {"baseline": {"device": "cpu"}}})
-    engine = resolve.climb(values["tiers"], "baseline")
+    values = merge(read_config([SMOKE]), {"model": {"growth": 2}, "tiers": {"baseline": {"device": "cpu"}}})
+    engine = climb(values["tiers"], "baseline")
     chosen = sections(values)
     people = read_people(None, build(Data, values["data"]), chosen["model"])
     return build_trial(engine, World(0, 1, torch.device("cpu")), people, **chosen)
@@ -121,7 +123,7 @@ def test_largest_batch_of_a_cpu_needs_to_know_the_memory() -> None:
 
 
 def test_scaling_finds_the_coefficients_that_made_the_times() -> None:
-    engine = resolve.climb(read_config([])["tiers"], "baseline")
+    engine = climb(read_config([])["tiers"], "baseline")
     cases = scaling.size_cases(engine, [2, 4, 8], [32, 64], threads=1)
     random = np.random.default_rng(0)
     blocks = {case.name: 30 + 1e-4 * case.pairs * 4 * case.height**2 + random.normal(0, 0.1, 10) for case in cases}
@@ -142,12 +144,12 @@ def test_scaling_parts_compute_from_communication() -> None:
 
 def test_scaling_gives_each_case_its_own_benchmark_file(tmp_path: Path) -> None:
     values = read_config([SMOKE])
-    engine = resolve.climb(values["tiers"], "baseline")
+    engine = climb(values["tiers"], "baseline")
     together, alone = scaling.process_cases(engine, [2], 8, 64)
     for case, chunk, pairs in ((together, 4, 8), (alone, 4, 4)):
         path = tmp_path / f"{case.name}.yaml"
-        path.write_text("\n".join(resolve.to_lines(scaling.resolved(case, values))) + "\n")
-        loaded = resolve.load(path, "benchmark")
+        path.write_text("\n".join(to_lines(scaling.resolved(case, values))) + "\n")
+        loaded = load(path, "benchmark")
         assert loaded.engines == {case.name: case.engine}
         assert (loaded.train.global_batch, loaded.loss.chunk_pairs) == (pairs, chunk)
         assert (loaded.model.image_height_px, loaded.model.image_width_px) == (64, 256)

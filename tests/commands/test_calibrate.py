@@ -17,9 +17,9 @@ import torch
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.commands import calibrate as stage
-from faze.config import resolve
 from faze.config.check import build
 from faze.config.parameters import FewshotSection
+from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import write_codes
 from faze.fewshot.draws import Calibration, Person, open_codes, read_person
 from faze.fewshot.learned import Learned, load_learned, save_learned
@@ -29,7 +29,7 @@ from faze.fewshot.personal import calibrate, load_personal
 
 ROOT = Path(__file__).resolve().parents[2]
 FEWSHOT = dataclasses.replace(
-    build(FewshotSection, resolve.read(ROOT / "config" / "config.yaml")["fewshot"]),
+    build(FewshotSection, read_yaml(ROOT / "config" / "config.yaml")["fewshot"]),
     shots=(1, 4),
     adapt_steps=50,
     adapt_lr=1e-4,

@@ -7,9 +7,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faze.config import resolve
 from faze.config.check import ConfigError, fields_of, yaml_number
+from faze.config.ladder import climb
 from faze.config.parameters import PARTS, SECTIONS, STAGES, Engine
+from faze.config.stage_config import load, resolve, to_lines
+from faze.config.validation import validate
+from faze.config.yaml_files import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULTS = ROOT / "config" / "config.yaml"
@@ -18,24 +21,24 @@ SHIPPED = sorted((ROOT / "config").glob("*.yaml"))
 
 @pytest.fixture
 def defaults() -> dict:
-    return resolve.read(DEFAULTS)
+    return read_yaml(DEFAULTS)
 
 
 def faults(mapping: dict, paths: tuple[Path, ...] = ()) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        resolve.validate(mapping, paths)
+        validate(mapping, paths)
     return str(caught.value).splitlines()
 
 
 def with_overrides(tmp_path: Path, text: str) -> tuple[dict, tuple[Path, Path]]:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    return resolve.read(DEFAULTS, path), (DEFAULTS, path)
+    return read_yaml(DEFAULTS, path), (DEFAULTS, path)
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_files_are_valid(path: Path) -> None:
-    resolve.validate(resolve.read(DEFAULTS, path), [DEFAULTS, path])
+    validate(read_yaml(DEFAULTS, path), [DEFAULTS, path])
 
 
 def test_shipped_files_have_names_of_their_own() -> None:
@@ -150,9 +153,9 @@ def test_fewshot_steps_that_cannot_be(defaults: dict, changes: dict, sentence: s
 def test_raw_gazecapture_needs_no_supplementary_file(defaults: dict) -> None:
     """The rule `landmarks` makes one."""
     defaults["preprocess"]["gazecapture"] = "/data/gazecapture"
-    resolve.validate(defaults, [])
+    validate(defaults, [])
     defaults["preprocess"]["gazecapture"] = "/data/GazeCapture.h5"  # strips, and so labels, already
-    resolve.validate(defaults, [])
+    validate(defaults, [])
 
 
 def test_a_fault_that_nobody_can_plant_is_refused(defaults: dict) -> None:
@@ -170,12 +173,12 @@ def test_file_that_is_not_yaml_is_named_with_the_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("name: x\ntrain: {pairs: 1\nwalk:\n")
     with pytest.raises(ConfigError, match=r"mine\.yaml:3: not YAML"):
-        resolve.read(path)
+        read_yaml(path)
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.yaml: no such config file"):
-        resolve.read(tmp_path / "absent.yaml")
+        read_yaml(tmp_path / "absent.yaml")
 
 
 def test_overrides_merge_key_by_key_and_replace_lists(tmp_path: Path, defaults: dict) -> None:
@@ -185,7 +188,7 @@ def test_overrides_merge_key_by_key_and_replace_lists(tmp_path: Path, defaults: 
 
 
 def test_a_rung_is_the_rung_above_plus_its_own_change(defaults: dict) -> None:
-    rungs = {tier: resolve.climb(defaults["tiers"], tier) for tier in defaults["tiers"]}
+    rungs = {tier: climb(defaults["tiers"], tier) for tier in defaults["tiers"]}
     assert rungs["baseline"].precision == "fp32"
     assert rungs["amp"].precision == rungs["autotune"].precision == "fp16"
     assert (rungs["amp"].parallel, rungs["ddp"].parallel) == ("dp", "ddp")
@@ -195,7 +198,7 @@ def test_a_rung_is_the_rung_above_plus_its_own_change(defaults: dict) -> None:
 
 def test_climb_refuses_a_rung_that_is_not_there(defaults: dict) -> None:
     with pytest.raises(ConfigError, match="'turbo' is not defined under tiers: baseline, amp"):
-        resolve.climb(defaults["tiers"], "turbo")
+        climb(defaults["tiers"], "turbo")
 
 
 def needs_tier(stage: str) -> bool:
@@ -204,10 +207,10 @@ def needs_tier(stage: str) -> bool:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_stage_reads_back_exactly_its_own_sections(defaults: dict, tmp_path: Path, stage: str) -> None:
-    flat = resolve.resolve(defaults, stage, "ddp", 3) if needs_tier(stage) else resolve.resolve(defaults, stage)
+    flat = resolve(defaults, stage, "ddp", 3) if needs_tier(stage) else resolve(defaults, stage)
     path = tmp_path / "stage.yaml"
-    path.write_text("\n".join(resolve.to_lines(flat)) + "\n")
-    loaded = resolve.load(path, stage)
+    path.write_text("\n".join(to_lines(flat)) + "\n")
+    loaded = load(path, stage)
     assert loaded.flat == flat
     assert set(loaded.sections) == set(STAGES[stage])
     assert (loaded.tier, loaded.seed) == (("ddp", 3) if needs_tier(stage) else (None, None))
@@ -219,63 +222,63 @@ def test_stage_reads_back_exactly_its_own_sections(defaults: dict, tmp_path: Pat
 
 def test_resolved_engine_is_the_climbed_rung(defaults: dict, tmp_path: Path) -> None:
     path = tmp_path / "train.yaml"
-    path.write_text("\n".join(resolve.to_lines(resolve.resolve(defaults, "train", "fused_sgd", 0))))
-    assert resolve.load(path, "train").engine == resolve.climb(defaults["tiers"], "fused_sgd")
+    path.write_text("\n".join(to_lines(resolve(defaults, "train", "fused_sgd", 0))))
+    assert load(path, "train").engine == climb(defaults["tiers"], "fused_sgd")
 
 
 @pytest.mark.parametrize("workers", [0, 8, "auto"])
 def test_a_number_or_a_word_comes_back_as_it_is(defaults: dict, tmp_path: Path, workers: int | str) -> None:
     defaults["data"]["workers"] = workers
-    resolve.validate(defaults)
+    validate(defaults)
     path = tmp_path / "train.yaml"
-    path.write_text("\n".join(resolve.to_lines(resolve.resolve(defaults, "train", "amp", 0))))
-    assert resolve.load(path, "train").data.workers == workers
+    path.write_text("\n".join(to_lines(resolve(defaults, "train", "amp", 0))))
+    assert load(path, "train").data.workers == workers
 
 
 def test_training_knows_of_preprocessing_the_camera_alone(defaults: dict) -> None:
     """A path of raw frames that changes must not train anew what the strips leave as it was."""
-    known = {key for key in resolve.resolve(defaults, "train", "amp", 0) if key.startswith("preprocess.")}
+    known = {key for key in resolve(defaults, "train", "amp", 0) if key.startswith("preprocess.")}
     assert known == {"preprocess.focal_length_px", "preprocess.width_px"}
 
 
 def test_benchmark_knows_every_rung_that_is_run(defaults: dict, tmp_path: Path) -> None:
     defaults["run"]["tiers"] = ["baseline", "ddp"]
     path = tmp_path / "benchmark.yaml"
-    path.write_text("\n".join(resolve.to_lines(resolve.resolve(defaults, "benchmark"))))
-    engines = resolve.load(path, "benchmark").engines
+    path.write_text("\n".join(to_lines(resolve(defaults, "benchmark"))))
+    engines = load(path, "benchmark").engines
     assert list(engines) == ["baseline", "ddp"]
     assert all(isinstance(engine, Engine) for engine in engines.values())
 
 
 def test_a_stage_knows_nothing_of_other_sections(defaults: dict, tmp_path: Path) -> None:
     path = tmp_path / "walk.yaml"
-    path.write_text("\n".join(resolve.to_lines(resolve.resolve(defaults, "walk"))))
+    path.write_text("\n".join(to_lines(resolve(defaults, "walk"))))
     with pytest.raises(AttributeError, match="does not declare the section 'train'"):
-        _ = resolve.load(path, "walk").train
+        _ = load(path, "walk").train
 
 
 def test_load_refuses_the_file_of_another_stage(defaults: dict, tmp_path: Path) -> None:
     path = tmp_path / "walk.yaml"
-    path.write_text("\n".join(resolve.to_lines(resolve.resolve(defaults, "walk"))))
+    path.write_text("\n".join(to_lines(resolve(defaults, "walk"))))
     with pytest.raises(ConfigError, match="is for stage 'walk', not 'train'"):
-        resolve.load(path, "train")
+        load(path, "train")
 
 
 def test_load_checks_values_again(defaults: dict, tmp_path: Path) -> None:
     path = tmp_path / "walk.yaml"
-    lines = resolve.to_lines(resolve.resolve(defaults, "walk"))
+    lines = to_lines(resolve(defaults, "walk"))
     path.write_text("\n".join(line.replace("fps: 15", "fps: fast") for line in lines))
     with pytest.raises(ConfigError, match=r"walk\.fps: 'fast' is not a whole number"):
-        resolve.load(path, "walk")
+        load(path, "walk")
 
 
 def test_hash_follows_values_not_their_order(defaults: dict, tmp_path: Path) -> None:
     def hash_of(lines: list[str]) -> str:
         path = tmp_path / "walk.yaml"
         path.write_text("\n".join(lines))
-        return resolve.load(path, "walk").hash
+        return load(path, "walk").hash
 
-    lines = resolve.to_lines(resolve.resolve(defaults, "walk"))
+    lines = to_lines(resolve(defaults, "walk"))
     assert hash_of(lines) == hash_of(lines[::-1])
     assert hash_of(lines) != hash_of([line.replace("fps: 15", "fps: 16") for line in lines])
 

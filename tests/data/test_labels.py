@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import faze.config.resolve
 from faze.base.geometry import angular_error, vector_from_pitchyaw
+from faze.config.stage_config import resolve, to_lines
+from faze.config.yaml_files import merge, read_yaml
 from faze.data.readers.head_pose import FACE_MODEL_MM, annotate
 from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import Supplementary, read_supplementary, read_truth, write_supplementary
@@ -30,9 +31,9 @@ ANNOTATION = ("camera_parameters", "distortion_parameters", "head_pose", "3d_gaz
 
 def run(patch: pytest.MonkeyPatch, folder: Path, stage: object, changes: dict, *arguments: object) -> None:
     name = stage.__name__.rpartition(".")[2]
-    config = faze.config.resolve.read(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
-    resolved = faze.config.resolve.resolve(faze.config.resolve.merge(config, changes), name)
-    (folder / f"{name}.yaml").write_text("\n".join(faze.config.resolve.to_lines(resolved)))
+    config = read_yaml(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
+    resolved = resolve(merge(config, changes), name)
+    (folder / f"{name}.yaml").write_text("\n".join(to_lines(resolved)))
     patch.setattr(sys, "argv", [name, *map(str, ["--config", folder / f"{name}.yaml", *arguments])])
     assert stage.main() == 0
 

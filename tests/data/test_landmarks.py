@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.data_parameters import Synthetic
-from faze.config.resolve import read
+from faze.config.yaml_files import read_yaml
 from faze.data.normalization.frame import read_image
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, UnusableFrame, normalize_pose
 from faze.data.readers import Frame, Reject
@@ -35,7 +35,7 @@ from faze.stages.synthesise import supplementary_of
 
 CAMERA = np.array([573.0, 573.0, 239.5, 319.5])
 LENS = np.array([[573.0, 0, 239.5], [0, 573.0, 319.5], [0, 0, 1]])
-DEFAULT = Synthetic(**read(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
+DEFAULT = Synthetic(**read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
 
 
 def project(pose: NDArray, matrix: NDArray = LENS, distortion: NDArray | None = None) -> NDArray:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import raw_data
 
-import faze.config.resolve
 from faze.base.geometry import angular_error, vector_from_pitchyaw
+from faze.config.stage_config import resolve, to_lines
+from faze.config.yaml_files import merge, read_yaml
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, NormalizedCamera, normalize_pose
 from faze.data.normalization.warp import warp_fused, warp_two_step
 from faze.data.store.strips import StripStore
@@ -24,9 +25,9 @@ CAMERA = NormalizedCamera(1300, 600, 256, 64)
 
 
 def write_config(folder: Path, stage: str, **changes: dict) -> Path:
-    config = faze.config.resolve.merge(faze.config.resolve.read(ROOT / "config" / "config.yaml"), changes)
+    config = merge(read_yaml(ROOT / "config" / "config.yaml"), changes)
     path = folder / f"{stage}.config.yaml"
-    path.write_text("\n".join(faze.config.resolve.to_lines(faze.config.resolve.resolve(config, stage))))
+    path.write_text("\n".join(to_lines(resolve(config, stage))))
     return path
 
 

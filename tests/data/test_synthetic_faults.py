@@ -18,7 +18,8 @@ import pytest
 from test_landmarks import exact_landmarks
 
 from faze.config.data_parameters import PlantedFault
-from faze.config.resolve import read, resolve, to_lines
+from faze.config.stage_config import resolve, to_lines
+from faze.config.yaml_files import read_yaml
 from faze.data.normalization.frame import read_image
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers.face_mesh import VERTICES
@@ -33,7 +34,7 @@ RAW = {"mpiigaze": "mpiifacegaze", "gazecapture": "gazecapture"}
 
 
 def write_raw(folder: Path, patch: pytest.MonkeyPatch, faults: list[str]) -> int:
-    config = read(Path(__file__).parents[2] / "config" / "config.yaml")
+    config = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")
     config["synthetic"] |= {"frames_per_person": FRAMES, "faults": faults} | dict.fromkeys(PEOPLE, 1)
     (folder / "synthesise.yaml").write_text("\n".join(to_lines(resolve(config, "synthesise"))))
     arguments = ["--config", folder / "synthesise.yaml", "--threads", 1, "--truth", folder / "truth.h5"]
@@ -46,7 +47,7 @@ def write_raw(folder: Path, patch: pytest.MonkeyPatch, faults: list[str]) -> int
 def run_preprocess(
     folder: Path, patch: pytest.MonkeyPatch, dataset: str, supplementary: Path | None, **changes: str
 ) -> int:
-    config = read(Path(__file__).parents[2] / "config" / "config.yaml")
+    config = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")
     config["preprocess"] |= changes
     (folder / "preprocess.yaml").write_text("\n".join(to_lines(resolve(config, "preprocess"))))
     arguments = ["--config", folder / "preprocess.yaml", "--dataset", dataset, "--raw", folder / RAW[dataset]]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from faze.config.data_parameters import Synthetic
-from faze.config.resolve import read
+from faze.config.yaml_files import read_yaml
 from faze.data.normalization.frame import read_image
 from faze.data.normalization.pose import normalize_pose
 from faze.data.readers import Frame, Reader
@@ -20,7 +20,7 @@ from faze.data.synthetic.annotation import FACE_MODEL_6_MM
 from faze.data.synthetic.people import PersonAnnotation, cast, write_person
 from faze.stages.synthesise import supplementary_of
 
-DEFAULT = Synthetic(**read(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
+DEFAULT = Synthetic(**read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
 TINY = dataclasses.replace(
     DEFAULT,
     mpiigaze_people=1,

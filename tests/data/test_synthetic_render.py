@@ -10,7 +10,7 @@ import pytest
 
 from faze.base.geometry import vector_from_pitchyaw
 from faze.config.data_parameters import Synthetic
-from faze.config.resolve import read
+from faze.config.yaml_files import read_yaml
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera, normalize_pose
 from faze.data.normalization.warp import warp_fused
 from faze.data.synthetic.annotation import PersonFrames, head_pose, landmarks_px, truth
@@ -21,7 +21,7 @@ from faze.data.synthetic.render import Renderer
 from faze.data.synthetic.sheet import contact_sheet
 from faze.data.synthetic.surface import build_face
 
-DEFAULT = Synthetic(**read(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
+DEFAULT = Synthetic(**read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
 TINY = dataclasses.replace(DEFAULT, frames_per_person=6)
 ROLES = [Role("mpiifacegaze", "test", 1), Role("gazecapture", "test", 3)]
 STRIP = NormalizedCamera(focal_length_px=1300.0, distance_mm=600.0, width_px=256, height_px=64)

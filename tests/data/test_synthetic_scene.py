@@ -8,14 +8,14 @@ import pytest
 
 from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.data_parameters import Synthetic
-from faze.config.resolve import read
+from faze.config.yaml_files import read_yaml
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_pose
 from faze.data.synthetic.annotation import PersonFrames, head_pose, landmarks_px, supplementary, truth
 from faze.data.synthetic.people import Role, cast, sample_frames
 from faze.data.synthetic.person import sample_person
 from faze.data.synthetic.scene import optical_axes
 
-DEFAULT = Synthetic(**read(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
+DEFAULT = Synthetic(**read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
 TINY = dataclasses.replace(DEFAULT, frames_per_person=40)
 ROLES = [Role("mpiifacegaze", "test", 0), Role("gazecapture", "train", 1), Role("gazecapture", "val", 0)]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from faze.config.resolve import read, resolve, to_lines
+from faze.config.stage_config import resolve, to_lines
+from faze.config.yaml_files import read_yaml
 from faze.data.store.supplementary import read_supplementary, read_truth
 from faze.stages import synthesise
 
@@ -23,7 +24,7 @@ OUTPUTS = ("mpiifacegaze", "gazecapture", "mpiifacegaze_supplementary", "gazecap
 
 
 def run(folder: Path, threads: int, monkeypatch: pytest.MonkeyPatch, **changes: object) -> int:
-    config = read(Path(__file__).parents[2] / "config" / "config.yaml")
+    config = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")
     config["synthetic"] |= {**PEOPLE, **changes}
     folder.mkdir()
     (folder / "config.yaml").write_text("\n".join(to_lines(resolve(config, "synthesise"))))

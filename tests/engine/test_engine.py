@@ -8,14 +8,15 @@ import torch
 import torch.distributed as dist
 
 from faze import engine
-from faze.config import resolve
+from faze.config.ladder import climb
+from faze.config.yaml_files import read_yaml
 from faze.engine.convolution import set_channels_last
 from faze.engine.memory import set_expandable_segments
 from faze.engine.optim import build_optimizer
 from faze.engine.parallel import World, build_wrap, check_chunks, count_processes, pick_device
 from faze.engine.step import Step
 
-CONFIG = resolve.read(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
+CONFIG = read_yaml(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
 CPU = World(0, 1, torch.device("cpu"))
 
 
@@ -34,7 +35,7 @@ def make(tier: str, *, clip_norm: float = 0.0, **switches) -> Step:
     return engine.build(
         lambda precision: Line(),
         lambda module: [{"params": list(module.parameters()), "lr": 0.1}],
-        engine=dataclasses.replace(resolve.climb(CONFIG["tiers"], tier), device="cpu", **switches),
+        engine=dataclasses.replace(climb(CONFIG["tiers"], tier), device="cpu", **switches),
         world=CPU,
         momentum=0.0,
         weight_decay=0.0,
@@ -224,7 +225,7 @@ def test_cuda_that_is_not_there_is_one_sentence(monkeypatch):
 
 
 def test_processes_default_to_two_on_a_cpu():
-    climbed = dataclasses.replace(resolve.climb(CONFIG["tiers"], "ddp"), device="cpu")
+    climbed = dataclasses.replace(climb(CONFIG["tiers"], "ddp"), device="cpu")
     assert count_processes(climbed) == 2
     assert count_processes(dataclasses.replace(climbed, processes=3)) == 3
     assert count_processes(dataclasses.replace(climbed, parallel="single")) == 1

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from faze.base.geometry import vector_from_pitchyaw
-from faze.config import resolve
 from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
+from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import CodeStore, write_codes
 from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
 from faze.fewshot.draws import Person, TaskDraws, draw_calibrations, query_of, read_people, support_of
@@ -25,7 +25,7 @@ NUMBERS = 1000  # a code tells person and entry: person * NUMBERS + entry
 
 
 def settings(**changes: object) -> Fewshot:
-    fewshot = build(FewshotSection, resolve.read(ROOT / "config" / "config.yaml")["fewshot"])
+    fewshot = build(FewshotSection, read_yaml(ROOT / "config" / "config.yaml")["fewshot"])
     return dataclasses.replace(fewshot, query_entries=6, meta_query=4, **changes)
 
 

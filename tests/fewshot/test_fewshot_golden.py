@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from faze.config import resolve
 from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
+from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import CodeStore
 from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
 from faze.fewshot.draws import Calibration, Person, draw_calibrations, query_of, read_people, support_of
@@ -28,7 +28,7 @@ from faze.fewshot.mlp import Batch, each
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = dataclasses.replace(
-    build(FewshotSection, resolve.read(ROOT / "config" / "config.yaml")["fewshot"]),
+    build(FewshotSection, read_yaml(ROOT / "config" / "config.yaml")["fewshot"]),
     query_entries=500,
     meta_query=100,
     outer_lr=1e-3,

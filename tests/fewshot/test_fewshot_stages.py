@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from faze.base.geometry import vector_from_pitchyaw
-from faze.config import resolve
+from faze.config.stage_config import resolve, to_lines
+from faze.config.yaml_files import merge, read_yaml
 from faze.data.store.codes import GAZE_HEAD, write_codes
 from faze.fewshot import kernel, meta, native
 from faze.fewshot.learned import Learned
@@ -69,12 +70,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
         tmp_path / "gazecapture.h5", "gazecapture", {"train": [20] * 5 + [6], "val": [20] * 2, "test": [20, 11, 30]}
     )
     write_people(tmp_path / "mpiigaze.h5", "mpiigaze", {"test": [20] * 2})
-    whole = resolve.read(ROOT / "config" / "config.yaml")
+    whole = read_yaml(ROOT / "config" / "config.yaml")
     monkeypatch.chdir(tmp_path)
 
     def call(stage: str, learner: str, threads: int = 1, seed: int | None = 0, **changes: object) -> int:
-        flat = resolve.resolve(resolve.merge(whole, {"fewshot": SMALL | changes}), stage, "baseline", seed)
-        Path("config.yaml").write_text("\n".join(resolve.to_lines(flat)))
+        flat = resolve(merge(whole, {"fewshot": SMALL | changes}), stage, "baseline", seed)
+        Path("config.yaml").write_text("\n".join(to_lines(flat)))
         options = ["--config", "config.yaml", "--learner", learner, "--threads", threads]
         if stage == "meta_train":
             options += ["--codes", "gazecapture.h5", "--out", f"{learner}.pt"]

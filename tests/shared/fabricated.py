@@ -11,7 +11,8 @@ from PIL import Image, ImageDraw
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.base.result_paths import DATASETS, ResultPaths
-from faze.config import resolve
+from faze.config.stage_config import resolve, to_lines
+from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import write_codes
 from faze.data.store.strips import PersonStrips, write_strips
 
@@ -64,13 +65,13 @@ class Fabricated:
 
     def config_file(self, path: Path, stage: str, **changed: object) -> Path:
         """The resolved configuration of a stage; `changed` as section__key=value."""
-        whole = resolve.read(ROOT / "config" / "config.yaml")
+        whole = read_yaml(ROOT / "config" / "config.yaml")
         whole["run"] = {"tiers": list(self.tiers), "seeds": list(self.seeds)}
         whole["fewshot"] |= {"query_entries": self.query, "shots": list(self.shots), "learners": list(self.kept)}
         for key, value in changed.items():
             section, _, name = key.partition("__")
             whole[section][name] = value
-        path.write_text("\n".join(resolve.to_lines(resolve.resolve(whole, stage))) + "\n")
+        path.write_text("\n".join(to_lines(resolve(whole, stage))) + "\n")
         return path
 
     def _write_run(self, paths: ResultPaths, tier: str, seed: int) -> None:

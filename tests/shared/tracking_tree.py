@@ -7,7 +7,8 @@ from pathlib import Path
 
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.run_log import RunLog
-from faze.config import resolve
+from faze.config.stage_config import resolve, to_lines
+from faze.config.yaml_files import read_yaml
 
 os.environ.pop("MLFLOW_TRACKING_URI", None)  # a developer's own server is no place for tests
 
@@ -17,7 +18,7 @@ SPEED = {"baseline": 96.0, "amp": 97.5, "ddp": 131.0, "fused_sgd": 138.0, "autot
 
 
 def default_config(results: Path, **tracking: str | None) -> dict:
-    mapping = resolve.read(ROOT / "config" / "config.yaml")
+    mapping = read_yaml(ROOT / "config" / "config.yaml")
     mapping["name"] = results.name
     mapping["tracking"] |= tracking
     return mapping
@@ -26,19 +27,19 @@ def default_config(results: Path, **tracking: str | None) -> dict:
 def write_stage_config(results: Path, mapping: dict) -> Path:
     path = results / "tracking" / "track.config.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(resolve.to_lines(resolve.resolve(mapping, "track"))))
+    path.write_text("\n".join(to_lines(resolve(mapping, "track"))))
     return path
 
 
 def start_event(results: Path, tier: str, seed: int, fingerprint: str = "0123456789ab") -> dict:
-    flat = resolve.resolve(default_config(results), "train", tier, seed)
+    flat = resolve(default_config(results), "train", tier, seed)
     return {
         "stage": "train",
         "name": results.name,
         "tier": tier,
         "seed": seed,
         "config": flat,
-        "config_hash": hashlib.sha256("\n".join(resolve.to_lines(flat)).encode()).hexdigest()[:12],
+        "config_hash": hashlib.sha256("\n".join(to_lines(flat)).encode()).hexdigest()[:12],
         "fingerprint": fingerprint,
         "machine": {"processor": "A CPU", "cores": "2", "commit": "1a2b3c4d5e6f", "torch": "2.13.0"},
     }

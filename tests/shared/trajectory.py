@@ -10,15 +10,16 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from faze.config import resolve
 from faze.config.check import build
+from faze.config.ladder import climb
 from faze.config.parameters import Engine, Loss, Model, Train
+from faze.config.yaml_files import read_yaml
 from faze.data.pairs import People, hold
 from faze.engine.parallel import World
 from faze.training.feed import build_feed
 from faze.training.loop import build_step, learning_rates, loss_weights
 
-CONFIG = resolve.read(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
+CONFIG = read_yaml(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
 MODEL = dataclasses.replace(build(Model, CONFIG["model"]), growth=4)
 # Every embedding term, in chunks: two of them for each of two processes.
 LOSS = dataclasses.replace(
@@ -40,7 +41,7 @@ def people() -> People:
 
 def tier(name: str, **switches) -> Engine:
     """The switches of a rung, on the CPU."""
-    return dataclasses.replace(resolve.climb(CONFIG["tiers"], name), device="cpu", **switches)
+    return dataclasses.replace(climb(CONFIG["tiers"], name), device="cpu", **switches)
 
 
 def losses(

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from faze.config import resolve
 from faze.config.check import build
 from faze.config.parameters import Model
+from faze.config.stage_config import resolve, to_lines
+from faze.config.yaml_files import merge, read_yaml
 from faze.data.store.codes import CodeStore
 from faze.data.store.strips import PersonStrips, write_strips
 from faze.fewshot.mlp import gaze_head_weights, gaze_vector
@@ -36,16 +37,16 @@ def people() -> list[PersonStrips]:
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
     """A folder with store, checkpoint and resolved configuration, and the command run on it."""
-    whole = resolve.read(ROOT / "config" / "config.yaml")
-    whole = resolve.merge(whole, {"model": SMALL, "encode": {"batch": 2}})
+    whole = read_yaml(ROOT / "config" / "config.yaml")
+    whole = merge(whole, {"model": SMALL, "encode": {"batch": 2}})
     torch.manual_seed(0)
     dted = DTED(build(Model, whole["model"]))
     save_weights(tmp_path / "checkpoint.pt", dted)
     write_strips(tmp_path / "data.h5", "gazecapture", people())
 
     def run(**changes: object) -> int:
-        resolved = resolve.resolve(resolve.merge(whole, changes), "encode", "baseline", 0)
-        (tmp_path / "encode.yaml").write_text("\n".join(resolve.to_lines(resolved)))
+        resolved = resolve(merge(whole, changes), "encode", "baseline", 0)
+        (tmp_path / "encode.yaml").write_text("\n".join(to_lines(resolved)))
         names = {"config": "encode.yaml", "checkpoint": "checkpoint.pt", "data": "data.h5", "out": "codes.h5"}
         arguments = [part for option, name in names.items() for part in (f"--{option}", str(tmp_path / name))]
         monkeypatch.setattr(sys, "argv", ["encode", *arguments, "--threads", str(torch.get_num_threads())])

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from faze.base.run_log import read_events
-from faze.config import resolve
+from faze.config.stage_config import resolve, to_lines
+from faze.config.yaml_files import read_yaml
 from faze.data.store.strips import PersonStrips, write_strips
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,13 +57,13 @@ class Training:
     def __init__(self, folder: Path, data: Path, tier: str, **train) -> None:
         self.out, self.log = folder / "checkpoint.pt", folder / "run.jsonl"
         self.work = folder / "train.work" / "checkpoint.pt"
-        values = resolve.read(ROOT / "config" / "config.yaml")
+        values = read_yaml(ROOT / "config" / "config.yaml")
         values["tiers"]["baseline"]["device"] = "cpu"
         values["model"]["growth"] = 2
         values["train"] |= {"pairs": 320, "log_every_pairs": 32, "validate_every_pairs": 160}
         values["train"] |= {"checkpoint_every_pairs": 32} | train
         path = folder / "train.config.yaml"
-        path.write_text("\n".join(resolve.to_lines(resolve.resolve(values, "train", tier, 0))) + "\n")
+        path.write_text("\n".join(to_lines(resolve(values, "train", tier, 0))) + "\n")
         self._arguments = ["--config", path, "--data", data, "--threads", "2", "--out", self.out, "--run-log", self.log]
 
     def start(self, program: tuple[str, ...] = ("-m", "faze.stages.train")) -> subprocess.Popen:

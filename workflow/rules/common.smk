@@ -9,7 +9,10 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-import faze.config.resolve
+import faze.config.check
+import faze.config.stage_config
+import faze.config.validation
+import faze.config.yaml_files
 import faze.base.code_hash
 
 DEFAULTS = "config/config.yaml"
@@ -21,7 +24,7 @@ def in_one_sentence(check, *args):
     """Call a check; what it finds wrong ends the workflow before anything starts, without a traceback."""
     try:
         return check(*args)
-    except faze.config.resolve.ConfigError as error:
+    except faze.config.check.ConfigError as error:
         raise WorkflowError(f"the configuration cannot be used:\n{error}") from None
 
 
@@ -29,33 +32,33 @@ def check_data(preprocess):
     """The data sets that the user points to exist: folders, or files of strips."""
     for key in (f"{raw}{part}" for raw in RAW.values() for part in PATHS):
         if preprocess.get(key) and not Path(preprocess[key]).exists():
-            raise faze.config.resolve.ConfigError(f"preprocess.{key}: no such file or folder: {preprocess[key]}")
+            raise faze.config.check.ConfigError(f"preprocess.{key}: no such file or folder: {preprocess[key]}")
     for raw in RAW.values():
         if preprocess[f"{raw}_supplementary"] and not (preprocess[raw] and Path(preprocess[raw]).is_dir()):
             # It would be put on rendered frames, whose names are the same, or be passed over in silence.
-            raise faze.config.resolve.ConfigError(
+            raise faze.config.check.ConfigError(
                 f"preprocess.{raw}_supplementary: annotates the frames of a folder, but preprocess.{raw} names none"
             )
 
 
 def check_name(overrides):
     """Overrides have a name, and so a folder of results, of their own."""
-    if overrides and "name" not in faze.config.resolve.read(*overrides):
-        raise faze.config.resolve.ConfigError(
+    if overrides and "name" not in faze.config.yaml_files.read_yaml(*overrides):
+        raise faze.config.check.ConfigError(
             f"{overrides[-1]}: needs a `name`: its results would mix with those of {DEFAULTS}"
         )
 
 
 # Snakemake's own reader would not name the line that is not YAML.
-defaults = in_one_sentence(faze.config.resolve.read, DEFAULTS)
+defaults = in_one_sentence(faze.config.yaml_files.read_yaml, DEFAULTS)
 
 
 configfile: DEFAULTS
 
 
 # Snakemake puts the keys of --configfile first; the rungs of the ladder have an order, which is that of the defaults.
-config = faze.config.resolve.merge(defaults, config)
-in_one_sentence(faze.config.resolve.validate, config, [DEFAULTS, *workflow.overwrite_configfiles])
+config = faze.config.yaml_files.merge(defaults, config)
+in_one_sentence(faze.config.validation.validate, config, [DEFAULTS, *workflow.overwrite_configfiles])
 in_one_sentence(check_name, workflow.overwrite_configfiles)
 in_one_sentence(check_data, config["preprocess"])
 
@@ -111,10 +114,10 @@ def code(stage):
 @functools.cache
 def own_config(stage, tier=None, seed=None, dataset=None):
     """Give the lines of a stage's own config file: all that it may know. No data set is told of the other's paths."""
-    flat = faze.config.resolve.resolve(config, stage, tier, seed and int(seed))
+    flat = faze.config.stage_config.resolve(config, stage, tier, seed and int(seed))
     for other in RAW.keys() - {dataset} if dataset else ():
         flat |= {key: None for part in PATHS if (key := f"preprocess.{RAW[other]}{part}") in flat}
-    return faze.config.resolve.to_lines(flat)
+    return faze.config.stage_config.to_lines(flat)
 
 
 def values(stage, path):

@@ -27,7 +27,7 @@ def check_landmarks(landmarks):
     """The environment and the model that the user names exist."""
     for key, path in landmarks.items():
         if path and not Path(path).exists():
-            raise faze.config.resolve.ConfigError(f"landmarks.{key}: no such file: {path}")
+            raise faze.config.check.ConfigError(f"landmarks.{key}: no such file: {path}")
 
 
 in_one_sentence(check_landmarks, config["landmarks"])

@@ -1,0 +1,119 @@
+"""The check of a whole configuration: every value, the ladder, and combinations; all faults at once."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from faze.config.check import ConfigError, Fault, check_mapping, fields_of, nearest, report
+from faze.config.ladder import WITHOUT, climb
+from faze.config.parameters import META_LEARNERS, SECTIONS, Engine
+
+# Folders beside those of the tiers, under results/<name>/.
+RESERVED = ("raw", "data", "benchmark", "evaluation", "report", "tracking", "configs", "logs", "benchmarks")
+
+
+def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> dict[str, Any]:
+    """Check a whole configuration and hand it back.
+
+    Args:
+        mapping: the merged configuration.
+        paths: the files it came from, to name file and line of each fault.
+
+    Raises:
+        ConfigError: with every fault at once, one line each.
+    """
+    kinds: dict[str, Any] = {"name": str, "tiers": dict, **SECTIONS}
+    faults = list(check_mapping("", mapping, kinds))
+    faults += _check_ladder(mapping.get("tiers"), mapping.get("run"))
+    if not faults:
+        faults += _check_combinations(mapping)
+    if faults:
+        raise ConfigError(report(faults, paths))
+    return dict(mapping)
+
+
+def _check_ladder(tiers: Any, run: Any) -> Iterator[Fault]:
+    """The first rung states every switch, the others some; only defined rungs are run."""
+    if not isinstance(tiers, Mapping) or not tiers:
+        return
+    for position, (tier, change) in enumerate(tiers.items()):
+        yield from check_mapping(f"tiers.{tier}", change, fields_of(Engine), complete=position == 0)
+        if str(tier).startswith(WITHOUT):
+            yield Fault(f"tiers.{tier}", f"names that begin with {WITHOUT!r} are those of the leave-one-outs")
+        if not _names_a_folder(str(tier)) or tier in RESERVED:
+            yield Fault(
+                f"tiers.{tier}", f"a tier names a folder: letters, digits, - and _, and not {', '.join(RESERVED)}"
+            )
+    wanted = run.get("tiers") if isinstance(run, Mapping) else None
+    for tier in wanted if isinstance(wanted, list | tuple) else ():
+        if tier not in tiers:
+            yield Fault("run.tiers", f"{tier!r} is not defined under tiers{nearest(tier, list(tiers))}")
+
+
+def _names_a_folder(name: str) -> bool:
+    return name.replace("_", "").replace("-", "").isalnum()
+
+
+def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
+    """What no single value shows: combinations that would fail later, or silently mean something else."""
+    if not _names_a_folder(c["name"]):
+        yield Fault("name", f"{c['name']!r} must be letters, digits, - and _: it names a folder")
+    for tier in c["run"]["tiers"]:
+        engine = climb(c["tiers"], tier)
+        yield from _check_batch(tier, engine, c)
+        yield from _check_switches(tier, engine)
+    model, height, width = c["model"], c["preprocess"]["height_px"], c["preprocess"]["width_px"]
+    if model["image_height_px"] * width != model["image_width_px"] * height:
+        yield Fault("model.image_width_px", f"must keep the {width} x {height} strip's aspect")
+    if height % model["image_height_px"] or model["image_height_px"] % 32:
+        yield Fault("model.image_height_px", f"must be a multiple of 32 that divides {height}")
+    if not (c["preprocess"]["mpiifacegaze"] and c["preprocess"]["gazecapture"]):
+        yield from _check_people(c["synthetic"], c["fewshot"])
+    yield from check_steps(c["fewshot"])
+
+
+def _check_people(synthetic: Mapping[str, Any], fewshot: Mapping[str, Any]) -> Iterator[Fault]:
+    """Synthetic people have enough frames for calibration beside the query, and for a meta-training task."""
+    frames, shots = synthetic["frames_per_person"], max(fewshot["shots"])
+    of_tasks = META_LEARNERS & set(fewshot["learners"])
+    for query in ("query_entries", "meta_query") if of_tasks else ("query_entries",):
+        if frames < shots + fewshot[query]:
+            yield Fault(
+                "synthetic.frames_per_person",
+                f"{frames} is fewer than the largest of fewshot.shots, {shots}, plus fewshot.{query}, {fewshot[query]}",
+            )
+    if frames < fewshot["min_entries"]:
+        yield Fault("fewshot.min_entries", f"{fewshot['min_entries']} is more than synthetic.frames_per_person")
+    if of_tasks and synthetic["gazecapture_train_people"] < fewshot["tasks"]:
+        yield Fault("fewshot.tasks", f"{fewshot['tasks']} is more than synthetic.gazecapture_train_people")
+
+
+def check_steps(fewshot: Mapping[str, Any]) -> Iterator[Fault]:
+    """The released gradient knows one inner step; what is recorded lies within the adaptation."""
+    if "reference" in fewshot.get("learners", ()) and fewshot["inner_steps"] != 1:
+        yield Fault("fewshot.inner_steps", f"{fewshot['inner_steps']} is not 1, as the learner reference needs")
+    late = [step for step in fewshot["record_steps"] if step > fewshot["adapt_steps"]]
+    if late:
+        yield Fault("fewshot.record_steps", f"{late} come after fewshot.adapt_steps, {fewshot['adapt_steps']}")
+
+
+def _check_batch(tier: str, engine: Engine, c: Mapping[str, Any]) -> Iterator[Fault]:
+    batch, chunk = c["train"]["global_batch"], c["loss"]["chunk_pairs"]
+    processes = max(engine.processes, 1) if engine.parallel == "ddp" else 1
+    if batch % (processes * chunk):
+        yield Fault(
+            "train.global_batch",
+            f"{batch} is not a multiple of {processes} processes x loss.chunk_pairs {chunk} (tier {tier})",
+        )
+
+
+def _check_switches(tier: str, engine: Engine) -> Iterator[Fault]:
+    if engine.parallel == "ddp" and engine.static_graph and engine.accumulate > 1:
+        yield Fault(
+            f"tiers.{tier}",
+            f"static_graph does not go with accumulate {engine.accumulate}: torch's DistributedDataParallel fails in "
+            "the first step (pytorch#187732); set static_graph false or accumulate 1",
+        )
+    both = sorted(set(engine.keep_fp32) & set(engine.force_low))
+    if both:
+        yield Fault(f"tiers.{tier}", f"keep_fp32 and force_low both name {', '.join(both)}; take it out of one of them")
