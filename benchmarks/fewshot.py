@@ -36,11 +36,11 @@ from faze.config.parameters import Fewshot, FewshotSection
 from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import CodeStore
 from faze.engine import machine
-from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
-from faze.fewshot.draws import Calibration, Person, TaskDraws, draw_calibrations, read_people
+from faze.fewshot.draws import Calibration, PersonCodes, TaskDraws, draw_calibrations, read_people
+from faze.fewshot.fine_tuning import InitialNetworks, fine_tuned_errors_deg
 from faze.fewshot.kernel import kernel_for, single_threaded_operations
-from faze.fewshot.learners import LEARNERS, Training, unadapted_error_deg
-from faze.fewshot.meta import Checkpoint, State, meta_train
+from faze.fewshot.learners import LEARNERS, MetaTraining, unadapted_error_deg
+from faze.fewshot.meta_training import OuterState, ResumeFile, meta_train
 from faze.fewshot.mlp import Weights, random_weights
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,7 +56,7 @@ def settings(**changes: object) -> Fewshot:
     return dataclasses.replace(of_paper, **changes)
 
 
-def people(name: str, count: int | None = None) -> list[Person]:
+def people(name: str, count: int | None = None) -> list[PersonCodes]:
     """Of one file, or as many by tiling."""
     codes = CodeStore(GOLDEN / f"{name}_predictions.h5", default_split="test")
     found = read_people(codes, "test", needed=518, reason="the paper's protocol").persons
@@ -78,7 +78,7 @@ def sequential_network(weights: Weights) -> baseline.GazeNetwork:
     return network
 
 
-def sequential_samples(person: Person) -> baseline.Samples:
+def sequential_samples(person: PersonCodes) -> baseline.Samples:
     return baseline.Samples(torch.from_numpy(person.code), torch.from_numpy(person.gaze).float())
 
 
@@ -122,7 +122,7 @@ class Sequential:
         self._pool.shutdown()
 
 
-def adapt_sequentially(network: baseline.GazeNetwork, person: Person, draw: Calibration, lr: float) -> list[float]:
+def adapt_sequentially(network: baseline.GazeNetwork, person: PersonCodes, draw: Calibration, lr: float) -> list[float]:
     samples = sequential_samples(person)
     query = baseline.Samples(samples.code[-500:], samples.gaze[-500:])
     return baseline.adapt(network, samples.take(draw.support.tolist()), query, steps=STEPS, lr=lr, every=EVERY)[1]
@@ -132,20 +132,20 @@ def quick_start() -> Weights:
     """A network that adaptation starts from: some meta-training for k = 9."""
     short = settings(shots=(9,), outer_steps=500, validate_every_steps=500)
     draw = TaskDraws(people("gc_train"), tasks=5, support=9, query=100, seed=0)
-    return meta_train("maml", random_weights(1, 6, 64, 0), draw, short, lambda *_: None, Checkpoint()).best
+    return meta_train("maml", random_weights(1, 6, 64, 0), draw, short, lambda *_: None, ResumeFile()).best
 
 
 class Adaptations:
     """All of one k, and both sides' way to make them."""
 
-    def __init__(self, everyone: Sequence[Person], k: int, start: Weights, threads: int) -> None:
+    def __init__(self, everyone: Sequence[PersonCodes], k: int, start: Weights, threads: int) -> None:
         self._everyone, self._k, self._start, self._threads = everyone, k, start, threads
         self._settings, self._network = settings(shots=(k,)), sequential_network(start)
         self.draws = draw_calibrations(everyone, self._settings, repeats=REPEATS)
 
     def at_once(self, draws: Sequence[Calibration]) -> np.ndarray:
         """Errors of ours, (M, 51)."""
-        start = Start([self._k], self._start)
+        start = InitialNetworks([self._k], self._start)
         return fine_tuned_errors_deg(start, self._everyone, draws, self._settings, threads=self._threads)
 
     def sequentially(self, draw: Calibration) -> Callable[[], list[float]]:
@@ -218,7 +218,7 @@ def measure_sweep(shots: Sequence[int], outer_steps: int, blocks: int, threads: 
         for part in range(PARTS):
             until, k = outer_steps * (part + 1) // PARTS, shots[part * len(shots) // PARTS]
             began = clock(1)  # the outer loop has one thread; so has, by this clock, the little validation
-            state = train_ours(train, val, shots, until, Checkpoint(Path(folder) / "work" / "checkpoint.pt"), threads)
+            state = train_ours(train, val, shots, until, ResumeFile(Path(folder) / "work" / "checkpoint.pt"), threads)
             ours += clock(1) - began
             work = partial(train_sequentially, *theirs, k, SEQUENTIAL_STEPS)
             per_step.append(sequential.seconds(work) / SEQUENTIAL_STEPS)
@@ -249,20 +249,20 @@ def said_of_two(value: float, how: str = "{:.0f}x") -> str:
 
 
 def train_ours(
-    train: Sequence[Person],
-    val: Sequence[Person],
+    train: Sequence[PersonCodes],
+    val: Sequence[PersonCodes],
     shots: Sequence[int],
     until: int,
-    checkpoint: Checkpoint,
+    checkpoint: ResumeFile,
     threads: int,
-) -> State:
+) -> OuterState:
     """Meta-train from the checkpoint to an outer step."""
     to_there = settings(shots=tuple(shots), outer_steps=until, record_steps=())
     draw = TaskDraws(train, tasks=to_there.tasks, support=max(shots), query=to_there.meta_query, seed=0)
     draws = draw_calibrations(val, to_there, repeats=1)
 
     def validate(weights: Weights, scales: Weights) -> list[float]:
-        errors = fine_tuned_errors_deg(Start(shots, weights, scales), val, draws, to_there, threads=threads)
+        errors = fine_tuned_errors_deg(InitialNetworks(shots, weights, scales), val, draws, to_there, threads=threads)
         return errors[:, -1].reshape(len(shots), -1).mean(1).tolist()
 
     return meta_train("maml", random_weights(len(shots), 6, 64, 0), draw, to_there, validate, checkpoint)
@@ -281,7 +281,7 @@ def measure_own(learners: Sequence[str], shots: Sequence[int], outer_steps: int,
         print(f"unadapted, {name}: {np.mean(errors):.2f} degrees")
     for learner in learners:
         began = time.perf_counter()
-        training = Training(people("gc_train"), people("gc_val"))
+        training = MetaTraining(people("gc_train"), people("gc_val"))
         learned = LEARNERS[learner].meta_train(training, paper, seed=0, threads=threads)
         learnt = time.perf_counter()
         curves = {}
@@ -313,7 +313,7 @@ def print_peak(repeats: int, threads: int, clock: Clock) -> None:
     start, of_k = random_weights(1, 6, 64, 0), settings(shots=(9,))
     peak, began = MemoryPeak(torch.device("cpu")), clock(threads)
     draws = draw_calibrations(everyone, of_k, repeats=repeats)
-    fine_tuned_errors_deg(Start([9], start), everyone, draws, of_k, threads=threads)
+    fine_tuned_errors_deg(InitialNetworks([9], start), everyone, draws, of_k, threads=threads)
     taken = clock(threads) - began
     print(
         f"{len(draws)} adaptations, k = 9: {taken:.2f} s, {1e3 * taken / len(draws):.3f} ms each, peak "

@@ -15,8 +15,8 @@ from torch.nn.functional import normalize
 from faze.engine import machine
 from faze.fewshot.draws import TaskDraws
 from faze.fewshot.kernel import Kernel, TorchKernel, alike, in_chunks, single_threaded_operations
-from faze.fewshot.meta import outer_gradient
-from faze.fewshot.mlp import Batch, random_weights
+from faze.fewshot.meta_training import outer_gradient
+from faze.fewshot.mlp import SampleSets, random_weights
 from faze.fewshot.native import NativeKernel
 
 
@@ -50,7 +50,7 @@ def time_steps(kernel: Kernel, k: int, threads: int) -> float:
     """Seconds for 20 steps and one measurement of 1,650 models."""
     random, sizes = torch.Generator().manual_seed(0), [(PEOPLE * REPEATS, k), (PEOPLE, 500)]
     sets = [(torch.randn(d, n, 6, generator=random), torch.randn(d, n, 3, generator=random)) for d, n in sizes]
-    support, query = (Batch(code, normalize(gaze, dim=-1)) for code, gaze in sets)
+    support, query = (SampleSets(code, normalize(gaze, dim=-1)) for code, gaze in sets)
     initial, models = random_weights(1, 6, 64, 0), PEOPLE * REPEATS
     seen, asked = support.each(), query.of(torch.arange(models) // REPEATS, 500)
 

@@ -5,7 +5,7 @@
 
 The person's first k entries calibrate, all others measure (or the last --query-entries of them). Without a learner's
 file the simplest learner, `offset`, is used. The file that is written holds plain tensors and numbers (its fields:
-`faze.fewshot.personal.Personal`) and is read by torch.load(..., weights_only=True).
+`faze.fewshot.personal_estimator.PersonalEstimator`) and is read by torch.load(..., weights_only=True).
 """
 
 import argparse
@@ -20,10 +20,10 @@ from faze.base.command_line import one_sentence
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.data.store.codes import CodeStore
-from faze.fewshot.draws import Person, open_codes, read_person
-from faze.fewshot.learned import Learned, load_learned
+from faze.fewshot.draws import PersonCodes, open_codes, read_person
+from faze.fewshot.learner_file import Learned, load_learned
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.personal import Personal, calibrate, measured, save_personal
+from faze.fewshot.personal_estimator import PersonalEstimator, calibrate, measured, save_estimator
 
 
 def parse() -> argparse.Namespace:
@@ -59,7 +59,7 @@ def main() -> None:
     adapted = time.perf_counter()
     found = measured(found, person, query)
     with sole_writer(args.out):
-        save_personal(found, args.out)
+        save_estimator(found, args.out)
     print(describe(found, args.out))
     print(f"took {1e3 * (adapted - read):.0f} ms to adapt, {1e3 * (read - began):.0f} ms to read the files")
 
@@ -84,7 +84,7 @@ def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned 
     return found
 
 
-def pick_person(codes: CodeStore, path: Path, name: str | None) -> Person:
+def pick_person(codes: CodeStore, path: Path, name: str | None) -> PersonCodes:
     """The named person, or the only one.
 
     Raises:
@@ -100,7 +100,7 @@ def pick_person(codes: CodeStore, path: Path, name: str | None) -> Person:
     return read_person(codes, name or persons[0])
 
 
-def split_entries(person: Person, shots: int, query_entries: int | None) -> tuple[list[int], NDArray[np.int64]]:
+def split_entries(person: PersonCodes, shots: int, query_entries: int | None) -> tuple[list[int], NDArray[np.int64]]:
     """Entries that calibrate, the first k, and those that measure: what remains, or the last of it.
 
     Raises:
@@ -119,7 +119,7 @@ def split_entries(person: Person, shots: int, query_entries: int | None) -> tupl
     return list(range(shots)), np.arange(first, count)
 
 
-def describe(found: Personal, path: Path) -> str:
+def describe(found: PersonalEstimator, path: Path) -> str:
     """What was found, in one line."""
     begun = f"{path}: {found.person} of {found.dataset}, {found.learner} on {found.shots} samples"
     if found.error_deg is None:

@@ -22,11 +22,11 @@ from faze.base.errors import UserError
 from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.parameters import Fewshot
 from faze.data.store.codes import CodeStore
-from faze.fewshot.mlp import Batch, Samples
+from faze.fewshot.mlp import ModelSamples, SampleSets
 
 
 @dataclass(frozen=True, eq=False)
-class Person:
+class PersonCodes:
     """One person's N samples, in the store's order."""
 
     name: str
@@ -44,7 +44,7 @@ class Person:
 class People:
     """Those who take part, and a sentence about each who cannot."""
 
-    persons: list[Person]
+    persons: list[PersonCodes]
     left_out: list[str]
 
 
@@ -82,7 +82,7 @@ def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> Pe
     return People(persons, left_out)
 
 
-def read_person(codes: CodeStore, name: str) -> Person:
+def read_person(codes: CodeStore, name: str) -> PersonCodes:
     """Read one person.
 
     Raises:
@@ -99,7 +99,7 @@ def read_person(codes: CodeStore, name: str) -> Person:
     z_gaze = arrays["z_gaze"]
     code = z_gaze.reshape(len(z_gaze), math.prod(z_gaze.shape[1:])).astype(np.float32)  # -1 fails with no entry
     gaze = vector_from_pitchyaw(arrays["gaze"].astype(np.float64))
-    return Person(name, codes.dataset, codes.split(name), code, gaze, arrays["gaze_hat"].astype(np.float64))
+    return PersonCodes(name, codes.dataset, codes.split(name), code, gaze, arrays["gaze_hat"].astype(np.float64))
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Calibration:
     support: NDArray[np.int64]  # (k,) entries
 
 
-def draw_calibrations(people: Sequence[Person], settings: Fewshot, *, repeats: int) -> list[Calibration]:
+def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repeats: int) -> list[Calibration]:
     """Draw calibrations of every k and person, without replacement from the pool before the query; k by k.
 
     Args:
@@ -151,21 +151,21 @@ def _grid_cells(gaze: NDArray[np.float64], k: int) -> list[NDArray[np.int64]]:
     ]
 
 
-def support_of(people: Sequence[Person], draws: Sequence[Calibration]) -> Batch:
+def support_of(people: Sequence[PersonCodes], draws: Sequence[Calibration]) -> SampleSets:
     """The k samples of each calibration, all of one k."""
     return _batch([(people[draw.person], draw.support) for draw in draws])
 
 
-def query_of(people: Sequence[Person], draws: Sequence[Calibration], query_entries: int) -> Samples:
+def query_of(people: Sequence[PersonCodes], draws: Sequence[Calibration], query_entries: int) -> ModelSamples:
     """The last entries of each calibration's person."""
     batch = _batch([(person, slice(-query_entries, None)) for person in people])
     return batch.of(torch.tensor([draw.person for draw in draws]), query_entries)
 
 
-def _batch(samples: Sequence[tuple[Person, NDArray[np.int64] | slice]]) -> Batch:
+def _batch(samples: Sequence[tuple[PersonCodes, NDArray[np.int64] | slice]]) -> SampleSets:
     code = np.stack([person.code[entries] for person, entries in samples])
     gaze = np.stack([person.gaze[entries] for person, entries in samples])
-    return Batch(torch.from_numpy(code), torch.from_numpy(gaze).to(torch.float32))
+    return SampleSets(torch.from_numpy(code), torch.from_numpy(gaze).to(torch.float32))
 
 
 class TaskDraws:
@@ -175,7 +175,7 @@ class TaskDraws:
     for k, so that all k learn from the same tasks.
     """
 
-    def __init__(self, people: Sequence[Person], *, tasks: int, support: int, query: int, seed: int) -> None:
+    def __init__(self, people: Sequence[PersonCodes], *, tasks: int, support: int, query: int, seed: int) -> None:
         self._tasks, self._support, self._query = tasks, support, query
         self._rng = np.random.default_rng(seed)
         self._counts = [len(person.code) for person in people]
@@ -183,7 +183,7 @@ class TaskDraws:
         self._code = torch.from_numpy(np.concatenate([person.code for person in people]))
         self._gaze = torch.from_numpy(np.concatenate([person.gaze for person in people])).to(self._code.dtype)
 
-    def __call__(self) -> tuple[Batch, Batch]:
+    def __call__(self) -> tuple[SampleSets, SampleSets]:
         """Support (tasks, support, ...) and query (tasks, query, ...)."""
         size = self._query + self._support
         entries = [
@@ -202,6 +202,6 @@ class TaskDraws:
     def state(self, state: Mapping[str, object]) -> None:
         self._rng.bit_generator.state = state
 
-    def _take(self, entries: NDArray[np.int64]) -> Batch:
+    def _take(self, entries: NDArray[np.int64]) -> SampleSets:
         index = torch.from_numpy(np.ascontiguousarray(entries))
-        return Batch(self._code[index], self._gaze[index])
+        return SampleSets(self._code[index], self._gaze[index])

@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from faze.fewshot.mlp import Activation, Batch, Samples, Weights, each, gaze_vector
+from faze.fewshot.mlp import Activation, ModelSamples, SampleSets, Weights, each, gaze_vector
 from faze.fewshot.native import NativeError, NativeKernel
 from faze.model.losses import angle_deg
 
@@ -35,16 +35,16 @@ class Kernel(Protocol):
 
     models_per_chunk: int  # to give to one thread at a time
 
-    def sgd_(self, weights: Weights, samples: Samples, *, steps: int, rates: Weights) -> None:
+    def sgd_(self, weights: Weights, samples: ModelSamples, *, steps: int, rates: Weights) -> None:
         """Change the weights by full-batch SGD steps on the mean angle; rates (1, ...) per degree, by parameter."""
 
-    def gradient(self, weights: Weights, samples: Samples) -> tuple[Weights, Tensor]:
+    def gradient(self, weights: Weights, samples: ModelSamples) -> tuple[Weights, Tensor]:
         """Gradient of each model's mean angle, and the mean angles (M,), degrees."""
 
-    def hessian_product(self, weights: Weights, samples: Samples, direction: Weights) -> Weights:
+    def hessian_product(self, weights: Weights, samples: ModelSamples, direction: Weights) -> Weights:
         """Hessian of each model's mean angle times a direction."""
 
-    def mean_angle_deg(self, weights: Weights, samples: Samples) -> Tensor:
+    def mean_angle_deg(self, weights: Weights, samples: ModelSamples) -> Tensor:
         """Mean angle of each model, (M,) float64 degrees."""
 
 
@@ -57,7 +57,7 @@ class TorchKernel:
         # Value, slope and two gradients of the hidden layer.
         self.models_per_chunk = max(1, CACHE_BYTES // (4 * (parameters + 4 * samples * hidden)))
 
-    def sgd_(self, weights: Weights, samples: Samples, *, steps: int, rates: Weights) -> None:
+    def sgd_(self, weights: Weights, samples: ModelSamples, *, steps: int, rates: Weights) -> None:
         """As Kernel's."""
         assert len(rates.hidden_bias) == 1
         code, gaze, share = _laid_out(samples)
@@ -68,13 +68,13 @@ class TorchKernel:
                 ):
                     parameter.sub_(gradient.mul_(rate))
 
-    def gradient(self, weights: Weights, samples: Samples) -> tuple[Weights, Tensor]:
+    def gradient(self, weights: Weights, samples: ModelSamples) -> tuple[Weights, Tensor]:
         """As Kernel's."""
         code, gaze, share = _laid_out(samples)
         with torch.no_grad():
             return self._gradient(weights, code, gaze, share), self._mean_angle_deg(weights, code, gaze, share)
 
-    def hessian_product(self, weights: Weights, samples: Samples, direction: Weights) -> Weights:
+    def hessian_product(self, weights: Weights, samples: ModelSamples, direction: Weights) -> Weights:
         """As Kernel's: the gradient's derivative, forward."""
         code, gaze, share = _laid_out(samples)
 
@@ -84,7 +84,7 @@ class TorchKernel:
         with torch.enable_grad():  # which forward derivatives need, too
             return Weights(*torch.func.jvp(gradient, tuple(weights), tuple(direction))[1])
 
-    def mean_angle_deg(self, weights: Weights, samples: Samples) -> Tensor:
+    def mean_angle_deg(self, weights: Weights, samples: ModelSamples) -> Tensor:
         """As Kernel's."""
         with torch.no_grad():
             return self._mean_angle_deg(weights, *_laid_out(samples)).double()
@@ -113,7 +113,7 @@ class TorchKernel:
         )
 
 
-def _laid_out(samples: Samples) -> tuple[Tensor, Tensor, Tensor]:
+def _laid_out(samples: ModelSamples) -> tuple[Tensor, Tensor, Tensor]:
     """Code (M, n, F), gaze (M, n, 3) and each sample's share (M, n): the first count share alike, the rest pad."""
     first = torch.arange(samples.code.shape[1]) < samples.count[:, None]
     share = first.to(samples.code.dtype) / samples.count[:, None]
@@ -155,7 +155,7 @@ def alike(lr: float, weights: Weights) -> Weights:
 
 def adapt(
     initial: Weights,
-    support: Batch,
+    support: SampleSets,
     *,
     steps: int,
     lr: float | Weights,
@@ -188,8 +188,8 @@ def adapt(
 
 def trace_deg(
     initial: Weights,
-    support: Batch,
-    query: Samples,
+    support: SampleSets,
+    query: ModelSamples,
     *,
     steps: Sequence[int],
     rates: Weights,

@@ -19,23 +19,23 @@ from faze.base.errors import UserError
 from faze.base.geometry import angular_error
 from faze.base.progress import Progress
 from faze.config.parameters import Fewshot
-from faze.fewshot.adaptation import Errors, Start, fine_tuned_errors_deg, fine_tuned_gaze
-from faze.fewshot.draws import Calibration, Person, TaskDraws, draw_calibrations
-from faze.fewshot.learned import Learned, plain, state_of
-from faze.fewshot.meta import Checkpoint, Rule, meta_train
+from faze.fewshot.draws import Calibration, PersonCodes, TaskDraws, draw_calibrations
+from faze.fewshot.fine_tuning import Errors, InitialNetworks, fine_tuned_errors_deg, fine_tuned_gaze
+from faze.fewshot.learner_file import Learned, plain, state_of
+from faze.fewshot.meta_training import ResumeFile, Rule, meta_train
 from faze.fewshot.mlp import Weights, random_weights
 from faze.fewshot.offset import Offset
 from faze.fewshot.stopping import best_steps, error_at, recorded_steps
 
 
 @dataclass(frozen=True)
-class Training:
+class MetaTraining:
     """What a learner may learn from."""
 
-    train: Sequence[Person]
-    val: Sequence[Person]  # of whom there may be none
+    train: Sequence[PersonCodes]
+    val: Sequence[PersonCodes]  # of whom there may be none
     gaze_head: Weights | None = None  # the trained one (M = 1), where the codes come with it
-    checkpoint: Checkpoint = dataclasses.field(default_factory=Checkpoint)
+    checkpoint: ResumeFile = dataclasses.field(default_factory=ResumeFile)
 
 
 class Learner(Protocol):
@@ -44,14 +44,14 @@ class Learner(Protocol):
     learns_from_tasks: bool  # needs people of the split train
     takes_steps: bool  # of which val people may choose the number
 
-    def meta_train(self, training: Training, settings: Fewshot, *, seed: int, threads: int) -> Learned:
+    def meta_train(self, training: MetaTraining, settings: Fewshot, *, seed: int, threads: int) -> Learned:
         """Learn from people; validate on others."""
         ...
 
     def errors(
         self,
         learned: Learned,
-        people: Sequence[Person],
+        people: Sequence[PersonCodes],
         draws: Sequence[Calibration],
         settings: Fewshot,
         *,
@@ -63,7 +63,7 @@ class Learner(Protocol):
     def gaze(
         self,
         learned: Learned,
-        people: Sequence[Person],
+        people: Sequence[PersonCodes],
         draws: Sequence[Calibration],
         settings: Fewshot,
         *,
@@ -82,7 +82,7 @@ class FineTuned:
     def errors(
         self,
         learned: Learned,
-        people: Sequence[Person],
+        people: Sequence[PersonCodes],
         draws: Sequence[Calibration],
         settings: Fewshot,
         *,
@@ -97,7 +97,7 @@ class FineTuned:
     def gaze(
         self,
         learned: Learned,
-        people: Sequence[Person],
+        people: Sequence[PersonCodes],
         draws: Sequence[Calibration],
         settings: Fewshot,
         *,
@@ -129,7 +129,7 @@ class FineTuned:
         return dict(zip(learned.shots, learned.stop_steps, strict=True))
 
     def _learned(
-        self, start: Start, training: Training, settings: Fewshot, *, threads: int, **about: object
+        self, start: InitialNetworks, training: MetaTraining, settings: Fewshot, *, threads: int, **about: object
     ) -> Learned:
         """With the steps of adaptation that are best for val people."""
         stop = []
@@ -149,12 +149,12 @@ class FineTuned:
 
 
 class MetaLearner(FineTuned):
-    """A network, meta-trained so that fine-tuning does well; see faze.fewshot.meta for the rules."""
+    """A network, meta-trained so that fine-tuning does well; see faze.fewshot.meta_training for the rules."""
 
     def __init__(self, rule: Rule) -> None:
         self.name = self._rule = rule
 
-    def meta_train(self, training: Training, settings: Fewshot, *, seed: int, threads: int) -> Learned:
+    def meta_train(self, training: MetaTraining, settings: Fewshot, *, seed: int, threads: int) -> Learned:
         """Train the initial weights; validate by adapting, as at test, to one calibration of each k and val person."""
         if self._rule == "reference" and settings.inner_steps != 1:
             raise UserError(f"fewshot.inner_steps {settings.inner_steps} is not 1, as the learner reference needs")
@@ -170,7 +170,7 @@ class MetaLearner(FineTuned):
         def validate(weights: Weights, scales: Weights) -> list[float] | None:
             if not val:
                 return None
-            start = Start(shots, weights, scales, initial.activation)
+            start = InitialNetworks(shots, weights, scales, initial.activation)
             errors = fine_tuned_errors_deg(start, val, draws, settings, threads=threads)
             return errors.reshape(len(shots), len(val), -1)[..., column].mean(axis=1).min(axis=1).tolist()
 
@@ -185,7 +185,7 @@ class MetaLearner(FineTuned):
         )
         scales = state.best_scales if self._rule == "meta_sgd" else None
         return self._learned(
-            Start(shots, state.best, scales, initial.activation),
+            InitialNetworks(shots, state.best, scales, initial.activation),
             training,
             settings,
             threads=threads,
@@ -193,13 +193,13 @@ class MetaLearner(FineTuned):
             outer_steps=state.best_steps,
         )
 
-    def _initial(self, training: Training, settings: Fewshot, seed: int) -> Start:
+    def _initial(self, training: MetaTraining, settings: Fewshot, seed: int) -> InitialNetworks:
         if settings.init == "gaze_head":
             return trained_gaze_head(
                 training, settings, "meta-training starts from: encode again, or set fewshot.init: random"
             )
         inputs = training.train[0].code.shape[1]
-        return Start(settings.shots, random_weights(len(settings.shots), inputs, settings.hidden, seed))
+        return InitialNetworks(settings.shots, random_weights(len(settings.shots), inputs, settings.hidden, seed))
 
 
 class GazeHead(FineTuned):
@@ -208,7 +208,7 @@ class GazeHead(FineTuned):
     name = "none"
     learns_from_tasks = False
 
-    def meta_train(self, training: Training, settings: Fewshot, *, seed: int, threads: int) -> Learned:
+    def meta_train(self, training: MetaTraining, settings: Fewshot, *, seed: int, threads: int) -> Learned:
         """Take the head; on val people, see how many steps are best."""
         start = trained_gaze_head(
             training, settings, "the learner none fine-tunes: encode again, or take none off fewshot.learners"
@@ -216,7 +216,7 @@ class GazeHead(FineTuned):
         return self._learned(start, training, settings, threads=threads)
 
 
-def trained_gaze_head(training: Training, settings: Fewshot, use: str) -> Start:
+def trained_gaze_head(training: MetaTraining, settings: Fewshot, use: str) -> InitialNetworks:
     """The trained gaze head as the start of every k, with its own activation; `use` says for what, and what else to do.
 
     Raises:
@@ -225,7 +225,7 @@ def trained_gaze_head(training: Training, settings: Fewshot, use: str) -> Start:
     if training.gaze_head is None:
         raise UserError(f"the store of codes comes without the trained gaze head, which {use}")
     weights = training.gaze_head.take(torch.zeros(len(settings.shots), dtype=torch.int64))
-    return Start(list(settings.shots), weights, activation="relu")
+    return InitialNetworks(list(settings.shots), weights, activation="relu")
 
 
 LEARNERS: dict[str, Learner] = {
@@ -235,7 +235,7 @@ LEARNERS: dict[str, Learner] = {
 }
 
 
-def unadapted_error_deg(person: Person, query_entries: int) -> float:
+def unadapted_error_deg(person: PersonCodes, query_entries: int) -> float:
     """Mean angle, at k = 0, of the trained gaze head's own gaze_hat over a person's query."""
     error_rad = angular_error(person.gaze_hat[-query_entries:], person.gaze[-query_entries:])
     return float(np.degrees(error_rad.mean()))

@@ -36,24 +36,24 @@ def each(function: Callable[..., Tensor], *weights: Sequence[Tensor]) -> Weights
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class SampleSets:
     """Codes and gaze of n samples of each of D tasks, calibrations or people."""
 
     code: Tensor  # (D, n, F)
     gaze: Tensor  # (D, n, 3) unit vectors
 
-    def each(self) -> "Samples":
+    def each(self) -> "ModelSamples":
         """All samples of one set for one model each: M = D."""
         sets, n = self.code.shape[:2]
         return self.of(torch.arange(sets), n)
 
-    def of(self, row: Tensor, count: Tensor | int) -> "Samples":
+    def of(self, row: Tensor, count: Tensor | int) -> "ModelSamples":
         """The first count samples of set row[m] for model m; row (M,), count (M,) or one number."""
         count = torch.as_tensor(count).expand(len(row)).contiguous()
-        return Samples(self.code.contiguous(), self.gaze.contiguous(), row, count)
+        return ModelSamples(self.code.contiguous(), self.gaze.contiguous(), row, count)
 
 
-class Samples(NamedTuple):
+class ModelSamples(NamedTuple):
     """What each of M models sees: the first count[m] samples of set row[m]; they share alike in its mean angle."""
 
     code: Tensor  # (D, n, F)
@@ -61,7 +61,7 @@ class Samples(NamedTuple):
     row: Tensor  # (M,) int64
     count: Tensor  # (M,) int64
 
-    def some(self, models: slice | Tensor) -> "Samples":
+    def some(self, models: slice | Tensor) -> "ModelSamples":
         """Those of some of the models."""
         return self._replace(row=self.row[models].contiguous(), count=self.count[models].contiguous())
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from faze.base.files import whole_file
 from faze.base.output_lock import sole_writer
-from faze.fewshot.mlp import Activation, Samples, Weights
+from faze.fewshot.mlp import Activation, ModelSamples, Weights
 
 SOURCE = Path(__file__).with_name("kernel.c")
 # Sums may be reordered, as vectors need; NaN and infinity stay what they are.
@@ -44,7 +44,7 @@ class _Tensors(ctypes.Structure):
 
 
 class _Samples(ctypes.Structure):
-    _fields_ = [*((name, ctypes.c_void_p) for name in Samples._fields), ("n", ctypes.c_int64)]
+    _fields_ = [*((name, ctypes.c_void_p) for name in ModelSamples._fields), ("n", ctypes.c_int64)]
 
 
 class NativeKernel:
@@ -64,30 +64,30 @@ class NativeKernel:
             raise library
         self._library = library
 
-    def sgd_(self, weights: Weights, samples: Samples, *, steps: int, rates: Weights) -> None:
+    def sgd_(self, weights: Weights, samples: ModelSamples, *, steps: int, rates: Weights) -> None:
         """As Kernel's."""
         assert len(rates.hidden_bias) == 1
         self._call("sgd", weights, samples, weights, rates, ctypes.c_int64(steps))
 
-    def gradient(self, weights: Weights, samples: Samples) -> tuple[Weights, Tensor]:
+    def gradient(self, weights: Weights, samples: ModelSamples) -> tuple[Weights, Tensor]:
         """As Kernel's."""
         out, degrees = _like(weights), torch.empty(len(samples.row))
         self._call("gradient", weights, samples, weights, out, ctypes.c_void_p(degrees.data_ptr()))
         return out, degrees
 
-    def hessian_product(self, weights: Weights, samples: Samples, direction: Weights) -> Weights:
+    def hessian_product(self, weights: Weights, samples: ModelSamples, direction: Weights) -> Weights:
         """As Kernel's."""
         out = _like(weights)
         self._call("hessian_product", weights, samples, weights, direction, out)
         return out
 
-    def mean_angle_deg(self, weights: Weights, samples: Samples) -> Tensor:
+    def mean_angle_deg(self, weights: Weights, samples: ModelSamples) -> Tensor:
         """As Kernel's."""
         degrees = torch.empty(len(samples.row), dtype=torch.float64)
         self._call("mean_angle", weights, samples, weights, ctypes.c_void_p(degrees.data_ptr()))
         return degrees
 
-    def _call(self, function: str, of: Weights, samples: Samples, *arguments: object) -> None:
+    def _call(self, function: str, of: Weights, samples: ModelSamples, *arguments: object) -> None:
         models, inputs, hidden = of.hidden_weight.shape
         assert (inputs, hidden) == self._sizes
         assert len(samples.row) == len(samples.count) == models

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.parameters import Fewshot
-from faze.fewshot.adaptation import Errors
-from faze.fewshot.draws import Calibration, Person
-from faze.fewshot.learned import Learned, plain
+from faze.fewshot.draws import Calibration, PersonCodes
+from faze.fewshot.fine_tuning import Errors
+from faze.fewshot.learner_file import Learned, plain
 
 _TOGETHER = 64  # calibrations that offset corrects at a time
 
@@ -26,7 +26,7 @@ class Offset:
     def errors(
         self,
         learned: Learned,
-        people: Sequence[Person],
+        people: Sequence[PersonCodes],
         draws: Sequence[Calibration],
         settings: Fewshot,
         *,
@@ -44,7 +44,7 @@ class Offset:
     def gaze(
         self,
         learned: Learned,
-        people: Sequence[Person],
+        people: Sequence[PersonCodes],
         draws: Sequence[Calibration],
         settings: Fewshot,
         *,
@@ -56,13 +56,13 @@ class Offset:
             yield positions, np.stack([_corrected(p, support, settings.query_entries) for p, support in of])
 
 
-def offset_rad(person: Person, support: NDArray[np.int64]) -> NDArray[np.float64]:
+def offset_rad(person: PersonCodes, support: NDArray[np.int64]) -> NDArray[np.float64]:
     """(2,): mean over the samples of estimate minus truth, in pitch and yaw."""
     offset = pitchyaw_from_vector(person.gaze_hat[support]) - pitchyaw_from_vector(person.gaze[support])
     offset[:, 1] = np.remainder(offset[:, 1] + np.pi, 2 * np.pi) - np.pi  # yaw just beyond 180 degrees is near, not far
     return offset.mean(axis=0)
 
 
-def _corrected(person: Person, support: NDArray[np.int64], query_entries: int) -> NDArray[np.float64]:
+def _corrected(person: PersonCodes, support: NDArray[np.int64], query_entries: int) -> NDArray[np.float64]:
     gaze_hat = pitchyaw_from_vector(person.gaze_hat[-query_entries:])
     return vector_from_pitchyaw(gaze_hat - offset_rad(person, support))

@@ -28,9 +28,9 @@ from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
 from faze.config.parameters import FewshotSection
 from faze.config.stage_config import load
-from faze.fewshot.adaptation import Errors
-from faze.fewshot.draws import Calibration, People, Person, draw_calibrations, open_codes, read_people
-from faze.fewshot.learned import Learned, load_learned
+from faze.fewshot.draws import Calibration, People, PersonCodes, draw_calibrations, open_codes, read_people
+from faze.fewshot.fine_tuning import Errors
+from faze.fewshot.learner_file import Learned, load_learned
 from faze.fewshot.learners import LEARNERS, unadapted_error_deg
 
 
@@ -118,7 +118,7 @@ def _needed_entries(settings: FewshotSection) -> tuple[int, str]:
 
 def errors_table(
     learner: str,
-    people: Sequence[Person],
+    people: Sequence[PersonCodes],
     unadapted_deg: Sequence[float],
     draws: Sequence[Calibration],
     errors: Errors,
@@ -141,7 +141,7 @@ def errors_table(
     )
 
 
-def trace_table(learner: str, people: Sequence[Person], draws: Sequence[Calibration], errors: Errors) -> pa.Table:
+def trace_table(learner: str, people: Sequence[PersonCodes], draws: Sequence[Calibration], errors: Errors) -> pa.Table:
     """One row per calibration and number of steps; none for a learner that takes no steps."""
     of = [draw for draw in draws for _ in errors.trace_steps]
     return pa.table(
@@ -158,7 +158,11 @@ def trace_table(learner: str, people: Sequence[Person], draws: Sequence[Calibrat
 
 
 def predictions_tables(
-    learned: Learned, people: Sequence[Person], draws: Sequence[Calibration], settings: FewshotSection, threads: int
+    learned: Learned,
+    people: Sequence[PersonCodes],
+    draws: Sequence[Calibration],
+    settings: FewshotSection,
+    threads: int,
 ) -> Iterator[pa.Table]:
     """The estimate for every query entry of every calibration; adapted once more, since `errors` keeps no network."""
     progress, done = Progress("predict", len(draws), "models"), 0

@@ -18,9 +18,9 @@ from faze.config.stage_config import Resolved, load
 from faze.data.store.codes import CodeStore
 from faze.fewshot import native
 from faze.fewshot.draws import People, open_codes, read_people
-from faze.fewshot.learned import save_learned
-from faze.fewshot.learners import LEARNERS, Learner, Training
-from faze.fewshot.meta import Checkpoint
+from faze.fewshot.learner_file import save_learned
+from faze.fewshot.learners import LEARNERS, Learner, MetaTraining
+from faze.fewshot.meta_training import ResumeFile
 from faze.fewshot.mlp import gaze_head_weights
 
 
@@ -51,9 +51,9 @@ def main() -> None:
             print(f"warning: {sentence}", file=sys.stderr)
         head = gaze_head_weights(codes.gaze_head) if codes.gaze_head else None
         own = f"{args.learner}-{identity(config, args.codes)}"
-        checkpoint = Checkpoint(args.out.with_suffix(".work") / "checkpoint.pt", own)
+        checkpoint = ResumeFile(args.out.with_suffix(".work") / "checkpoint.pt", own)
         learned = learner.meta_train(
-            Training(train.persons, val.persons, head, checkpoint),
+            MetaTraining(train.persons, val.persons, head, checkpoint),
             config.fewshot,
             seed=config.seed,
             threads=args.threads,

@@ -21,11 +21,11 @@ from faze.config.check import build
 from faze.config.parameters import FewshotSection
 from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import write_codes
-from faze.fewshot.draws import Calibration, Person, open_codes, read_person
-from faze.fewshot.learned import Learned, load_learned, save_learned
+from faze.fewshot.draws import Calibration, PersonCodes, open_codes, read_person
+from faze.fewshot.learner_file import Learned, load_learned, save_learned
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.mlp import random_weights
-from faze.fewshot.personal import calibrate, load_personal
+from faze.fewshot.personal_estimator import calibrate, load_estimator
 
 ROOT = Path(__file__).resolve().parents[2]
 FEWSHOT = dataclasses.replace(
@@ -80,7 +80,7 @@ def run(tmp_path, monkeypatch) -> Callable[..., int]:
     return call
 
 
-def me(path: str = "mine.h5") -> Person:
+def me(path: str = "mine.h5") -> PersonCodes:
     return read_person(open_codes(Path(path)), "me")
 
 
@@ -94,7 +94,7 @@ def test_offset_needs_no_learner_and_says_what_it_gained(run, capsys):
     held = torch.load("my.pt", weights_only=True)
     assert held["support"] == list(range(9)) and held["shots"] == 9 and held["query_entries"] == 11
     person = me()
-    found = load_personal("my.pt")
+    found = load_estimator("my.pt")
     after = found.gaze(person.code, person.gaze_hat)
     expected = np.degrees(angular_error(after, person.gaze)[9:].mean())
     assert found.error_deg == pytest.approx(expected) and expected < 0.6
@@ -119,7 +119,7 @@ def test_adapted_weights_are_those_that_adapt_measures(run, learner, k, stopping
     draws = [Calibration(0, k, 0, np.arange(k))]
     learned = load_learned("maml.pt", learner, [k])
     errors = LEARNERS[learner].errors(learned, [me()], draws, settings, threads=1)
-    found = load_personal("my.pt")
+    found = load_estimator("my.pt")
     assert found.error_deg == pytest.approx(errors.adapted_deg[0], abs=1e-3)
     assert abs(errors.adapted_deg[0] - errors.start_deg[0]) > 0.1
     assert found.settings == {"steps": steps, "lr": 1e-4} and found.learner == learner
@@ -142,13 +142,13 @@ def test_the_file_is_applied_as_its_docstring_says(run):
 def test_every_sample_may_calibrate_and_then_nothing_measures(run, capsys):
     assert run("--shots", 20) == 0
     assert "no entry is left to measure the error on" in capsys.readouterr().out
-    assert load_personal("my.pt").error_deg is None
+    assert load_estimator("my.pt").error_deg is None
 
 
 def test_a_person_is_picked(run, tmp_path):
     write_person(tmp_path / "two.h5", names=("me", "you"))
     assert run("--shots", 3, "--person", "you", codes="two.h5") == 0
-    assert load_personal("my.pt").person == "you"
+    assert load_estimator("my.pt").person == "you"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(run, capsys, arg
 def test_a_torn_calibration_is_refused(tmp_path):
     (tmp_path / "my.pt").write_bytes(b"torn")
     with pytest.raises(ValueError, match="is not the file of a calibration"):
-        load_personal(tmp_path / "my.pt")
+        load_estimator(tmp_path / "my.pt")
 
 
 def test_a_learner_file_of_offset_serves_every_k(tmp_path):

@@ -12,11 +12,11 @@ from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
 from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import CodeStore, write_codes
-from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
-from faze.fewshot.draws import Person, TaskDraws, draw_calibrations, query_of, read_people, support_of
-from faze.fewshot.learned import Learned
+from faze.fewshot.draws import PersonCodes, TaskDraws, draw_calibrations, query_of, read_people, support_of
+from faze.fewshot.fine_tuning import InitialNetworks, fine_tuned_errors_deg
+from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS, unadapted_error_deg
-from faze.fewshot.meta import Record, State
+from faze.fewshot.meta_training import OuterState, Record
 from faze.fewshot.mlp import Weights, random_weights
 from faze.fewshot.stopping import best_steps, recorded_steps
 
@@ -29,17 +29,17 @@ def settings(**changes: object) -> Fewshot:
     return dataclasses.replace(fewshot, query_entries=6, meta_query=4, **changes)
 
 
-def people(count: int = 4, entries: int = 20, dataset: str = "gazecapture") -> list[Person]:
+def people(count: int = 4, entries: int = 20, dataset: str = "gazecapture") -> list[PersonCodes]:
     found = []
     for person in range(count):
         number = NUMBERS * person + np.arange(entries)
         gaze = vector_from_pitchyaw(np.random.default_rng(person).normal(0, 0.2, (entries, 2)))
         code = np.repeat(number[:, None], 6, axis=1).astype(np.float32)
-        found.append(Person(f"{person:05d}", dataset, "test", code, gaze, gaze))
+        found.append(PersonCodes(f"{person:05d}", dataset, "test", code, gaze, gaze))
     return found
 
 
-def drawn(persons: list[Person], fewshot: Fewshot) -> dict[tuple[str, int, int], list[int]]:
+def drawn(persons: list[PersonCodes], fewshot: Fewshot) -> dict[tuple[str, int, int], list[int]]:
     draws = draw_calibrations(persons, fewshot, repeats=fewshot.repeats)
     return {(persons[d.person].name, d.shots, d.repeat): d.support.tolist() for d in draws}
 
@@ -168,7 +168,7 @@ def test_a_person_with_no_entry_at_all_is_left_out(tmp_path):
     assert found.left_out == ["person 00002 of gazecapture is left out: 0 entries, fewer than the 15 of the query"]
 
 
-def turned(person: Person, offset_rad: np.ndarray, centre_rad: float) -> Person:
+def turned(person: PersonCodes, offset_rad: np.ndarray, centre_rad: float) -> PersonCodes:
     pitchyaw = np.random.default_rng(5).uniform(-0.3, 0.3, (len(person.code), 2)) + [0, centre_rad]
     gaze, gaze_hat = vector_from_pitchyaw(pitchyaw), vector_from_pitchyaw(pitchyaw + offset_rad)
     return dataclasses.replace(person, gaze=gaze, gaze_hat=gaze_hat)
@@ -235,7 +235,7 @@ def looking(up_rad: float, models: int = 1) -> Weights:
     return Weights(*map(torch.zeros, shapes), up.repeat(models, 1, 1))
 
 
-def straight_on(count: int = 4) -> list[Person]:
+def straight_on(count: int = 4) -> list[PersonCodes]:
     return [dataclasses.replace(p, gaze=np.tile([0.0, 0.0, 1.0], (20, 1))) for p in people(count)]
 
 
@@ -244,7 +244,7 @@ def test_the_stopping_rule_takes_the_recorded_steps_that_are_best_for_val_people
     fewshot = settings(shots=(2,), adapt_steps=4, record_steps=(1, 2), stopping="validation")
     # The bias, of length 1, moves by rate x 57.3 across: 9 of the 10 degrees; three more steps sway about the target.
     fewshot = dataclasses.replace(fewshot, adapt_lr=np.tan(np.radians(9)) * np.pi / 180)
-    start = Start([2], looking(np.radians(10)))
+    start = InitialNetworks([2], looking(np.radians(10)))
     draws = draw_calibrations(straight_on(), fewshot, repeats=2)
     errors = fine_tuned_errors_deg(start, straight_on(), draws, fewshot, threads=1)
     assert recorded_steps(fewshot) == (0, 1, 2, 4)
@@ -275,13 +275,13 @@ def test_the_stopping_rule_without_a_choice_is_refused(stop_steps, sentence):
 
 def test_of_each_k_the_weights_of_its_lowest_val_error_are_kept():
     """Seen red with `<` turned round, and with one choice for all k."""
-    state = State.first(looking(0.0, models=2))
+    state = OuterState.first(looking(0.0, models=2))
     for step, val_deg in enumerate([[5.0, 5.0], [3.0, 4.0], [4.0, 2.0], [3.0, 2.0]], start=1):
         state.weights.output_bias.fill_(step)
         state.keep(Record(step, [0.0, 0.0], val_deg))
     assert state.best_steps == [2, 3]
     assert state.best.output_bias[:, 0, 0].tolist() == [2.0, 3.0]
-    state = State.first(looking(0.0, models=2))
+    state = OuterState.first(looking(0.0, models=2))
     for step in (1, 2):
         state.weights.output_bias.fill_(step)
         state.keep(Record(step, [0.0, 0.0], None))

@@ -19,12 +19,12 @@ from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
 from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import CodeStore
-from faze.fewshot.adaptation import Start, fine_tuned_errors_deg
-from faze.fewshot.draws import Calibration, Person, draw_calibrations, query_of, read_people, support_of
+from faze.fewshot.draws import Calibration, PersonCodes, draw_calibrations, query_of, read_people, support_of
+from faze.fewshot.fine_tuning import InitialNetworks, fine_tuned_errors_deg
 from faze.fewshot.kernel import alike, trace_deg
-from faze.fewshot.learned import Learned
-from faze.fewshot.learners import LEARNERS, Training, unadapted_error_deg
-from faze.fewshot.mlp import Batch, each
+from faze.fewshot.learner_file import Learned
+from faze.fewshot.learners import LEARNERS, MetaTraining, unadapted_error_deg
+from faze.fewshot.mlp import SampleSets, each
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = dataclasses.replace(
@@ -48,8 +48,8 @@ PUBLISHED = {
 
 
 @pytest.fixture(scope="module")
-def people(golden_dir: Path) -> Callable[[str], list[Person]]:
-    def read(name: str) -> list[Person]:
+def people(golden_dir: Path) -> Callable[[str], list[PersonCodes]]:
+    def read(name: str) -> list[PersonCodes]:
         codes = CodeStore(golden_dir / "meta_synth" / f"{name}_predictions.h5", default_split="test")
         return read_people(codes, "test", needed=509, reason="the paper's protocol").persons
 
@@ -58,7 +58,7 @@ def people(golden_dir: Path) -> Callable[[str], list[Person]]:
 
 @pytest.fixture(scope="module")
 def maml(people) -> Learned:
-    training = Training(people("gc_train"), people("gc_val"))
+    training = MetaTraining(people("gc_train"), people("gc_val"))
     return LEARNERS["maml"].meta_train(training, SHORT, seed=0, threads=1)
 
 
@@ -73,7 +73,7 @@ def sequential() -> ModuleType:
     return module
 
 
-def error_deg(learner: str, learned: Learned, persons: list[Person], settings: Fewshot = SHORT) -> float:
+def error_deg(learner: str, learned: Learned, persons: list[PersonCodes], settings: Fewshot = SHORT) -> float:
     draws = draw_calibrations(persons, settings, repeats=settings.repeats)
     return LEARNERS[learner].errors(learned, persons, draws, settings, threads=1).adapted_deg.mean()
 
@@ -92,7 +92,7 @@ def test_meta_training_is_what_helps(people, maml):
     """The same network without it needs far more than nine samples."""
     persons = people("gc_test")[:3]
     once = dataclasses.replace(SHORT, outer_steps=1)
-    untrained = LEARNERS["maml"].meta_train(Training(people("gc_train"), []), once, seed=0, threads=1)
+    untrained = LEARNERS["maml"].meta_train(MetaTraining(people("gc_train"), []), once, seed=0, threads=1)
     assert error_deg("maml", untrained, persons) > 2 * error_deg("maml", maml, persons)
 
 
@@ -105,7 +105,9 @@ def test_validation_is_the_adapted_error_of_people_not_trained_on(people, maml):
 RECORDED = tuple(range(0, 1001, 100))
 
 
-def sequential_errors(sequential: ModuleType, start: Start, person: Person, support: np.ndarray) -> list[float]:
+def sequential_errors(
+    sequential: ModuleType, start: InitialNetworks, person: PersonCodes, support: np.ndarray
+) -> list[float]:
     """After RECORDED steps, one network by itself, in the precision of the start's weights."""
     dtype = start.weights.hidden_weight.dtype
     network = sequential.GazeNetwork().to(dtype)
@@ -147,7 +149,7 @@ def test_in_double_precision_each_calibration_equals_the_sequential_implementati
     support, query = support_of(persons, draws), query_of(persons, draws, 500)
     exact = torch.from_numpy(np.stack([person.gaze for person in persons]))
     at = torch.from_numpy(np.stack([draw.support for draw in draws]))
-    support = Batch(support.code.double(), torch.stack([g[i] for g, i in zip(exact, at, strict=True)]))
+    support = SampleSets(support.code.double(), torch.stack([g[i] for g, i in zip(exact, at, strict=True)]))
     query = query._replace(code=query.code.double(), gaze=exact[:, -500:].contiguous())
     options = {"rates": alike(1e-5, weights), "threads": 1, "activation": "selu"}
     chunks = list(trace_deg(weights, support, query, steps=RECORDED, **options))
@@ -163,7 +165,7 @@ def test_in_double_precision_each_calibration_equals_the_sequential_implementati
 ALLOWED_DEG = {1: 0.47, 3: 0.42, 9: 0.12}
 
 
-def released_draws(people: Sequence[Sequence[Person]], shots: int) -> list[list[Calibration]]:
+def released_draws(people: Sequence[Sequence[PersonCodes]], shots: int) -> list[list[Calibration]]:
     """Ten calibrations of each person of each data set, by Python's own generator from the released seed, as there."""
     generator = random.Random(4089213955)  # once for each k, before the first data set (FACTS 1c)
     return [
@@ -182,7 +184,7 @@ def test_errors_after_2000_outer_steps_lie_within_the_seed_noise_of_the_table(pe
 
     The calibrations are drawn as the table's were: at k = 1 they alone move the mean of all people by 0.1 degrees.
     """
-    train, found = Training(people("gc_train"), []), {}
+    train, found = MetaTraining(people("gc_train"), []), {}
     names = ("gc_test", "mpi")
     everyone = [people(name) for name in names]
     for seed in range(3):

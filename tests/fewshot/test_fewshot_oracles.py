@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from faze.fewshot import kernel as kernels
 from faze.fewshot.kernel import TorchKernel, adapt, alike
-from faze.fewshot.meta import outer_gradient, reference_gradient
-from faze.fewshot.mlp import Batch, Samples, Weights, each, gaze_vector, random_weights
+from faze.fewshot.meta_training import outer_gradient, reference_gradient
+from faze.fewshot.mlp import ModelSamples, SampleSets, Weights, each, gaze_vector, random_weights
 from faze.fewshot.native import NativeError, NativeKernel
 from faze.model.losses import angle_deg
 
@@ -26,10 +26,10 @@ def rng() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def batch(rng: torch.Generator, sets: int, count: int) -> Batch:
+def batch(rng: torch.Generator, sets: int, count: int) -> SampleSets:
     code = torch.randn(sets, count, INPUTS, generator=rng, dtype=torch.float64)
     gaze = F.normalize(torch.randn(sets, count, 3, generator=rng, dtype=torch.float64), dim=-1)
-    return Batch(code, gaze)
+    return SampleSets(code, gaze)
 
 
 def networks(rng: torch.Generator, models: int, hidden: int = HIDDEN) -> Weights:
@@ -37,7 +37,7 @@ def networks(rng: torch.Generator, models: int, hidden: int = HIDDEN) -> Weights
     return Weights(*(0.5 * torch.randn(models, *shape, generator=rng, dtype=torch.float64) for shape in shapes))
 
 
-def tasks_of(shots: list[int], support: Batch, query: Batch) -> tuple[Samples, Samples]:
+def tasks_of(shots: list[int], support: SampleSets, query: SampleSets) -> tuple[ModelSamples, ModelSamples]:
     """Support and query of K * T models."""
     tasks = len(query.code)
     row, count = torch.arange(tasks).repeat(len(shots)), torch.tensor(shots).repeat_interleave(tasks)
@@ -58,7 +58,9 @@ def stepped(parameters, rates, code, gaze, create_graph=False):
     return [p - rate * g for p, rate, g in zip(parameters, rates, gradients, strict=True)]
 
 
-def outer_loss(weights: Weights, rates: Weights, shots: list[int], support: Batch, query: Batch, steps: int) -> float:
+def outer_loss(
+    weights: Weights, rates: Weights, shots: list[int], support: SampleSets, query: SampleSets, steps: int
+) -> float:
     """Of all k and tasks, one after the other, without a second derivative."""
     total = 0.0
     for model, k in enumerate(shots):
@@ -173,7 +175,7 @@ def test_padding_has_no_effect(rng):
     rates = each(lambda p: torch.full_like(p, 1e-3), weights)
     together = outer_gradient(EXACT, weights, rates, *tasks_of(shots, support, query), steps=2)
     for position, k in enumerate(shots):
-        own, only = Batch(support.code[:, :k], support.gaze[:, :k]), torch.tensor([position])
+        own, only = SampleSets(support.code[:, :k], support.gaze[:, :k]), torch.tensor([position])
         alone = outer_gradient(EXACT, weights.take(only), rates.take(only), *tasks_of([k], own, query), steps=2)
         for a, b in zip(together.by_weights, alone.by_weights, strict=True):
             torch.testing.assert_close(a[only], b, rtol=1e-10, atol=1e-12)
@@ -243,7 +245,7 @@ def test_without_a_compiler_torch_does_it_and_says_so(rng, monkeypatch, capsys):
 def test_chunks_and_threads_do_not_change_adaptation(rng, monkeypatch):
     initial = random_weights(1, INPUTS, HIDDEN, seed=0)
     double = batch(rng, 9, 3)
-    support = Batch(double.code.float(), double.gaze.float())
+    support = SampleSets(double.code.float(), double.gaze.float())
     for kernel in (NativeKernel, TorchKernel):
         results = []
         for models, threads in [(2**20, 1), (2, 1), (2, 2)]:
@@ -272,7 +274,7 @@ def test_a_network_that_is_right_stays(rng, dtype):
     zeros = [torch.zeros(1, *p.shape[1:], dtype=dtype) for p in random_weights(1, INPUTS, HIDDEN, seed=1)[:3]]
     weights = Weights(*zeros, torch.tensor([[[0.0, 0.0, 2.0]]], dtype=dtype))
     code = torch.randn(1, 3, INPUTS, generator=rng, dtype=dtype)
-    given = Batch(code, torch.tensor([0.0, 0.0, 1.0], dtype=dtype).expand(1, 3, 3))
+    given = SampleSets(code, torch.tensor([0.0, 0.0, 1.0], dtype=dtype).expand(1, 3, 3))
     kernel, adapted = kernels.kernel_for(weights, "selu"), weights.take(torch.tensor([0]))
     kernel.sgd_(adapted, given.each(), steps=5, rates=alike(1e-2, weights))
     assert all(torch.equal(a, b) for a, b in zip(adapted, weights, strict=True))

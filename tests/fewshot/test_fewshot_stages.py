@@ -19,8 +19,8 @@ from faze.base.geometry import vector_from_pitchyaw
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
 from faze.data.store.codes import GAZE_HEAD, write_codes
-from faze.fewshot import kernel, meta, native
-from faze.fewshot.learned import Learned
+from faze.fewshot import kernel, meta_training, native
+from faze.fewshot.learner_file import Learned
 from faze.stages import adapt, meta_train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -340,19 +340,19 @@ def test_a_killed_meta_training_goes_on_to_the_same_end(run, monkeypatch, learne
     assert run("meta_train", learner) == 0
     whole = Path(f"{learner}.pt").read_bytes()
     Path(f"{learner}.pt").unlink()
-    save = meta.Checkpoint.save
+    save = meta_training.ResumeFile.save
 
     def save_and_die(self, state, *rest):
         save(self, state, *rest)
         if state.step == killed_after:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(meta.Checkpoint, "save", save_and_die)
+    monkeypatch.setattr(meta_training.ResumeFile, "save", save_and_die)
     with pytest.raises(KeyboardInterrupt):
         run("meta_train", learner)
     assert not Path(f"{learner}.pt").exists()
     seen = []
-    monkeypatch.setattr(meta.Checkpoint, "save", lambda self, state, *_: seen.append(state.step))
+    monkeypatch.setattr(meta_training.ResumeFile, "save", lambda self, state, *_: seen.append(state.step))
     assert run("meta_train", learner) == 0
     assert seen == [step for step in (25, 50, 60) if step > killed_after]
     assert_same(torch.load(f"{learner}.pt", weights_only=True), whole)
@@ -367,7 +367,7 @@ def assert_same(learned: dict, whole: bytes) -> None:
 
 
 def test_another_trainings_checkpoint_is_not_continued(run, monkeypatch):
-    monkeypatch.setattr(meta.Checkpoint, "remove", lambda self: None)
+    monkeypatch.setattr(meta_training.ResumeFile, "remove", lambda self: None)
     assert run("meta_train", "maml") == 0
     assert run("meta_train", "maml", outer_lr=0.02) == 0
     changed = torch.load("maml.pt", weights_only=True)["state"]
@@ -383,7 +383,7 @@ def test_another_trainings_checkpoint_is_not_continued(run, monkeypatch):
 
 def test_another_learners_checkpoint_is_not_continued(run, monkeypatch):
     """Seen red: fomaml took maml's weights over, to the bit."""
-    monkeypatch.setattr(meta.Checkpoint, "remove", lambda self: None)
+    monkeypatch.setattr(meta_training.ResumeFile, "remove", lambda self: None)
     assert run("meta_train", "fomaml") == 0
     alone = torch.load("fomaml.pt", weights_only=True)["state"]
     assert run("meta_train", "maml") == 0

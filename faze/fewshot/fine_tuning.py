@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.config.parameters import Fewshot
-from faze.fewshot.draws import Calibration, Person, query_of, support_of
+from faze.fewshot.draws import Calibration, PersonCodes, query_of, support_of
 from faze.fewshot.kernel import adapt, trace_deg
 from faze.fewshot.mlp import Activation, Weights, each, gaze_vector
 from faze.fewshot.stopping import recorded_steps
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialNetworks:
     """Where fine-tuning starts, for each k."""
 
     shots: Sequence[int]
@@ -40,8 +40,8 @@ class Errors:
 
 
 def fine_tuned_errors_deg(
-    start: Start,
-    people: Sequence[Person],
+    start: InitialNetworks,
+    people: Sequence[PersonCodes],
     draws: Sequence[Calibration],
     settings: Fewshot,
     *,
@@ -85,8 +85,8 @@ def fine_tuned_errors_deg(
 
 
 def fine_tuned_gaze(
-    start: Start,
-    people: Sequence[Person],
+    start: InitialNetworks,
+    people: Sequence[PersonCodes],
     draws: Sequence[Calibration],
     settings: Fewshot,
     *,
@@ -117,7 +117,7 @@ def fine_tuned_gaze(
 
 
 def _of_each_k(
-    start: Start, people: Sequence[Person], draws: Sequence[Calibration], settings: Fewshot
+    start: InitialNetworks, people: Sequence[PersonCodes], draws: Sequence[Calibration], settings: Fewshot
 ) -> Iterator[tuple[NDArray[np.int64], Weights, Weights]]:
     """Positions of the calibrations of each k, the network that they start from, and its rates."""
     _check_inputs(start.weights, people)
@@ -131,13 +131,13 @@ def _of_each_k(
         yield models, initial, each(lambda scale: settings.adapt_lr * scale, scales)
 
 
-def _check_inputs(weights: Weights, people: Sequence[Person]) -> None:
+def _check_inputs(weights: Weights, people: Sequence[PersonCodes]) -> None:
     inputs, found = weights.hidden_weight.shape[1], people[0].code.shape[1]
     if inputs != found:
         raise UserError(f"{people[0]} has gaze codes of {found} numbers, the learner of {inputs}: run meta_train again")
 
 
-def _check_finite(errors: NDArray[np.float64], people: Sequence[Person], draws: Sequence[Calibration]) -> None:
+def _check_finite(errors: NDArray[np.float64], people: Sequence[PersonCodes], draws: Sequence[Calibration]) -> None:
     finite = np.isfinite(errors).all(axis=1)
     if not finite.all():
         lost = draws[int(np.argmin(finite))]

@@ -16,9 +16,9 @@ from torch import Tensor
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
-from faze.fewshot.draws import Calibration, Person, support_of
+from faze.fewshot.draws import Calibration, PersonCodes, support_of
 from faze.fewshot.kernel import adapt
-from faze.fewshot.learned import Learned
+from faze.fewshot.learner_file import Learned
 from faze.fewshot.mlp import Weights, each
 from faze.fewshot.offset import offset_rad
 
@@ -26,7 +26,7 @@ ACTIVATIONS = {"selu": torch.selu, "relu": torch.relu}
 
 
 @dataclass(frozen=True, eq=False)
-class Personal:
+class PersonalEstimator:
     """A person's calibration: what its file holds, as a dict of these fields.
 
     Attributes:
@@ -74,7 +74,7 @@ class Personal:
         return vector / np.linalg.norm(vector, axis=1, keepdims=True)
 
 
-def calibrate(person: Person, support: Sequence[int], learned: Learned | None) -> Personal:
+def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned | None) -> PersonalEstimator:
     """Adapt a learner to one person.
 
     Args:
@@ -88,7 +88,9 @@ def calibrate(person: Person, support: Sequence[int], learned: Learned | None) -
     draw = Calibration(0, len(support), 0, np.asarray(support))
     about = (person.name, person.dataset, len(support), [int(entry) for entry in support])
     if learned is None or learned.learner == "offset":
-        return Personal("offset", *about, {}, {"offset_rad": torch.from_numpy(offset_rad(person, draw.support))})
+        return PersonalEstimator(
+            "offset", *about, {}, {"offset_rad": torch.from_numpy(offset_rad(person, draw.support))}
+        )
     steps, lr = _steps(learned, draw.shots), learned.settings["adapt_lr"]
     initial, rates = _start(person, draw.shots, learned)
     support = support_of([person], [draw])
@@ -97,7 +99,7 @@ def calibrate(person: Person, support: Sequence[int], learned: Learned | None) -
     state |= {name: state[name][0] for name in ("hidden_bias", "output_bias")}  # (1, ...) -> (...)
     if not all(value.isfinite().all() for value in state.values()):
         raise UserError(f"adaptation of {person} with k = {draw.shots} diverged: lower fewshot.adapt_lr, learn again")
-    return Personal(learned.learner, *about, {"steps": steps, "lr": lr}, state, learned.activation)
+    return PersonalEstimator(learned.learner, *about, {"steps": steps, "lr": lr}, state, learned.activation)
 
 
 def _steps(learned: Learned, shots: int) -> int:
@@ -107,7 +109,7 @@ def _steps(learned: Learned, shots: int) -> int:
     return learned.settings["adapt_steps"]
 
 
-def _start(person: Person, shots: int, learned: Learned) -> tuple[Weights, Weights]:
+def _start(person: PersonCodes, shots: int, learned: Learned) -> tuple[Weights, Weights]:
     """The network that adapts with so many samples, and the learning rate of each of its parameters."""
     start, only = learned.start, torch.tensor([learned.shots.index(shots)])
     inputs, found = start.weights.hidden_weight.shape[1], person.code.shape[1]
@@ -118,7 +120,7 @@ def _start(person: Person, shots: int, learned: Learned) -> tuple[Weights, Weigh
     return initial, each(lambda scale: learned.settings["adapt_lr"] * scale, scales)
 
 
-def measured(calibration: Personal, person: Person, query: NDArray[np.int64]) -> Personal:
+def measured(calibration: PersonalEstimator, person: PersonCodes, query: NDArray[np.int64]) -> PersonalEstimator:
     """The calibration with its error on a person's query, mean angle in degrees; without one as it was."""
     if not len(query):
         return calibration
@@ -129,21 +131,21 @@ def measured(calibration: Personal, person: Person, query: NDArray[np.int64]) ->
     )
 
 
-def save_personal(calibration: Personal, path: Path | str) -> None:
+def save_estimator(calibration: PersonalEstimator, path: Path | str) -> None:
     """Write a calibration's file, whole or not at all; `torch.load(path, weights_only=True)` reads it as a dict."""
     fields = {f.name: getattr(calibration, f.name) for f in dataclasses.fields(calibration)}
     with whole_file(path) as temporary:
         torch.save(fields, temporary)
 
 
-def load_personal(path: Path | str) -> Personal:
+def load_estimator(path: Path | str) -> PersonalEstimator:
     """Read a calibration's file.
 
     Raises:
         UserError: it is no such file.
     """
     try:
-        return Personal(**torch.load(path, map_location="cpu", weights_only=True))
+        return PersonalEstimator(**torch.load(path, map_location="cpu", weights_only=True))
     except OSError:
         raise
     except Exception:  # torn bytes make the unpickler raise whatever they happen to lead it to

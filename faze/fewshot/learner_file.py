@@ -11,7 +11,7 @@ from torch import Tensor
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.config.parameters import Fewshot
-from faze.fewshot.adaptation import Start
+from faze.fewshot.fine_tuning import InitialNetworks
 from faze.fewshot.mlp import Activation, Weights
 
 _SCALE = "rate_scale_"  # begins the names of what meta_sgd learnt about each parameter's rate
@@ -25,7 +25,7 @@ class Learned:
     shots: list[int]
     settings: dict[str, object]
     state: dict[str, Tensor] = field(default_factory=dict)  # each (number of shots, ...)
-    history: list[dict[str, object]] = field(default_factory=list)  # fields of meta.Record
+    history: list[dict[str, object]] = field(default_factory=list)  # fields of meta_training.Record
     activation: Activation = "selu"
     outer_steps: list[int] = field(default_factory=list)  # after which each k's weights were kept
     stop_steps: list[int] = field(default_factory=list)  # of adaptation, best for val people at each k; [] without any
@@ -33,11 +33,11 @@ class Learned:
     checkpoint: str = ""  # store.Codes.checkpoint of the codes learnt from; "" where they did not tell
 
     @property
-    def start(self) -> Start:
+    def start(self) -> InitialNetworks:
         """Where adaptation starts."""
         scales = {name: self.state[_SCALE + name] for name in Weights._fields if _SCALE + name in self.state}
         weights = Weights(*(self.state[name] for name in Weights._fields))
-        return Start(self.shots, weights, Weights(**scales) if scales else None, self.activation)
+        return InitialNetworks(self.shots, weights, Weights(**scales) if scales else None, self.activation)
 
     def check_codes(self, checkpoint: str, path: Path | str) -> None:
         """Raise a ValueError where codes are of another checkpoint than those learnt from, as far as both tell."""
@@ -48,7 +48,7 @@ class Learned:
             )
 
 
-def state_of(start: Start) -> dict[str, Tensor]:
+def state_of(start: InitialNetworks) -> dict[str, Tensor]:
     """Learned.state of where adaptation starts."""
     scales = {} if start.scales is None else {_SCALE + name: s for name, s in start.scales._asdict().items()}
     return start.weights._asdict() | scales

@@ -28,12 +28,12 @@ from faze.base.progress import Progress
 from faze.config.parameters import Fewshot
 from faze.fewshot.draws import TaskDraws
 from faze.fewshot.kernel import Kernel, kernel_for, single_threaded_operations
-from faze.fewshot.mlp import Activation, Samples, Weights, each
+from faze.fewshot.mlp import Activation, ModelSamples, Weights, each
 
 Rule = Literal["maml", "fomaml", "meta_sgd", "reference"]
 
 
-class Outer(NamedTuple):
+class OuterGradient(NamedTuple):
     """Of one outer step, for each k."""
 
     by_weights: Weights  # gradient (K, ...)
@@ -45,12 +45,12 @@ def outer_gradient(
     kernel: Kernel,
     weights: Weights,
     rates: Weights,
-    support: Samples,
-    query: Samples,
+    support: ModelSamples,
+    query: ModelSamples,
     *,
     steps: int,
     second_order: bool = True,
-) -> Outer:
+) -> OuterGradient:
     """Gradient of the query loss after the inner steps, mean over tasks.
 
     Args:
@@ -80,10 +80,12 @@ def outer_gradient(
     def mean(parameter: Tensor) -> Tensor:
         return parameter.unflatten(0, (num_k, tasks)).mean(1)
 
-    return Outer(each(mean, by_weights), each(mean, by_rates), mean(loss))
+    return OuterGradient(each(mean, by_weights), each(mean, by_rates), mean(loss))
 
 
-def reference_gradient(kernel: Kernel, weights: Weights, rates: Weights, support: Samples, query: Samples) -> Outer:
+def reference_gradient(
+    kernel: Kernel, weights: Weights, rates: Weights, support: ModelSamples, query: ModelSamples
+) -> OuterGradient:
     """What the released code applies: gradients of all tasks pile up, and only the last task's query is used.
 
     With g and H of each task's support loss at the weights and q the last task's query loss:
@@ -107,7 +109,9 @@ def reference_gradient(kernel: Kernel, weights: Weights, rates: Weights, support
     by_query, loss = kernel.gradient(adapted, query.some(slice(tasks - 1, None, tasks)))
     along = _for_each_task(each(torch.mul, rates, by_query), tasks)
     turned = each(total, kernel.hessian_product(_for_each_task(weights, tasks), support, along))
-    return Outer(each(lambda g, v, hv: g + v - hv, by_support, by_query, turned), each(torch.zeros_like, weights), loss)
+    return OuterGradient(
+        each(lambda g, v, hv: g + v - hv, by_support, by_query, turned), each(torch.zeros_like, weights), loss
+    )
 
 
 def _for_each_task(weights: Weights, tasks: int) -> Weights:
@@ -124,7 +128,7 @@ class Record:
 
 
 @dataclass
-class State:
+class OuterState:
     """A meta-training in progress, for all k at once."""
 
     weights: Weights
@@ -136,7 +140,7 @@ class State:
     history: list[Record] = field(default_factory=list)
 
     @classmethod
-    def first(cls, weights: Weights) -> "State":
+    def first(cls, weights: Weights) -> "OuterState":
         """Before any step."""
         weights = each(torch.clone, weights)
         ones = each(torch.ones_like, weights)
@@ -168,10 +172,10 @@ def meta_train(
     draw: TaskDraws,
     settings: Fewshot,
     validate: Callable[[Weights, Weights], list[float] | None],
-    checkpoint: "Checkpoint",
+    checkpoint: "ResumeFile",
     *,
     activation: Activation = "selu",
-) -> State:
+) -> OuterState:
     """Train the initial weights of all k in one loop; each k is a model and an Adam of its own.
 
     Args:
@@ -189,7 +193,7 @@ def meta_train(
     Raises:
         UserError: the loss is no longer finite.
     """
-    state = State.first(weights)
+    state = OuterState.first(weights)
     learnt = [*state.weights, *(state.scales if rule == "meta_sgd" else ())]
     optimizer = torch.optim.Adam(learnt, lr=settings.outer_lr)  # elementwise: what is stacked does not mix
     checkpoint.restore(state, optimizer, draw)
@@ -241,13 +245,13 @@ def _finite_mean(losses: Sequence[Tensor], step: int) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class ResumeFile:
     """The file from which a killed meta-training goes on, as if it had not been killed."""
 
     path: Path | None = None  # alone in its folder; None: none is kept
     identity: str = ""  # of configuration, code and codes: another training's file is not continued
 
-    def save(self, state: State, optimizer: torch.optim.Optimizer, draw: TaskDraws) -> None:
+    def save(self, state: OuterState, optimizer: torch.optim.Optimizer, draw: TaskDraws) -> None:
         """Write all of it, whole or not at all."""
         if self.path is None:
             return
@@ -263,7 +267,7 @@ class Checkpoint:
         with whole_file(self.path) as temporary:
             torch.save(content, temporary)
 
-    def restore(self, state: State, optimizer: torch.optim.Optimizer, draw: TaskDraws) -> None:
+    def restore(self, state: OuterState, optimizer: torch.optim.Optimizer, draw: TaskDraws) -> None:
         """Go on from the file, if there is one of this very training."""
         content = self._read()
         if content is None:
