@@ -18,7 +18,7 @@ from faze.config.check import build
 from faze.config.parameters import Run, Tracking
 from faze.config.validation import validate
 from faze.config.yaml_files import read_yaml
-from faze.tracking.live import EVERY_SECONDS, Follower
+from faze.tracking.follower import EVERY_SECONDS, Follower
 from faze.tracking.store import open_store
 from faze.tracking.view import PORT, address, serving, share_view
 

@@ -26,7 +26,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
 @dataclass(frozen=True)
-class Interval:
+class Estimate:
     """A mean and its confidence interval; low and high are nan where one person cannot tell."""
 
     mean: float
@@ -77,7 +77,7 @@ class Comparison:
         return self.seeds >= SEEDS_FOR_A_TIER
 
 
-def bootstrap_mean(errors: ArrayLike, *, confidence: float, resamples: int, seed: int) -> Interval:
+def bootstrap_mean(errors: ArrayLike, *, confidence: float, resamples: int, seed: int) -> Estimate:
     """Mean error and its bootstrap interval over people and, independently, whole seeds.
 
     Its percentiles are those of the expanded bootstrap (Hesterberg 2015).
@@ -95,7 +95,7 @@ def bootstrap_mean(errors: ArrayLike, *, confidence: float, resamples: int, seed
 
 def bootstrap_reduction(
     errors: ArrayLike, before: ArrayLike, *, confidence: float, resamples: int, seed: int
-) -> Interval:
+) -> Estimate:
     """Share by which the mean error falls, 1 - mean(errors) / mean(before), resampled like `bootstrap_mean`.
 
     Args:
@@ -120,14 +120,14 @@ def _resample(errors: NDArray, resamples: int, seed: int) -> NDArray:
     return np.einsum("bs,sp,bp->b", seed_weights, errors, person_weights, optimize=True)
 
 
-def _interval(mean: float, resampled: NDArray, people: int, confidence: float) -> Interval:
+def _interval(mean: float, resampled: NDArray, people: int, confidence: float) -> Estimate:
     """Percentiles as far out as a t interval over the people goes; 15 people resampled look narrower than they are."""
     if people < 2:
-        return Interval(mean, np.nan, np.nan)
+        return Estimate(mean, np.nan, np.nan)
     t = stats.t.ppf((1 + confidence) / 2, people - 1)
     tail = stats.norm.sf(t * np.sqrt(people / (people - 1)))
     low, high = np.quantile(resampled, [tail, 1 - tail])
-    return Interval(mean, float(low), float(high))
+    return Estimate(mean, float(low), float(high))
 
 
 def holm(p: ArrayLike) -> NDArray:

@@ -12,7 +12,7 @@ from faze.base.result_paths import DATASETS
 from faze.config.parameters import Evaluate
 from faze.data.store.codes import CodeStore
 from faze.evaluation import UNADAPTED, verdict
-from faze.evaluation.learner_words import SIMPLE, describe_learners, describe_other_tiers, describe_simple, samples
+from faze.evaluation.learner_verdict import SIMPLE, describe_learners, describe_other_tiers, describe_simple, samples
 from faze.evaluation.runs import Ablation, Training, read_left_out
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.tables import leave_one_out

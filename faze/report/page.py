@@ -11,16 +11,16 @@ import pandas as pd
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import changed_switches
 from faze.evaluation import UNADAPTED
-from faze.evaluation.learners import crossings
+from faze.evaluation.learner_pairs import crossings
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.verdict import NAMES, describe_p
-from faze.report import words
-from faze.report.curves import thinned
-from faze.report.data_page import DataPage
-from faze.report.embed import Embedder
-from faze.report.figures import TALK_MEMORY, TALK_SPEED, Results
+from faze.report import formats
+from faze.report.data_uris import Embedder
+from faze.report.dataset_page import DatasetPage
+from faze.report.shot_figures import thinned
 from faze.report.style import tier_colors
-from faze.report.template import template
+from faze.report.template import load_template
+from faze.report.tier_figures import TALK_MEMORY, TALK_SPEED, Results
 
 PHASES = (
     "data",
@@ -35,7 +35,7 @@ WALK_VIDEOS = 8  # embedded per page; the others stay where they are
 
 
 @dataclass(frozen=True)
-class Walks:
+class TierWalks:
     """The walks of one tier: its contact sheet, embedded, and videos as (title, data URI)."""
 
     tier: str
@@ -51,8 +51,8 @@ def render(
     summary: Mapping[str, Any],
     results: Results,
     figures: Mapping[str, str],
-    walks: Sequence[Walks],
-    data: Sequence[DataPage],
+    walks: Sequence[TierWalks],
+    data: Sequence[DatasetPage],
 ) -> str:
     """The page as HTML.
 
@@ -64,7 +64,7 @@ def render(
         walks: of every tier, the last first.
         data: what the page of each data set tells.
     """
-    return template("template.html.j2").render(
+    return load_template("report.html.j2").render(
         title=title,
         summary=summary,
         results=results,
@@ -75,7 +75,7 @@ def render(
         names=NAMES,
         colors=tier_colors(results.tiers),
         trained=datetime.date.fromtimestamp(summary["began"]).isoformat(),
-        machine=words.facts(summary["machine"] or summary["training_machine"]),
+        machine=formats.facts(summary["machine"] or summary["training_machine"]),
         phases=[phase for phase in PHASES if f"{phase}_ms" in results.tables["performance"]],
         limits=bool(results.tables["performance"]["share_of_matmul_roof"].notna().all()),
         talk={"speed": TALK_SPEED, "memory": TALK_MEMORY},
@@ -144,11 +144,11 @@ def learner_rows(results: Results) -> list[dict[str, Any]]:
     rows = []
     for row in pairs[pairs["k"] == results.largest_k].to_dict("records"):
         tests = {
-            t: words.DASH if pd.isna(row[f"{t}_holm"]) else describe_p(row[f"{t}_holm"])
+            t: formats.DASH if pd.isna(row[f"{t}_holm"]) else describe_p(row[f"{t}_holm"])
             for t in ("difference_p", "tost_p")
         }
         where = row["dataset"], row["learner"], row["other"]
-        rows.append(row | tests | {"crosses": crossed.get(where, words.DASH)})
+        rows.append(row | tests | {"crosses": crossed.get(where, formats.DASH)})
     return rows
 
 
@@ -171,7 +171,7 @@ def control_rows(results: Results) -> list[dict[str, Any]]:
 def change_rows(results: Results) -> list[dict[str, Any]]:
     """Every comparison with the baseline, with its p-value in words."""
     rows = results.tables["changes"].to_dict("records")
-    return [row | {"p": words.DASH if pd.isna(row["tost_p"]) else describe_p(row["tost_p"])} for row in rows]
+    return [row | {"p": formats.DASH if pd.isna(row["tost_p"]) else describe_p(row["tost_p"])} for row in rows]
 
 
 def time_rows(results: Results) -> list[dict[str, Any]]:
@@ -185,7 +185,7 @@ def time_rows(results: Results) -> list[dict[str, Any]]:
     return rows
 
 
-def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int, embedder: Embedder) -> list[Walks]:
+def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int, embedder: Embedder) -> list[TierWalks]:
     """Contact sheets of every tier, and videos of the last; the last tier is embedded first, while there is room."""
     walks = []
     for position, tier in enumerate(reversed(tiers)):
@@ -193,9 +193,9 @@ def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int, embedder:
         sheet = folder / "contact_sheet.png"
         files = sorted(folder.glob("*.mp4"))
         shown = files[:: max(1, -(-len(files) // WALK_VIDEOS))] if position == 0 else []
-        videos = [(words.walk_title(path), embedder.file(path, "video/mp4")) for path in shown]
+        videos = [(formats.walk_title(path), embedder.file(path, "video/mp4")) for path in shown]
         walks.append(
-            Walks(
+            TierWalks(
                 tier=tier,
                 folder=str(folder.relative_to(paths.root)),
                 sheet=embedder.picture(sheet) if sheet.is_file() else None,

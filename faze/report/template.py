@@ -2,7 +2,7 @@
 
 import jinja2
 
-from faze.report import data_words, words
+from faze.report import dataset_words, formats
 
 FILTERS = (
     "degrees",
@@ -22,8 +22,8 @@ FILTERS = (
 )
 
 
-def template(name: str) -> jinja2.Template:
-    """A template of this package; a name that it does not get is an error."""
+def load_template(name: str) -> jinja2.Template:
+    """Load a template of this package; a name that it is not given is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("faze.report", "."),
         autoescape=True,
@@ -32,6 +32,6 @@ def template(name: str) -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
     )
     for filter_name in FILTERS:
-        environment.filters[filter_name] = getattr(words, filter_name)
-    environment.globals["data_words"] = data_words
+        environment.filters[filter_name] = getattr(formats, filter_name)
+    environment.globals["dataset_words"] = dataset_words
     return environment.get_template(name)

@@ -13,7 +13,7 @@ from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, load
 from faze.evaluation.controls import control_errors
 from faze.evaluation.convergence import times_to_error, validation_curves
-from faze.evaluation.learners import learner_differences
+from faze.evaluation.learner_pairs import learner_differences
 from faze.evaluation.runs import Ablation, read_benchmark, read_errors, read_training
 from faze.evaluation.summary import summarize, write_json
 from faze.evaluation.tables import changes, performance, run_errors, tier_errors
@@ -42,10 +42,10 @@ def main() -> None:
     )
     with sole_writer(args.out):
         ablation.check_complete()
-        evaluate(ablation, config, args.out)
+        write_evaluation(ablation, config, args.out)
 
 
-def evaluate(ablation: Ablation, config: Resolved, out: Path) -> None:
+def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     """Write the tables as csv, one file each, and summary.json."""
     persons = read_errors(ablation)
     benchmark = read_benchmark(ablation)

@@ -19,9 +19,9 @@ from faze.base.progress import Progress
 from faze.data.inspection import Inspection, inspect, summarise
 from faze.data.rejects import read_rejects, sidecar_of
 from faze.data.store.strips import StripStore
-from faze.report.data_page import PAGE, write_page
-from faze.report.data_words import describe
-from faze.report.pictures import pick_strips
+from faze.report.dataset_page import PAGE, write_page
+from faze.report.dataset_words import describe
+from faze.report.strip_sheet import pick_strips
 
 
 def parse() -> argparse.Namespace:

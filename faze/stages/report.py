@@ -15,19 +15,19 @@ from faze.base.files import whole_folder
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config.stage_config import load
-from faze.report import words
-from faze.report.curves import draw_learners, draw_shots, draw_shots_by_tier
-from faze.report.data_page import read_page
-from faze.report.embed import Embedder
-from faze.report.figures import (
+from faze.report import formats
+from faze.report.data_uris import Embedder
+from faze.report.dataset_page import read_page
+from faze.report.page import collect_walks, render, tier_table
+from faze.report.shot_figures import draw_learners, draw_shots, draw_shots_by_tier
+from faze.report.style import drawing
+from faze.report.tier_figures import (
     Results,
     draw_changes,
     draw_people,
     draw_talk_charts,
+    draw_training,
 )
-from faze.report.page import collect_walks, render, tier_table
-from faze.report.pictures import draw_training
-from faze.report.style import drawing
 
 TABLES = ("runs", "tiers", "persons", "changes", "learners", "controls", "performance", "training", "convergence")
 
@@ -87,7 +87,7 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
         largest_k=summary["largest_k"],
         margin_deg=summary["margin_deg"],
         tables=tables,
-        machine=words.machine(summary["machine"] or summary["training_machine"]),
+        machine=formats.machine(summary["machine"] or summary["training_machine"]),
         real=not (paths.root / "raw" / "truth.h5").exists(),
     )
     return summary, results

@@ -14,8 +14,8 @@ from faze.base.files import whole_file
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import load
-from faze.tracking.mirror import mirror
-from faze.tracking.record import read_run, slots
+from faze.tracking.mirror import mirror_run
+from faze.tracking.run_record import read_run, run_places
 from faze.tracking.store import bare, open_store
 from faze.tracking.view import address, invitation, share_view
 
@@ -35,9 +35,11 @@ def main() -> None:
     args = parse()
     config = load(args.config, "track")
     with sole_writer(args.out):
-        records = [read_run(ResultPaths(args.results), slot) for slot in slots(config.run.tiers, config.run.seeds)]
+        records = [
+            read_run(ResultPaths(args.results), place) for place in run_places(config.run.tiers, config.run.seeds)
+        ]
         store = open_store(config.tracking, results=args.results.resolve().parent)
-        runs = {record.slot.name: mirror(store, record) for record in records}
+        runs = {record.place.name: mirror_run(store, record) for record in records}
         share_view(store, config.name)
         tracked = {
             "store": bare(store.uri),

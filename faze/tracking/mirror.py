@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from faze.tracking.record import DataSet, Point, Record
+from faze.tracking.run_record import InputDataset, MetricValue, RunRecord
 from faze.tracking.store import Store, explained
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ BATCH_METRICS, BATCH_PARAMS = 1000, 100
 COLORS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#999999")
 
 
-def mirror(store: Store, record: Record) -> str:
+def mirror_run(store: Store, record: RunRecord) -> str:
     """Make the store hold a record; give the id of its run.
 
     Raises:
@@ -51,7 +51,7 @@ def _search(store: Store, **tags: str) -> list["Run"]:
     return sorted(runs, key=lambda run: run.data.tags["superseded"] == "true")
 
 
-def _find(store: Store, record: Record) -> tuple[str, Held] | None:
+def _find(store: Store, record: RunRecord) -> tuple[str, Held] | None:
     """The run of this identity that holds nothing but what the record holds."""
     wanted = {(p.key, p.step, p.value) for p in record.points}
     keys = {p.key for p in record.points}
@@ -67,20 +67,20 @@ def _held(store: Store, run: "Run") -> Held:
     return {(m.key, m.step, m.value) for key in run.data.metrics for m in store.client.get_metric_history(run_id, key)}
 
 
-def _create(store: Store, record: Record) -> str:
+def _create(store: Store, record: RunRecord) -> str:
     """By the experiment's id: by name, processes that start together file runs under another experiment."""
-    color = COLORS[record.slot.rung % len(COLORS)]
+    color = COLORS[record.place.rung % len(COLORS)]
     tags = {"identity": record.identity, **_place(record), "superseded": "false", "mlflow.runColor": color}
-    run = store.client.create_run(store.experiment_id, record.start_ms, tags, record.slot.name)
+    run = store.client.create_run(store.experiment_id, record.start_ms, tags, record.place.name)
     return run.info.run_id
 
 
-def _place(record: Record) -> dict[str, str]:
+def _place(record: RunRecord) -> dict[str, str]:
     """Tags of a run's place in the ablation, which only one current run can hold."""
-    return {"ablation": record.ablation, "tier": record.slot.tier, "seed": str(record.slot.seed)}
+    return {"ablation": record.ablation, "tier": record.place.tier, "seed": str(record.place.seed)}
 
 
-def _supersede_others(store: Store, record: Record, run_id: str) -> None:
+def _supersede_others(store: Store, record: RunRecord, run_id: str) -> None:
     """The view shows runs whose tag says false: MLflow's filters never match a tag that is missing."""
     for run in _search(store, **_place(record), superseded="false"):
         if run.info.run_id != run_id:
@@ -89,7 +89,7 @@ def _supersede_others(store: Store, record: Record, run_id: str) -> None:
     store.client.set_tag(run_id, "superseded", "false")
 
 
-def _describe(store: Store, record: Record, run_id: str) -> None:
+def _describe(store: Store, record: RunRecord, run_id: str) -> None:
     from mlflow.entities import Param, RunTag
 
     params = [Param(key, value) for key, value in record.params.items()]
@@ -97,10 +97,10 @@ def _describe(store: Store, record: Record, run_id: str) -> None:
     for first in range(0, len(params), BATCH_PARAMS):
         store.client.log_batch(run_id, params=params[first : first + BATCH_PARAMS])
     store.client.log_batch(run_id, tags=tags)
-    store.client.update_run(run_id, name=record.slot.name)
+    store.client.update_run(run_id, name=record.place.name)
 
 
-def _log_points(store: Store, run_id: str, points: list[Point]) -> None:
+def _log_points(store: Store, run_id: str, points: list[MetricValue]) -> None:
     from mlflow.entities import Metric
 
     metrics = [Metric(p.key, p.value, p.time_ms, p.step) for p in points]
@@ -108,7 +108,7 @@ def _log_points(store: Store, run_id: str, points: list[Point]) -> None:
         store.client.log_batch(run_id, metrics=metrics[first : first + BATCH_METRICS])
 
 
-def _log_datasets(store: Store, run_id: str, datasets: Sequence[DataSet]) -> None:
+def _log_datasets(store: Store, run_id: str, datasets: Sequence[InputDataset]) -> None:
     """Name the data sets that a run read; one of the same digest is named once, however often it is logged."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 

@@ -16,9 +16,9 @@ from faze.data.readers import Reject
 from faze.data.rejects import Kind, kinds, read_rejects
 from faze.data.store.layout import ORIGINS
 from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore, write_strips
-from faze.report.data_figures import KINDS, draw_density, draw_people
-from faze.report.data_words import describe
-from faze.report.pictures import Cell, draw_sheet, pick_strips
+from faze.report.dataset_figures import KINDS, draw_density, draw_people
+from faze.report.dataset_words import describe
+from faze.report.strip_sheet import SheetStrip, draw_sheet, pick_strips
 from faze.report.style import drawing
 from faze.stages import inspect as stage
 
@@ -280,7 +280,7 @@ def test_arrows_point_where_eyes_look_in_the_picture(label, side):
     # Labels are the reversed gaze: a positive yaw is a gaze to the picture's left, a positive pitch one upwards.
     strip = np.zeros((64, 256, 3), np.uint8)
     with drawing():
-        figure = draw_sheet([Cell(strip, np.array([*label, 0.0, 0.0], np.float32), "p00", 3, True)])
+        figure = draw_sheet([SheetStrip(strip, np.array([*label, 0.0, 0.0], np.float32), "p00", 3, True)])
     assert figure.axes[0].get_title("left") == "p00, frame 3, off the screen"
     arrow = figure.axes[0].texts[-1]
     x, y = np.subtract(arrow.xy, arrow.xyann)  # tip minus start, pixels, y down

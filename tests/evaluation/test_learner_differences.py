@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from faze.config.parameters import Evaluate
-from faze.evaluation.learner_words import describe_learners, describe_other_tiers
-from faze.evaluation.learners import against, crossings, learner_differences
+from faze.evaluation.learner_pairs import against, crossings, learner_differences
+from faze.evaluation.learner_verdict import describe_learners, describe_other_tiers
 from faze.evaluation.summary import headline
 from faze.evaluation.tables import tier_errors
 

@@ -13,12 +13,12 @@ from fabricated import Fabricated
 from PIL import Image
 
 from faze.base.result_paths import DATASETS, ResultPaths
-from faze.report import words
-from faze.report.curves import draw_learners, draw_shots, draw_shots_by_tier, thinned
-from faze.report.embed import Embedder
-from faze.report.figures import Results
+from faze.report import formats
+from faze.report.data_uris import Embedder
 from faze.report.page import collect_walks
+from faze.report.shot_figures import draw_learners, draw_shots, draw_shots_by_tier, thinned
 from faze.report.style import drawing, learner_colors, text_on, tier_colors
+from faze.report.tier_figures import Results
 from faze.stages import evaluate, inspect, report
 
 SMALL = {"people": (4, 3), "entries": 40, "query": 20}
@@ -354,40 +354,40 @@ def test_colours_tell_tiers_apart():
 
 
 @pytest.mark.parametrize(("made", "text"), [
-    (words.degrees(4.207), "4.21°"),
-    (words.degrees(float("nan")), "–"),
-    (words.angle(-12.44), "−12.4°"),
-    (words.angle(3.0), "3.0°"),
-    (words.angle(float("nan")), "–"),
-    (words.change(-0.0834), "−0.083°"),
-    (words.interval(-0.031, 0.19, 2, True), "−0.03 to +0.19"),
-    (words.interval(0.97, 1.02), "0.97 to 1.02"),
-    (words.interval(float("nan"), 1.0), "–"),
-    (words.interval(0.001, 2e7), "0.00 to >999"),
-    (words.marked("a < b; `force: true`"), "a &lt; b; <code>force: true</code>"),
-    (words.ratio(2.0699), "2.07×"),
-    (words.saving(1.6), "1.60× less"),
-    (words.saving(0.58), "1.72× more"),
-    (words.saving(1.002), "1.00×"),
-    (words.percent(0.512), "−51 %"),
-    (words.percent(-0.05), "+5 %"),
-    (words.share(0.274), "27 %"),
-    (words.digits(26.24), "26.2"),
-    (words.digits(float("nan")), "–"),
-    (words.milliseconds(412.3), "412 ms"),
-    (words.milliseconds(12.34), "12.3 ms"),
-    (words.milliseconds(1524.0), "1.52 s"),
-    (words.gibibytes(0.436), "0.44 GiB"),
-    (words.duration(8.36), "8.4 s"),
-    (words.duration(412.3), "412 s"),
-    (words.duration(7500.0), "2 h 05 min"),
-    (words.duration(float("nan")), "–"),
-    (words.machine({"processor": "AMD EPYC 7B13", "cores": "2"}), "AMD EPYC 7B13, 2 cores"),
-    (words.machine({"processor": "Xeon", "cores": "32", "gpus": "NVIDIA H200"}), "NVIDIA H200"),
-    (words.count(12345), "12,345"),
-    (words.walk_title(Path("gazecapture_00300.mp4")), "GazeCapture 00300"),
-    (words.walk_title(Path("clip.mp4")), "clip"),
-    (words.facts({"memory_gib": "23.5", "apex": "absent"}), [("Memory", "23.5 GiB")]),
+    (formats.degrees(4.207), "4.21°"),
+    (formats.degrees(float("nan")), "–"),
+    (formats.angle(-12.44), "−12.4°"),
+    (formats.angle(3.0), "3.0°"),
+    (formats.angle(float("nan")), "–"),
+    (formats.change(-0.0834), "−0.083°"),
+    (formats.interval(-0.031, 0.19, 2, True), "−0.03 to +0.19"),
+    (formats.interval(0.97, 1.02), "0.97 to 1.02"),
+    (formats.interval(float("nan"), 1.0), "–"),
+    (formats.interval(0.001, 2e7), "0.00 to >999"),
+    (formats.marked("a < b; `force: true`"), "a &lt; b; <code>force: true</code>"),
+    (formats.ratio(2.0699), "2.07×"),
+    (formats.saving(1.6), "1.60× less"),
+    (formats.saving(0.58), "1.72× more"),
+    (formats.saving(1.002), "1.00×"),
+    (formats.percent(0.512), "−51 %"),
+    (formats.percent(-0.05), "+5 %"),
+    (formats.share(0.274), "27 %"),
+    (formats.digits(26.24), "26.2"),
+    (formats.digits(float("nan")), "–"),
+    (formats.milliseconds(412.3), "412 ms"),
+    (formats.milliseconds(12.34), "12.3 ms"),
+    (formats.milliseconds(1524.0), "1.52 s"),
+    (formats.gibibytes(0.436), "0.44 GiB"),
+    (formats.duration(8.36), "8.4 s"),
+    (formats.duration(412.3), "412 s"),
+    (formats.duration(7500.0), "2 h 05 min"),
+    (formats.duration(float("nan")), "–"),
+    (formats.machine({"processor": "AMD EPYC 7B13", "cores": "2"}), "AMD EPYC 7B13, 2 cores"),
+    (formats.machine({"processor": "Xeon", "cores": "32", "gpus": "NVIDIA H200"}), "NVIDIA H200"),
+    (formats.count(12345), "12,345"),
+    (formats.walk_title(Path("gazecapture_00300.mp4")), "GazeCapture 00300"),
+    (formats.walk_title(Path("clip.mp4")), "clip"),
+    (formats.facts({"memory_gib": "23.5", "apex": "absent"}), [("Memory", "23.5 GiB")]),
 ])  # fmt: skip
 def test_words(made, text):
     assert made == text

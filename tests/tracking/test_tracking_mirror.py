@@ -16,13 +16,13 @@ from tracking_tree import (
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config.parameters import Tracking
 from faze.stages import track
-from faze.tracking.live import Follower
-from faze.tracking.mirror import mirror
-from faze.tracking.record import read_run, read_training, slots
+from faze.tracking.follower import Follower
+from faze.tracking.mirror import mirror_run
+from faze.tracking.run_record import read_run, read_training, run_places
 from faze.tracking.store import open_store
 from faze.tracking.view import address, current_runs, share_view
 
-AMP = slots(TIERS, [0])[1]
+AMP = run_places(TIERS, [0])[1]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def artifacts(store, run_id, folder=""):
 
 def test_a_run_in_mlflow_is_what_its_files_tell(store, paths):
     record = read_run(paths, AMP)
-    run = store.client.get_run(mirror(store, record))
+    run = store.client.get_run(mirror_run(store, record))
     assert (run.info.run_name, run.info.status, run.info.experiment_id) == ("1-amp", "FINISHED", store.experiment_id)
     assert (run.info.start_time, run.info.end_time) == (record.start_ms, record.end_ms)
     assert points(store, run.info.run_id) == sorted(tuple(p) for p in record.points)
@@ -79,8 +79,8 @@ def test_a_run_in_mlflow_is_what_its_files_tell(store, paths):
 def test_a_run_names_the_data_sets_that_it_read_once(store, paths):
     for dataset in DATASETS:
         write_data_page(paths, dataset, f"{dataset} of this test")  # MLflow shares data sets of one digest
-    run_id = mirror(store, read_run(paths, AMP))
-    assert mirror(store, read_run(paths, AMP)) == run_id
+    run_id = mirror_run(store, read_run(paths, AMP))
+    assert mirror_run(store, read_run(paths, AMP)) == run_id
     inputs = store.client.get_run(run_id).inputs.dataset_inputs
     named = {i.dataset.name: (i.dataset, {tag.key: tag.value for tag in i.tags}) for i in inputs}
     assert len(inputs) == 2 and set(named) == {"mpiigaze", "gazecapture"}
@@ -108,10 +108,10 @@ def test_a_missing_data_page_is_named(paths):
 
 
 def test_tracking_twice_changes_nothing(store, paths):
-    first = mirror(store, read_run(paths, AMP))
+    first = mirror_run(store, read_run(paths, AMP))
     before = points(store, first)
     (paths.evaluation / "summary.json").touch()
-    assert mirror(store, read_run(paths, AMP)) == first
+    assert mirror_run(store, read_run(paths, AMP)) == first
     assert points(store, first) == before
     assert len(runs_of(store, paths)) == 1
 
@@ -129,28 +129,29 @@ def test_an_interrupted_mirror_is_completed_in_the_same_run(store, paths, monkey
 
     monkeypatch.setattr(store.client, "log_batch", failing)
     with pytest.raises(ValueError, match="the server went away. Nothing is lost"):
-        mirror(store, record)
+        mirror_run(store, record)
     (run,) = runs_of(store, paths)
     assert 0 < len(points(store, run.info.run_id)) < len(record.points)
     monkeypatch.undo()
-    assert mirror(store, record) == run.info.run_id
+    assert mirror_run(store, record) == run.info.run_id
     assert points(store, run.info.run_id) == sorted(tuple(p) for p in record.points)
 
 
 def test_artifacts_are_replaced(store, paths):
-    run_id = mirror(store, read_run(paths, AMP))
+    run_id = mirror_run(store, read_run(paths, AMP))
     (paths.walks("amp", 0) / "gaze_p00.mp4").rename(paths.walks("amp", 0) / "gaze_p01.mp4")
     (paths.report / "table.csv").write_text("new")
-    assert mirror(store, read_run(paths, AMP)) == run_id
+    assert mirror_run(store, read_run(paths, AMP)) == run_id
     assert {a for a in artifacts(store, run_id) if "walks" in a} == {"walks/contact_sheet.png", "walks/gaze_p01.mp4"}
     root = store.client.get_run(run_id).info.artifact_uri.removeprefix("file://")
     assert (Path(root) / "report" / "table.csv").read_text() == "new"
 
 
 def test_a_newer_identity_replaces_the_run_of_its_tier_and_seed_only(store, paths):
-    old, other = mirror(store, read_run(paths, AMP)), mirror(store, read_run(paths, slots(TIERS, [0])[0]))
+    baseline, *_ = run_places(TIERS, [0])
+    old, other = mirror_run(store, read_run(paths, AMP)), mirror_run(store, read_run(paths, baseline))
     write_log(paths.run_log("amp", 0), start_event(paths.root, "amp", 0, fingerprint="fedcba987654"))
-    new = mirror(store, read_run(paths, AMP))
+    new = mirror_run(store, read_run(paths, AMP))
     assert len({old, other, new}) == 3
     superseded = {run.info.run_id: run.data.tags["superseded"] for run in runs_of(store, paths)}
     assert superseded == {old: "true", other: "false", new: "false"}
@@ -159,7 +160,7 @@ def test_a_newer_identity_replaces_the_run_of_its_tier_and_seed_only(store, path
     assert names == {old: "1-amp (superseded)", other: "0-baseline", new: "1-amp"}
     # The former code once more: its run comes back, under its name.
     write_log(paths.run_log("amp", 0), start_event(paths.root, "amp", 0))
-    back = mirror(store, read_training(paths.run_log("amp", 0), AMP))
+    back = mirror_run(store, read_training(paths.run_log("amp", 0), AMP))
     assert {run.info.run_id: run.info.run_name for run in current(store, paths)} == {
         other: "0-baseline",
         back: "1-amp",
@@ -167,9 +168,9 @@ def test_a_newer_identity_replaces_the_run_of_its_tier_and_seed_only(store, path
 
 
 def test_a_value_measured_anew_makes_a_new_run_since_mlflow_takes_none_back(store, paths):
-    old = mirror(store, read_run(paths, AMP))
+    old = mirror_run(store, read_run(paths, AMP))
     write_summary(paths.root, ("baseline", "amp"), shift=0.5)
-    new = mirror(store, read_run(paths, AMP))
+    new = mirror_run(store, read_run(paths, AMP))
     assert new != old
     assert [run.info.run_id for run in current(store, paths)] == [new]
     assert store.client.get_run(old).data.metrics["error/mpiigaze_deg"] == pytest.approx(4.93)
@@ -177,7 +178,7 @@ def test_a_value_measured_anew_makes_a_new_run_since_mlflow_takes_none_back(stor
     history = store.client.get_metric_history(new, "curve/mpiigaze_maml_deg")
     assert [m.step for m in history] == [0, 1, 3, 5, 9]
     # The live log alone fits both runs: the current one stays current.
-    assert mirror(store, read_training(paths.run_log("amp", 0), AMP)) == new
+    assert mirror_run(store, read_training(paths.run_log("amp", 0), AMP)) == new
     assert [run.info.run_id for run in current(store, paths)] == [new]
 
 
@@ -203,7 +204,7 @@ def test_a_run_is_mirrored_while_it_trains_and_completed_afterwards(store, paths
     live.rename(log)
     log.write_text("".join(lines))
     assert follower.look() == ["1-amp"]
-    assert mirror(store, read_run(paths, AMP)) == run.info.run_id
+    assert mirror_run(store, read_run(paths, AMP)) == run.info.run_id
     assert points(store, run.info.run_id) == sorted(tuple(p) for p in read_run(paths, AMP).points)
     assert store.client.get_run(run.info.run_id).info.status == "FINISHED"
 
@@ -218,7 +219,7 @@ def test_the_follower_reports_a_failing_store_and_goes_on(store, paths, monkeypa
 
 
 def test_the_shared_view_hides_superseded_runs_and_shows_the_results(store, paths):
-    mirror(store, read_run(paths, AMP))
+    mirror_run(store, read_run(paths, AMP))
     share_view(store, paths.root.name)
     tag = store.client.get_experiment(store.experiment_id).tags[f"mlflow.sharedViewState.{paths.root.name}"]
     state = json.loads(tag)

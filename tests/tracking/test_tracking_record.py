@@ -4,7 +4,7 @@ import pytest
 from tracking_tree import TIERS, start_event, write_log, write_results, write_summary
 
 from faze.base.run_log import read_events
-from faze.tracking.record import read_run, read_training, slots
+from faze.tracking.run_record import read_run, read_training, run_places
 
 
 @pytest.fixture
@@ -17,13 +17,14 @@ def series(record):
 
 
 def test_names_sort_as_the_ladder_and_carry_the_seed_only_where_there_are_several():
-    assert [slot.name for slot in slots(TIERS, [0])] == ["0-baseline", "1-amp", "2-ddp", "3-fused_sgd", "4-autotune"]
-    names = [slot.name for slot in slots(TIERS[:2], [0, 7])]
+    names = [place.name for place in run_places(TIERS, [0])]
+    assert names == ["0-baseline", "1-amp", "2-ddp", "3-fused_sgd", "4-autotune"]
+    names = [place.name for place in run_places(TIERS[:2], [0, 7])]
     assert names == ["0-baseline-s0", "0-baseline-s7", "1-amp-s0", "1-amp-s7"] == sorted(names)
 
 
 def test_metrics_of_a_run(paths):
-    record = read_run(paths, slots(TIERS, [0])[1])
+    record = read_run(paths, run_places(TIERS, [0])[1])
     metrics = series(record)
     assert set(metrics) == {
         *("error/mpiigaze_deg", "error/gazecapture_deg", "error/mpiigaze_k9_deg"),
@@ -44,14 +45,14 @@ def test_metrics_of_a_run(paths):
 def test_times_are_the_logs_own(paths):
     log = paths.run_log("amp", 0)
     event = next(e for e in read_events(log) if e["event"] == "metrics")
-    record = read_training(log, slots(TIERS, [0])[1])
+    record = read_training(log, run_places(TIERS, [0])[1])
     point = next(p for p in record.points if (p.key, p.step) == ("train/loss", event["step"]))
     assert point.time_ms == round(event["time"] * 1000)
     assert record.start_ms == round(read_events(log)[0]["time"] * 1000) <= record.end_ms
 
 
 def test_tags_params_and_description(paths):
-    record = read_run(paths, slots(TIERS, [0])[1])
+    record = read_run(paths, run_places(TIERS, [0])[1])
     wanted = {"ablation": "ladder", "tier": "amp", "seed": "0", "stage": "train", "git_commit": "1a2b3c4d5e6f"}
     assert wanted.items() <= record.tags.items()
     assert (record.tags["code_fingerprint"], record.tags["device"]) == ("0123456789ab", "A CPU")
@@ -68,44 +69,44 @@ def test_tags_params_and_description(paths):
 
 
 def test_the_device_is_the_gpu_where_the_run_used_it(paths):
-    log, slot = paths.run_log("ddp", 0), slots(TIERS, [0])[2]
+    log, place = paths.run_log("ddp", 0), run_places(TIERS, [0])[2]
     start = start_event(paths.root, "ddp", 0)
     start["machine"]["gpus"] = "A GPU, A GPU"
     write_log(log, start)
-    assert read_training(log, slot).tags["device"] == "A GPU, A GPU"
+    assert read_training(log, place).tags["device"] == "A GPU, A GPU"
     start["config"]["engine.device"] = "cpu"
     write_log(log, start)
-    assert read_training(log, slot).tags["device"] == "A CPU"
+    assert read_training(log, place).tags["device"] == "A CPU"
 
 
 def test_a_torn_last_line_costs_only_itself(paths):
-    log, slot = paths.run_log("ddp", 0), slots(TIERS, [0])[2]
-    whole = series(read_training(log, slot))["train/loss"]
+    log, place = paths.run_log("ddp", 0), run_places(TIERS, [0])[2]
+    whole = series(read_training(log, place))["train/loss"]
     lines = log.read_text().splitlines(keepends=True)
     last = max(i for i, line in enumerate(lines) if "train/loss" in line)
     log.write_text("".join(lines[:last]) + lines[last][:40])
-    record = read_training(log, slot)
+    record = read_training(log, place)
     assert series(record)["train/loss"] == whole[:-1]
     assert record.end_ms is None
 
 
 def test_a_step_done_twice_counts_once(paths):
-    log, slot = paths.run_log("ddp", 0), slots(TIERS, [0])[2]
+    log, place = paths.run_log("ddp", 0), run_places(TIERS, [0])[2]
     lines = log.read_text().splitlines()
     again = next(json.loads(line) for line in lines if "train/loss" in line)
     again["values"]["train/loss"] = 1.25
     log.write_text("\n".join([*lines, json.dumps(again)]) + "\n")
-    assert dict(series(read_training(log, slot))["train/loss"])[400] == 1.25
-    assert len(series(read_training(log, slot))["train/loss"]) == 30
+    assert dict(series(read_training(log, place))["train/loss"])[400] == 1.25
+    assert len(series(read_training(log, place))["train/loss"]) == 30
 
 
 def test_at_most_about_twenty_metrics_and_the_loss_first(paths):
-    log, slot = paths.run_log("ddp", 0), slots(TIERS, [0])[2]
+    log, place = paths.run_log("ddp", 0), run_places(TIERS, [0])[2]
     lines = log.read_text().splitlines()
     more = json.loads(lines[3])
     more["values"] |= {f"train/a{i}": 1.0 for i in range(30)}
     log.write_text("\n".join([*lines[:3], json.dumps(more), *lines[4:]]) + "\n")
-    keys = set(series(read_run(paths, slot)))
+    keys = set(series(read_run(paths, place)))
     assert len(keys) <= 20
     assert {"train/loss", "train/images_per_s", "val/gaze_deg", "error/mpiigaze_deg", "memory/peak_gib"} <= keys
 
@@ -118,7 +119,7 @@ def test_no_learners_curve_is_cut_off(paths):
     for run in summary["runs"]:
         run["curves"] = {name: [[k, 5.0 - k / 10] for k in range(19)] for name in names}
     path.write_text(json.dumps(summary))
-    metrics = series(read_run(paths, slots(TIERS, [0])[1]))
+    metrics = series(read_run(paths, run_places(TIERS, [0])[1]))
     for name in names:
         assert metrics[f"curve/{name}_deg"] == [(k, 5.0 - k / 10) for k in range(19)]
     assert {"error/mpiigaze_k9_deg", "memory/peak_gib", "speed/step_ms"} <= set(metrics)
@@ -128,7 +129,8 @@ def test_identity(paths):
     def identity(tier="amp", seed=0, **changes):
         log = paths.run_log("amp", 0)
         write_log(log, start_event(paths.root, tier, seed) | changes)
-        return read_training(log, next(s for s in slots(TIERS, [0, 1]) if (s.tier, s.seed) == (tier, seed))).identity
+        place = next(p for p in run_places(TIERS, [0, 1]) if (p.tier, p.seed) == (tier, seed))
+        return read_training(log, place).identity
 
     same = identity()
     assert identity() == same and len(same) == 12
@@ -143,13 +145,13 @@ def test_identity(paths):
 
 
 def test_bad_input_is_told_in_one_sentence(paths):
-    log, slot = paths.run_log("amp", 0), slots(TIERS, [0])[1]
+    log, place = paths.run_log("amp", 0), run_places(TIERS, [0])[1]
     write_summary(paths.root, tiers=TIERS[:1])
     with pytest.raises(ValueError, match=r"summary\.json: has no run of tier amp, seed 0; run the rule evaluate again"):
-        read_run(paths, slot)
+        read_run(paths, place)
     log.write_text(log.read_text().partition("\n")[2])
     with pytest.raises(ValueError, match=r"run\.jsonl: has no start event"):
-        read_training(log, slot)
+        read_training(log, place)
     log.write_text("")
     with pytest.raises(ValueError, match=r"run\.jsonl: has no start event"):
-        read_training(log, slot)
+        read_training(log, place)

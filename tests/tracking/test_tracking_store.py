@@ -13,8 +13,8 @@ from tracking_tree import ROOT, TIERS, default_config, write_results, write_stag
 
 from faze.base.result_paths import ResultPaths
 from faze.config.parameters import Tracking
-from faze.tracking.mirror import mirror
-from faze.tracking.record import read_run, slots
+from faze.tracking.mirror import mirror_run
+from faze.tracking.run_record import read_run, run_places
 from faze.tracking.store import artifact_root, bare, open_store, prepare_environment, resolve_uri
 
 
@@ -44,7 +44,7 @@ from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
 from faze.base.result_paths import ResultPaths
 from faze.config.parameters import Tracking
-from faze.tracking import live, mirror, record, store, view
+from faze.tracking import follower, mirror, run_record, store, view
 assert "mlflow" not in sys.modules, "mlflow is imported before it is needed"
 class Look(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
@@ -144,9 +144,9 @@ PROCESSES = 8
 
 def mirror_at_once(results, number, barrier):
     """One of eight processes that all meet a store that does not exist yet."""
-    record = read_run(ResultPaths(results), slots(TIERS, [0, 1])[number])
+    record = read_run(ResultPaths(results), run_places(TIERS, [0, 1])[number])
     barrier.wait()
-    mirror(open_store(Tracking("new experiment", None), results.parent), record)
+    mirror_run(open_store(Tracking("new experiment", None), results.parent), record)
 
 
 def test_eight_processes_at_once_on_a_fresh_store_lose_nothing_and_misfile_nothing(tmp_path):
@@ -170,16 +170,16 @@ def test_eight_processes_at_once_on_a_fresh_store_lose_nothing_and_misfile_nothi
     assert names == {"Default": 1, "new experiment": 1}
     assert store.client.search_runs(["0"]) == []
     runs = {run.info.run_name: run for run in store.client.search_runs([store.experiment_id])}
-    wanted = slots(TIERS, [0, 1])[:PROCESSES]
-    assert sorted(runs) == [slot.name for slot in wanted]
-    for slot in wanted:
-        run = runs[slot.name]
+    wanted = run_places(TIERS, [0, 1])[:PROCESSES]
+    assert sorted(runs) == [place.name for place in wanted]
+    for place in wanted:
+        run = runs[place.name]
         held = [
             (m.key, m.step, m.value, m.timestamp)
             for key in run.data.metrics
             for m in store.client.get_metric_history(run.info.run_id, key)
         ]
-        assert sorted(held) == sorted(tuple(p) for p in read_run(paths, slot).points)
+        assert sorted(held) == sorted(tuple(p) for p in read_run(paths, place).points)
         assert run.data.tags["superseded"] == "false" and run.info.status == "FINISHED"
         assert sorted(i.dataset.name for i in run.inputs.dataset_inputs) == ["gazecapture", "mpiigaze"]
         held = {a.path for a in store.client.list_artifacts(run.info.run_id)}

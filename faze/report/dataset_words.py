@@ -27,7 +27,7 @@ def name(summary: Mapping[str, Any]) -> str:
 def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What is to be said beside the tables, as (what, which)."""
     told = [
-        ("StripStore", _size(summary)),
+        ("Strips", _size(summary)),
         ("Labels", _counted(summary["origins"], ORIGIN_WORDS, summary["strips"])),
         ("Gaze targets", _counted(summary["validities"], VALIDITY_WORDS, summary["strips"])),
     ]

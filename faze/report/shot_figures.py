@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from faze.evaluation.learner_words import SIMPLE
-from faze.evaluation.learners import against
+from faze.evaluation.learner_pairs import against
+from faze.evaluation.learner_verdict import SIMPLE
 from faze.evaluation.verdict import NAMES
-from faze.report.figures import WIDTH, Results
 from faze.report.style import BAND, MARKERS, MUTED, ON_LINES, REFERENCE, learner_colors, panels
+from faze.report.tier_figures import WIDTH, Results
 
 PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG = 9, 3.14  # the paper's error on MPIIGaze after 9 samples
 ABREAST = 4  # small panels in a row

@@ -24,7 +24,7 @@ RENAMED = {"speed/images_per_s": "train/images_per_s"}
 Event = Mapping[str, Any]  # a line of the run log, as faze.base.run_log describes them
 
 
-class Slot(NamedTuple):
+class RunPlace(NamedTuple):
     """A run's place in its ablation."""
 
     tier: str
@@ -33,7 +33,7 @@ class Slot(NamedTuple):
     name: str  # rung first, so that MLflow sorts the ladder: 1-amp, or 1-amp-s0 where there are more seeds
 
 
-class Point(NamedTuple):
+class MetricValue(NamedTuple):
     """One value of a metric."""
 
     key: str
@@ -42,7 +42,7 @@ class Point(NamedTuple):
     time_ms: int
 
 
-class DataSet(NamedTuple):
+class InputDataset(NamedTuple):
     """A data set that the run read, as its page tells."""
 
     name: str
@@ -53,10 +53,10 @@ class DataSet(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """All that MLflow is to hold of one run."""
 
-    slot: Slot
+    place: RunPlace
     ablation: str
     config_hash: str
     fingerprint: str
@@ -64,28 +64,28 @@ class Record:
     end_ms: int | None  # None while it trains
     params: Mapping[str, str]
     tags: Mapping[str, str]
-    points: Sequence[Point]
+    points: Sequence[MetricValue]
     artifacts: Mapping[str, Path] = dataclasses.field(default_factory=dict)  # folder in MLflow -> file or folder
-    datasets: Sequence[DataSet] = ()
+    datasets: Sequence[InputDataset] = ()
     whole: bool = False  # results are in it: a metric that it lacks is out of date
 
     @property
     def identity(self) -> str:
         """Of the experiment that was done: runs that differ in it are never mixed."""
-        parts = [self.ablation, self.slot.tier, str(self.slot.seed), self.config_hash, self.fingerprint]
+        parts = [self.ablation, self.place.tier, str(self.place.seed), self.config_hash, self.fingerprint]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
-def slots(tiers: Sequence[str], seeds: Sequence[int]) -> list[Slot]:
+def run_places(tiers: Sequence[str], seeds: Sequence[int]) -> list[RunPlace]:
     """Every run of an ablation, in the order of the ladder."""
     return [
-        Slot(tier, seed, rung, f"{rung}-{tier}" + (f"-s{seed}" if len(seeds) > 1 else ""))
+        RunPlace(tier, seed, rung, f"{rung}-{tier}" + (f"-s{seed}" if len(seeds) > 1 else ""))
         for rung, tier in enumerate(tiers)
         for seed in seeds
     ]
 
 
-def read_training(log: Path, slot: Slot) -> Record:
+def read_training(log: Path, place: RunPlace) -> RunRecord:
     """What the run log alone tells, of a training under way as of one that ended.
 
     Raises:
@@ -96,8 +96,8 @@ def read_training(log: Path, slot: Slot) -> Record:
         raise UserError(f"{log}: has no start event, so nobody knows whose run it is; train that tier again")
     start = events[0]
     ends = [_milliseconds(e) for e in events if e["event"] == "end"]
-    return Record(
-        slot=slot,
+    return RunRecord(
+        place=place,
         ablation=start["name"],
         config_hash=start["config_hash"],
         fingerprint=start["fingerprint"],
@@ -109,14 +109,14 @@ def read_training(log: Path, slot: Slot) -> Record:
     )
 
 
-def read_run(paths: ResultPaths, slot: Slot) -> Record:
+def read_run(paths: ResultPaths, place: RunPlace) -> RunRecord:
     """The training and what was measured of it afterwards.
 
     Raises:
         UserError: the evaluation has no entry for this run, or a data set has no page.
     """
-    run = (slot.tier, slot.seed)
-    training = read_training(paths.run_log(*run), slot)
+    run = (place.tier, place.seed)
+    training = read_training(paths.run_log(*run), place)
     points = [*training.points, *_result_points(paths.evaluation / "summary.json", *run)]
     artifacts = {"": paths.run_log(*run), "walks": paths.walks(*run), "report": paths.report}
     artifacts |= {f"data/{dataset}": paths.inspection(dataset) for dataset in DATASETS}
@@ -125,7 +125,7 @@ def read_run(paths: ResultPaths, slot: Slot) -> Record:
     return dataclasses.replace(training, points=points, tags=tags, artifacts=artifacts, datasets=datasets, whole=True)
 
 
-def _read_dataset(paths: ResultPaths, dataset: str) -> DataSet:
+def _read_dataset(paths: ResultPaths, dataset: str) -> InputDataset:
     """From the page that stands for the data in MLflow: the pixels themselves are too many."""
     path = paths.inspection(dataset) / "summary.json"
     if not path.is_file():
@@ -137,7 +137,7 @@ def _read_dataset(paths: ResultPaths, dataset: str) -> DataSet:
         profile["rejected_frames"] = summary["rejects"]["frames"]
     trained_on = any(split["split"] == "train" for split in summary["splits"])
     context = "training" if trained_on else "testing"
-    return DataSet(summary["dataset"], summary["digest"], str(paths.store(dataset)), context, profile)
+    return InputDataset(summary["dataset"], summary["digest"], str(paths.store(dataset)), context, profile)
 
 
 def _milliseconds(event: Event) -> int:
@@ -174,22 +174,22 @@ def _switches(events: Sequence[Event]) -> dict[str, str]:
     }
 
 
-def _training_points(events: Sequence[Event]) -> list[Point]:
+def _training_points(events: Sequence[Event]) -> list[MetricValue]:
     """Validation, loss and rate first, then the loss terms; a step that was done twice counts once."""
-    points: dict[tuple[str, int], Point] = {}
+    points: dict[tuple[str, int], MetricValue] = {}
     for event in events:
         if event["event"] == "metrics":
             for key, value in event["values"].items():
                 if value is not None:
                     key = RENAMED.get(key, key)
-                    points[key, event["step"]] = Point(key, event["step"], float(value), _milliseconds(event))
+                    points[key, event["step"]] = MetricValue(key, event["step"], float(value), _milliseconds(event))
     first = ("train/loss", "train/images_per_s")
     keys = dict.fromkeys(point.key for point in points.values() if not point.key.startswith("val/"))
     kept = sorted(keys, key=lambda key: first.index(key) if key in first else len(first))[:MAX_TRAINING_METRICS]
     return [point for point in points.values() if point.key.startswith("val/") or point.key in kept]
 
 
-def _result_points(summary: Path, tier: str, seed: int) -> list[Point]:
+def _result_points(summary: Path, tier: str, seed: int) -> list[MetricValue]:
     """Scalars at step 0 and error curves at step k, all with the time of the evaluation."""
     time_ms = round(summary.stat().st_mtime * 1000)
     runs = [
@@ -201,16 +201,16 @@ def _result_points(summary: Path, tier: str, seed: int) -> list[Point]:
     series = {key: [[0, value]] for key, value in scalars}
     series |= {f"curve/{curve}_deg": points for curve, points in runs[0]["curves"].items()}  # every learner's
     return [
-        Point(key, int(step), float(value), time_ms)
+        MetricValue(key, int(step), float(value), time_ms)
         for key, points in series.items()
         for step, value in points
         if value is not None
     ]
 
 
-def _description(training: Record, points: Sequence[Point]) -> str:
+def _description(training: RunRecord, points: Sequence[MetricValue]) -> str:
     """Headline numbers first, then inactive switches, as markdown: MLflow folds away what follows the fifth line."""
-    whose = f"**{training.slot.tier}** of the ablation *{training.ablation}*, seed {training.slot.seed}"
+    whose = f"**{training.place.tier}** of the ablation *{training.ablation}*, seed {training.place.seed}"
     numbers = [f"{p.key} **{p.value:.4g}**" for p in points if p.key.startswith(("error/", "speed/", "memory/"))]
     inactive = [f"{tag.removeprefix('switch.')} {a}" for tag, a in training.tags.items() if a.startswith("inactive: ")]
     report = "Figures and intervals: artifact `report/index.html`."

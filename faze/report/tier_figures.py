@@ -1,4 +1,4 @@
-"""The figures of the tiers: the talk's three charts, changes against the margin, people; and what all figures draw."""
+"""Figures that compare tiers: the talk's three charts, changes of the error, people, trainings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,12 +7,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from faze.evaluation import UNADAPTED
 from faze.evaluation.verdict import NAMES
 from faze.report.style import (
     BAND,
     INK,
+    MARKERS,
     MUTED,
     ON_LINES,
     REFERENCE,
@@ -174,3 +176,41 @@ def draw_people(results: Results) -> Figure:
     row[0].set_ylim(bottom=0)
     figure.legend(*row[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
+
+
+def draw_training(results: Results) -> Figure:
+    """Validation error of every training against pairs and against seconds: each seed thin, their mean bold."""
+    figure, [row] = panels(WIDTH, 4.0, 1, 2, sharey=True)
+    curves = results.tables["training"]
+    for axes, against in zip(row, ("pairs", "seconds"), strict=True):
+        for number, (tier, color) in enumerate(tier_colors(results.tiers).items()):
+            of_tier = curves[curves["tier"] == tier]
+            _draw_curves(axes, of_tier, against, color, MARKERS[number % len(MARKERS)])
+        target = results.tables["convergence"]["target_deg"].mean()
+        axes.axhline(target, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.set_xlim(left=0)
+        axes.grid(axis="y")
+    # On the left, where the curves are still high.
+    where = {"textcoords": "offset points", "fontsize": 9, "color": MUTED, "ha": "left", "bbox": ON_LINES}
+    told = f"final error of {results.tiers[0]} + {results.margin_deg:g}°"
+    row[0].annotate(told, (0, target), (4, -9), xycoords=("axes fraction", "data"), va="center", **where)
+    row[0].set(xlabel="training pairs seen", ylabel="validation error, degrees")
+    row[1].set(xlabel="seconds of training")
+    errors = curves["error_deg"]  # of the first validations, before anything is learnt, some may leave the picture
+    row[0].set_ylim(0, min(1.08 * errors.max(), 3 * errors.median()))
+    handles = [
+        Line2D([], [], color=color, marker=MARKERS[i % len(MARKERS)], markersize=4, label=tier)
+        for i, (tier, color) in enumerate(tier_colors(results.tiers).items())
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(8, len(handles)))
+    return figure
+
+
+def _draw_curves(axes: Axes, curves: pd.DataFrame, against: str, color: str, marker: str) -> None:
+    """One tier's curves: every seed, thin where there are several, and then their mean."""
+    seeds = [curve for _, curve in curves.groupby("seed")]
+    for curve in seeds if len(seeds) > 1 else []:
+        axes.plot(curve[against], curve["error_deg"], color=color, linewidth=0.7, alpha=0.45)
+    mean = curves.groupby("pairs", as_index=False)[["seconds", "error_deg"]].mean()
+    axes.plot(mean[against], mean["error_deg"], marker + "-", color=color, markersize=4, linewidth=1.6)

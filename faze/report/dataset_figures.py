@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from faze.data.inspection import UNSTATED, Inspection
 from faze.data.rejects import by_person
-from faze.report.figures import WIDTH
 from faze.report.style import BASELINE, MUTED, RULE, density_map, panels, split_color
+from faze.report.tier_figures import WIDTH
 
 KINDS = {"gaze": (1, 0), "head pose": (3, 2)}  # columns of yaw and pitch
 SIDES_DEG = ((2_000, 4), (50_000, 2))  # of the cells: with so many strips at most, this; beyond, 1

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from faze.base.result_paths import ResultPaths
-from faze.tracking.mirror import mirror
-from faze.tracking.record import Slot, read_training, slots
+from faze.tracking.mirror import mirror_run
+from faze.tracking.run_record import RunPlace, read_training, run_places
 from faze.tracking.store import Store
 
 EVERY_SECONDS = 10.0
@@ -17,31 +17,31 @@ class Follower:
 
     def __init__(self, store: Store, paths: ResultPaths, tiers: Sequence[str], seeds: Sequence[int]) -> None:
         self._store, self._paths = store, paths
-        self._slots = slots(tiers, seeds)
+        self._places = run_places(tiers, seeds)
         self._seen: Mapping[Path, int] = {}
 
     def look(self) -> list[str]:
         """Mirror what is new; give the names of those runs. A failing store is reported and tried again next time."""
         mirrored, seen = [], {}
-        for slot, log, size in self._logs():
+        for place, log, size in self._logs():
             if self._seen.get(log) != size:
                 try:
-                    mirror(self._store, read_training(log, slot))
+                    mirror_run(self._store, read_training(log, place))
                 except FileNotFoundError:  # the training ended at this moment and moved its log: next time
                     continue
                 except ValueError as error:
                     print(f"faze ui: {error}", file=sys.stderr)
                     continue
-                mirrored.append(slot.name)
+                mirrored.append(place.name)
             seen[log] = size
         self._seen = seen
         return mirrored
 
-    def _logs(self) -> Iterator[tuple[Slot, Path, int]]:
+    def _logs(self) -> Iterator[tuple[RunPlace, Path, int]]:
         """A run's live log while it trains, else its final one."""
-        for slot in self._slots:
-            live = self._paths.run(slot.tier, slot.seed) / "train.work" / "run.jsonl"
-            for log in (live, self._paths.run_log(slot.tier, slot.seed)):
+        for place in self._places:
+            live = self._paths.run(place.tier, place.seed) / "train.work" / "run.jsonl"
+            for log in (live, self._paths.run_log(place.tier, place.seed)):
                 if log.exists() and (size := log.stat().st_size):
-                    yield slot, log, size
+                    yield place, log, size
                     break

@@ -11,18 +11,18 @@ from matplotlib.figure import Figure
 
 from faze.base.errors import UserError
 from faze.data.inspection import Inspection, person_rows, summarise
-from faze.report.data_figures import draw_density, draw_people
-from faze.report.embed import Embedder
-from faze.report.pictures import Cell, draw_sheet
+from faze.report.data_uris import Embedder
+from faze.report.dataset_figures import draw_density, draw_people
+from faze.report.strip_sheet import SheetStrip, draw_sheet
 from faze.report.style import drawing
-from faze.report.template import template
+from faze.report.template import load_template
 
 DOTS_PER_INCH = 160
 PAGE = ("index.html", "summary.json")  # by which a folder is known to hold such a page
 
 
 @dataclass(frozen=True)
-class DataPage:
+class DatasetPage:
     """What the report shows of a data set: its summary and pictures (data URIs), and where the rest lies."""
 
     summary: Mapping[str, Any]
@@ -32,7 +32,7 @@ class DataPage:
     page: str
 
 
-def write_page(inspection: Inspection, cells: Sequence[Cell], folder: Path, sidecar: str) -> None:
+def write_page(inspection: Inspection, cells: Sequence[SheetStrip], folder: Path, sidecar: str) -> None:
     """Fill a folder.
 
     Args:
@@ -45,11 +45,11 @@ def write_page(inspection: Inspection, cells: Sequence[Cell], folder: Path, side
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     _write_table(person_rows(inspection), folder / "table.csv")
     figures = save_figures(_draw(inspection, cells), folder / "figures", Embedder())
-    page = template("data.html.j2").render(set=summary, figures=figures, sidecar=sidecar)
+    page = load_template("dataset.html.j2").render(set=summary, figures=figures, sidecar=sidecar)
     (folder / "index.html").write_text(page, encoding="utf-8")
 
 
-def _draw(inspection: Inspection, cells: Sequence[Cell]) -> dict[str, Figure]:
+def _draw(inspection: Inspection, cells: Sequence[SheetStrip]) -> dict[str, Figure]:
     with drawing():
         return {
             "people": draw_people(inspection),
@@ -75,7 +75,7 @@ def embed(folder: Path, name: str, embedder: Embedder) -> str | None:
     return embedder.file(svg, "image/svg+xml") if svg.is_file() else embedder.picture(folder / f"{name}.png")
 
 
-def read_page(folder: Path, root: Path, embedder: Embedder) -> DataPage:
+def read_page(folder: Path, root: Path, embedder: Embedder) -> DatasetPage:
     """What the report shows of a data page.
 
     Args:
@@ -91,7 +91,7 @@ def read_page(folder: Path, root: Path, embedder: Embedder) -> DataPage:
         raise UserError(f"{path} is missing: run inspect first")
     summary = json.loads(path.read_text(encoding="utf-8"))
     rejects = summary["rejects"]
-    return DataPage(
+    return DatasetPage(
         summary=summary,
         density=embed(folder / "figures", "density", embedder),
         sheet=embed(folder / "figures", "sheet", embedder),

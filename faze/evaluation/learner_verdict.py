@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from faze.evaluation.learners import Crossing, against, crossings
+from faze.evaluation.learner_pairs import Crossing, against, crossings
 from faze.evaluation.verdict import join, signed
 
 SIMPLE = "offset"  # what every learner must beat to matter
