@@ -25,11 +25,10 @@ from baselines import loader as baseline
 from numpy.typing import NDArray
 
 from faze.benchmark.measurement import ratio_interval
-from faze.benchmark.tier_steps import DEFAULTS
 from faze.config.check import build
 from faze.config.ladder import climb
 from faze.config.parameters import Model, Train
-from faze.config.yaml_files import read_yaml
+from faze.config.yaml_files import DEFAULTS, read_yaml
 from faze.data.pairs import PairBatches, PairPlaces, People, hold, load_people
 from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine import machine

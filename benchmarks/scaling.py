@@ -1,6 +1,6 @@
 """How the time of a step grows with batch, image and processes, in interleaved blocks.
 
-    python benchmarks/scaling.py --config config/width.yaml --batches 4 8 16 --heights 32 64 --processes 1 2
+    python benchmarks/scaling.py --configfile config/width.yaml --batches 4 8 16 --heights 32 64 --processes 1 2
 
 Sizes: step = a + b x pixels x pairs, fitted by least squares in each block; intervals are t intervals over the blocks.
 Processes: the talk trains one batch on several devices, each computing its share and exchanging gradients. Compute time
@@ -25,11 +25,12 @@ from faze.base.machine_lock import machine_alone
 from faze.benchmark.interleave import measure
 from faze.benchmark.measurement import mean_interval, ratio_interval
 from faze.benchmark.processes import player_command, players
-from faze.benchmark.tier_steps import read_config, sections
+from faze.benchmark.tier_steps import sections
 from faze.config.check import build
 from faze.config.ladder import climb
 from faze.config.parameters import Benchmark, Engine
 from faze.config.stage_config import resolve, to_lines
+from faze.config.validation import read_config
 from faze.config.yaml_files import merge
 from faze.engine import machine
 from faze.model.dted import DTED
@@ -156,7 +157,7 @@ def print_result(result: Mapping[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, nargs="+", default=[], help="files laid over config/config.yaml")
+    parser.add_argument("--configfile", type=Path, nargs="+", default=[], help="overrides, as for snakemake")
     parser.add_argument("--tier", default="baseline")
     parser.add_argument("--batches", type=int, nargs="+", default=[4, 8, 16])
     parser.add_argument("--heights", type=int, nargs="+", default=[32, 64], help="pixels, multiples of 32")
@@ -164,7 +165,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of a step of the sizes")
     parser.add_argument("--out", type=Path, help="JSON to write")
     args = parser.parse_args()
-    values = read_config(args.config)
+    values = read_config(args.configfile)
     engine = climb(values["tiers"], args.tier)
     benchmark = build(Benchmark, values["benchmark"])
     result: dict[str, Any] = {"machine": machine.describe(), "tier": args.tier, "blocks_ms": {}}

@@ -1,6 +1,6 @@
 """Steps of one tier over and over, for measuring: the first batches of its training, of stored or made-up strips."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,12 @@ import numpy as np
 from faze.config.check import build
 from faze.config.data_parameters import Data
 from faze.config.parameters import Engine, Loss, Model, Train
-from faze.config.validation import validate
-from faze.config.yaml_files import read_yaml
 from faze.data.pairs import Batch, People, load_people
 from faze.engine.parallel import World, check_chunks
 from faze.engine.step import Clock, Step, no_clock
 from faze.engine.switches import Switch
 from faze.training.feed import Feed, build_feed
 from faze.training.loop import build_step, loss_weights
-
-DEFAULTS = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
 
 
 @dataclass(frozen=True)
@@ -70,11 +66,6 @@ def read_people(path: Path | None, data: Data, model: Model) -> People:
     pixels = [random.integers(0, 256, (8, height, width, 3), dtype=np.uint8) for _ in range(4)]
     labels = [random.normal(0, 0.2, (8, 4)).astype(np.float32) for _ in range(4)]
     return People([f"made-up-{i}" for i in range(4)], pixels, labels)
-
-
-def read_config(paths: Sequence[Path]) -> dict[str, Any]:
-    """The default configuration with files laid over it, checked."""
-    return validate(read_yaml(DEFAULTS, *paths), [DEFAULTS, *paths])
 
 
 def sections(values: Mapping[str, Any]) -> dict[str, Any]:

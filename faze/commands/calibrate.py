@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, at_least_one, one_sentence
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.data.store.codes import CodeStore
@@ -28,12 +28,12 @@ from faze.fewshot.personal_estimator import PersonalEstimator, calibrate, measur
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument(
         "--codes", type=Path, required=True, help="store of codes, as encode writes it, with the person"
     )
     parser.add_argument("--person", help="whose; not needed where the store holds one person")
-    parser.add_argument("--shots", type=int, required=True, help="k: calibrate on the person's first k entries")
+    parser.add_argument("--shots", type=at_least_one, required=True, help="k: the person's first k entries calibrate")
     parser.add_argument("--learner-file", type=Path, help="of meta_train, for these codes' checkpoint; none: offset")
     parser.add_argument("--learner", choices=LEARNERS, help="refuse any other learner's file")
     parser.add_argument("--query-entries", type=int, help="measure on the last so many only; default: all that remain")
@@ -70,8 +70,6 @@ def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned 
     Raises:
         UserError: it is not the wanted learner's, does not serve this k, or is missing where one is needed.
     """
-    if shots < 1:
-        raise UserError(f"--shots {shots}: a calibration needs at least one sample")
     if path is None:
         if learner in (None, "offset"):
             return None

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, at_least_one, one_sentence
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.data.store.strips import StripStore
@@ -31,11 +31,11 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--precision", choices=DTYPES, required=True, help="number format of the copy's weights")
     parser.add_argument("--checkpoint", type=Path, required=True, help="trained DT-ED")
     parser.add_argument("--data", type=Path, help="store of normalised strips to compare on; none: random patterns")
-    parser.add_argument("--strips", type=int, default=64, help="how many of them, taken evenly from all people")
+    parser.add_argument("--strips", type=at_least_one, default=64, help="how many of them, evenly from all people")
     parser.add_argument("--out", type=Path, required=True, help="checkpoint to write")
     return parser.parse_args()
 
@@ -44,8 +44,6 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Convert, write, read back and compare."""
     args = parse()
-    if args.strips < 1:
-        raise UserError(f"--strips {args.strips}: at least one is needed for the comparison")
     trained = load_model(args.checkpoint)
     if args.out.exists() and args.out.samefile(args.checkpoint):
         raise UserError(f"--out {args.out} is the checkpoint itself; a copy needs a name of its own")

@@ -1,7 +1,7 @@
 """For people: the largest micro-batch of a tier that fits into memory, on one device.
 
     faze largest-batch --tier lean --memory-gib 4
-    faze largest-batch --tier lean --config config/width.yaml        (a GPU: until it is full)
+    faze largest-batch --tier lean --configfile config/width.yaml    (a GPU: until it is full)
 
 Every size is tried in a fresh process with two steps, the second of which meets the optimiser's state: sizes are
 doubled until one does not fit, then bisected. Memory is what benchmark.json calls peak_gib. Pairs make one chunk;
@@ -10,7 +10,6 @@ accumulation is off.
 
 import argparse
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -19,15 +18,16 @@ from pathlib import Path
 
 import torch
 
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, at_least_one, one_sentence
 from faze.base.errors import UserError
 from faze.base.machine_lock import machine_shared
 from faze.benchmark.measurement import MemoryPeak
 from faze.benchmark.search import largest
-from faze.benchmark.tier_steps import build_trial, read_config, read_people, sections
+from faze.benchmark.tier_steps import build_trial, read_people, sections
 from faze.config.check import build
 from faze.config.data_parameters import Data
 from faze.config.ladder import climb
+from faze.config.validation import read_config
 from faze.engine.parallel import join, pick_device
 
 STEPS = 2
@@ -36,17 +36,17 @@ MARGIN_GIB = 1.0  # by how much a process may exceed the limit before it is refu
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--tier", required=True, help="rung of the ladder")
-    parser.add_argument("--config", type=Path, nargs="+", default=[], help="files laid over config/config.yaml")
+    parser.add_configfile()
     parser.add_argument("--memory-gib", type=float, help="what it has to fit into; needed on a CPU")
-    parser.add_argument("--multiple", type=int, default=1, help="try multiples of this")
+    parser.add_argument("--multiple", type=at_least_one, default=1, help="try multiples of this")
     parser.add_argument("--most", type=int, default=65536, help="pairs beyond which nothing is tried")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads")
+    parser.add_threads()
     parser.add_argument("--pairs", type=int, help=argparse.SUPPRESS)  # be one trial
     args = parser.parse_args()
-    if args.multiple < 1 or args.most < args.multiple:
-        parser.error("--multiple must be at least 1, and --most no less than it")
+    if args.most < args.multiple:
+        parser.error("--most must be no less than --multiple")
     return args
 
 
@@ -57,7 +57,7 @@ def main() -> None:
     if args.pairs:
         print(json.dumps(try_size(args)))
         return
-    values = read_config(args.config)
+    values = read_config(args.configfile)
     device = pick_device(climb(values["tiers"], args.tier).device)
     if device.type == "cpu" and not args.memory_gib:
         raise UserError("give --memory-gib: on a CPU nothing else says when a batch is too large")
@@ -91,7 +91,7 @@ def fits(pairs: int, args: argparse.Namespace, peaks: dict[int, float]) -> bool:
 
 def try_size(args: argparse.Namespace) -> dict[str, float | None]:
     """Peak memory of two steps; None if they ran out of it."""
-    values = read_config(args.config)
+    values = read_config(args.configfile)
     chosen = sections(values)
     chosen["train"] = replace(chosen["train"], global_batch=args.pairs)
     chosen["loss"] = replace(chosen["loss"], chunk_pairs=args.pairs)

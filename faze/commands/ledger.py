@@ -5,14 +5,14 @@ import json
 import sys
 from pathlib import Path
 
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, one_sentence
 from faze.base.errors import UserError
 from faze.benchmark.ledger import ledger
 
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("benchmark", type=Path, help="results/NAME/benchmark/benchmark.json")
     return parser.parse_args()
 

@@ -1,7 +1,7 @@
 """For people: where the time of a tier's step goes.
 
     faze profile --tier lean
-    faze profile --tier lean --config config/width.yaml --data results/width/data/gazecapture.h5
+    faze profile --tier lean --configfile config/width.yaml --data results/width/data/gazecapture.h5
 
 Writes trace.json.gz (for chrome://tracing or ui.perfetto.dev), and the costliest operations as operations.txt and
 operations.json: time, share of the step, rates, and share of the device's own roof, a copy or a matrix product timed in
@@ -16,16 +16,17 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, at_least_one, one_sentence
 from faze.base.files import whole_file
 from faze.base.machine_lock import machine_shared
 from faze.benchmark import profiling
 from faze.benchmark.measurement import synchronize
 from faze.benchmark.roofline import Roof, number_format
-from faze.benchmark.tier_steps import Trial, build_trial, read_config, read_people, sections
+from faze.benchmark.tier_steps import Trial, build_trial, read_people, sections
 from faze.config.check import build
 from faze.config.data_parameters import Data
 from faze.config.ladder import climb
+from faze.config.validation import read_config
 from faze.engine import machine
 from faze.engine.parallel import World, join, launch
 
@@ -35,24 +36,21 @@ COSTLIEST = 10
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--tier", required=True, help="rung of the ladder")
-    parser.add_argument("--config", type=Path, nargs="+", default=[], help="files laid over config/config.yaml")
+    parser.add_configfile()
     parser.add_argument("--data", type=Path, help="store of normalised strips; without it, strips of noise")
-    parser.add_argument("--steps", type=int, default=3, help="profiled steps")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads, over all processes")
+    parser.add_argument("--steps", type=at_least_one, default=3, help="profiled steps")
+    parser.add_threads("CPU threads, over all processes")
     parser.add_argument("--out", type=Path, help="folder; default results/NAME/profile/TIER")
-    args = parser.parse_args()
-    if args.steps < 1:
-        parser.error("--steps must be at least 1")
-    return args
+    return parser.parse_args()
 
 
 @one_sentence
 def main() -> None:
     """Profile; the first of several processes speaks for all."""
     args = parse()
-    values = read_config(args.config)
+    values = read_config(args.configfile)
     engine = climb(values["tiers"], args.tier)
     launch(engine, "faze.commands.profile", sys.argv[1:])
     out = args.out or Path("results") / values["name"] / "profile" / args.tier

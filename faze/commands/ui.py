@@ -11,24 +11,21 @@ import sys
 import time
 from pathlib import Path
 
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, one_sentence
 from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.config.check import build
 from faze.config.parameters import Run, Tracking
-from faze.config.validation import validate
-from faze.config.yaml_files import read_yaml
+from faze.config.validation import read_config
 from faze.tracking.follower import EVERY_SECONDS, Follower
 from faze.tracking.store import open_store
 from faze.tracking.view import PORT, address, serving, share_view
 
-DEFAULTS = Path("config/config.yaml")
-
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--configfile", type=Path, nargs="*", default=[], help=f"overrides of {DEFAULTS}")
+    parser = Parser(__doc__)
+    parser.add_configfile()
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all ablations")
     parser.add_argument("--port", type=int, default=PORT, help="of the page, on this machine alone")
     return parser.parse_args()
@@ -38,8 +35,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Serve the store and follow the trainings until interrupted."""
     args = parse()
-    paths = [DEFAULTS, *args.configfile]
-    config = validate(read_yaml(*paths), paths)
+    config = read_config(args.configfile)
     run = build(Run, config["run"])
     store = open_store(build(Tracking, config["tracking"]), args.results)
     share_view(store, config["name"])

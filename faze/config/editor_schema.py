@@ -10,13 +10,13 @@ where.
 import sys
 import types
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 
 from faze.config.check import MayBeEmpty, Range, fields_of
 from faze.config.parameters import SECTIONS, Engine
+from faze.config.yaml_files import DEFAULTS
 
 Schema = dict[str, Any]
 NAMES = {str: "string", bool: "boolean", int: "integer", float: "number"}
@@ -101,7 +101,7 @@ def comments(text: str) -> dict[str, str]:
 def main() -> int:
     """Print the schema."""
     print("# Generated for editors: python -m faze.config.editor_schema >workflow/schemas/config.schema.yaml")
-    defaults = Path("config/config.yaml").read_text(encoding="utf-8")
+    defaults = DEFAULTS.read_text(encoding="utf-8")
     yaml.safe_dump(config_schema(defaults), sys.stdout, sort_keys=False, allow_unicode=True, width=120)
     return 0
 

@@ -7,9 +7,16 @@ from typing import Any
 from faze.config.check import ConfigError, Fault, check_mapping, fields_of, nearest, report
 from faze.config.ladder import WITHOUT, climb
 from faze.config.parameters import META_LEARNERS, SECTIONS, Engine
+from faze.config.yaml_files import DEFAULTS, read_yaml
 
 # Folders beside those of the tiers, under results/<name>/.
 RESERVED = ("raw", "data", "benchmark", "evaluation", "report", "tracking", "configs", "logs", "benchmarks")
+
+
+def read_config(overrides: Sequence[Path]) -> dict[str, Any]:
+    """Read the defaults with files of overrides laid over them, and check the whole."""
+    paths = [DEFAULTS, *overrides]
+    return validate(read_yaml(*paths), paths)
 
 
 def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> dict[str, Any]:

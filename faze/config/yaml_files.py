@@ -8,6 +8,9 @@ import yaml
 
 from faze.config.check import ConfigError
 
+# In a checkout a link to config/config.yaml, the one that people read and change; a wheel gets a copy of it.
+DEFAULTS = Path(__file__).with_name("config.yaml").resolve()
+
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     """Lay one mapping over another: mappings merge key by key, everything else is replaced."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, one_sentence
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.geometry import angular_error, pitchyaw_from_vector
@@ -35,13 +35,13 @@ from faze.fewshot.learners import LEARNERS, unadapted_error_deg
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--config", type=Path, required=True)
+    """Read the command line."""
+    parser = Parser(__doc__)
+    parser.add_config()
     parser.add_argument("--learner", choices=LEARNERS, required=True)
     parser.add_argument("--learner-file", type=Path, required=True, help="of meta_train")
     parser.add_argument("--codes", type=Path, nargs="+", required=True, help="stores of codes of different data sets")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_threads(default=1)
     parser.add_argument("--out", type=Path, required=True, help="errors (parquet)")
     parser.add_argument("--trace", type=Path, help="errors along the adaptation (parquet)")
     parser.add_argument("--predictions", type=Path, help="gaze of every query entry (parquet)")

@@ -6,7 +6,6 @@ benchmark or a training runs, of whatever checkout and user.
 
 import argparse
 import json
-import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import torch
 
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, one_sentence
 from faze.base.files import whole_file
 from faze.base.machine_lock import machine_alone
 from faze.base.output_lock import sole_writer
@@ -33,10 +32,10 @@ from faze.engine.parallel import join, launch, pick_device
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
+    parser = Parser(__doc__)
+    parser.add_config()
     parser.add_argument("--data", type=Path, help="store of normalised strips")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads of each tier in its turn")
+    parser.add_threads("CPU threads of each tier in its turn")
     parser.add_argument("--out", type=Path, help="benchmark.json to write")
     parser.add_argument("--tier", help=argparse.SUPPRESS)  # with --conductor: be a player
     parser.add_argument("--conductor", help=argparse.SUPPRESS)

@@ -1,7 +1,6 @@
 """Rule `encode`: checkpoint and normalised strips -> codes of every strip, the trained gaze head and its estimate."""
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, one_sentence
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
@@ -24,11 +23,11 @@ from faze.model.weights import check_same_model, load_model
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
+    parser = Parser(__doc__)
+    parser.add_config()
     parser.add_argument("--checkpoint", type=Path, required=True, help="trained DT-ED")
     parser.add_argument("--data", type=Path, required=True, help="store of normalised strips")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads")
+    parser.add_threads()
     parser.add_argument("--out", type=Path, required=True, help="store of codes to write")
     return parser.parse_args()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, one_sentence
 from faze.base.files import whole_folder
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import ResultPaths
@@ -21,8 +21,8 @@ from faze.evaluation.tables import changes, performance, run_errors, tier_errors
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
+    parser = Parser(__doc__)
+    parser.add_config()
     parser.add_argument("--results", type=Path, required=True, help="results/<name> with all runs in it")
     parser.add_argument("--out", type=Path, required=True, help="folder of tables to write")
     return parser.parse_args()

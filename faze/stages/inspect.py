@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, one_sentence
 from faze.base.errors import UserError
 from faze.base.files import whole_folder
 from faze.base.output_lock import sole_writer
@@ -26,7 +26,7 @@ from faze.report.strip_sheet import pick_strips
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("store", type=Path, help="HDF5 of strips")
     parser.add_argument("--rejects", type=Path, help="csv of the frames left out (default: STORE_rejects.csv, if any)")
     parser.add_argument("--verify", action="store_true", help="check every checksum; reads all pixels")

@@ -16,7 +16,7 @@ from pathlib import Path
 import cv2
 
 from faze.base.code_hash import fingerprint
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, one_sentence
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.base.process_pool import worker_processes
@@ -30,11 +30,11 @@ from faze.data.store.supplementary import Supplementary, read_supplementary, wri
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="faze landmarks", description=__doc__)
+    parser = Parser(__doc__)
     parser.add_argument("--raw", type=Path, required=True, help="folder of GazeCapture, with 00002/frames ...")
     parser.add_argument("--out", type=Path, required=True, help="HDF5 to write, in the layout of FAZE's supplementary")
     parser.add_argument("--model", type=Path, help="MediaPipe Face Landmarker file; default: the mesh in MediaPipe")
-    parser.add_argument("--threads", type=int, default=1, help="processes")
+    parser.add_threads("processes", default=1)
     return parser.parse_args()
 
 
@@ -42,8 +42,6 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Annotate every recording."""
     args = parse()
-    if args.threads < 1:
-        raise UserError(f"--threads {args.threads}: give at least 1")
     people = list_recordings(args.raw)
     if not people:
         raise UserError(f"{args.raw}: holds no folder 00002, ...; preprocess.gazecapture is the one that does")

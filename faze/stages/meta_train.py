@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from faze.base import code_hash
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, one_sentence
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.config.parameters import Fewshot
@@ -25,12 +25,12 @@ from faze.fewshot.mlp import gaze_head_weights
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--config", type=Path, required=True)
+    """Read the command line."""
+    parser = Parser(__doc__)
+    parser.add_config()
     parser.add_argument("--learner", choices=LEARNERS, required=True)
     parser.add_argument("--codes", type=Path, required=True, help="store of codes with people of the split train")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_threads(default=1)
     parser.add_argument("--out", type=Path, required=True)
     return parser.parse_args()
 

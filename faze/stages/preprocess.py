@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, one_sentence
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.output_lock import sole_writer
@@ -50,8 +50,6 @@ LOADED_AHEAD = (
 def main() -> None:
     """Normalise every usable frame of a data set and list the others."""
     args = parse()
-    if args.threads < 1:
-        raise UserError(f"--threads {args.threads}: give at least 1")
     if not args.raw.exists():
         raise UserError(f"{args.raw}: no such folder, nor an HDF5 of strips")
     settings = load(args.config, "preprocess").preprocess
@@ -63,12 +61,12 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="faze preprocess", description=__doc__)
-    parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
+    parser = Parser(__doc__)
+    parser.add_config()
     parser.add_argument("--dataset", choices=READERS, required=True)
     parser.add_argument("--raw", type=Path, required=True, help="the data set's folder, or an HDF5 of its strips")
     parser.add_argument("--supplementary", type=Path, help="FAZE supplementary HDF5 of the data set")
-    parser.add_argument("--threads", type=int, default=1, help="processes")
+    parser.add_threads("processes", default=1)
     parser.add_argument("--out", type=Path, required=True, help="HDF5 of strips")
     parser.add_argument("--rejects", type=Path, required=True, help="csv of the frames left out, with reasons")
     return parser.parse_args()

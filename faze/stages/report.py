@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, one_sentence
 from faze.base.errors import UserError
 from faze.base.files import whole_folder
 from faze.base.output_lock import sole_writer
@@ -34,8 +34,8 @@ TABLES = ("runs", "tiers", "persons", "changes", "learners", "controls", "perfor
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
+    parser = Parser(__doc__)
+    parser.add_config()
     parser.add_argument("--results", type=Path, required=True, help="results/<name>, evaluated")
     parser.add_argument("--out", type=Path, required=True, help="folder of the page to write")
     return parser.parse_args()

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import as_completed
 from pathlib import Path
 
-from faze.base.command_line import one_sentence
-from faze.base.errors import UserError
+from faze.base.command_line import Parser, one_sentence
 from faze.base.files import whole_file, whole_folder
 from faze.base.output_lock import sole_writer
 from faze.base.process_pool import worker_processes
@@ -22,9 +21,9 @@ from faze.data.synthetic.people import PersonAnnotation, cast, use_one_thread, w
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="faze synthesise", description=__doc__)
-    parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
-    parser.add_argument("--threads", type=int, default=1, help="people rendered at the same time")
+    parser = Parser(__doc__)
+    parser.add_config()
+    parser.add_threads("people rendered at the same time", default=1)
     parser.add_argument("--mpiifacegaze", type=Path, required=True, help="folder to write: laptop users")
     parser.add_argument("--gazecapture", type=Path, required=True, help="folder to write: phone and tablet users")
     parser.add_argument("--mpiifacegaze-supplementary", type=Path, required=True, help="HDF5 to write")
@@ -37,8 +36,6 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Render everybody."""
     args = parse()
-    if args.threads < 1:
-        raise UserError(f"--threads {args.threads}: give at least 1")
     synthetic = load(args.config, "synthesise").synthetic
     with contextlib.ExitStack() as outputs:
         for folder in (args.mpiifacegaze, args.gazecapture):

@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, one_sentence
 from faze.base.files import whole_file
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import ResultPaths
@@ -22,8 +22,8 @@ from faze.tracking.view import address, invitation, share_view
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
+    parser = Parser(__doc__)
+    parser.add_config()
     parser.add_argument("--results", type=Path, required=True, help="results/<name>, with every run evaluated")
     parser.add_argument("--out", type=Path, required=True, help="tracked.json to write")
     return parser.parse_args()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from faze.base import code_hash
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, one_sentence
 from faze.base.machine_lock import machine_shared
 from faze.base.output_lock import sole_writer
 from faze.base.run_log import RunLog
@@ -29,12 +29,12 @@ from faze.training.resume import is_finished, load_training
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
+    parser = Parser(__doc__)
+    parser.add_config()
     parser.add_argument(
         "--data", type=Path, required=True, help="store of normalised strips, with train and val people"
     )
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads, over all processes")
+    parser.add_threads("CPU threads, over all processes")
     parser.add_argument("--out", type=Path, required=True, help="checkpoint.pt to write")
     parser.add_argument("--run-log", type=Path, required=True, help="run.jsonl to write")
     return parser.parse_args()

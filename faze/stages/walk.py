@@ -1,13 +1,12 @@
 """Rule `walk`: checkpoint and normalised strips -> latent walks as one contact sheet and a video per person."""
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 import torch
 
-from faze.base.command_line import one_sentence
+from faze.base.command_line import Parser, one_sentence
 from faze.base.files import whole_folder
 from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
@@ -19,11 +18,11 @@ from faze.redirection.walk import contact_sheet, first_people, video_frames, wal
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, required=True, help="resolved configuration of this stage")
+    parser = Parser(__doc__)
+    parser.add_config()
     parser.add_argument("--checkpoint", type=Path, required=True, help="trained DT-ED")
     parser.add_argument("--data", type=Path, nargs="+", required=True, help="stores of normalised strips")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads")
+    parser.add_threads()
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
     return parser.parse_args()
 

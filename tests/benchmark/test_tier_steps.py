@@ -13,12 +13,13 @@ import torch
 from faze.benchmark import profiling
 from faze.benchmark.roofline import Roof
 from faze.benchmark.search import largest
-from faze.benchmark.tier_steps import Trial, build_trial, read_config, read_people, sections
+from faze.benchmark.tier_steps import Trial, build_trial, read_people, sections
 from faze.commands import profile
 from faze.config.check import build
 from faze.config.data_parameters import Data
 from faze.config.ladder import climb
 from faze.config.stage_config import load, to_lines
+from faze.config.validation import read_config
 from faze.config.yaml_files import merge
 from faze.engine.parallel import World
 
@@ -102,7 +103,7 @@ def test_largest_batch_of_a_cpu_stays_within_the_memory_it_was_given() -> None:
         "largest-batch",
         "--tier",
         "baseline",
-        "--config",
+        "--configfile",
         SMOKE,
         *["--memory-gib", "0.25", "--threads", "1", "--multiple", "16", "--most", "256"],
     )
@@ -115,7 +116,7 @@ def test_largest_batch_of_a_cpu_stays_within_the_memory_it_was_given() -> None:
 
 
 def test_largest_batch_of_a_cpu_needs_to_know_the_memory() -> None:
-    ended = run("largest-batch", "--tier", "amp", "--config", SMOKE, "--most", "1")
+    ended = run("largest-batch", "--tier", "amp", "--configfile", SMOKE, "--most", "1")
     assert ended.returncode == 1
     assert (
         ended.stderr == "faze largest-batch: give --memory-gib: on a CPU nothing else says when a batch is too large\n"

@@ -154,7 +154,6 @@ def test_a_person_is_picked(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--shots", 0), "--shots 0: a calibration needs at least one sample"),
         (("--shots", 21), "person me of mine has 20 entries, fewer than --shots 21: give fewer"),
         (("--shots", 15, "--query-entries", 6), "has 20 entries, fewer than --shots 15 + --query-entries 6"),
         (

@@ -131,7 +131,7 @@ def test_import_command(dted, tmp_path, monkeypatch, capsys, prefix):
     torch.save({prefix + key: value for key, value in dted.state_dict().items()}, published)
     lines = [f"  {key}: {str(value).lower()}" for key, value in dataclasses.asdict(MODEL).items()]
     config.write_text("\n".join(["model:", *lines]))
-    assert run_import(monkeypatch, published, "--config", config, "--out", out) == 0
+    assert run_import(monkeypatch, published, "--configfile", config, "--out", out) == 0
     assert_same_weights(load_model(out), dted)
     assert "51 tensors" in capsys.readouterr().out
 

@@ -1,0 +1,97 @@
+"""What every stage and command has in common: its arguments, and how an error ends it."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from faze.__main__ import PEOPLE
+from faze.base.command_line import NO_MEMORY, OUR_FAULT, Parser, one_sentence
+from faze.base.errors import UserError
+from faze.config.parameters import STAGES
+
+MODULES = sorted({*PEOPLE.values(), *(f"faze.stages.{stage}" for stage in STAGES)})
+
+
+@pytest.fixture
+def arguments(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    return lambda *given: monkeypatch.setattr(sys, "argv", ["faze thing", *given])
+
+
+@one_sentence
+def main() -> None:
+    raise failing
+
+
+def fail_with(error: Exception) -> int:
+    global failing
+    failing = error
+    return main()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_command_shows_a_traceback_when_asked(
+    module: str, arguments: Callable, capsys: pytest.CaptureFixture
+) -> None:
+    arguments("--help")
+    with pytest.raises(SystemExit, match="0"):
+        importlib.import_module(module).main()
+    said = capsys.readouterr().out
+    assert "--traceback" in said
+    stage = module.startswith("faze.stages.") and module.rpartition(".")[2] in STAGES
+    assert ("--config " in said) == stage, "--config is a stage's own file; people give --configfile"
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (UserError("mine.yaml: wrong, mend it"), "mine.yaml: wrong, mend it"),
+        (FileNotFoundError(2, "No such file or directory", "x.h5"), "x.h5: No such file or directory"),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+    ],
+)
+def test_what_the_user_can_mend_is_one_sentence_or_its_traceback(
+    error: Exception, sentence: str, arguments: Callable, capsys: pytest.CaptureFixture
+) -> None:
+    arguments()
+    assert fail_with(error) == 1
+    assert capsys.readouterr().err == f"faze thing: {sentence}\n"
+    arguments("--traceback")
+    with pytest.raises(type(error)) as shown:
+        fail_with(error)
+    assert not hasattr(shown.value, "__notes__")
+
+
+@pytest.mark.parametrize("given", [(), ("--traceback",)])
+def test_our_own_faults_show_their_traceback_and_ask_for_a_report(given: tuple, arguments: Callable) -> None:
+    arguments(*given)
+    for error in (ValueError("wrong use of a function"), KeyError("x"), AssertionError()):
+        with pytest.raises(type(error)) as shown:
+            fail_with(error)
+        assert shown.value.__notes__ == [OUR_FAULT]
+
+
+def test_want_of_memory_is_not_our_fault(arguments: Callable) -> None:
+    arguments()
+    with pytest.raises(MemoryError) as shown:
+        fail_with(MemoryError())
+    assert shown.value.__notes__ == [NO_MEMORY]
+
+
+@pytest.mark.parametrize("threads", ["0", "-1", "two"])
+def test_threads_are_at_least_one(threads: str, arguments: Callable, capsys: pytest.CaptureFixture) -> None:
+    parser = Parser("A thing.")
+    parser.add_threads()
+    arguments("--threads", threads)
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args()
+    assert f"--threads: {threads!r} is not a whole number of at least 1" in capsys.readouterr().err
+
+
+def test_configfiles_come_in_their_order(arguments: Callable) -> None:
+    parser = Parser("A thing.")
+    parser.add_configfile()
+    arguments("--configfile", "a.yaml", "b.yaml")
+    assert parser.parse_args().configfile == [Path("a.yaml"), Path("b.yaml")]
