@@ -30,7 +30,8 @@ import numpy as np
 import torch
 from baselines import fewshot as baseline
 
-from faze.benchmark.measurement import MemoryPeak, ratio_interval
+from faze.benchmark.intervals import ratio_interval
+from faze.benchmark.memory_peak import MemoryPeak
 from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
 from faze.config.yaml_files import read_yaml

@@ -35,7 +35,7 @@ from rendered_frames import render
 
 from faze.base.machine_lock import machine_alone
 from faze.base.process_pool import worker_processes
-from faze.benchmark.measurement import ratio_interval
+from faze.benchmark.intervals import ratio_interval
 from faze.data.normalization.frame import FrameReader
 from faze.data.normalization.lookup import StripLookup
 from faze.data.normalization.pose import NormalizedCamera, normalize_poses

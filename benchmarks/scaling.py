@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from faze.base.machine_lock import machine_alone
 from faze.benchmark.interleave import measure
-from faze.benchmark.measurement import mean_interval, ratio_interval
-from faze.benchmark.processes import player_command, players
+from faze.benchmark.intervals import mean_interval, ratio_interval
+from faze.benchmark.processes import measuring_processes, process_command
 from faze.benchmark.tier_steps import sections
 from faze.config.check import build
 from faze.config.ladder import climb
@@ -72,14 +72,14 @@ def time_cases(cases: Sequence[Case], values: Mapping[str, Any], benchmark: Benc
         for case in cases:
             path = Path(folder) / f"{case.name}.yaml"
             path.write_text("\n".join(to_lines(resolved(case, values))) + "\n", encoding="utf-8")
-            commands[case.name] = player_command(case.name, path, None, case.threads)
-        with players(commands) as tiers:
+            commands[case.name] = process_command(case.name, path, None, case.threads)
+        with measuring_processes(commands) as tiers:
             measured, _ = measure(tiers, None, benchmark)
     return {name: m.blocks_ms for name, m in measured.items()}
 
 
 def resolved(case: Case, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The file of a case's player."""
+    """The file of a case's measuring process."""
     chunk = case.pairs // max(case.engine.processes, 1)
     changes = {
         "tiers": {case.name: asdict(case.engine)},

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from faze.base.files import whole_file
-from faze.benchmark.measurement import MemoryPeak, synchronize
-from faze.benchmark.tier_steps import build_trial, read_people
+from faze.benchmark.memory_peak import MemoryPeak
+from faze.benchmark.tier_steps import build_tier_steps, read_people
+from faze.benchmark.timing import synchronize
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved, load
 from faze.engine.parallel import join
@@ -82,11 +83,11 @@ def _terms(config: Resolved, engine: Engine, data: Path) -> dict:
     with join(engine, os.cpu_count() or 1) as world:
         people = read_people(data, config.data, config.model)
         peak = MemoryPeak(world.device)
-        trial = build_trial(engine, world, people, model=config.model, loss=config.loss, train=config.train)
+        tier_steps = build_tier_steps(engine, world, people, model=config.model, loss=config.loss, train=config.train)
         weights = loss_weights(config.train.pairs, config.loss, config.train.global_batch)
         terms, began = {}, 0.0
-        for batch in trial.feed(range(2)):
-            found = trial.step(batch, weights)
+        for batch in tier_steps.feed(range(2)):
+            found = tier_steps.step(batch, weights)
             synchronize(world.device)
             terms, began, seconds = terms or _read(found, weights), time.perf_counter(), time.perf_counter() - began
         return {"terms": terms, "seconds": seconds} | peak.read()

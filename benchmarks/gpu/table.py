@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from records import Records
 from units import AGAINST, Unit
 
-from faze.benchmark.ledger import ledger, table
+from faze.benchmark.tier_table import markdown_table, markdown_tables
 from faze.engine import machine
 
 
@@ -15,9 +15,9 @@ def page(records: Records, units: Sequence[Unit]) -> str:
     parts = [
         _measured(records, units),
         "The same experiment: largest relative difference of the small training's losses.",
-        table(("rung", "alone, float64", "float32", "cumulative, float64", "float32", "verdict"), checks),
+        markdown_table(("rung", "alone, float64", "float32", "cumulative, float64", "float32", "verdict"), checks),
         "One step of the talk's global batch, in parts: largest relative difference of the loss terms.",
-        table(("tier", "difference", "step s", "peak GiB", "verdict"), steps),
+        markdown_table(("tier", "difference", "step s", "peak GiB", "verdict"), steps),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -38,7 +38,7 @@ def _measured(records: Records, units: Sequence[Unit]) -> str:
         full = next(iter(left_out.values()))["tiers"][AGAINST]
         without = {rung: result["tiers"][rung] for rung, result in left_out.items()}
         whole["leave_one_out"] = {"of": top, "full": full, "without": without}
-    return ledger(whole).rstrip()
+    return markdown_tables(whole).rstrip()
 
 
 def _done(kind: str, records: Records, units: Sequence[Unit]) -> Iterator[tuple[str, dict, str]]:

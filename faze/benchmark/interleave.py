@@ -1,7 +1,7 @@
 """Speed and memory of the tiers, measured side by side. DESIGN section 7.
 
-Tiers, and the roof of the device with them, play one block each in turn, in alternating order; ratios are taken block
-by block. The conductor sees players only through `faze.benchmark.processes.Tier`.
+The tiers, and the roofline of the device, run one block each in turn, in alternating order; ratios are taken block by
+block.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from faze.base.progress import Progress
-from faze.benchmark.measurement import ratio_interval
-from faze.benchmark.processes import Tier
+from faze.benchmark.intervals import ratio_interval
+from faze.benchmark.processes import TierProcesses
 from faze.benchmark.roofline import Work, number_format, shares
 from faze.config.parameters import Benchmark
 
@@ -27,10 +27,10 @@ class WarmUp:
 
 
 @dataclass(frozen=True)
-class Measured:
+class TierResult:
     """One tier's part of a benchmark."""
 
-    tier: Tier
+    tier: TierProcesses
     warm_up: WarmUp
     blocks_ms: list[float]  # a step of each block
     joules_per_step: float | None
@@ -39,8 +39,8 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class RoofRates:
-    """Blocks of the roof: rates of a copy (bytes per second) and of matrix products (FLOP per second) by format."""
+class RooflineRates:
+    """Blocks of the roofline: rates of a copy (bytes per second) and of matrix products (FLOP per second) by format."""
 
     copy: list[float]
     matmul: dict[str, list[float]]
@@ -53,9 +53,9 @@ class RoofRates:
         }
 
 
-def warm_up(tier: Tier, benchmark: Benchmark) -> WarmUp:
+def warm_up(tier: TierProcesses, benchmark: Benchmark) -> WarmUp:
     """Run steps until the last three blocks are alike, or warmup_blocks of them."""
-    first = tier.hello["settling_steps"] + benchmark.warmup_steps
+    first = tier.description["settling_steps"] + benchmark.warmup_steps
     seconds = [_seconds(tier.ask("block", steps=first))]
     steady = False
     while not steady and len(seconds) <= benchmark.warmup_blocks:
@@ -65,16 +65,18 @@ def warm_up(tier: Tier, benchmark: Benchmark) -> WarmUp:
     return WarmUp(sum(seconds), first + (len(seconds) - 1) * benchmark.block_steps, steady)
 
 
-def measure(tiers: Sequence[Tier], roof: Tier | None, benchmark: Benchmark) -> tuple[dict[str, Measured], RoofRates]:
+def measure(
+    tiers: Sequence[TierProcesses], roofline: TierProcesses | None, benchmark: Benchmark
+) -> tuple[dict[str, TierResult], RooflineRates]:
     """Warm up, run the interleaved blocks, then the phases."""
     warmed = {tier.name: warm_up(tier, benchmark) for tier in tiers}
-    rates = RoofRates([], {number_format(tier.switches): [] for tier in tiers} if roof else {})
-    _raise_roof(roof, RoofRates([], {name: [] for name in rates.matmul}))  # its warm-up
+    rates = RooflineRates([], {number_format(tier.switches): [] for tier in tiers} if roofline else {})
+    _time_roofline(roofline, RooflineRates([], {name: [] for name in rates.matmul}))  # its warm-up
     blocks: dict[str, list[float]] = {tier.name: [] for tier in tiers}
     joules: dict[str, list[float | None]] = {tier.name: [] for tier in tiers}
     progress = Progress("benchmark", benchmark.blocks * len(tiers), "blocks")
     for block in range(benchmark.blocks):
-        _raise_roof(roof, rates)
+        _time_roofline(roofline, rates)
         for tier in tiers if block % 2 == 0 else reversed(tiers):
             answers = tier.ask("block", steps=benchmark.block_steps)
             blocks[tier.name].append(1e3 * _seconds(answers) / benchmark.block_steps)
@@ -85,7 +87,7 @@ def measure(tiers: Sequence[Tier], roof: Tier | None, benchmark: Benchmark) -> t
         memory = _add_up(tier.ask("memory"))
         phases = tier.ask("phases", steps=benchmark.block_steps)[0]
         used = [value for value in joules[tier.name] if value is not None]
-        measured[tier.name] = Measured(
+        measured[tier.name] = TierResult(
             tier,
             warmed[tier.name],
             blocks[tier.name],
@@ -97,14 +99,14 @@ def measure(tiers: Sequence[Tier], roof: Tier | None, benchmark: Benchmark) -> t
 
 
 def ladder_rows(
-    measured: Mapping[str, Measured], rates: RoofRates, *, work: Work, global_batch: int
+    measured: Mapping[str, TierResult], rates: RooflineRates, *, work: Work, global_batch: int
 ) -> dict[str, dict[str, Any]]:
     """Per tier what benchmark.json holds; the first tier is the baseline."""
     baseline = next(iter(measured.values()))
     return {name: _row(tier, baseline, rates, work, global_batch) for name, tier in measured.items()}
 
 
-def _row(m: Measured, baseline: Measured, rates: RoofRates, work: Work, global_batch: int) -> dict[str, Any]:
+def _row(m: TierResult, baseline: TierResult, rates: RooflineRates, work: Work, global_batch: int) -> dict[str, Any]:
     first, median, third = map(float, np.percentile(m.blocks_ms, [25, 50, 75]))
     before = float(np.median(baseline.blocks_ms))
     extra_s = m.warm_up.seconds - m.warm_up.steps * median / 1e3
@@ -118,7 +120,7 @@ def _row(m: Measured, baseline: Measured, rates: RoofRates, work: Work, global_b
         "memory_ratio": baseline.memory["peak_gib"] / m.memory["peak_gib"],
         "phases_ms": m.phases_ms,
         "joules_per_step": m.joules_per_step,
-        "energy": m.tier.hello["energy"],
+        "energy": m.tier.description["energy"],
         "warmup_s": m.warm_up.seconds,
         "warmup_steps": m.warm_up.steps,
         "warmup_steady": m.warm_up.steady,
@@ -127,12 +129,12 @@ def _row(m: Measured, baseline: Measured, rates: RoofRates, work: Work, global_b
         "switches": m.tier.switches,
     }
     if rates.copy:
-        formats = rates.matmul[number_format(m.tier.switches)]
-        row |= shares(work, median, float(np.median(rates.copy)), float(np.median(formats)), m.tier.hello["devices"])
+        copy, matmul = np.median(rates.copy), np.median(rates.matmul[number_format(m.tier.switches)])
+        row |= shares(work, median, float(copy), float(matmul), m.tier.description["devices"])
     return row
 
 
-def split_idle(full: Tier, variants: Sequence[Tier]) -> tuple[list[Tier], dict[str, str]]:
+def split_idle(full: TierProcesses, variants: Sequence[TierProcesses]) -> tuple[list[TierProcesses], dict[str, str]]:
     """Part the leave-one-outs that do another step than the full tier from those that do the same.
 
     Returns:
@@ -140,7 +142,7 @@ def split_idle(full: Tier, variants: Sequence[Tier]) -> tuple[list[Tier], dict[s
     """
     measured, same = [], {}
     for variant in variants:
-        if reason := why_same(full.hello, variant.hello):
+        if reason := why_same(full.description, variant.description):
             same[variant.name] = reason
             variant.dismiss()
         else:
@@ -167,7 +169,7 @@ def why_same(full: Mapping[str, Any], variant: Mapping[str, Any]) -> str:
     return f"inactive here, so the same step: {'; '.join(reasons)}"
 
 
-def leave_one_out_rows(measured: Mapping[str, Measured], full: str, same: Mapping[str, str]) -> dict[str, Any]:
+def leave_one_out_rows(measured: Mapping[str, TierResult], full: str, same: Mapping[str, str]) -> dict[str, Any]:
     """What benchmark.json holds of the leave-one-outs.
 
     Returns:
@@ -189,12 +191,12 @@ def leave_one_out_rows(measured: Mapping[str, Measured], full: str, same: Mappin
     return {"of": full, "full": full_row, "without": rows | {name: {"same": reason} for name, reason in same.items()}}
 
 
-def _raise_roof(roof: Tier | None, rates: RoofRates) -> None:
-    if not roof:
+def _time_roofline(roofline: TierProcesses | None, rates: RooflineRates) -> None:
+    if not roofline:
         return
-    rates.copy.append(roof.ask("copy")[0]["rate"])
+    rates.copy.append(roofline.ask("copy")[0]["rate"])
     for name, found in rates.matmul.items():
-        found.append(roof.ask("matmul", number_format=name)[0]["rate"])
+        found.append(roofline.ask("matmul", number_format=name)[0]["rate"])
 
 
 def _seconds(answers: Sequence[Mapping[str, float]]) -> float:

@@ -1,8 +1,8 @@
-"""The players of a benchmark: fresh processes that run blocks of steps when told to. DESIGN section 7.
+"""The measuring processes of a benchmark: fresh ones that run blocks of steps when told to. DESIGN section 7.
 
-Each tier has its own, and so has the roof. `faze.benchmark.interleave` lets one of them at a time play, so that a drift
-of the machine meets all alike. Players wait on a socket in between; when the conductor dies they see its end closed and
-leave.
+Each tier has its own, and so has the roofline. The coordinator (`faze.benchmark.interleave`) lets one tier at a time
+run, so that a drift of the machine meets all alike. Measuring processes wait on a socket in between; when the
+coordinator dies, they see its end closed and leave.
 """
 
 import contextlib
@@ -21,17 +21,19 @@ from pathlib import Path
 from typing import Any
 
 from faze.base.errors import UserError
+from faze.benchmark.debugging import refuse_debugging
 from faze.benchmark.energy import Meter
-from faze.benchmark.measurement import MemoryPeak, PhaseClock, refuse_debugging, synchronize
-from faze.benchmark.tier_steps import Trial
+from faze.benchmark.memory_peak import MemoryPeak
+from faze.benchmark.tier_steps import TierSteps
+from faze.benchmark.timing import PhaseClock, synchronize
 from faze.config.parameters import Engine
 from faze.data.pairs import Batch
 from faze.engine.step import no_clock
 
-ROOF = "the roof"  # with a space: no tier can have this name
+ROOFLINE = "the roofline"  # with a space: no tier can have this name
 
 
-class Line:
+class Connection:
     """One JSON object per line over a socket."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -55,81 +57,81 @@ class Line:
         self._connection.close()
 
 
-def serve(address: str, hello: Mapping[str, Any], answers: Mapping[str, Callable[..., dict]]) -> None:
-    """Introduce this process to the conductor and answer it until it says stop."""
+def serve(address: str, description: Mapping[str, Any], answers: Mapping[str, Callable[..., dict]]) -> None:
+    """Introduce this process to the coordinator and answer it until it says stop."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
-        line = Line(connection)
-        line.send(**hello)
+        line = Connection(connection)
+        line.send(**description)
         while (message := line.receive())["do"] != "stop":
             refuse_debugging()  # each time: whatever is imported or built meanwhile could switch it on
             line.send(**answers[message.pop("do")](**message))
 
 
 @dataclass(frozen=True)
-class Player:
+class MeasuringProcess:
     """One process of one tier: runs blocks when told to."""
 
-    trial: Trial
+    tier_steps: TierSteps
     block_steps: int
     peak: MemoryPeak
     engine: Engine
     meter: Meter
 
-    def play(self, address: str, tier: str) -> None:
-        """Serve the conductor until it says stop."""
-        on_gpus = self.trial.world.device.type == "cuda"
-        hello = {
+    def serve(self, address: str, tier: str) -> None:
+        """Serve the coordinator until it says stop."""
+        on_gpus = self.tier_steps.world.device.type == "cuda"
+        description = {
             "tier": tier,
-            "rank": self.trial.world.rank,
-            "processes": self.trial.world.size,
-            "devices": self.trial.world.size * self.trial.step.replicas if on_gpus else 1,
+            "rank": self.tier_steps.world.rank,
+            "processes": self.tier_steps.world.size,
+            "devices": self.tier_steps.world.size * self.tier_steps.step.replicas if on_gpus else 1,
             "engine": asdict(self.engine),
-            "switches": [asdict(switch) for switch in self.trial.switches],
-            "settling_steps": self.trial.step.settling_steps,
+            "switches": [asdict(switch) for switch in self.tier_steps.switches],
+            "settling_steps": self.tier_steps.step.settling_steps,
             "energy": {"source": self.meter.source, "reason": self.meter.reason},
         }
-        serve(address, hello, {"block": self._block, "phases": self._phases, "memory": lambda: self.peak.read()})
+        serve(address, description, {"block": self._block, "phases": self._phases, "memory": lambda: self.peak.read()})
 
     def _block(self, steps: int) -> dict:
-        self.trial.world.wait()
-        synchronize(self.trial.world.device)
+        self.tier_steps.world.wait()
+        synchronize(self.tier_steps.world.device)
         joules, began = self.meter.read(), time.perf_counter()
-        self.trial.train_on(itertools.islice(self._batches, steps), no_clock)
-        synchronize(self.trial.world.device)
+        self.tier_steps.train_on(itertools.islice(self._batches, steps), no_clock)
+        synchronize(self.tier_steps.world.device)
         return {"seconds": time.perf_counter() - began, "joules": self.meter.since(joules)}
 
     def _phases(self, steps: int) -> dict:
-        clock = PhaseClock(self.trial.world.device)
-        self.trial.world.wait()
-        self.trial.train_on(self.trial.feed(range(steps), clock), clock)
+        clock = PhaseClock(self.tier_steps.world.device)
+        self.tier_steps.world.wait()
+        self.tier_steps.train_on(self.tier_steps.feed(range(steps), clock), clock)
         return {phase: seconds / steps for phase, seconds in clock.seconds.items()}
 
     @functools.cached_property
     def _batches(self) -> Iterator[Batch]:
         """The first steps of the training over and over: every block of every tier sees the same batches."""
-        return self.trial.feed(itertools.cycle(range(self.block_steps)))
+        return self.tier_steps.feed(itertools.cycle(range(self.block_steps)))
 
 
-class Tier:
-    """The conductor's view of one tier (or of the roof): its processes, as one."""
+class TierProcesses:
+    """The coordinator's view of one tier (or of the roofline): its processes, as one."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.hello: Mapping[str, Any] = {}
-        self._lines: list[Line] = []
+        self.description: Mapping[str, Any] = {}
+        self._lines: list[Connection] = []
 
-    def join(self, line: Line, hello: Mapping[str, Any]) -> bool:
+    def join(self, line: Connection, description: Mapping[str, Any]) -> bool:
         """Take in a process; True once all are there."""
         self._lines.append(line)
-        if hello["rank"] == 0:
-            self.hello = hello
-        return len(self._lines) == hello["processes"]
+        if description["rank"] == 0:
+            self.description = description
+        return len(self._lines) == description["processes"]
 
     @property
     def switches(self) -> list[dict[str, str]]:
         """How each of its switches acts."""
-        return self.hello["switches"]
+        return self.description["switches"]
 
     def ask(self, do: str, **arguments: Any) -> list[dict]:
         """Tell all processes the same and gather their answers.
@@ -151,18 +153,18 @@ class Tier:
 
 
 @contextlib.contextmanager
-def players(commands: Mapping[str, Sequence[str]]) -> Iterator[list[Tier]]:
+def measuring_processes(commands: Mapping[str, Sequence[str]]) -> Iterator[list[TierProcesses]]:
     """Start every tier's processes and wait until all have built their step.
 
     Args:
-        commands: tier -> command line of a player, to which the socket's address is added.
+        commands: tier -> command line of a measuring process, to which the socket's address is added.
     """
     with tempfile.TemporaryDirectory(prefix="faze") as folder, socket.socket(socket.AF_UNIX) as server:
-        address = f"{folder}/conductor"
+        address = f"{folder}/coordinator"
         server.bind(address)
         server.listen()
         started = {tier: subprocess.Popen([*command, address]) for tier, command in commands.items()}
-        tiers = {name: Tier(name) for name in started}
+        tiers = {name: TierProcesses(name) for name in started}
         try:
             _gather(server, started, tiers)
             yield list(tiers.values())
@@ -177,7 +179,7 @@ def players(commands: Mapping[str, Sequence[str]]) -> Iterator[list[Tier]]:
                 process.wait()
 
 
-def _gather(server: socket.socket, started: Mapping[str, subprocess.Popen], tiers: Mapping[str, Tier]) -> None:
+def _gather(server: socket.socket, started: Mapping[str, subprocess.Popen], tiers: Mapping[str, TierProcesses]) -> None:
     waiting = set(started)
     server.settimeout(0.5)
     while waiting:
@@ -187,15 +189,15 @@ def _gather(server: socket.socket, started: Mapping[str, subprocess.Popen], tier
         with contextlib.suppress(TimeoutError):
             connection, _ = server.accept()
             connection.settimeout(None)
-            line = Line(connection)
-            hello = line.receive()
-            if tiers[hello["tier"]].join(line, hello):
-                waiting.discard(hello["tier"])
+            line = Connection(connection)
+            description = line.receive()
+            if tiers[description["tier"]].join(line, description):
+                waiting.discard(description["tier"])
 
 
-def player_command(tier: str, config: Path, data: Path | None, threads: int) -> list[str]:
-    """Command line of the player of a tier, or of the ROOF, on stored or made-up strips; `players` adds the address."""
+def process_command(tier: str, config: Path, data: Path | None, threads: int) -> list[str]:
+    """Command line of a tier's measuring process, or the ROOFLINE's; `measuring_processes` adds the address."""
     module = [sys.executable, "-m", "faze.stages.benchmark", "--config", os.fspath(config)]
     if data:
         module += ["--data", os.fspath(data)]
-    return [*module, "--threads", str(threads), "--tier", tier, "--conductor"]
+    return [*module, "--threads", str(threads), "--tier", tier, "--coordinator"]

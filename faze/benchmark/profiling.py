@@ -1,4 +1,4 @@
-"""Which operations take a step's time, and how near the roof each works.
+"""Which operations take a step's time, and how near the roofline each works.
 
 Operations are those that autograd dispatches: the time of whatever they call in turn is theirs. Their bytes are an
 estimate: inputs read and outputs written once each.
@@ -13,11 +13,11 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.flop_counter import FlopCounterMode
 
 from faze.benchmark.roofline import Traffic
-from faze.benchmark.tier_steps import Trial
+from faze.benchmark.tier_steps import TierSteps
 
 
 @dataclass(frozen=True)
-class Operation:
+class ProfiledOperation:
     """One kind of operation in one step."""
 
     name: str
@@ -27,7 +27,7 @@ class Operation:
     bytes: int | None
 
     def rates(self, copy: float, matmul: float) -> dict[str, float | None]:
-        """Rates, and the share of the nearer roof.
+        """Rates, and the share of the nearer limit of the roofline.
 
         Args:
             copy: bytes per second of a copy.
@@ -35,7 +35,7 @@ class Operation:
         """
         flop = self.flop / self.ms * 1e3 if self.flop and self.ms else None
         traffic = self.bytes / self.ms * 1e3 if self.bytes and self.ms else None
-        shares = [rate / roof for rate, roof in ((flop, matmul), (traffic, copy)) if rate]
+        shares = [rate / limit for rate, limit in ((flop, matmul), (traffic, copy)) if rate]
         return {
             "gflop_per_s": flop and flop / 1e9,
             "gbytes_per_s": traffic and traffic / 1e9,
@@ -43,28 +43,28 @@ class Operation:
         }
 
 
-def count_operations(trial: Trial) -> tuple[dict[str, int], dict[str, int]]:
+def count_operations(tier_steps: TierSteps) -> tuple[dict[str, int], dict[str, int]]:
     """FLOP and bytes of each operation of one step as this tier does it; what is compiled or captured goes unseen."""
     with FlopCounterMode(display=False) as counter, Traffic() as traffic:
-        trial(0)
+        tier_steps(0)
     flop = {f"aten::{op.__name__}": count for op, count in counter.get_flop_counts()["Global"].items()}
     return flop, dict(traffic.of)
 
 
-def record(trial: Trial, steps: int) -> profile:
+def record(tier_steps: TierSteps, steps: int) -> profile:
     """Profile steps; their phases are marked in the trace."""
     activities = [ProfilerActivity.CPU]
-    if trial.world.device.type == "cuda":
+    if tier_steps.world.device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
     with profile(activities=activities, record_shapes=True) as profiler:
         for number in range(steps):
-            trial(number, record_function)
+            tier_steps(number, record_function)
     return profiler
 
 
 def operations(
     profiler: profile, steps: int, flop: Mapping[str, int], traffic: Mapping[str, int], *, on_gpu: bool
-) -> list[Operation]:
+) -> list[ProfiledOperation]:
     """Operations of a step, the costliest first; their shares add up to 1."""
     ms: dict[str, float] = defaultdict(float)
     for event in profiler.events():
@@ -72,10 +72,8 @@ def operations(
             microseconds = event.self_device_time_total if on_gpu else event.self_cpu_time_total
             ms[_owner(event, traffic)] += microseconds / 1e3 / steps
     total = sum(ms.values()) or 1.0
-    return sorted(
-        (Operation(name, took, took / total, flop.get(name), traffic.get(name) or None) for name, took in ms.items()),
-        key=lambda operation: -operation.ms,
-    )
+    found = [ProfiledOperation(name, t, t / total, flop.get(name), traffic.get(name) or None) for name, t in ms.items()]
+    return sorted(found, key=lambda operation: -operation.ms)
 
 
 def _owner(event: torch.autograd.profiler_util.FunctionEvent, known: Iterable[str]) -> str:
@@ -88,7 +86,7 @@ def _owner(event: torch.autograd.profiler_util.FunctionEvent, known: Iterable[st
     return owner
 
 
-def table(found: Iterable[Operation], copy: float, matmul: float) -> str:
+def operation_table(found: Iterable[ProfiledOperation], copy: float, matmul: float) -> str:
     """The operations, one per line."""
     lines = [f"{'operation':44s} {'ms':>9s} {'share':>7s} {'GFLOP/s':>9s} {'GB/s':>8s} {'of roof':>8s}"]
     for operation in found:

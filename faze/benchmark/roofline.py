@@ -1,9 +1,9 @@
-"""How near a step is to what its device can do: the work of a step, and the roof, a copy and a matrix product.
+"""How near a step is to what its device can do: its work, and the roofline of the device.
 
-The work is counted once, on the plain formulation in float32, whatever the tier: a tier that computes activations again
-does no more of it, so recomputation flatters nobody. A tier that fuses operations or halves its numbers moves less than
-what is counted; its share of the copy's rate says how fast the plain formulation's traffic would have to be, and may
-exceed 1.
+The roofline is the rate of a copy and that of a matrix product. The work is counted once, on the plain formulation in
+float32, whatever the tier: a tier that computes activations again does no more of it, so recomputation flatters nobody.
+A tier that fuses operations or halves its numbers moves less than what is counted; its share of the copy's rate says
+how fast the plain formulation's traffic would have to be, and may exceed 1.
 """
 
 import time
@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from faze.benchmark.measurement import synchronize
+from faze.benchmark.timing import synchronize
 from faze.config.parameters import Loss, Model, Train
 from faze.model.dted import DTED
 from faze.model.objective import Objective
@@ -88,7 +88,7 @@ def number_format(switches: Iterable[Mapping[str, str]]) -> str:
 
 
 @dataclass
-class Roof:
+class Roofline:
     """What the device can do at most, as one block's rates.
 
     Attributes:
@@ -146,7 +146,7 @@ class Roof:
 
 
 def shares(work: Work, step_ms: float, copy: float, matmul: float, devices: int) -> dict[str, float]:
-    """How near a step is to the roof.
+    """How near a step is to the roofline.
 
     Args:
         work: of the step.

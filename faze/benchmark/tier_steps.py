@@ -19,7 +19,7 @@ from faze.training.loop import build_step, loss_weights
 
 
 @dataclass(frozen=True)
-class Trial:
+class TierSteps:
     """A step and what it is done with."""
 
     step: Step
@@ -44,7 +44,9 @@ class Trial:
         return (*self.step.switches, *self.feed.switches)
 
 
-def build_trial(engine: Engine, world: World, people: People, *, model: Model, loss: Loss, train: Train) -> Trial:
+def build_tier_steps(
+    engine: Engine, world: World, people: People, *, model: Model, loss: Loss, train: Train
+) -> TierSteps:
     """Build the step of a tier; every tier sees the same batches and starts from the same weights.
 
     Raises:
@@ -53,7 +55,7 @@ def build_trial(engine: Engine, world: World, people: People, *, model: Model, l
     same = {"model": model, "engine_switches": engine, "train": train, "world": world, "seed": 0}
     step = build_step(loss=loss, **same)
     check_chunks(train.global_batch, loss.chunk_pairs, world.size * step.shares)
-    return Trial(step, build_feed(people, workers=0, **same), world, loss, train)
+    return TierSteps(step, build_feed(people, workers=0, **same), world, loss, train)
 
 
 def read_people(path: Path | None, data: Data, model: Model) -> People:
@@ -69,5 +71,5 @@ def read_people(path: Path | None, data: Data, model: Model) -> People:
 
 
 def sections(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What build_trial needs of a configuration."""
+    """What build_tier_steps needs of a configuration."""
     return {name: build(kind, values[name]) for name, kind in (("model", Model), ("loss", Loss), ("train", Train))}

@@ -13,6 +13,7 @@ import json
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,9 +22,8 @@ import torch
 from faze.base.command_line import Parser, at_least_one, one_sentence
 from faze.base.errors import UserError
 from faze.base.machine_lock import machine_shared
-from faze.benchmark.measurement import MemoryPeak
-from faze.benchmark.search import largest
-from faze.benchmark.tier_steps import build_trial, read_people, sections
+from faze.benchmark.memory_peak import MemoryPeak
+from faze.benchmark.tier_steps import build_tier_steps, read_people, sections
 from faze.config.check import build
 from faze.config.data_parameters import Data
 from faze.config.ladder import climb
@@ -43,7 +43,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--multiple", type=at_least_one, default=1, help="try multiples of this")
     parser.add_argument("--most", type=int, default=65536, help="pairs beyond which nothing is tried")
     parser.add_threads()
-    parser.add_argument("--pairs", type=int, help=argparse.SUPPRESS)  # be one trial
+    parser.add_argument("--pairs", type=int, help=argparse.SUPPRESS)  # try this size
     args = parser.parse_args()
     if args.most < args.multiple:
         parser.error("--most must be no less than --multiple")
@@ -52,7 +52,7 @@ def parse() -> argparse.Namespace:
 
 @one_sentence
 def main() -> None:
-    """Search, or be one trial of the search."""
+    """Search, or try one size for the search."""
     args = parse()
     if args.pairs:
         print(json.dumps(try_size(args)))
@@ -69,6 +69,30 @@ def main() -> None:
     print(f"largest micro-batch of {args.tier}: {found} pairs, {peaks[found]:.3f} GiB{_slope(peaks)}")
 
 
+def largest(fits: Callable[[int], bool], *, most: int, multiple: int = 1) -> int:
+    """The largest multiple that fits, if every smaller one does too.
+
+    Args:
+        fits: tries a number; expensive.
+        most: is not exceeded.
+        multiple: what is tried are its multiples.
+
+    Returns:
+        0 if not even `multiple` fits.
+    """
+    low, high = 0, most // multiple + 1
+    attempt = 1
+    while high - low > 1:
+        attempt = min(attempt, high - 1)
+        if fits(attempt * multiple):
+            low = attempt
+            attempt = 2 * low if high > most // multiple else (low + high) // 2
+        else:
+            high = attempt
+            attempt = (low + high) // 2
+    return low * multiple
+
+
 def fits(pairs: int, args: argparse.Namespace, peaks: dict[int, float]) -> bool:
     """Try one size in a fresh process; remember its peak if it ran.
 
@@ -78,7 +102,7 @@ def fits(pairs: int, args: argparse.Namespace, peaks: dict[int, float]) -> bool:
     command = [sys.executable, "-m", "faze.commands.largest_batch", *sys.argv[1:], "--pairs", str(pairs)]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if ended.returncode > 0:
-        raise UserError(f"the trial with {pairs} pairs failed; its words are above")
+        raise UserError(f"the try with {pairs} pairs failed; its words are above")
     answer = json.loads(ended.stdout) if ended.returncode == 0 else {"peak_gib": None}  # killed: for want of memory
     peak = answer["peak_gib"]
     fitting = peak is not None and (not args.memory_gib or peak <= args.memory_gib)
@@ -101,9 +125,9 @@ def try_size(args: argparse.Namespace) -> dict[str, float | None]:
         _limit(args.memory_gib, world.device)
         peak = MemoryPeak(world.device)
         try:
-            trial = build_trial(engine, world, people, **chosen)
+            tier_steps = build_tier_steps(engine, world, people, **chosen)
             for number in range(STEPS):
-                trial(number)
+                tier_steps(number)
         except (torch.OutOfMemoryError, MemoryError):
             return {"peak_gib": None}
         except RuntimeError as error:
@@ -114,7 +138,7 @@ def try_size(args: argparse.Namespace) -> dict[str, float | None]:
 
 
 def _limit(memory_gib: float | None, device: torch.device) -> None:
-    """Let a trial that is far too large fail, instead of pushing everybody else out of memory."""
+    """Let a try that is far too large fail, instead of pushing everybody else out of memory."""
     if not memory_gib:
         return
     if device.type == "cuda":

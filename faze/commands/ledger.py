@@ -7,7 +7,7 @@ from pathlib import Path
 
 from faze.base.command_line import Parser, one_sentence
 from faze.base.errors import UserError
-from faze.benchmark.ledger import ledger
+from faze.benchmark.tier_table import markdown_tables
 
 
 def parse() -> argparse.Namespace:
@@ -22,7 +22,7 @@ def main() -> None:
     """Print them."""
     path = parse().benchmark
     try:
-        words = ledger(json.loads(path.read_text(encoding="utf-8")))
+        words = markdown_tables(json.loads(path.read_text(encoding="utf-8")))
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path}: not a finished benchmark.json") from None
     print(words, end="")

@@ -4,8 +4,8 @@
     faze profile --tier lean --configfile config/width.yaml --data results/width/data/gazecapture.h5
 
 Writes trace.json.gz (for chrome://tracing or ui.perfetto.dev), and the costliest operations as operations.txt and
-operations.json: time, share of the step, rates, and share of the device's own roof, a copy or a matrix product timed in
-the same process.
+operations.json: time, share of the step, rates, and share of the device's own roofline, a copy or a matrix product
+timed in the same process.
 """
 
 import argparse
@@ -20,9 +20,9 @@ from faze.base.command_line import Parser, at_least_one, one_sentence
 from faze.base.files import whole_file
 from faze.base.machine_lock import machine_shared
 from faze.benchmark import profiling
-from faze.benchmark.measurement import synchronize
-from faze.benchmark.roofline import Roof, number_format
-from faze.benchmark.tier_steps import Trial, build_trial, read_people, sections
+from faze.benchmark.roofline import Roofline, number_format
+from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, sections
+from faze.benchmark.timing import synchronize
 from faze.config.check import build
 from faze.config.data_parameters import Data
 from faze.config.ladder import climb
@@ -57,25 +57,25 @@ def main() -> None:
     with machine_shared(f"the profile {out.absolute()}"), join(engine, args.threads) as world:
         chosen = sections(values)
         people = read_people(args.data, build(Data, values["data"]), chosen["model"])
-        write(build_trial(engine, world, people, **chosen), world, args.steps, out)
+        write(build_tier_steps(engine, world, people, **chosen), world, args.steps, out)
 
 
-def write(trial: Trial, world: World, steps: int, out: Path) -> None:
+def write(tier_steps: TierSteps, world: World, steps: int, out: Path) -> None:
     """Profile some steps and leave trace and tables in a folder."""
     for number in range(WARMUP_STEPS):
-        trial(number)
-    switches = [asdict(switch) for switch in trial.switches]
-    step_ms = _undisturbed_ms(trial, steps)
-    flop, traffic = profiling.count_operations(trial)
-    profiler = profiling.record(trial, steps)
+        tier_steps(number)
+    switches = [asdict(switch) for switch in tier_steps.switches]
+    step_ms = _undisturbed_ms(tier_steps, steps)
+    flop, traffic = profiling.count_operations(tier_steps)
+    profiler = profiling.record(tier_steps, steps)
     world.wait()
     if world.rank:
         return
-    roof = Roof(world.device)
-    rates = {"copy": roof.copy()["rate"], "matmul": roof.matmul(number_format(switches))["rate"]}
+    roofline = Roofline(world.device)
+    rates = {"copy": roofline.copy()["rate"], "matmul": roofline.matmul(number_format(switches))["rate"]}
     on_gpu = world.device.type == "cuda"
     found = profiling.operations(profiler, steps, flop, traffic, on_gpu=on_gpu)[:COSTLIEST]
-    words = profiling.table(found, **rates)
+    words = profiling.operation_table(found, **rates)
     result = {
         "machine": machine.describe(),
         "step_ms": step_ms,
@@ -91,13 +91,13 @@ def write(trial: Trial, world: World, steps: int, out: Path) -> None:
     print(f"{words}step without profiler: {step_ms:.4g} ms; trace: {out / 'trace.json.gz'}")
 
 
-def _undisturbed_ms(trial: Trial, steps: int) -> float:
-    trial.world.wait()
-    synchronize(trial.world.device)
+def _undisturbed_ms(tier_steps: TierSteps, steps: int) -> float:
+    tier_steps.world.wait()
+    synchronize(tier_steps.world.device)
     began = time.perf_counter()
     for number in range(steps):
-        trial(number)
-    synchronize(trial.world.device)
+        tier_steps(number)
+    synchronize(tier_steps.world.device)
     return 1e3 * (time.perf_counter() - began) / steps
 
 

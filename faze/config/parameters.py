@@ -22,7 +22,9 @@ from faze.config.data_parameters import (
 )
 
 # Of DT-ED, between its codes and its images; `faze.engine.precision` knows their functions.
-Operation = Literal["conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean"]
+AutocastOperation = Literal[
+    "conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean"
+]
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Engine:
     precision: Literal["fp32", "fp16", "bf16"]
     tf32: bool
     force: bool
-    keep_fp32: Annotated[list[Operation], MayBeEmpty()]
-    force_low: Annotated[list[Operation], MayBeEmpty()]
+    keep_fp32: Annotated[list[AutocastOperation], MayBeEmpty()]
+    force_low: Annotated[list[AutocastOperation], MayBeEmpty()]
     parallel: Literal["single", "dp", "ddp"]
     processes: Count
     bucket_mib: NonNegative

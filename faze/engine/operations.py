@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-# Every function that stands under the names of `faze.config.parameters.Operation`.
+# Every function that stands under the names of `faze.config.parameters.AutocastOperation`.
 FUNCTIONS: dict[str, tuple[Callable, ...]] = {
     "conv": (F.conv2d,),
     "conv_transpose": (F.conv_transpose2d,),

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from faze.benchmark.interleave import split_idle, warm_up, why_same
-from faze.benchmark.ledger import ledger
-from faze.benchmark.measurement import ratio_interval
-from faze.benchmark.roofline import Roof, count_work, number_format, shares
+from faze.benchmark.intervals import ratio_interval
+from faze.benchmark.roofline import Roofline, count_work, number_format, shares
+from faze.benchmark.tier_table import markdown_tables
 from faze.config.check import ConfigError, build
 from faze.config.ladder import climb, leave_one_out, topmost
 from faze.config.parameters import Benchmark, Loss, Model, Train
@@ -114,7 +114,7 @@ def test_a_switch_that_cannot_act_here_is_not_measured_and_says_why(measured: tu
 
 def test_the_ledger_is_printed_with_a_row_each(measured: tuple[dict, str]) -> None:
     result, printed = measured
-    assert ledger(result) in printed
+    assert markdown_tables(result) in printed
     for row in (
         "| baseline |",
         "| lean | cudnn_benchmark true inactive: cuDNN",
@@ -131,10 +131,11 @@ def test_the_ledger_names_switches_that_ceased_to_act_and_when_a_warm_up_pays_of
         (switch,) = [switch for switch in tier["switches"] if switch["switch"] == "channels_last"]
         switch |= {"wanted": "true", "acted": acted, "reason": "" if acted == "true" else "planes"}
     after |= {"pays_off_after_pairs": 12345.6, "reserved_gib": 1.25}
-    row = next(line for line in ledger(result).splitlines() if line.startswith("| lean |"))
+    row = next(line for line in markdown_tables(result).splitlines() if line.startswith("| lean |"))
     assert "channels_last true inactive: planes" in row and "(1.250 reserved)" in row and row.endswith("| 12,346 |")
     after["pays_off_after_pairs"] = None
-    assert next(line for line in ledger(result).splitlines() if line.startswith("| lean |")).endswith("| never |")
+    row = next(line for line in markdown_tables(result).splitlines() if line.startswith("| lean |"))
+    assert row.endswith("| never |")
 
 
 def test_the_ledger_command_prints_the_same(measured: tuple[dict, str], tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_the_ledger_command_prints_the_same(measured: tuple[dict, str], tmp_path
     path.write_text(json.dumps(measured[0]))
     command = [sys.executable, "-m", "faze", "ledger"]
     ended = subprocess.run([*command, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert (ended.returncode, ended.stdout) == (0, ledger(measured[0]))
+    assert (ended.returncode, ended.stdout) == (0, markdown_tables(measured[0]))
     path.write_text("{")
     ended = subprocess.run([*command, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1 and ended.stderr.startswith(f"faze ledger: {path}: ") and ended.stderr.count("\n") == 1
@@ -186,7 +187,7 @@ def test_a_rung_cannot_be_called_like_a_leave_one_out() -> None:
         validate(values)
 
 
-def hello(engine: dict, **acted: str) -> dict:
+def describe(engine: dict, **acted: str) -> dict:
     switches = [{"switch": key, "wanted": "", "acted": value, "reason": ""} for key, value in acted.items()]
     return {"engine": engine, "switches": switches}
 
@@ -194,14 +195,14 @@ def hello(engine: dict, **acted: str) -> dict:
 @pytest.mark.parametrize(
     ("variant", "same"),
     [
-        (hello({"lean": True, "foreach": False}, lean="true"), True),  # a later rung
-        (hello({"lean": False, "foreach": False}, lean="false"), False),
-        (hello({"lean": False, "foreach": False}, lean="true"), True),
-        (hello({"lean": True, "foreach": True}, lean="true"), False),  # no switch speaks of foreach
+        (describe({"lean": True, "foreach": False}, lean="true"), True),  # a later rung
+        (describe({"lean": False, "foreach": False}, lean="false"), False),
+        (describe({"lean": False, "foreach": False}, lean="true"), True),
+        (describe({"lean": True, "foreach": True}, lean="true"), False),  # no switch speaks of foreach
     ],
 )
 def test_same_is_only_what_is_known_to_act_the_same(variant: dict, same: bool) -> None:
-    assert bool(why_same(hello({"lean": True, "foreach": False}, lean="true"), variant)) == same
+    assert bool(why_same(describe({"lean": True, "foreach": False}, lean="true"), variant)) == same
 
 
 class Pace:
@@ -209,7 +210,7 @@ class Pace:
 
     def __init__(self, *seconds: float, settling_steps: int = 0) -> None:
         self.seconds = list(seconds)
-        self.hello = {"settling_steps": settling_steps}
+        self.description = {"settling_steps": settling_steps}
         self.asked: list[int] = []
 
     def ask(self, do: str, steps: int) -> list[dict]:
@@ -254,14 +255,14 @@ def test_the_work_of_the_papers_step_is_that_of_the_literature_of_this_network()
 
 def test_the_roof_is_higher_than_nothing_and_of_the_right_unit() -> None:
     """A copy of 8 MiB and a product of order 128: a machine of this decade does between these rates."""
-    roof = Roof(torch.device("cpu"), copy_mib=8, order=128, seconds=0.01)
+    roof = Roofline(torch.device("cpu"), copy_mib=8, order=128, seconds=0.01)
     assert 1e8 < roof.copy()["rate"] < 1e13
     assert 1e8 < roof.matmul("fp32")["rate"] < 1e14
 
 
 def test_roof_counts_reading_and_writing_and_two_flop_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    roof = Roof(torch.device("cpu"), copy_mib=2, order=10)
-    monkeypatch.setattr(Roof, "_per_second", lambda self, call: 3.0)
+    roof = Roofline(torch.device("cpu"), copy_mib=2, order=10)
+    monkeypatch.setattr(Roofline, "_per_second", lambda self, call: 3.0)
     assert roof.copy()["rate"] == 3 * 2 * 2 * 2**20
     assert roof.matmul("bf16")["rate"] == 3 * 2 * 1000
 
@@ -295,7 +296,7 @@ def test_number_format_of_a_tier(precision: str, tf32: str, expected: str) -> No
 def test_those_that_are_the_same_are_let_go() -> None:
     class Idle:
         name, gone = "without_b", False
-        hello = hello({"lean": True}, lean="true")
+        description = describe({"lean": True}, lean="true")
 
         def dismiss(self) -> None:
             self.gone = True

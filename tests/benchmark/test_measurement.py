@@ -1,6 +1,6 @@
 """Clock, memory and intervals of the benchmark, and what it refuses to measure under.
 
-Refusals seen red by breaking the code: each tested mode, a variable and `off` left out; a player that does not ask.
+Refusals seen red by breaking the code: each tested mode, a variable and `off` left out; a process that does not ask.
 Also seen red: a peak that counts torch's late imports, a full energy counter, a package counted with its parts.
 """
 
@@ -21,10 +21,13 @@ import pytest
 import scipy.stats
 import torch
 
+from faze.benchmark.debugging import refuse_debugging
 from faze.benchmark.energy import Meter, _rapl, build_meter
-from faze.benchmark.measurement import MemoryPeak, PhaseClock, ratio_interval, refuse_debugging, student_quantile
-from faze.benchmark.processes import Player
-from faze.benchmark.tier_steps import Trial
+from faze.benchmark.intervals import ratio_interval, student_quantile
+from faze.benchmark.memory_peak import MemoryPeak
+from faze.benchmark.processes import MeasuringProcess
+from faze.benchmark.tier_steps import TierSteps
+from faze.benchmark.timing import PhaseClock
 from faze.config.ladder import climb
 from faze.config.yaml_files import read_yaml
 
@@ -65,7 +68,7 @@ def test_memory_peak_leaves_out_what_torch_imports_late() -> None:
     """In a fresh process, since modules are imported once."""
     program = """
 import torch
-from faze.benchmark.measurement import MemoryPeak
+from faze.benchmark.memory_peak import MemoryPeak
 peak = MemoryPeak(torch.device("cpu"))
 torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1).step()
 print(peak.read()["peak_gib"])
@@ -137,12 +140,12 @@ def test_debugging_variables_are_refused_with_their_values(monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("no_tracer")
 @pytest.mark.parametrize("do", ["block", "phases"])
-def test_a_player_that_debugs_measures_nothing(do: str, tmp_path: Path) -> None:
+def test_a_measuring_process_that_debugs_measures_nothing(do: str, tmp_path: Path) -> None:
     steps = []
     world = SimpleNamespace(rank=0, size=1, device=torch.device("cpu"), wait=lambda: steps.append("wait"))
     step = SimpleNamespace(switches=(), settling_steps=0, __call__=steps.append)
-    player = Player(
-        trial=Trial(step, SimpleNamespace(switches=()), world, None, None),
+    process = MeasuringProcess(
+        tier_steps=TierSteps(step, SimpleNamespace(switches=()), world, None, None),
         block_steps=1,
         peak=None,
         engine=climb(read_yaml(ROOT / "config" / "config.yaml")["tiers"], "baseline"),
@@ -160,11 +163,11 @@ def test_a_player_that_debugs_measures_nothing(do: str, tmp_path: Path) -> None:
                 file.flush()
                 file.readline()
 
-        conductor = threading.Thread(target=conduct, daemon=True)
-        conductor.start()
+        coordinator = threading.Thread(target=conduct, daemon=True)
+        coordinator.start()
         with pytest.raises(ValueError, match="anomaly mode"), torch.autograd.set_detect_anomaly(True):
-            player.play(str(tmp_path / "c"), "baseline")
-        conductor.join(timeout=5)
+            process.serve(str(tmp_path / "c"), "baseline")
+        coordinator.join(timeout=5)
     assert not steps
 
 
@@ -204,7 +207,7 @@ def test_memory_that_was_freed_before_is_counted_when_it_is_used_again() -> None
     """In a process of its own, whose heap nobody else has cut up. Seen red: freed memory not given back."""
     code = """
 import numpy as np, torch
-from faze.benchmark.measurement import MemoryPeak
+from faze.benchmark.memory_peak import MemoryPeak
 def fill():
     return [np.ones(12_000) for _ in range(2000)]  # 96 kB each, less than glibc maps by itself
 blocks = fill()

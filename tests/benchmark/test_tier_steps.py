@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from faze.benchmark import profiling
-from faze.benchmark.roofline import Roof
-from faze.benchmark.search import largest
-from faze.benchmark.tier_steps import Trial, build_trial, read_people, sections
+from faze.benchmark.roofline import Roofline
+from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, sections
 from faze.commands import profile
+from faze.commands.largest_batch import largest
 from faze.config.check import build
 from faze.config.data_parameters import Data
 from faze.config.ladder import climb
@@ -32,18 +32,18 @@ SPEC.loader.exec_module(scaling)
 
 
 @pytest.fixture(scope="module")
-def trial() -> Trial:
+def tier_steps() -> TierSteps:
     values = merge(read_config([SMOKE]), {"model": {"growth": 2}, "tiers": {"baseline": {"device": "cpu"}}})
     engine = climb(values["tiers"], "baseline")
     chosen = sections(values)
     people = read_people(None, build(Data, values["data"]), chosen["model"])
-    return build_trial(engine, World(0, 1, torch.device("cpu")), people, **chosen)
+    return build_tier_steps(engine, World(0, 1, torch.device("cpu")), people, **chosen)
 
 
-def test_operations_share_all_the_time_and_know_their_work(trial: Trial) -> None:
-    trial(0)
-    flop, traffic = profiling.count_operations(trial)
-    profiler = profiling.record(trial, 2)
+def test_operations_share_all_the_time_and_know_their_work(tier_steps: TierSteps) -> None:
+    tier_steps(0)
+    flop, traffic = profiling.count_operations(tier_steps)
+    profiler = profiling.record(tier_steps, 2)
     found = profiling.operations(profiler, 2, flop, traffic, on_gpu=False)
     assert sum(operation.share for operation in found) == pytest.approx(1)
     recorded = sum(event.self_cpu_time_total for event in profiler.events())
@@ -57,19 +57,19 @@ def test_operations_share_all_the_time_and_know_their_work(trial: Trial) -> None
 
 
 def test_rates_take_the_nearer_roof() -> None:
-    operation = profiling.Operation("aten::mm", ms=2.0, share=0.5, flop=4_000_000_000, bytes=2_000_000_000)
+    operation = profiling.ProfiledOperation("aten::mm", ms=2.0, share=0.5, flop=4_000_000_000, bytes=2_000_000_000)
     rates = operation.rates(copy=4e12, matmul=4e12)
     assert rates == {"gflop_per_s": 2000.0, "gbytes_per_s": 1000.0, "share_of_roof": 0.5}
     assert operation.rates(copy=1.25e12, matmul=4e12)["share_of_roof"] == 0.8
-    unknown = profiling.Operation("triton", ms=2.0, share=0.5, flop=None, bytes=None)
+    unknown = profiling.ProfiledOperation("triton", ms=2.0, share=0.5, flop=None, bytes=None)
     assert set(unknown.rates(1.0, 1.0).values()) == {None}
 
 
 def test_profile_leaves_trace_and_tables(
-    trial: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tier_steps: TierSteps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(profile, "Roof", lambda device: Roof(device, copy_mib=8, order=128, seconds=0.01))
-    profile.write(trial, trial.world, 1, tmp_path / "out")
+    monkeypatch.setattr(profile, "Roofline", lambda device: Roofline(device, copy_mib=8, order=128, seconds=0.01))
+    profile.write(tier_steps, tier_steps.world, 1, tmp_path / "out")
     assert (tmp_path / "out" / "trace.json.gz").read_bytes()[:2] == b"\x1f\x8b"
     found = json.loads((tmp_path / "out" / "operations.json").read_text())
     assert len(found["operations"]) == 10

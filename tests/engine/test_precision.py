@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from faze.config.parameters import Operation
+from faze.config.parameters import AutocastOperation
 from faze.engine.operations import FUNCTIONS, formats_of
 from faze.engine.precision import Scaler, build_precision
 
@@ -27,7 +27,7 @@ CALLS = {
 
 
 def test_every_name_of_the_config_has_its_functions():
-    assert set(FUNCTIONS) == set(Operation.__args__) == set(CALLS)
+    assert set(FUNCTIONS) == set(AutocastOperation.__args__) == set(CALLS)
 
 
 @pytest.mark.parametrize("name", CALLS)

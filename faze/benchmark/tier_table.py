@@ -6,15 +6,15 @@ from typing import Any
 from faze.base.run_log import changed_switches
 
 TIERS = ("tier", "change", "step ms (quartiles)", "images/s", "speed x (95 % interval)", "peak GiB", "memory")
-ROOF = ("of matmul roof", "of copy roof", "J/step", "warm-up s", "which pays off after pairs")
+LIMITS = ("of matmul roof", "of copy roof", "J/step", "warm-up s", "which pays off after pairs")
 LEFT_OUT = ("left out", "step ms", "speed without it x (95 % interval)", "peak GiB", "memory without it")
 
 
-def ledger(benchmark: Mapping[str, Any]) -> str:
+def markdown_tables(benchmark: Mapping[str, Any]) -> str:
     """Markdown: the machine, one row per tier, and one per leave-one-out where they were measured."""
-    parts = [_machine(benchmark), table(TIERS + ROOF, _tier_rows(benchmark["tiers"]))]
+    parts = [_machine(benchmark), markdown_table(TIERS + LIMITS, _tier_rows(benchmark["tiers"]))]
     if left_out := benchmark.get("leave_one_out"):
-        parts += [_about_left_out(left_out), table(LEFT_OUT, _left_out_rows(left_out))]
+        parts += [_about_left_out(left_out), markdown_table(LEFT_OUT, _left_out_rows(left_out))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -107,6 +107,6 @@ def _share(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.0f} %"
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))
