@@ -27,13 +27,14 @@ from numpy.typing import NDArray
 from faze.benchmark.intervals import ratio_interval
 from faze.config.check import build
 from faze.config.ladder import climb
-from faze.config.parameters import Model, Train
+from faze.config.parameters import Loss, Model, Train
 from faze.config.yaml_files import DEFAULTS, read_yaml
-from faze.data.pairs import PairBatches, PairPlaces, People, hold, load_people
+from faze.data.pairs import PairBatches, PairOrder, PairPlaces, PeopleStrips, hold, load_people
 from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine import machine
 from faze.engine.parallel import World
 from faze.training.feed import Feed, build_feed, lay_out
+from faze.training.setup import TrainingSetup
 
 PEOPLE, ENTRIES, HEIGHT, WIDTH = 10, 500, 64, 256
 ROWS = ("store", "equalised", "memory")
@@ -80,30 +81,26 @@ class Ours:
     def __init__(self, path: Path, batch: int) -> None:
         values = read_yaml(DEFAULTS)
         size = {"image_height_px": HEIGHT, "image_width_px": WIDTH}
-        self._model = build(Model, values["model"] | size)
-        self._train = build(Train, values["train"] | {"global_batch": batch})
-        self._switches = climb(values["tiers"], "baseline")
+        self._setup = TrainingSetup(
+            build(Model, values["model"] | size),
+            build(Loss, values["loss"]),
+            climb(values["tiers"], "baseline"),
+            build(Train, values["train"] | {"global_batch": batch}),
+            World(0, 1, HOST),
+            seed=0,
+        )
         self.people, _ = load_people(path, "train", height=HEIGHT, width=WIDTH, min_entries=2, memory_gib=0.0)
         self._step = 0
 
     def feed(self, row: str) -> Feed:
         """The training's own, but for what the strips become in the end."""
-        trained = build_feed(
-            self.people,
-            workers=0,
-            model=self._model,
-            engine_switches=self._switches,
-            train=self._train,
-            world=World(0, 1, HOST),
-            seed=0,
-        )
-        share = {"seed": 0, "global_batch": self._train.global_batch}
+        trained, share = build_feed(self.people, self._setup), self._setup.share
         if row == "equalised":
             return trained
         if row == "store":
-            return Feed(PairBatches(self.people, **share), lambda batch: batch, trained.transfer, ())
-        held: People = hold(self.people)
-        return Feed(PairPlaces(held.counts, **share), lay_out(held, HOST).gather, trained.transfer, ())
+            return Feed(PairBatches(self.people, share), lambda batch: batch, trained.transfer, ())
+        held: PeopleStrips = hold(self.people)
+        return Feed(PairPlaces(held.counts, share), lay_out(held, HOST).gather, trained.transfer, ())
 
     def batches(self, feed: Feed, count: int) -> Callable[[], Iterator[dict]]:
         """The next batches of a feed whenever called."""
@@ -117,7 +114,7 @@ class Ours:
 
 def check_same(samples: baseline.PairSamples, batch: Mapping[str, torch.Tensor], ours: Ours) -> None:
     """See that the other side has the strips and labels of a batch of ours, in the same form."""
-    person, a, _ = PairPlaces(ours.people.counts, seed=0, global_batch=len(batch["person"])).pairs(0)
+    person, a, _ = PairOrder(ours.people.counts, seed=0)[0 : len(batch["person"])]
     for row in range(0, len(person), 7):
         theirs = samples.entry(ours.people.names[person[row]], int(a[row]))
         image = batch["image_a"][row].numpy()

@@ -10,12 +10,13 @@ import numpy as np
 from faze.config.check import build
 from faze.config.data_parameters import Data
 from faze.config.parameters import Engine, Loss, Model, Train
-from faze.data.pairs import Batch, People, load_people
+from faze.data.pairs import Batch, PeopleStrips, load_people
 from faze.engine.parallel import World, check_chunks
 from faze.engine.step import Clock, Step, no_clock
 from faze.engine.switches import Switch
 from faze.training.feed import Feed, build_feed
 from faze.training.loop import build_step, loss_weights
+from faze.training.setup import TrainingSetup
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,20 @@ class TierSteps:
 
 
 def build_tier_steps(
-    engine: Engine, world: World, people: People, *, model: Model, loss: Loss, train: Train
+    engine: Engine, world: World, people: PeopleStrips, *, model: Model, loss: Loss, train: Train
 ) -> TierSteps:
     """Build the step of a tier; every tier sees the same batches and starts from the same weights.
 
     Raises:
         UserError: the global batch cannot be shared in whole chunks.
     """
-    same = {"model": model, "engine_switches": engine, "train": train, "world": world, "seed": 0}
-    step = build_step(loss=loss, **same)
+    setup = TrainingSetup(model, loss, engine, train, world, seed=0)
+    step = build_step(setup)
     check_chunks(train.global_batch, loss.chunk_pairs, world.size * step.shares)
-    return TierSteps(step, build_feed(people, workers=0, **same), world, loss, train)
+    return TierSteps(step, build_feed(people, setup), world, loss, train)
 
 
-def read_people(path: Path | None, data: Data, model: Model) -> People:
+def read_people(path: Path | None, data: Data, model: Model) -> PeopleStrips:
     """Training people of a store at the network's size; without a store, four of noise."""
     height, width = model.image_height_px, model.image_width_px
     if path:
@@ -67,7 +68,7 @@ def read_people(path: Path | None, data: Data, model: Model) -> People:
     random = np.random.default_rng(0)
     pixels = [random.integers(0, 256, (8, height, width, 3), dtype=np.uint8) for _ in range(4)]
     labels = [random.normal(0, 0.2, (8, 4)).astype(np.float32) for _ in range(4)]
-    return People([f"made-up-{i}" for i in range(4)], pixels, labels)
+    return PeopleStrips([f"made-up-{i}" for i in range(4)], pixels, labels)
 
 
 def sections(values: Mapping[str, Any]) -> dict[str, Any]:

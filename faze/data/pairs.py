@@ -57,7 +57,7 @@ class PairOrder:
 
 
 @dataclass(frozen=True)
-class People:
+class PeopleStrips:
     """Strips and labels of some people, at the model's image size.
 
     pixels: per person (N, height, width, 3) uint8; labels: per person (N, 4) float32 radians; table: everyone's pixels
@@ -112,7 +112,7 @@ class StoredPixels:
 
 def load_people(
     path: Path, split: str, *, height: int, width: int, min_entries: int, memory_gib: float
-) -> tuple[People, list[str]]:
+) -> tuple[PeopleStrips, list[str]]:
     """Read the people of a split who have enough entries, and name those left out.
 
     Strips are kept in memory at the network's size where they fit into memory_gib, and read when needed otherwise.
@@ -131,48 +131,47 @@ def load_people(
         )
     pixels = [StoredPixels(strips, name, height, width) for name in names]
     labels = [strips.labels(name) for name in names]
-    stored = People(names, pixels, labels, file=file_rows(strips, path, names))
+    stored = PeopleStrips(names, pixels, labels, file=file_rows(strips, path, names))
     return hold(stored) if stored.size <= memory_gib * 2**30 else stored, left_out
 
 
-def hold(people: People) -> People:
+def hold(people: PeopleStrips) -> PeopleStrips:
     """The same people with all their pixels in memory, in one array."""
     table = np.empty((sum(people.counts), *people.pixels[0][0].shape), np.uint8)
     parts = np.split(table, np.cumsum(people.counts)[:-1])
     for part, pixels in zip(parts, people.pixels, strict=True):
         part[:] = pixels[:]
-    return People(people.names, parts, people.labels, table)
+    return PeopleStrips(people.names, parts, people.labels, table)
 
 
-class PairShare:
-    """This process's contiguous share of the global batch of a step."""
+@dataclass(frozen=True)
+class BatchShare:
+    """A process's contiguous share of every global batch."""
 
-    def __init__(
-        self, counts: Sequence[int], *, seed: int, global_batch: int, rank: int = 0, processes: int = 1
-    ) -> None:
-        """Args: counts: entries per person."""
-        self._order = PairOrder(counts, seed)
-        self._global_batch = global_batch
-        self._share = global_batch // processes
-        self._offset = rank * self._share
+    seed: int
+    global_batch: int
+    rank: int = 0
+    processes: int = 1
 
-    def pairs(self, step: int) -> tuple[NDArray, NDArray, NDArray]:
-        """(person, entry a, entry b), each (B,)."""
-        first = step * self._global_batch + self._offset
-        return self._order[first : first + self._share]
+    @property
+    def rows(self) -> slice:
+        """The share's pairs among those of the global batch."""
+        size = self.global_batch // self.processes
+        return slice(self.rank * size, (self.rank + 1) * size)
 
 
-class PairPlaces(PairShare, Dataset):
+class PairPlaces(Dataset):
     """Item `step` holds the places of the pairs of that step in a table of everyone's entries, one after the other."""
 
-    def __init__(self, counts: Sequence[int], **share: int) -> None:
-        """Args: counts: entries per person. share: see PairShare."""
-        super().__init__(counts, **share)
+    def __init__(self, counts: Sequence[int], share: BatchShare) -> None:
+        """Args: counts: entries per person. share: the pairs of this process."""
+        self._order, self._share = PairOrder(counts, share.seed), share
         self._first = np.cumsum([0, *counts])
 
     def __getitem__(self, step: int) -> Batch:
         """`person`, `place_a`, `place_b`: int64 (B,)."""
-        person, a, b = self.pairs(step)
+        first, rows = step * self._share.global_batch, self._share.rows
+        person, a, b = self._order[first + rows.start : first + rows.stop]
         first = self._first[person]
         places = {"person": person, "place_a": first + a, "place_b": first + b}
         return {name: torch.from_numpy(place) for name, place in places.items()}
@@ -181,9 +180,9 @@ class PairPlaces(PairShare, Dataset):
 class PairBatches(Dataset):
     """Item `step` holds the strips and labels of the pairs of that step."""
 
-    def __init__(self, people: People, **share: int) -> None:
-        """Args: share: see PairShare."""
-        self._places = PairPlaces(people.counts, **share)
+    def __init__(self, people: PeopleStrips, share: BatchShare) -> None:
+        """Args: people: whose pairs. share: those of this process."""
+        self._places = PairPlaces(people.counts, share)
         self._rows, self._shape = people.rows(), people.pixels[0][0].shape
         self._labels = np.concatenate(people.labels)
         self._buffers = Buffers()

@@ -29,7 +29,7 @@ from faze.engine.memory import set_checkpointing, set_expandable_segments, set_l
 from faze.engine.optim import build_clip, build_optimizer
 from faze.engine.parallel import World, Wrap, build_exchanges, build_wrap
 from faze.engine.precision import Precision, build_precision
-from faze.engine.step import Held, Step
+from faze.engine.step import DeviceNumbers, Step
 from faze.engine.switches import Switch
 
 
@@ -55,16 +55,7 @@ def build(
         clip_norm: largest length of the gradient; 0 does not clip.
     """
     segments = set_expandable_segments(engine.expandable_segments, world.device)
-    precision = build_precision(
-        engine.precision,
-        tf32=engine.tf32,
-        force=engine.force,
-        keep_fp32=engine.keep_fp32,
-        force_low=engine.force_low,
-        lean=engine.lean,
-        fused_norm=engine.fused_norm,
-        device=world.device,
-    )
+    precision = build_precision(engine, world.device)
     objective = make_objective(precision).to(world.device)
     shape = _shape(objective, engine, precision, world.device)
     # The optimiser takes the bare parameters, which the wrapper below shares; it must come after .to(device).
@@ -86,7 +77,7 @@ def build(
         set_to_none=engine.set_to_none,
         exchanges=build_exchanges(module, engine.accumulate),
         replicas=wrap.replicas,
-        weights=Held(world.device, next(objective.parameters()).dtype),
+        weights=DeviceNumbers(world.device, next(objective.parameters()).dtype),
         launch=launching.launch,
         settling_steps=launching.settling_steps,
         switches=(segments, *precision.switches, *shape, optim_switch, *spread),

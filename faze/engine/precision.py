@@ -5,11 +5,12 @@ O1 of the talk is fp16 autocast with dynamic loss scaling. `apex.amp` left apex 
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 
+from faze.config.parameters import Engine
 from faze.engine.operations import formats_of
 from faze.engine.switches import Switch
 
@@ -49,52 +50,31 @@ class Precision:
     """How the step computes; off is a no-op context and a scaler that passes everything through."""
 
     autocast: Context
-    operations: Context | None  # the part of it that what is computed again later must enter anew
+    operations: Context | None  # formats of single operations; a layer that is recomputed must enter it again
     scaler: Scaler
     switches: tuple[Switch, ...]
 
 
-def build_precision(
-    precision: str,
-    *,
-    tf32: bool,
-    force: bool,
-    keep_fp32: Sequence[str],
-    force_low: Sequence[str],
-    lean: bool,
-    fused_norm: bool,
-    device: torch.device,
-) -> Precision:
-    """Set TF32 for the process, and make the autocast context and the scaler of a precision.
-
-    Args:
-        precision: fp32, fp16 or bf16.
-        tf32: round matrix products and cuDNN's convolutions to TensorFloat-32.
-        force: use low precision even where the device has no kernels for it.
-        keep_fp32: operations that autocast leaves in float32.
-        force_low: operations that it puts into low precision, whatever it would choose.
-        lean: the layers are the lean ones, inside which operations have no names.
-        fused_norm: normalising and activating are one operation, which has no name either.
-        device: the computing one.
-    """
-    torch.backends.cuda.matmul.allow_tf32 = tf32
-    torch.backends.cudnn.allow_tf32 = tf32
-    reason = "" if precision == "fp32" or force else _no_kernels(precision, device)
-    acts = "fp32" if reason else precision
+def build_precision(engine: Engine, device: torch.device) -> Precision:
+    """Set TF32 for the process, and make the autocast context and the scaler of a tier."""
+    torch.backends.cuda.matmul.allow_tf32 = engine.tf32
+    torch.backends.cudnn.allow_tf32 = engine.tf32
+    reason = "" if engine.precision == "fp32" or engine.force else _no_kernels(engine.precision, device)
+    acts = "fp32" if reason else engine.precision
     dtype = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}[acts]
     autocast = functools.partial(torch.autocast, device.type, dtype) if dtype else contextlib.nullcontext
-    lists_reason = _no_lists(acts, {*keep_fp32, *force_low}, lean=lean, fused_norm=fused_norm)
+    lists_reason = _no_lists(acts, engine)
     operations = None
-    if (keep_fp32 or force_low) and not lists_reason:
-        operations = formats_of(keep_fp32, force_low, dtype, device.type)
+    if (engine.keep_fp32 or engine.force_low) and not lists_reason:
+        operations = formats_of(engine.keep_fp32, engine.force_low, dtype, device.type)
         autocast = functools.partial(_inside, autocast, operations)
     acted = {"fp16": "fp16 autocast, dynamic loss scaling", "bf16": "bf16 autocast"}.get(acts, "fp32")
     tf32_reason = "" if device.type == "cuda" else "TF32 is a format of CUDA devices"
     switches = (
-        Switch("precision", precision, acted, reason),
-        Switch.of("tf32", tf32, tf32_reason),
-        Switch.of("keep_fp32", keep_fp32, lists_reason),
-        Switch.of("force_low", force_low, lists_reason),
+        Switch("precision", engine.precision, acted, reason),
+        Switch.of("tf32", engine.tf32, tf32_reason),
+        Switch.of("keep_fp32", engine.keep_fp32, lists_reason),
+        Switch.of("force_low", engine.force_low, lists_reason),
     )
     return Precision(autocast, operations, Scaler(device, enabled=acts == "fp16"), switches)
 
@@ -105,12 +85,13 @@ def _inside(autocast: Context, operations: Context) -> Iterator[None]:
         yield
 
 
-def _no_lists(acts: str, named: set[str], *, lean: bool, fused_norm: bool) -> str:
+def _no_lists(acts: str, engine: Engine) -> str:
+    """Say why operations cannot have a format of their own: their names are not known inside lean or fused layers."""
     if acts == "fp32":
         return "no operation is in low precision"
-    if lean:
+    if engine.lean:
         return "the lean layers follow autocast alone"
-    if fused_norm and named & {"instance_norm", "leaky_relu"}:
+    if engine.fused_norm and {*engine.keep_fp32, *engine.force_low} & {"instance_norm", "leaky_relu"}:
         return "fused_norm makes one operation of instance_norm and leaky_relu, which follows autocast alone"
     return ""
 

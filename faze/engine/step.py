@@ -24,7 +24,7 @@ def no_clock(phase: str) -> contextlib.AbstractContextManager:
     return contextlib.nullcontext()
 
 
-class Held:
+class DeviceNumbers:
     """Named numbers in one tensor on the device; a captured graph reads them there, it would freeze Python's."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
@@ -53,7 +53,7 @@ class Step:
     set_to_none: bool
     exchanges: tuple[Callable[[], contextlib.AbstractContextManager], ...]  # the context of each part of a batch
     replicas: int  # of the model in this process: one, or one per device under DataParallel
-    weights: Held
+    weights: DeviceNumbers
     launch: "Launch"
     settling_steps: int  # the first ones, which take another time than all that follow
     switches: tuple[Switch, ...]

@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader, Dataset
 from faze.engine.step import Clock
 from faze.engine.switches import Switch
 
-Batch = dict[str, Tensor]
-Bring = Callable[[Batch], Batch]  # from the host, ready for the model
-Order = Callable[[Iterator[Batch], Bring, Clock], Iterator[Batch]]
+Tensors = dict[str, Tensor]  # a batch: the engine knows names, not what they mean
+Bring = Callable[[Tensors], Tensors]  # from the host, ready for the model
+Order = Callable[[Iterator[Tensors], Bring, Clock], Iterator[Tensors]]
 
 RESIDENT_SHARE = 0.5  # of the free device memory that tables may take; the rest is the step's
 
@@ -27,7 +27,7 @@ class Transfer:
     order: Order
     switches: tuple[Switch, ...]
 
-    def __call__(self, dataset: Dataset, numbers: Iterable[int], bring: Bring, clock: Clock) -> Iterator[Batch]:
+    def __call__(self, dataset: Dataset, numbers: Iterable[int], bring: Bring, clock: Clock) -> Iterator[Tensors]:
         """The items of a dataset with these numbers, in order, brought to the device.
 
         Args:
@@ -38,7 +38,7 @@ class Transfer:
         """
         return self.order(self.read(dataset, numbers), bring, clock)
 
-    def read(self, dataset: Dataset, numbers: Iterable[int]) -> Iterator[Batch]:
+    def read(self, dataset: Dataset, numbers: Iterable[int]) -> Iterator[Tensors]:
         """The same items, still on the host."""
         if not self.workers and not self.pin:  # the loader would add a tenth of a millisecond to each
             return map(dataset.__getitem__, numbers)
@@ -58,12 +58,12 @@ def build_transfer(*, pin: bool, prefetch: bool, workers: int, device: torch.dev
     return Transfer(workers, pins, Ahead(device) if aheads else in_turn, (pinned, ahead))
 
 
-def in_turn(batches: Iterator[Batch], bring: Bring, clock: Clock) -> Iterator[Batch]:
+def in_turn(batches: Iterator[Tensors], bring: Bring, clock: Clock) -> Iterator[Tensors]:
     """Fetch and bring each batch when it is asked for; none is held on to, so that its memory can serve the next."""
     return iter(functools.partial(_fetch_and_bring, batches, bring, clock), None)
 
 
-def _fetch_and_bring(batches: Iterator[Batch], bring: Bring, clock: Clock) -> Batch | None:
+def _fetch_and_bring(batches: Iterator[Tensors], bring: Bring, clock: Clock) -> Tensors | None:
     batch = _fetch(batches, clock)
     if batch is None:
         return None
@@ -77,7 +77,7 @@ class Ahead:
 
     device: torch.device
 
-    def __call__(self, batches: Iterator[Batch], bring: Bring, clock: Clock) -> Iterator[Batch]:
+    def __call__(self, batches: Iterator[Tensors], bring: Bring, clock: Clock) -> Iterator[Tensors]:
         """The same batches as in_turn, one fetched ahead."""
         compute, side = torch.cuda.current_stream(self.device), torch.cuda.Stream(self.device)
         side.wait_stream(compute)  # on which the tables that `bring` reads were written
@@ -90,12 +90,12 @@ class Ahead:
             coming = self._start(batches, bring, clock, side)
             yield ready
 
-    def _start(self, batches: Iterator[Batch], bring: Bring, clock: Clock, side: torch.cuda.Stream) -> Batch | None:
+    def _start(self, batches: Iterator[Tensors], bring: Bring, clock: Clock, side: torch.cuda.Stream) -> Tensors | None:
         with torch.cuda.stream(side):
             return _fetch_and_bring(batches, bring, clock)
 
 
-def _fetch(batches: Iterator[Batch], clock: Clock) -> Batch | None:
+def _fetch(batches: Iterator[Tensors], clock: Clock) -> Tensors | None:
     with clock("data"):
         return next(batches, None)
 

@@ -25,6 +25,7 @@ from faze.training.augmentation import build_augmentation
 from faze.training.feed import build_feed
 from faze.training.loop import Fit, bare_model, build_step
 from faze.training.resume import is_finished, load_training
+from faze.training.setup import TrainingSetup
 
 
 def parse() -> argparse.Namespace:
@@ -80,14 +81,8 @@ def train(config: Resolved, data: Path, work: Path, world: World, out: Path) -> 
     memory = {"memory_gib": config.data.memory_gib}
     people, left_out = load_people(data, "train", min_entries=config.data.min_entries, **size, **memory)
     validation, _ = load_people(data, "val", min_entries=1, **size, **memory)
-    step = build_step(
-        model=config.model,
-        loss=config.loss,
-        engine_switches=config.engine,
-        train=config.train,
-        world=world,
-        seed=config.seed,
-    )
+    setup = TrainingSetup(config.model, config.loss, config.engine, config.train, world, config.seed)
+    step = build_step(setup)
     check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.shares)
     fingerprint = code_hash.fingerprint()
     identity = f"{config.hash}-{fingerprint}-{people.digest()}"
@@ -96,12 +91,8 @@ def train(config: Resolved, data: Path, work: Path, world: World, out: Path) -> 
     resume = load_training(work / "checkpoint.pt", identity, bare_model(step), step, world.device)
     feed = build_feed(
         people,
+        setup,
         workers=config.data.workers,
-        model=config.model,
-        engine_switches=config.engine,
-        train=config.train,
-        world=world,
-        seed=config.seed,
         augmentation=build_augmentation(config.augment, config.preprocess, config.model, len(people.names)),
     )
     with contextlib.ExitStack() as stack:

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 from faze.config.data_parameters import Augment, StripCamera
 from faze.config.parameters import Model
 from faze.data.network_input import shrink
-from faze.data.pairs import Batch
+from faze.data.pairs import Batch, BatchShare
 from faze.model.losses import vector_from_pitchyaw
 
 STREAM = 0xA06  # tells these draws from those of other things with the same seed
@@ -28,7 +28,7 @@ DRAWN = ("flip", "shift_px", "zoom", "color")  # what a batch carries until it i
 
 
 @dataclass(frozen=True)
-class View:
+class VirtualCamera:
     """The virtual camera at the network's size."""
 
     focal_length_px: float
@@ -36,7 +36,7 @@ class View:
     scale: float  # network pixels per pixel of a stored strip
 
     @classmethod
-    def of(cls, camera: StripCamera, model: Model) -> "View":
+    def of(cls, camera: StripCamera, model: Model) -> "VirtualCamera":
         """Of stored strips shrunk to the model's images; shrinking moves the centres of pixels."""
         scale = model.image_width_px / camera.width_px
         full = (camera.width_px / 2, model.image_height_px / scale / 2)
@@ -49,7 +49,7 @@ class Augmentation:
     """Which changes are made."""
 
     settings: Augment
-    view: View
+    camera: VirtualCamera
     people: int
     size: tuple[int, int]  # of the network's images: height, width
 
@@ -72,7 +72,7 @@ class Augmentation:
             changes.append(lambda *strips: mirror(*strips, drawn["flip"]))
         if settings.jitter_px or settings.zoom:
             shift, zoom = drawn["shift_px"][:, place], drawn["zoom"][:, place]
-            changes.append(lambda *strips: look_elsewhere(*strips, shift, zoom, self.view))
+            changes.append(lambda *strips: look_elsewhere(*strips, shift, zoom, self.camera))
         if settings.color_scale:
             changes.append(lambda strips, *labels: (recolor(strips, drawn["color"]), *labels))
         return changes
@@ -82,26 +82,17 @@ def build_augmentation(settings: Augment, camera: StripCamera, model: Model, peo
     """What the config asks for; None where that is nothing."""
     if not (settings.flip or settings.jitter_px or settings.zoom or settings.color_scale):
         return None
-    return Augmentation(settings, View.of(camera, model), people, (model.image_height_px, model.image_width_px))
+    return Augmentation(
+        settings, VirtualCamera.of(camera, model), people, (model.image_height_px, model.image_width_px)
+    )
 
 
 class Drawn(Dataset):
     """The items of a dataset of steps, each with what was drawn for its pairs."""
 
-    def __init__(
-        self,
-        source: Dataset,
-        settings: Augment,
-        *,
-        seed: int,
-        global_batch: int,
-        rank: int = 0,
-        processes: int = 1,
-    ) -> None:
-        """Args: source: this process's share of the batches. settings: how far to go. The rest: see PairShare."""
-        self._source, self._settings, self._seed, self._global_batch = source, settings, seed, global_batch
-        share = global_batch // processes
-        self._share = slice(rank * share, (rank + 1) * share)
+    def __init__(self, source: Dataset, settings: Augment, share: BatchShare) -> None:
+        """Args: source: this process's share of the batches. settings: how far to go. share: the pairs in source."""
+        self._source, self._settings, self._share = source, settings, share
 
     def __getitem__(self, step: int) -> Batch:
         """The item, and `flip` (B,) bool, `shift_px` (B, 2, 2), `zoom` (B, 2), `color` (B, 3) float32."""
@@ -109,14 +100,15 @@ class Drawn(Dataset):
 
     def draw(self, step: int) -> Batch:
         """For every pair of the global batch, whoever has it; then this process's. One change leaves others' draws."""
-        random, settings, pairs = np.random.default_rng([STREAM, self._seed, step]), self._settings, self._global_batch
+        random, settings = np.random.default_rng([STREAM, self._share.seed, step]), self._settings
+        pairs, rows = self._share.global_batch, self._share.rows
         flip = random.random(pairs) < 0.5
         # Each member is seen from elsewhere. Colours are both members': b has to be made from the codes of a.
         shift = random.uniform(-1, 1, (pairs, 2, 2)) * settings.jitter_px
         zoom = 1 + random.uniform(-1, 1, (pairs, 2)) * settings.zoom
         color = 1 + random.uniform(-1, 1, (pairs, 3)) * settings.color_scale
         drawn = (flip & settings.flip, *(values.astype(np.float32) for values in (shift, zoom, color)))
-        return {name: torch.from_numpy(values[self._share].copy()) for name, values in zip(DRAWN, drawn, strict=True)}
+        return {name: torch.from_numpy(values[rows].copy()) for name, values in zip(DRAWN, drawn, strict=True)}
 
 
 def mirror(strips: Tensor, gaze: Tensor, head: Tensor, flip: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -131,7 +123,7 @@ def mirror(strips: Tensor, gaze: Tensor, head: Tensor, flip: Tensor) -> tuple[Te
 
 
 def look_elsewhere(
-    strips: Tensor, gaze: Tensor, head: Tensor, shift_px: Tensor, zoom: Tensor, view: View
+    strips: Tensor, gaze: Tensor, head: Tensor, shift_px: Tensor, zoom: Tensor, camera: VirtualCamera
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Turn the virtual camera to another point, and magnify.
 
@@ -141,13 +133,13 @@ def look_elsewhere(
         head: (B, 2) rad.
         shift_px: (B, 2) x, y of that point from the strip's centre, in pixels of a stored strip.
         zoom: (B,) magnification.
-        view: the virtual camera.
+        camera: the virtual one.
 
     Returns:
         the same; pixels from beyond the strip repeat its edge.
     """
-    rotation = camera_rotation(shift_px * view.scale, view.focal_length_px)
-    return warp(strips, rotation, zoom, view), turned(gaze, rotation), turned(head, rotation)
+    rotation = camera_rotation(shift_px * camera.scale, camera.focal_length_px)
+    return warp(strips, rotation, zoom, camera), turned(gaze, rotation), turned(head, rotation)
 
 
 def camera_rotation(shift_px: Tensor, focal_length_px: float) -> Tensor:
@@ -172,17 +164,17 @@ def rotated(rotation: Tensor, vectors: Tensor) -> Tensor:
     return (rotation * vectors[..., None, :]).sum(-1)
 
 
-def warp(strips: Tensor, rotation: Tensor, zoom: Tensor, view: View) -> Tensor:
+def warp(strips: Tensor, rotation: Tensor, zoom: Tensor, camera: VirtualCamera) -> Tensor:
     """(B, H, W, 3) uint8 as seen after rotation (B, 3, 3) and zoom (B,), bilinear."""
     height, width = strips.shape[1:3]
-    (center_x, center_y), f = view.center_px, view.focal_length_px
+    (center_x, center_y), f = camera.center_px, camera.focal_length_px
     y, x = torch.meshgrid(
         torch.arange(height, device=strips.device), torch.arange(width, device=strips.device), indexing="ij"
     )
     plane = torch.stack([(x - center_x) / f, (y - center_y) / f], dim=-1)  # (H, W, 2)
     ray = F.pad(plane / zoom[:, None, None, None], (0, 1), value=1.0)  # (B, H, W, 3) in the new frame
     ray = rotated(rotation.mT[:, None, None], ray)
-    found_x, found_y = (f * ray[..., axis] / ray[..., 2] + view.center_px[axis] for axis in (0, 1))
+    found_x, found_y = (f * ray[..., axis] / ray[..., 2] + camera.center_px[axis] for axis in (0, 1))
     grid = torch.stack([2 * found_x / (width - 1) - 1, 2 * found_y / (height - 1) - 1], dim=-1)
     planes = strips.permute(0, 3, 1, 2).float()
     seen = F.grid_sample(planes, grid, mode="bilinear", padding_mode="border", align_corners=True)

@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from faze.config.parameters import Engine, Model, Train
-from faze.data.network_input import FRESH, to_network
-from faze.data.pairs import Batch, PairBatches, PairPlaces, People, in_pairs
+from faze.config.parameters import Model
+from faze.data.network_input import to_network
+from faze.data.pairs import Batch, PairBatches, PairPlaces, PeopleStrips, in_pairs
 from faze.data.reused_memory import Buffers
 from faze.data.row_sources import gather as gather_rows
-from faze.engine.parallel import World
 from faze.engine.step import Clock, no_clock
 from faze.engine.switches import Switch
 from faze.engine.transfer import Bring, Transfer, build_transfer, judge_resident
 from faze.training.augmentation import Augmentation, Drawn
+from faze.training.setup import TrainingSetup
 from faze.training.worker_count import choose_workers
 
 
@@ -64,55 +64,45 @@ class Table:
 
 
 def build_feed(
-    people: People,
+    people: PeopleStrips,
+    setup: TrainingSetup,
     *,
-    workers: int | Literal["auto"],
-    model: Model,
-    engine_switches: Engine,
-    train: Train,
-    world: World,
-    seed: int,
+    workers: int | Literal["auto"] = 0,
     augmentation: Augmentation | None = None,
 ) -> Feed:
     """Choose what travels to the device, and how.
 
     Args:
         people: whose pairs are trained on.
+        setup: of the training.
         workers: processes that read ahead; auto tries some counts.
-        model: has the size of the images.
-        engine_switches: of the tier.
-        train: has the global batch.
-        world: this process among those that train together.
-        seed: of the pairs' order, and of what augments them.
         augmentation: of the strips on the device; None leaves them as they are.
     """
+    switches, world, share = setup.engine, setup.world, setup.share
     device = world.device
-    share = {"seed": seed, "global_batch": train.global_batch, "rank": world.rank, "processes": world.size}
     held = people.table is not None
-    resident = judge_resident(engine_switches.resident, size=people.size, held=held, device=device)
-    acts = engine_switches.resident and resident.active
+    resident = judge_resident(switches.resident, size=people.size, held=held, device=device)
+    acts = switches.resident and resident.active
     # All or none: a process that reads otherwise than the others would wait for them where they do not come.
-    if engine_switches.resident and world.least(acts) < acts:
+    if switches.resident and world.least(acts) < acts:
         resident = Switch.of("resident", True, "another process's device has no room for the strips")
         acts = False
-    source: Dataset = PairPlaces(people.counts, **share) if acts else PairBatches(people, **share)
+    source: Dataset = PairPlaces(people.counts, share) if acts else PairBatches(people, share)
     change: Bring = _unchanged
     if augmentation:
-        source, change = Drawn(source, augmentation.settings, **share), augmentation
+        source, change = Drawn(source, augmentation.settings, share), augmentation
     notes: tuple[str, ...] = ()
     if acts:
         workers = 0  # places are drawn faster than they would come from another process
     elif workers == "auto":
-        workers, note = choose_workers(source, world, pin=engine_switches.pin, held=held)
+        workers, note = choose_workers(source, world, pin=switches.pin, held=held)
         notes = (note,)
-    transfer = build_transfer(
-        pin=engine_switches.pin, prefetch=engine_switches.prefetch, workers=workers, device=device
-    )
+    transfer = build_transfer(pin=switches.pin, prefetch=switches.prefetch, workers=workers, device=device)
     gather = lay_out(people, device).gather if acts else _unchanged
     buffers = Buffers()
 
     def bring(batch: Batch) -> Batch:
-        return ready(change(gather(_copy(batch, device))), model, buffers)
+        return ready(change(gather(_copy(batch, device))), setup.model, buffers)
 
     return Feed(source, bring, transfer, (*transfer.switches, resident), notes)
 
@@ -121,7 +111,7 @@ def _unchanged(batch: Batch) -> Batch:
     return batch
 
 
-def lay_out(people: People, device: torch.device) -> Table:
+def lay_out(people: PeopleStrips, device: torch.device) -> Table:
     """Put everyone's strips on a device; on a CPU they lie there already."""
     labels = torch.cat([torch.from_numpy(labels) for labels in people.labels]).to(device)
     if people.table is not None:
@@ -130,11 +120,6 @@ def lay_out(people: People, device: torch.device) -> Table:
     for rows, pixels in zip(strips.split(people.counts), people.pixels, strict=True):
         rows.copy_(torch.from_numpy(pixels[:]))
     return Table(strips, labels)
-
-
-def to_device(batch: Batch, device: torch.device, model: Model) -> Batch:
-    """Bring a batch of strips to the device and make them network input there."""
-    return ready(_copy(batch, device), model, FRESH)
 
 
 def ready(batch: Batch, model: Model, buffers: Buffers) -> Batch:

@@ -16,9 +16,9 @@ from faze import engine
 from faze.base.errors import UserError
 from faze.base.progress import Progress
 from faze.base.run_log import RunLog
-from faze.config.parameters import Engine, Loss, Model, Train
+from faze.config.parameters import Loss, Model, Train
 from faze.data.network_input import to_network
-from faze.data.pairs import People
+from faze.data.pairs import PeopleStrips
 from faze.engine.parallel import World
 from faze.engine.precision import Precision
 from faze.engine.schedule import decay, learning_rate, ramp
@@ -28,17 +28,19 @@ from faze.model.losses import angle_deg, vector_from_pitchyaw
 from faze.model.objective import Objective
 from faze.training.feed import Feed
 from faze.training.resume import Resume, save_training
+from faze.training.setup import TrainingSetup
 
 TERMS = ("reconstruction_l1", "gaze_angle", "gaze_mse")
 RAMPED_TERMS = ("embedding_consistency", "triplet_angular", "triplet_euclidean", "all_equal")  # compare embeddings
 
 
-def build_step(*, model: Model, loss: Loss, engine_switches: Engine, train: Train, world: World, seed: int) -> Step:
-    """The step of a tier; the same seed gives the same first weights in every tier."""
+def build_step(setup: TrainingSetup) -> Step:
+    """Build the step of a tier; the same seed gives the same first weights in every tier."""
+    train = setup.train
 
     def make_objective(precision: Precision) -> nn.Module:
-        torch.manual_seed(seed)
-        return Objective(DTED(model, autocast=precision.autocast), loss)
+        torch.manual_seed(setup.seed)
+        return Objective(DTED(setup.model, autocast=precision.autocast), setup.loss)
 
     def group(objective: nn.Module) -> list[dict]:
         head = [p for name, p in objective.named_parameters() if ".gaze" in name]
@@ -48,8 +50,8 @@ def build_step(*, model: Model, loss: Loss, engine_switches: Engine, train: Trai
     return engine.build(
         make_objective,
         group,
-        engine=engine_switches,
-        world=world,
+        engine=setup.engine,
+        world=setup.world,
         momentum=train.momentum,
         weight_decay=train.weight_decay,
         clip_norm=train.clip_norm,
@@ -82,7 +84,7 @@ def bare_model(step: Step) -> DTED:
 
 
 @torch.inference_mode()
-def validate(step: Step, people: People, *, model: Model, world: World, batch: int = 64) -> float:
+def validate(step: Step, people: PeopleStrips, *, model: Model, world: World, batch: int = 64) -> float:
     """Mean over people of their mean gaze error, in degrees; every process takes its share of each person."""
     dted = bare_model(step)
     sums = torch.zeros(len(people.names), 2, dtype=torch.float64, device=world.device)
@@ -98,7 +100,7 @@ def validate(step: Step, people: People, *, model: Model, world: World, batch: i
 
 
 @dataclass
-class Interval:
+class LogWindow:
     """Loss terms and time since the last log line; terms stay on the device until they are read."""
 
     terms: dict[str, Tensor] = field(default_factory=dict)
@@ -127,7 +129,7 @@ class Fit:
 
     step: Step
     feed: Feed
-    validation: People
+    validation: PeopleStrips
     model: Model
     loss: Loss
     train: Train
@@ -141,16 +143,16 @@ class Fit:
         train, batch = self.train, self.train.global_batch
         steps = -(-train.pairs // batch)
         progress = Progress("train", train.pairs, "pairs", done=first_step * batch) if self.log else _no_progress
-        interval, began = Interval(), time.perf_counter()
+        window, began = LogWindow(), time.perf_counter()
         for number, ready in enumerate(self.feed(range(first_step, steps)), start=first_step):
             pairs = number * batch
             self.step.set_learning_rates(learning_rates(pairs, train))
-            interval.add(self.step(ready, loss_weights(pairs, self.loss, batch)))
-            interval.seconds += time.perf_counter() - began
-            self._after(number + 1, steps, interval, progress)
+            window.add(self.step(ready, loss_weights(pairs, self.loss, batch)))
+            window.seconds += time.perf_counter() - began
+            self._after(number + 1, steps, window, progress)
             began = time.perf_counter()
 
-    def _after(self, step: int, steps: int, interval: Interval, progress: Callable[..., None]) -> None:
+    def _after(self, step: int, steps: int, window: LogWindow, progress: Callable[..., None]) -> None:
         """Log, validate and save when due: when a step crosses a multiple of the period, and at the end."""
         train, batch = self.train, self.train.global_batch
 
@@ -159,7 +161,7 @@ class Fit:
 
         values: dict[str, float] = {}
         if due(train.log_every_pairs):
-            values |= interval.read(self.world, batch)
+            values |= window.read(self.world, batch)
             values["train/lr"] = learning_rates((step - 1) * batch, train)[0]
             values |= self.step.scaler.counts()
             _refuse_divergence(values["train/loss"], step * batch)

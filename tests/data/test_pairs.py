@@ -6,20 +6,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faze.data.pairs import PairBatches, PairOrder, People, load_people
+from faze.data.pairs import BatchShare, PairBatches, PairOrder, PeopleStrips, load_people
 from faze.data.store.strips import PersonStrips, write_strips
 
 COUNTS = [5, 2, 9]
 
 
-def people() -> People:
+def people() -> PeopleStrips:
     """Whose pixels spell person and entry."""
     pixels = [np.full((n, 2, 8, 3), 0, np.uint8) for n in COUNTS]
     for p, strips in enumerate(pixels):
         for e, strip in enumerate(strips):
             strip[:] = 16 * p + e
     labels = [np.repeat(strips[:, 0, 0, :1], 4, axis=1).astype(np.float32) for strips in pixels]
-    return People(["a", "b", "c"], pixels, labels)
+    return PeopleStrips(["a", "b", "c"], pixels, labels)
 
 
 @given(seed=st.integers(0, 2**32), counts=st.lists(st.integers(2, 12), min_size=1, max_size=5))
@@ -50,16 +50,14 @@ def test_order_depends_on_seed_and_epoch():
 @pytest.mark.parametrize("processes", [1, 2, 4])
 @pytest.mark.parametrize("step", [0, 1, 5])
 def test_shares_of_processes_make_up_the_same_global_batch(processes, step):
-    whole = PairBatches(people(), seed=3, global_batch=8)[step]
-    shares = [
-        PairBatches(people(), seed=3, global_batch=8, rank=r, processes=processes)[step] for r in range(processes)
-    ]
+    whole = PairBatches(people(), BatchShare(3, 8))[step]
+    shares = [PairBatches(people(), BatchShare(3, 8, r, processes))[step] for r in range(processes)]
     for name, value in whole.items():
         assert torch.equal(torch.cat([share[name] for share in shares]), value)
 
 
 def test_batch_holds_the_strips_and_labels_of_its_pairs():
-    batch = PairBatches(people(), seed=0, global_batch=16)[0]
+    batch = PairBatches(people(), BatchShare(0, 16))[0]
     for member in "ab":
         spelled = batch[f"image_{member}"][:, 0, 0, 0]
         assert torch.equal(spelled // 16, batch["person"])
@@ -82,7 +80,7 @@ def test_people_who_do_not_fit_in_memory_are_read_when_needed(tmp_path):
     assert isinstance(held.pixels[0], np.ndarray) and not isinstance(stored.pixels[0], np.ndarray)
     assert held.digest() == stored.digest()
     for step in range(3):
-        batches = [PairBatches(people, seed=1, global_batch=4)[step] for people in (held, stored)]
+        batches = [PairBatches(people, BatchShare(1, 4))[step] for people in (held, stored)]
         assert all(torch.equal(batches[0][name], batches[1][name]) for name in batches[0])
 
 

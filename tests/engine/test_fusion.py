@@ -18,10 +18,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch._inductor import config
-from trajectory import LOSS, MODEL, STEPS, TRAIN, losses, tier
+from trajectory import STEPS, losses, setup, tier
 
 from faze.engine import fusion
-from faze.engine.parallel import World
 from faze.model.densenet import Composite
 from faze.model.norm_act import EPSILON, SLOPE, activate
 from faze.training.loop import bare_model, build_step
@@ -159,10 +158,7 @@ def test_compiled_step_gives_the_baseline(shallow, process_group, dtype, steps, 
 
 
 def test_compiling_leaves_the_names_of_the_weights():
-    sections = {"model": MODEL, "loss": LOSS, "train": TRAIN, "world": World(0, 1, CPU), "seed": 3}
-    plain, compiled = (
-        build_step(engine_switches=tier("baseline", compile=m), **sections) for m in ("eager", "default")
-    )
+    plain, compiled = (build_step(setup(tier("baseline", compile=m))) for m in ("eager", "default"))
     assert compiled.model._compiled_call_impl is not None
     assert list(bare_model(compiled).state_dict()) == list(bare_model(plain).state_dict())
 

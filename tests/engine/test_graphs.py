@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from trajectory import LOSS, MODEL, TRAIN, people, tier
+from trajectory import LOSS, TRAIN, people, setup, tier
 
 from faze.config.parameters import Engine
 from faze.engine import graphs
@@ -28,8 +28,8 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA grap
 
 
 def built(switches: Engine, world: World):
-    sections = {"model": MODEL, "train": TRAIN, "engine_switches": switches, "world": world, "seed": 3}
-    return build_step(loss=LOSS, **sections), build_feed(people(), workers=0, **sections)
+    chosen = setup(switches, world)
+    return build_step(chosen), build_feed(people(), chosen)
 
 
 def train(step: Step, feed, steps: int) -> list[dict[str, torch.Tensor]]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from trajectory import tier
 
 from faze.config.parameters import AutocastOperation
 from faze.engine.operations import FUNCTIONS, formats_of
@@ -45,10 +46,7 @@ def test_modules_are_reached_and_other_operations_left_to_autocast():
 
 
 def precision(name: str, **lists):
-    lists = {"keep_fp32": (), "force_low": ()} | lists
-    return build_precision(
-        name, tf32=False, force=True, lean=False, fused_norm=False, device=torch.device("cpu"), **lists
-    )
+    return build_precision(tier("baseline", precision=name, force=True, **lists), torch.device("cpu"))
 
 
 def test_autocast_enters_the_lists():

@@ -10,16 +10,14 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from trajectory import LOSS, MODEL, STEPS, TRAIN, losses, people, tier
+from trajectory import LOSS, STEPS, TRAIN, losses, people, setup, tier
+from worlds import Apart
 
-from faze.data.pairs import PairBatches
 from faze.engine import optim
-from faze.engine.parallel import World
-from faze.training.feed import to_device
+from faze.training.feed import build_feed
 from faze.training.loop import bare_model, build_step, loss_weights
 
 EVERY_OPERATION = ("conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean")
-CPU = World(0, 1, torch.device("cpu"))
 
 
 DDP_OPTIONS = [
@@ -66,11 +64,8 @@ def kept_bytes(**switches) -> int:
 
 
 def step_and_batch(**switches):
-    step = build_step(
-        model=MODEL, loss=LOSS, engine_switches=tier("baseline", **switches), train=TRAIN, world=CPU, seed=3
-    )
-    batch = PairBatches(people(), seed=3, global_batch=8, rank=0, processes=1)[0]
-    return step, to_device(batch, CPU.device, MODEL)
+    chosen = setup(tier("baseline", **switches))
+    return build_step(chosen), next(build_feed(people(), chosen)([0]))
 
 
 BF16 = {"precision": "bf16", "force": True}
@@ -116,16 +111,15 @@ def test_lists_do_not_reach_into_the_fused_norm(operation, acts):
 def test_accumulated_parts_are_the_step_of_as_many_processes():
     """8 parts of 4 pairs on one device = the mean gradient of 8 processes of one chunk: 8 x 256 = 2048, scaled down."""
     loss, train = dataclasses.replace(LOSS, chunk_pairs=4), dataclasses.replace(TRAIN, global_batch=32)
-    sections = {"model": MODEL, "loss": loss, "train": train, "world": CPU, "seed": 3}
     torch.set_default_dtype(torch.float64)
     try:
-        one = build_step(engine_switches=tier("baseline", accumulate=8), **sections)
-        many = build_step(engine_switches=tier("baseline"), **sections)
+        one = build_step(setup(tier("baseline", accumulate=8), loss=loss, train=train))
+        many = build_step(setup(tier("baseline"), loss=loss, train=train))
         weights = loss_weights(10 * train.global_batch, loss, train.global_batch)
 
         def share(rank: int, processes: int) -> dict[str, torch.Tensor]:
-            batches = PairBatches(people(), seed=3, global_batch=32, rank=rank, processes=processes)
-            return to_device(batches[0], CPU.device, MODEL)
+            world = Apart(rank, processes, torch.device("cpu"))
+            return next(build_feed(people(), setup(tier("baseline"), world, train=train))([0]))
 
         one.set_learning_rates([0.01, 0.01])
         many.set_learning_rates([0.01, 0.01])

@@ -14,10 +14,11 @@ from faze.config.check import build
 from faze.config.ladder import climb
 from faze.config.parameters import Engine, Loss, Model, Train
 from faze.config.yaml_files import read_yaml
-from faze.data.pairs import People, hold
+from faze.data.pairs import PeopleStrips, hold
 from faze.engine.parallel import World
 from faze.training.feed import build_feed
 from faze.training.loop import build_step, learning_rates, loss_weights
+from faze.training.setup import TrainingSetup
 
 CONFIG = read_yaml(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
 MODEL = dataclasses.replace(build(Model, CONFIG["model"]), growth=4)
@@ -27,16 +28,17 @@ LOSS = dataclasses.replace(
 )
 TRAIN = dataclasses.replace(build(Train, CONFIG["train"]), global_batch=8, warmup_pairs=64, base_lr=1e-4, head_lr=1e-3)
 
+ALONE = World(0, 1, torch.device("cpu"))
 STEPS = 20  # that a switch must follow the baseline in float64; the first five in float32
 
 
-def people() -> People:
+def people() -> PeopleStrips:
     """Four people of textured noise, at the model's size."""
     random = np.random.default_rng(7)
     counts = [5, 9, 6, 8]
     pixels = [random.integers(0, 256, (n, 32, 128, 3), dtype=np.uint8) for n in counts]
     labels = [random.normal(0, 0.25, (n, 4)).astype(np.float32) for n in counts]
-    return hold(People([f"p{i}" for i in range(4)], pixels, labels))
+    return hold(PeopleStrips([f"p{i}" for i in range(4)], pixels, labels))
 
 
 def tier(name: str, **switches) -> Engine:
@@ -44,12 +46,17 @@ def tier(name: str, **switches) -> Engine:
     return dataclasses.replace(climb(CONFIG["tiers"], name), device="cpu", **switches)
 
 
+def setup(engine: Engine, world: World = ALONE, *, loss: Loss = LOSS, train: Train = TRAIN) -> TrainingSetup:
+    """What the small training is made from."""
+    return TrainingSetup(MODEL, loss, engine, train, world, seed=3)
+
+
 def losses(
     engine: Engine, *, steps: int, dtype: torch.dtype, processes: int = 1, loss_scale: float | None = None
 ) -> list[float]:
     """Loss of each step over the global batch; loss_scale: the scaler's first, instead of its default of 65536."""
     if processes == 1:
-        return train(engine, World(0, 1, torch.device("cpu")), steps=steps, dtype=dtype, loss_scale=loss_scale)
+        return train(engine, ALONE, steps=steps, dtype=dtype, loss_scale=loss_scale)
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(_process, args=(engine, steps, dtype, processes, folder), nprocs=processes)
         return np.load(f"{folder}/losses.npy").tolist()
@@ -72,12 +79,12 @@ def train(
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        sections = {"model": MODEL, "train": TRAIN, "engine_switches": engine, "world": world, "seed": 3}
-        step = build_step(loss=LOSS, **sections)
+        chosen = setup(engine, world)
+        step = build_step(chosen)
         if loss_scale and step.scaler.is_enabled():
             step.scaler.load_state_dict(step.scaler.state_dict() | {"scale": loss_scale})
         found = []
-        for number, batch in enumerate(build_feed(people(), workers=0, **sections)(range(steps))):
+        for number, batch in enumerate(build_feed(people(), chosen)(range(steps))):
             pairs = number * TRAIN.global_batch
             step.set_learning_rates(learning_rates(pairs, TRAIN))
             loss = step(batch, loss_weights(pairs, LOSS, TRAIN.global_batch))["loss"]

@@ -18,10 +18,10 @@ from faze.config.parameters import Model
 from faze.data.network_input import shrink
 from faze.data.normalization.pose import NormalizedCamera, NormalizedPose, normalize_pose
 from faze.data.normalization.warp import warp_fused
-from faze.data.pairs import PairBatches, People
+from faze.data.pairs import BatchShare, PairBatches, PeopleStrips
 from faze.training.augmentation import (
     Drawn,
-    View,
+    VirtualCamera,
     build_augmentation,
     camera_rotation,
     look_elsewhere,
@@ -103,8 +103,8 @@ def test_a_turned_camera_sees_what_the_frame_shows_it(shift, size):
     turn = np.stack([np.cross(y, u), y, u])
     aside = replace(pose, rotation=turn @ pose.rotation)
     gaze, head = labels(pose)
-    view, one = View.of(LENS, model(*size)), torch.ones(1)
-    found, gaze, head = look_elsewhere(shrink(strip(pose), *size), gaze, head, torch.tensor([shift]), one, view)
+    camera, one = VirtualCamera.of(LENS, model(*size)), torch.ones(1)
+    found, gaze, head = look_elsewhere(shrink(strip(pose), *size), gaze, head, torch.tensor([shift]), one, camera)
     wanted = shrink(strip(aside), *size)
     edge = 2 * int(max(map(abs, shift))) + 4
     edge = edge * size[0] // 64
@@ -129,23 +129,23 @@ def test_magnified_from_the_axis_and_labels_stay():
     closer = NormalizedCamera(1300.0 * 1.25, 600.0, 256, 64)
     wanted = torch.from_numpy(warp_fused(frame(), K, np.zeros(5), pose, closer))[None]
     gaze, head = labels(pose)
-    view = View.of(LENS, model(64, 256))
-    found, *kept = look_elsewhere(strip(pose), gaze, head, torch.zeros(1, 2), torch.tensor([1.25]), view)
+    camera = VirtualCamera.of(LENS, model(64, 256))
+    found, *kept = look_elsewhere(strip(pose), gaze, head, torch.zeros(1, 2), torch.tensor([1.25]), camera)
     assert difference(found, wanted) < 1.2 < difference(strip(pose), wanted)
     torch.testing.assert_close(kept, [gaze, head], atol=1e-6, rtol=0)
 
 
 def test_shrinking_moves_the_centre_of_pixels():
     """A network pixel covers two stored ones, whose centres lie a quarter of it to either side of its own."""
-    assert View.of(LENS, model(64, 256)) == View(1300.0, (128.0, 32.0), 1.0)
-    assert View.of(LENS, model(32, 128)) == View(650.0, (63.75, 15.75), 0.5)
+    assert VirtualCamera.of(LENS, model(64, 256)) == VirtualCamera(1300.0, (128.0, 32.0), 1.0)
+    assert VirtualCamera.of(LENS, model(32, 128)) == VirtualCamera(650.0, (63.75, 15.75), 0.5)
 
 
 def test_no_shift_keeps_every_pixel():
     strips = torch.randint(0, 256, (2, 32, 128, 3), dtype=torch.uint8)
     gaze = torch.tensor([[0.1, -0.2]] * 2)
-    view = View.of(LENS, model(32, 128))
-    found, same, _ = look_elsewhere(strips, gaze, gaze, torch.zeros(2, 2), torch.ones(2), view)
+    camera = VirtualCamera.of(LENS, model(32, 128))
+    found, same, _ = look_elsewhere(strips, gaze, gaze, torch.zeros(2, 2), torch.ones(2), camera)
     assert torch.equal(found, strips)
     torch.testing.assert_close(same, gaze)
 
@@ -155,16 +155,16 @@ def test_colours_are_scaled_each_by_itself_and_clipped():
     assert recolor(strips, torch.tensor([[0.5, 1.25, 1.5]]))[0, 0, 0].tolist() == [5, 125, 255]
 
 
-def people() -> People:
+def people() -> PeopleStrips:
     random = np.random.default_rng(0)
     pixels = [random.integers(0, 256, (n, 64, 256, 3), dtype=np.uint8) for n in (5, 7)]
-    return People(["a", "b"], pixels, [random.normal(0, 0.2, (n, 4)).astype(np.float32) for n in (5, 7)])
+    return PeopleStrips(["a", "b"], pixels, [random.normal(0, 0.2, (n, 4)).astype(np.float32) for n in (5, 7)])
 
 
 def test_a_batch_is_changed_as_drawn_and_pairs_share_colour_and_mirror():
     everyone, small = people(), model(32, 128)
-    source = Drawn(PairBatches(everyone, seed=1, global_batch=16), ALL, seed=1, global_batch=16)
-    plain, drawn = PairBatches(everyone, seed=1, global_batch=16)[3], source[3]
+    source = Drawn(PairBatches(everyone, BatchShare(1, 16)), ALL, BatchShare(1, 16))
+    plain, drawn = PairBatches(everyone, BatchShare(1, 16))[3], source[3]
     batch = build_augmentation(ALL, LENS, small, 2)(drawn)
     assert batch.keys() == plain.keys()
     assert 0 < drawn["flip"].sum() < 16
@@ -172,19 +172,17 @@ def test_a_batch_is_changed_as_drawn_and_pairs_share_colour_and_mirror():
     for place, member in enumerate("ab"):
         strips = shrink(plain[f"image_{member}"], 32, 128)
         strips, gaze, head = mirror(strips, plain[f"gaze_{member}"], plain[f"head_{member}"], drawn["flip"])
-        view = View.of(LENS, small)
-        turned = look_elsewhere(strips, gaze, head, drawn["shift_px"][:, place], drawn["zoom"][:, place], view)
+        camera = VirtualCamera.of(LENS, small)
+        turned = look_elsewhere(strips, gaze, head, drawn["shift_px"][:, place], drawn["zoom"][:, place], camera)
         assert torch.equal(batch[f"image_{member}"], recolor(turned[0], drawn["color"]))
         assert torch.equal(batch[f"gaze_{member}"], turned[1]) and torch.equal(batch[f"head_{member}"], turned[2])
 
 
 def test_one_change_alone_leaves_the_rest():
-    source = PairBatches(people(), seed=1, global_batch=8)
+    source = PairBatches(people(), BatchShare(1, 8))
     plain = source[0]
     for settings in (replace(OFF, color_scale=0.5), replace(OFF, flip=True), replace(OFF, jitter_px=4.0)):
-        batch = build_augmentation(settings, LENS, model(64, 256), 2)(
-            Drawn(source, settings, seed=1, global_batch=8)[0]
-        )
+        batch = build_augmentation(settings, LENS, model(64, 256), 2)(Drawn(source, settings, BatchShare(1, 8))[0])
         changed = {name for name in plain if not torch.equal(batch[name], plain[name])}
         images, angles = {"image_a", "image_b"}, {"gaze_a", "gaze_b", "head_a", "head_b"}
         wanted = images | ({"person"} if settings.flip else set()) | (set() if settings.color_scale else angles)
@@ -197,17 +195,17 @@ def test_nothing_wanted_is_nothing_built():
 
 @pytest.mark.parametrize("processes", [2, 4])
 def test_draws_depend_on_seed_and_step_alone(processes):
-    source = PairBatches(people(), seed=1, global_batch=8)
-    whole = Drawn(source, ALL, seed=1, global_batch=8)
+    source = PairBatches(people(), BatchShare(1, 8))
+    whole = Drawn(source, ALL, BatchShare(1, 8))
     torch.manual_seed(7)
     np.random.seed(7)
-    shares = [Drawn(source, ALL, seed=1, global_batch=8, rank=r, processes=processes).draw(5) for r in range(processes)]
+    shares = [Drawn(source, ALL, BatchShare(1, 8, r, processes)).draw(5) for r in range(processes)]
     for name, value in whole.draw(5).items():
         assert torch.equal(torch.cat([share[name] for share in shares]), value)
         if name != "flip":
             assert not torch.equal(value, whole.draw(6)[name])
-            assert not torch.equal(value, Drawn(source, ALL, seed=2, global_batch=8).draw(5)[name])
-    far = Drawn(source, ALL, seed=1, global_batch=4000).draw(0)
+            assert not torch.equal(value, Drawn(source, ALL, BatchShare(2, 8)).draw(5)[name])
+    far = Drawn(source, ALL, BatchShare(1, 4000)).draw(0)
     assert far["flip"].float().mean() == pytest.approx(0.5, abs=0.05)
     assert far["color"].aminmax() == pytest.approx((0.5, 1.5), abs=0.01)
     assert far["shift_px"].abs().max() == pytest.approx(6, abs=0.01)

@@ -10,19 +10,19 @@ addresses; an optimiser whose state does not go through the checkpoint.
 import contextlib
 import itertools
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from trajectory import LOSS, MODEL, TRAIN, losses, people, tier
+from trajectory import LOSS, TRAIN, losses, people, setup, tier
 from worlds import Apart
 
 from faze import engine
-from faze.data.pairs import Batch, People
+from faze.data.pairs import Batch, PeopleStrips
 from faze.engine import transfer
-from faze.engine.parallel import World
-from faze.engine.step import Held, Step, no_clock
+from faze.engine.step import DeviceNumbers, Step, no_clock
 from faze.training.feed import Feed, build_feed
 from faze.training.loop import bare_model, build_step, learning_rates, loss_weights
 from faze.training.resume import Resume, load_training, save_training
@@ -31,12 +31,9 @@ CPU = torch.device("cpu")
 STEPS = 12  # of 8 pairs: more than three epochs of 28
 
 
-def feed(whom: People, *, rank: int = 0, processes: int = 1, workers: int = 0, **switches) -> Feed:
+def feed(whom: PeopleStrips, *, rank: int = 0, processes: int = 1, workers: int = 0, **switches) -> Feed:
     world = Apart(rank, processes, CPU)
-    engine_switches = tier("baseline", **switches)
-    return build_feed(
-        whom, workers=workers, model=MODEL, engine_switches=engine_switches, train=TRAIN, world=world, seed=3
-    )
+    return build_feed(whom, setup(tier("baseline", **switches), world), workers=workers)
 
 
 def assert_same(found: list[Batch], wanted: list[Batch]) -> None:
@@ -63,7 +60,7 @@ def test_resident_training_is_the_streamed_one():
 
 def test_people_who_are_read_when_needed_are_not_resident_on_a_cpu():
     held = people()
-    read = People(held.names, held.pixels, held.labels)
+    read = PeopleStrips(held.names, held.pixels, held.labels)
     resident = feed(read, resident=True)
     [switch] = [s for s in resident.switches if s.switch == "resident"]
     assert not switch.active and "data.memory_gib" in switch.reason
@@ -93,14 +90,7 @@ def test_each_switch_of_the_transfer_says_why_it_does_not_act_on_a_cpu():
     switches = {s.switch: s for s in feed(people(), pin=True, prefetch=True).switches}
     assert set(switches) == {"pin", "prefetch", "resident"}
     assert not switches["pin"].active and not switches["prefetch"].active and switches["resident"].active
-    graphs = build_step(
-        model=MODEL,
-        loss=LOSS,
-        engine_switches=tier("baseline", graphs=True),
-        train=TRAIN,
-        world=World(0, 1, CPU),
-        seed=0,
-    ).switches[-1]
+    graphs = build_step(setup(tier("baseline", graphs=True))).switches[-1]
     assert graphs.switch == "graphs" and not graphs.active and "CUDA" in graphs.reason
 
 
@@ -153,11 +143,9 @@ WAITLESS = [
 
 def train_without_waiting(**switches) -> None:
     """Two steps: the first makes the optimiser's state."""
-    switches = tier("baseline", **switches)
-    world = World(0, 1, CPU)
-    sections = {"model": MODEL, "train": TRAIN, "engine_switches": switches, "world": world, "seed": 3}
-    step = build_step(loss=LOSS, **sections)
-    batches = build_feed(people(), workers=0, **sections)(range(2))
+    chosen = setup(tier("baseline", **switches))
+    step = build_step(chosen)
+    batches = build_feed(people(), chosen)(range(2))
     for number in range(2):
         with NoWaiting():
             step.set_learning_rates(learning_rates(8 * number, TRAIN))
@@ -182,16 +170,15 @@ def test_numbers_on_the_device_are_the_floats(monkeypatch):
     assert len(set(rates)) == len(set(weights)) == 6
     held = losses(tier("fused_sgd", parallel="single"), steps=6, dtype=torch.float32)
     monkeypatch.setattr(engine, "hold_rates", lambda optimizer: None)
-    monkeypatch.setattr(Held, "__call__", lambda self, values: dict(values))
+    monkeypatch.setattr(DeviceNumbers, "__call__", lambda self, values: dict(values))
     assert losses(tier("fused_sgd", parallel="single"), steps=6, dtype=torch.float32) == held
 
 
 def test_rates_on_the_device_go_through_a_checkpoint(tmp_path):
     """The optimiser's state holds them as tensors; a resumed step must go on setting those."""
-    world = World(0, 1, CPU)
-    sections = {"model": MODEL, "train": TRAIN, "engine_switches": tier("fused_sgd", parallel="single"), "world": world}
-    steps = [build_step(loss=LOSS, **sections, seed=seed) for seed in (3, 4)]
-    batches = list(build_feed(people(), workers=0, **sections, seed=3)(range(3)))
+    chosen = setup(tier("fused_sgd", parallel="single"))
+    steps = [build_step(replace(chosen, seed=seed)) for seed in (3, 4)]
+    batches = list(build_feed(people(), chosen)(range(3)))
 
     def train(step: Step, number: int) -> float:
         step.set_learning_rates(learning_rates(8 * number, TRAIN))
@@ -206,7 +193,7 @@ def test_rates_on_the_device_go_through_a_checkpoint(tmp_path):
 
 
 def test_held_numbers_keep_their_addresses_and_do_not_share_memory_with_the_host():
-    held = Held(CPU, torch.float32)
+    held = DeviceNumbers(CPU, torch.float32)
     first = held({"a": 1.0, "b": 0.1})
     second = held({"a": 3.0, "b": 4.0})
     assert second is first and [float(v) for v in first.values()] == [3.0, 4.0]

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from trajectory import MODEL, TRAIN, tier
+from trajectory import MODEL, setup, tier
 from worlds import Apart
 
 from faze.config.data_parameters import Augment, StripCamera
 from faze.data.network_input import to_network_torch
-from faze.data.pairs import Batch, PairOrder, People, load_people
+from faze.data.pairs import Batch, PairOrder, PeopleStrips, load_people
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import Feed, build_feed
@@ -43,24 +43,16 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def people(path: Path, memory_gib: float) -> People:
+def people(path: Path, memory_gib: float) -> PeopleStrips:
     size = {"height": MODEL.image_height_px, "width": MODEL.image_width_px}
     return load_people(path, "train", min_entries=2, memory_gib=memory_gib, **size)[0]
 
 
-def feed(whom: People, *, rank: int = 0, processes: int = 1, changes: Augment | None = None, **how) -> Feed:
+def feed(whom: PeopleStrips, *, rank: int = 0, processes: int = 1, changes: Augment | None = None, **how) -> Feed:
     switches = {name: how.pop(name) for name in ("resident", "pin") if name in how}
     augmentation = build_augmentation(changes, StripCamera(1300.0, 256), MODEL, len(COUNTS)) if changes else None
-    return build_feed(
-        whom,
-        model=MODEL,
-        engine_switches=tier("baseline", **switches),
-        train=TRAIN,
-        world=Apart(rank, processes, CPU, *how.pop("least", ())),
-        seed=3,
-        augmentation=augmentation,
-        **({"workers": 0} | how),
-    )
+    world = Apart(rank, processes, CPU, *how.pop("least", ()))
+    return build_feed(whom, setup(tier("baseline", **switches), world), augmentation=augmentation, **how)
 
 
 def expected(path: Path) -> list[Batch]:
