@@ -1,106 +1,111 @@
-"""Which code made an output: hashes over syntax trees, so that comments, docstrings and layout change nothing.
+"""Which code makes an output: hashes over syntax trees, so that comments, docstrings and layout change nothing.
 
-`fingerprint` names the code that a running process has loaded. `Sources` names, before anything runs, the modules that
-a stage will import; the workflow's rules carry them as params. Standard library only; `Sources` needs grimp besides.
+`sources` names the files that a module runs, with their hashes: the workflow's rules carry them as params.
+`fingerprint` is one hash of them all: what an output says of the code that made it. Standard library only.
 """
 
 import ast
 import functools
 import hashlib
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import faze
 
 ROOT = Path(faze.__file__).resolve().parents[1]
 
-# All that these can do to a stage is in its resolved config file, which is its input, or in its run log's words about
-# itself. Following them would retrain everything for each new parameter. See docs/decisions/0001.
-NEUTRAL = frozenset(
-    {
-        "faze.__main__",
-        "faze.base.code_hash",
-        "faze.config",
-        "faze.config.check",
-        "faze.config.data_parameters",
-        "faze.config.parameters",
-        "faze.config.ladder",
-        "faze.config.stage_config",
-        "faze.config.validation",
-        "faze.config.yaml_files",
-    }
-)
+# Modules that change no output, each with the reason: no hash follows them. See docs/decisions/0001.
+NEUTRAL = {
+    "faze.__main__": "finds the command that is asked for",
+    "faze.base.code_hash": "names code; no number passes through it",
+    "faze.base.command_line": "reads arguments, which are the rule's, and turns an error into one sentence",
+    "faze.base.errors": "says what is wrong; there is no output then",
+    "faze.base.machine_lock": "lets a job wait, or refuses it",
+    "faze.base.output_lock": "lets a job wait",
+    "faze.base.process_pool": "hands work to processes; results are the same for any number of them",
+    "faze.base.progress": "writes to the terminal and to the job's log alone",
+    "faze.config": "all that the room can do to a stage is in the stage's resolved config file, which is an input",
+}
+_ROOMS = ("faze.config",)  # neutral with all that is in them
 
 DATA = (".c", ".css", ".j2", ".json", ".csv", ".txt", ".yaml")  # read from beside the modules of a package
 
 
-@functools.cache
+def is_neutral(module: str) -> bool:
+    """Whether a module is one that changes no output."""
+    return module in NEUTRAL or module.startswith(tuple(f"{room}." for room in _ROOMS))
+
+
 def module_hash(path: Path | str) -> str:
     """Hash the syntax tree of a source file, docstrings left out, or the bytes of any other file: 8 hex digits.
 
     A tree's hash depends on the Python version: its parser decides what the tree looks like.
     """
-    path = Path(path)
+    return _read(Path(path))[0]
+
+
+def fingerprint(module: str) -> str:
+    """Hash the code of a module and of all that it imports: 12 hex digits.
+
+    It does not depend on what a process happens to have loaded.
+    """
+    return hashlib.sha256("\n".join(sources(module)).encode()).hexdigest()[:12]
+
+
+def sources(module: str) -> list[str]:
+    """Give `path@hash` of a module and of all that it imports, transitively, in the order of their paths.
+
+    A module's packages count too, since Python runs their __init__ first, and the templates and the like in them.
+    """
+    paths = (path for name in _closure(module) for path in _files(name))
+    return sorted(f"{path.relative_to(ROOT)}@{module_hash(path)}" for path in paths)
+
+
+def _closure(module: str) -> set[str]:
+    found: set[str] = set()
+    waiting = {module}
+    while waiting:
+        name = waiting.pop()
+        if name in found or is_neutral(name):
+            continue
+        found.add(name)
+        parts = name.split(".")
+        waiting |= {".".join(parts[:end]) for end in range(1, len(parts))}
+        waiting |= {imported for imported in _read(_files(name)[0])[1] if _files(imported)}
+    return found
+
+
+@functools.cache
+def _files(name: str) -> tuple[Path, ...]:
+    """A module's file; of a package, __init__.py and the data beside it. Nothing where there is no such module."""
+    path = ROOT.joinpath(*name.split("."))
+    if (path / "__init__.py").exists():
+        return (path / "__init__.py", *(p for p in path.iterdir() if p.is_file() and p.suffix in DATA))
+    file = path.with_suffix(".py")
+    return (file,) if file.exists() else ()
+
+
+@functools.cache
+def _read(path: Path) -> tuple[str, frozenset[str]]:
+    """The hash of a file, and what it imports of faze, wherever in it; a name may be a module's or one within it."""
     if path.suffix != ".py":
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:8], frozenset()
     tree = ast.parse(path.read_bytes(), filename=str(path))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and _speaks(node):
             del node.body[0]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:8]
+    imported = frozenset(name for node in ast.walk(tree) for name in _imported(node) if name.split(".")[0] == "faze")
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:8], imported
 
 
 def _speaks(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return ast.get_docstring(node, clean=False) is not None
 
 
-def fingerprint() -> str:
-    """Hash the code of every faze module that this process has loaded by now: 12 hex digits."""
-    sources = sorted({f"{name}@{module_hash(path)}" for name, path in _loaded()})
-    return hashlib.sha256("\n".join(sources).encode()).hexdigest()[:12]
-
-
-def _loaded() -> Iterator[tuple[str, str]]:
-    """Yield name and file of each loaded module; `python -m faze.stages.x` holds faze.stages.x as __main__."""
-    for module in list(sys.modules.values()):
-        spec = getattr(module, "__spec__", None)
-        if spec and spec.origin and spec.name.split(".")[0] == "faze" and spec.name not in NEUTRAL:
-            yield spec.name, spec.origin
-
-
-class Sources:
-    """The import graph of the package, and what each of its modules pulls in."""
-
-    def __init__(self) -> None:
-        import grimp
-
-        self._graph = grimp.build_graph("faze", cache_dir=None, exclude_type_checking_imports=True)
-
-    def of(self, module: str) -> list[str]:
-        """Give `path@hash` of a module and of all that it imports, transitively, in the order of their paths.
-
-        A module's packages count too, since Python runs their __init__ first, and the templates and the like in them.
-        """
-        paths = (path for name in self._closure([module]) - NEUTRAL for path in _files(name))
-        return sorted(f"{path.relative_to(ROOT)}@{module_hash(path)}" for path in paths)
-
-    def _closure(self, modules: Iterable[str]) -> set[str]:
-        found: set[str] = set()
-        waiting = list(modules)
-        while waiting:
-            name = waiting.pop()
-            if name in found:
-                continue
-            found.add(name)
-            parts = name.split(".")
-            waiting += [".".join(parts[:end]) for end in range(1, len(parts))]
-            waiting += self._graph.find_modules_directly_imported_by(name)
-        return found
-
-
-def _files(name: str) -> list[Path]:
-    path = ROOT.joinpath(*name.split("."))
-    if not path.is_dir():
-        return [path.with_suffix(".py")]
-    return [path / "__init__.py", *(p for p in path.iterdir() if p.is_file() and p.suffix in DATA)]
+def _imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.module and not node.level, "relative imports are not followed: name the module whole"
+        yield node.module
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)

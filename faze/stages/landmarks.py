@@ -10,7 +10,6 @@ import shutil
 import sys
 from collections.abc import Iterator
 from concurrent.futures import as_completed
-from importlib import resources
 from pathlib import Path
 
 import cv2
@@ -67,11 +66,13 @@ def main() -> None:
 def identity_of(raw: Path, model: Path | None) -> str:
     """Of all that annotation depends on, but the recordings' own files: 8 hex digits."""
     stat = model.stat() if model else None
-    about = (str(raw.resolve()), fingerprint(), stat and (str(model.resolve()), stat.st_size, stat.st_mtime_ns))
-    digest = hashlib.sha256(repr(about).encode())
-    digest.update(resources.files("faze.data.readers.devices").joinpath("devices.csv").read_bytes())
-    digest.update(str(getattr(sys.modules.get("mediapipe"), "__version__", "")).encode())
-    return digest.hexdigest()[:8]
+    about = (
+        str(raw.resolve()),
+        fingerprint("faze.stages.landmarks"),
+        stat and (str(model.resolve()), stat.st_size, stat.st_mtime_ns),
+        getattr(sys.modules.get("mediapipe"), "__version__", ""),
+    )
+    return hashlib.sha256(repr(about).encode()).hexdigest()[:8]
 
 
 def part_of(parts: Path, raw: Path, person: str) -> Path:

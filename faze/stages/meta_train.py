@@ -16,7 +16,6 @@ from faze.base.output_lock import sole_writer
 from faze.config.parameters import Fewshot
 from faze.config.stage_config import Resolved, load
 from faze.data.store.codes import CodeStore
-from faze.fewshot import native
 from faze.fewshot.draws import People, open_codes, read_people
 from faze.fewshot.learner_file import save_learned
 from faze.fewshot.learners import LEARNERS, Learner, MetaTraining
@@ -66,7 +65,7 @@ def identity(config: Resolved, codes: Path) -> str:
     """Of a meta-training: configuration, code, and what it learns from."""
     with codes.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return f"{config.hash}-{code_hash.fingerprint()}-{code_hash.module_hash(native.SOURCE)}-{digest}"
+    return f"{config.hash}-{code_hash.fingerprint('faze.stages.meta_train')}-{digest}"
 
 
 def training_people(codes: CodeStore, path: Path, settings: Fewshot, learner: Learner) -> tuple[People, People]:

@@ -84,7 +84,7 @@ def train(config: Resolved, data: Path, work: Path, world: World, out: Path) -> 
     setup = TrainingSetup(config.model, config.loss, config.engine, config.train, world, config.seed)
     step = build_step(setup)
     check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.shares)
-    fingerprint = code_hash.fingerprint()
+    fingerprint = code_hash.fingerprint("faze.stages.train")
     identity = f"{config.hash}-{fingerprint}-{people.digest()}"
     if is_finished(out, identity, config.train.pairs):
         return False

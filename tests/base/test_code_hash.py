@@ -1,17 +1,18 @@
 """What counts as a change of code, and which modules a stage depends on."""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 from faze.base import code_hash
-from faze.base.code_hash import Sources, module_hash
+from faze.base.code_hash import fingerprint, is_neutral, module_hash, sources
 from faze.config.parameters import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
+ALL = (*STAGES, "inspect", "landmarks")
 CODE = '"""Doc."""\n\nimport math\n\n\ndef area(r):\n    """Say."""\n    return math.pi * r**2\n'
 
 
@@ -56,50 +57,48 @@ def test_hash_looks_at_content_not_at_name_or_time(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small package in faze's place: stages.draw -> walk -> art.line; stages.weigh -> config."""
+def package(tmp_path: Path) -> Path:
+    """A small package in faze's place: stages.draw -> walk -> art.line, art.late; stages.weigh -> config, progress."""
     texts = {
         "faze/__init__.py": "",
         "faze/base/__init__.py": "",
+        "faze/base/progress.py": "import faze.art.unused\n",
         "faze/config/__init__.py": "",
         "faze/config/stage_config.py": "A = 1\n",
         "faze/redirection/__init__.py": "",
-        "faze/redirection/walk.py": (
-            "import typing\nfrom faze.art import line\nif typing.TYPE_CHECKING:\n    import faze.hints\n"
-        ),
-        "faze/hints.py": "",
+        "faze/redirection/walk.py": "from faze.art import line\n\ndef main():\n    from faze.art.late import PAINT\n",
         "faze/art/__init__.py": "from faze.art import paper\n",
+        "faze/art/late.py": "PAINT = 1\n",
         "faze/art/line.py": "",
         "faze/art/paper.py": "",
         "faze/art/unused.py": "",
         "faze/art/page.j2": "<p>",
         "faze/stages/__init__.py": "",
         "faze/stages/draw.py": "import faze.config.stage_config\n\ndef main():\n    import faze.redirection.walk\n",
-        "faze/stages/weigh.py": "from faze.config import stage_config\n",
+        "faze/stages/weigh.py": "from faze.base.progress import Progress\nfrom faze.config import stage_config\n",
     }
     for name, text in texts.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    script = (
-        "import sys; from faze.base.code_hash import Sources\n"
-        "s = Sources()\nprint(*(','.join(s.of(m)) for m in sys.argv[1:]), sep='\\n')"
-    )
     (tmp_path / "faze" / "base" / "code_hash.py").write_text(Path(code_hash.__file__).read_text())
-    (tmp_path / "ask.py").write_text(script)
     return tmp_path
 
 
+def ask(package: Path, statement: str) -> str:
+    command = [sys.executable, "-c", f"from faze.base.code_hash import *\n{statement}"]
+    return subprocess.run(command, cwd=package, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def closure(package: Path, module: str) -> list[str]:
-    command = [sys.executable, "ask.py", module]
-    answer = subprocess.run(command, cwd=package, check=True, capture_output=True, text=True)
-    return [source.split("@")[0] for source in answer.stdout.strip().split(",")]
+    return ask(package, f"print(*(source.split('@')[0] for source in sources({module!r})))").split()
 
 
 def test_closure_is_transitive_with_packages_and_late_imports(package: Path) -> None:
     assert closure(package, "faze.stages.draw") == [
         "faze/__init__.py",
         "faze/art/__init__.py",
+        "faze/art/late.py",
         "faze/art/line.py",
         "faze/art/page.j2",
         "faze/art/paper.py",
@@ -110,7 +109,7 @@ def test_closure_is_transitive_with_packages_and_late_imports(package: Path) -> 
     ]
 
 
-def test_closure_leaves_out_what_is_not_imported(package: Path) -> None:
+def test_closure_holds_neither_what_is_not_imported_nor_what_is_neutral(package: Path) -> None:
     assert closure(package, "faze.stages.weigh") == [
         "faze/__init__.py",
         "faze/stages/__init__.py",
@@ -118,92 +117,67 @@ def test_closure_leaves_out_what_is_not_imported(package: Path) -> None:
     ]
 
 
-@pytest.fixture(scope="module")
-def sources() -> Sources:
-    return Sources()
+def test_imports_are_those_that_grimp_finds() -> None:
+    graph = grimp.build_graph("faze", cache_dir=None)
+    for module in graph.modules:
+        found: set[str] = set()
+        waiting = [module]
+        while waiting:
+            name = waiting.pop()
+            if name not in found and not is_neutral(name):
+                found.add(name)
+                parts = name.split(".")
+                waiting += [".".join(parts[:end]) for end in range(1, len(parts))]
+                waiting += graph.find_modules_directly_imported_by(name)
+        assert code_hash._closure(module) == found
 
 
-def paths(sources: Sources, stage: str) -> set[str]:
-    return {source.split("@")[0] for source in sources.of(f"faze.stages.{stage}")}
+def paths(stage: str) -> set[str]:
+    return {source.split("@")[0] for source in sources(f"faze.stages.{stage}")}
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_closure_of_each_stage_covers_what_importing_it_loads(sources: Sources, stage: str) -> None:
+def test_closure_of_each_stage_covers_what_importing_it_loads() -> None:
     script = (
-        f"import sys, faze.stages.{stage}\n"
-        "print(*(m.__spec__.origin for n, m in sys.modules.items() if n.split('.')[0] == 'faze' and m.__spec__.origin))"
+        "import sys, faze.stages.{}\n"
+        "print(*(n for n, m in sys.modules.items() if n.split('.')[0] == 'faze' and m.__spec__.origin))"
     )
-    command = [sys.executable, "-c", script]
-    loaded = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
-    neutral = {str(path.relative_to(ROOT)) for name in code_hash.NEUTRAL for path in code_hash._files(name)}
-    assert {str(Path(path).relative_to(ROOT)) for path in loaded} - neutral <= paths(sources, stage)
+    for stage in ("train", "adapt", "report"):  # the others import less
+        command = [sys.executable, "-c", script.format(stage)]
+        loaded = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+        assert "faze.config.stage_config" in loaded
+        assert {name for name in loaded if not is_neutral(name)} <= code_hash._closure(f"faze.stages.{stage}")
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_every_source_is_a_file_with_its_hash(sources: Sources, stage: str) -> None:
-    for source in sources.of(f"faze.stages.{stage}"):
+@pytest.mark.parametrize("stage", ALL)
+def test_every_source_is_a_file_with_its_hash(stage: str) -> None:
+    for source in sources(f"faze.stages.{stage}"):
         path, _, found = source.partition("@")
         assert found == module_hash(ROOT / path)
 
 
-def test_what_a_package_compiles_is_part_of_its_code(sources: Sources) -> None:
-    assert any(source.startswith("faze/fewshot/kernel.c@") for source in sources.of("faze.stages.adapt"))
-
-
-def test_walks_re_render_alone_and_only_training_follows_the_engine(sources: Sources) -> None:
-    with_walk = {stage for stage in STAGES if "faze/redirection/walk.py" in paths(sources, stage)}
-    assert with_walk == {"walk"}
-    with_engine = {stage for stage in STAGES if any(p.startswith("faze/engine/") for p in paths(sources, stage))}
-    assert {"train", "benchmark"} <= with_engine
-    assert not with_engine & {"synthesise", "preprocess", "meta_train", "adapt", "evaluate", "report", "track"}
-
-
-def test_no_stage_depends_on_a_neutral_module(sources: Sources) -> None:
-    neutral = {str(path.relative_to(ROOT)) for name in code_hash.NEUTRAL for path in code_hash._files(name)}
-    assert not any(paths(sources, stage) & neutral for stage in STAGES)
-
-
-def test_neutral_modules_exist() -> None:
-    assert all(importlib.util.find_spec(name) for name in code_hash.NEUTRAL)
-
-
-def fingerprint_after(statement: str, package: Path) -> str:
-    command = [
-        sys.executable,
-        "-c",
-        f"{statement}\nimport faze.base.code_hash; print(faze.base.code_hash.fingerprint())",
-    ]
-    return subprocess.run(command, cwd=package, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def test_fingerprint_is_of_the_loaded_modules(package: Path) -> None:
-    before = fingerprint_after("import faze.redirection.walk", package)
+def test_fingerprint_depends_on_what_is_imported_late(package: Path) -> None:
+    """Seen red when it was of the modules loaded so far: a kernel that a step loads was not among them."""
+    told = "import faze.redirection.walk; print(fingerprint('faze.redirection.walk'))"
+    before = ask(package, told)
     assert len(before) == 12 and int(before, 16) >= 0
     (package / "faze" / "redirection" / "walk.py").open("a").write("# comment\n")
     (package / "faze" / "art" / "unused.py").write_text("X = 1\n")
     (package / "faze" / "config" / "stage_config.py").write_text("A = 2\n")
-    assert fingerprint_after("import faze.redirection.walk, faze.config.stage_config", package) == before
-    (package / "faze" / "art" / "line.py").write_text("X = 1\n")
-    assert fingerprint_after("import faze.redirection.walk", package) != before
+    assert ask(package, told) == before
+    (package / "faze" / "art" / "late.py").write_text("PAINT = 2\n")
+    assert ask(package, told) != before
 
 
-def test_fingerprint_is_the_same_as_module_and_as_main(package: Path) -> None:
-    (package / "faze" / "stages" / "tell.py").write_text(
-        "import faze.base.code_hash\n\n\ndef main():\n    print(faze.base.code_hash.fingerprint())\n\n\n"
-        'if __name__ == "__main__":\n    main()\n'
-    )
-    imported = [sys.executable, "-c", "import faze.stages.tell as t; t.main()"]
-    run = [sys.executable, "-m", "faze.stages.tell"]
-    answers = [
-        subprocess.run(c, cwd=package, check=True, capture_output=True, text=True).stdout for c in (imported, run)
-    ]
-    assert answers[0] == answers[1]
+def test_fingerprint_of_a_training_and_of_a_learner_is_of_their_kernels_too() -> None:
+    assert "faze/model/fused_norm_triton.py" in paths("train")  # imported by the first step that needs it
+    assert "faze/fewshot/kernel.c" in paths("meta_train") & paths("adapt")  # what a package compiles
+    assert len({fingerprint(f"faze.stages.{stage}") for stage in ALL}) == len(ALL)
 
 
-def test_snakefile_side_needs_neither_torch_nor_mlflow() -> None:
+def test_snakefile_side_needs_the_standard_library_and_yaml_alone() -> None:
     script = (
-        "import sys, faze.config.stage_config, faze.base.code_hash as p; p.Sources().of('faze.stages.train')\n"
-        "print(*sorted({'torch', 'mlflow', 'cv2', 'h5py', 'numpy'} & set(sys.modules)))"
+        "import sys, faze.config.stage_config, faze.base.code_hash as c; c.sources('faze.stages.train')\n"
+        "print(*sorted({'torch', 'mlflow', 'cv2', 'h5py', 'numpy', 'grimp'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", script]
     assert subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip() == ""

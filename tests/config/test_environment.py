@@ -44,6 +44,6 @@ def test_no_second_cv2_and_no_false_apex() -> None:
             importlib.metadata.version(other)
 
 
-@pytest.mark.parametrize("name", ["torch", "numpy", "snakemake", "mlflow", "grimp", "opencv-python-headless"])
+@pytest.mark.parametrize("name", ["torch", "numpy", "snakemake", "mlflow", "import-linter", "opencv-python-headless"])
 def test_installed_version_is_the_pinned_one(name: str) -> None:
     assert importlib.metadata.version(name).partition("+")[0] == pins()[name]

@@ -101,14 +101,9 @@ def every(path, **chosen):
     )
 
 
-@functools.cache
-def sources():
-    return faze.base.code_hash.Sources()
-
-
 def code(stage):
     """Give `path@hash` of each module that a stage imports: as params, they re-run it and are named as the reason."""
-    return sources().of(f"faze.stages.{stage}")
+    return faze.base.code_hash.sources(f"faze.stages.{stage}")
 
 
 @functools.cache
