@@ -15,6 +15,7 @@ PEOPLE = {
     "largest-batch": "faze.commands.largest_batch",
     "ledger": "faze.commands.ledger",
     "profile": "faze.commands.profile",
+    "resolve": "faze.commands.resolve",
     "ui": "faze.commands.ui",
 }
 

@@ -1,7 +1,6 @@
 """From a mapping to a frozen dataclass: every error at once, in the words of the person who wrote the YAML.
 
-Knows nothing of faze's own parameters (`faze.config.parameters` declares them) and needs the standard library and yaml
-only.
+It knows nothing of faze's own parameters: `faze.config.parameters` declares them. Standard library only.
 """
 
 import dataclasses
@@ -9,10 +8,7 @@ import difflib
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
-
-import yaml
 
 from faze.base.errors import UserError
 
@@ -49,11 +45,18 @@ class Fault:
     key: str
     sentence: str
 
+    def __str__(self) -> str:
+        return f"{self.key}: {self.sentence}"
+
 
 def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
     """Yield what is wrong with one value against its declared type."""
     origin, args = get_origin(kind), get_args(kind)
-    if origin is Annotated and isinstance(args[1], MayBeEmpty):
+    if dataclasses.is_dataclass(kind):
+        yield from check_mapping(key, value, fields_of(kind))
+    elif origin is dict:
+        yield from check_mapping(key, value, dict.fromkeys(value if isinstance(value, Mapping) else (), args[1]))
+    elif origin is Annotated and isinstance(args[1], MayBeEmpty):
         if value not in ([], ()):
             yield from check_value(key, value, args[0])
     elif origin is Annotated:
@@ -85,7 +88,7 @@ def _check_union(key: str, value: Any, kinds: Sequence[Any]) -> Iterator[Fault]:
     yield from (Fault(fault.key, f"{fault.sentence}{either}") for fault in check_value(key, value, kind))
 
 
-_NAMES = {str: "text", bool: "true or false"}
+_NAMES = {str: "text", bool: "true or false", dict: "a section of keys and values"}
 
 
 def _check_range(key: str, value: Any, kind: Any, allowed: Range) -> Iterator[Fault]:
@@ -126,7 +129,7 @@ def yaml_number(number: float) -> str:
 
 def nearest(name: Any, known: Sequence[Any]) -> str:
     """Say which known name was probably meant; empty when none is near."""
-    match = difflib.get_close_matches(str(name), [str(k) for k in known], n=1, cutoff=0.5)
+    match = difflib.get_close_matches(str(name), [str(k) for k in known], n=1, cutoff=0.7)
     return f"; did you mean {match[0]}?" if match else ""
 
 
@@ -139,8 +142,6 @@ def check_mapping(key: str, mapping: Any, kinds: Mapping[str, Any], complete: bo
     for name, value in mapping.items():
         if name not in kinds:
             yield Fault(f"{dot}{name}", f"unknown key{nearest(name, list(kinds))}")
-        elif dataclasses.is_dataclass(kinds[name]):
-            yield from check_mapping(f"{dot}{name}", value, fields_of(kinds[name]))
         else:
             yield from check_value(f"{dot}{name}", value, kinds[name])
     if complete:
@@ -154,44 +155,12 @@ def fields_of(section: type) -> dict[str, Any]:
     return get_type_hints(section, include_extras=True)
 
 
-def build(section: type, mapping: Mapping[str, Any]) -> Any:
+def build(kind: Any, value: Any) -> Any:
     """Make a frozen dataclass from a checked mapping; lists become tuples."""
-    values = {}
-    for name, kind in fields_of(section).items():
-        value = mapping[name]
-        if dataclasses.is_dataclass(kind):
-            value = build(kind, value)
-        elif isinstance(value, list):
-            value = tuple(value)
-        elif kind is float or (get_origin(kind) is Annotated and get_args(kind)[0] is float):
-            value = float(value)
-        values[name] = value
-    return section(**values)
-
-
-def report(faults: Sequence[Fault], paths: Sequence[Path | str] = ()) -> str:
-    """One line per fault, each with the file and line where its key stands."""
-    return "\n".join(f"{_place(fault.key, paths)}{fault.key}: {fault.sentence}" for fault in faults)
-
-
-def _place(key: str, paths: Sequence[Path | str]) -> str:
-    names = key.split("[")[0].split(".")
-    for path in reversed(list(paths)):
-        line = _line_of(names, yaml.compose(Path(path).read_text(encoding="utf-8")))
-        if line is not None:
-            return f"{path}:{line}: "
-    return ""
-
-
-def _line_of(names: Sequence[str], node: Any) -> int | None:
-    line = None
-    for name in names:
-        if not isinstance(node, yaml.MappingNode):
-            return None
-        for key, value in node.value:
-            if key.value == name:
-                line, node = key.start_mark.line + 1, value
-                break
-        else:
-            return None
-    return line
+    if dataclasses.is_dataclass(kind):
+        return kind(**{name: build(field, value[name]) for name, field in fields_of(kind).items()})
+    if get_origin(kind) is dict:
+        return {key: build(get_args(kind)[1], item) for key, item in value.items()}
+    if isinstance(value, list):
+        return tuple(value)
+    return float(value) if float in (kind, *get_args(kind)[:1]) else value

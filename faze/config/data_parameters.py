@@ -67,6 +67,10 @@ class Preprocess:
     compatibility: Literal["none", "two_step"]
 
 
+RAW = {"mpiigaze": "mpiifacegaze", "gazecapture": "gazecapture"}  # data set -> its key above, and its raw folder
+RAW_PATHS = ("", "_supplementary", "_split")  # endings of the keys that point to a data set's files
+
+
 @dataclass(frozen=True)
 class StripCamera:
     """What a training knows of the section `preprocess`: through which camera it sees the strips."""

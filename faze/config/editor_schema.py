@@ -16,7 +16,7 @@ import yaml
 
 from faze.config.check import MayBeEmpty, Range, fields_of
 from faze.config.parameters import SECTIONS, Engine
-from faze.config.yaml_files import DEFAULTS
+from faze.config.yaml_files import DEFAULTS, keys_of
 
 Schema = dict[str, Any]
 NAMES = {str: "string", bool: "boolean", int: "integer", float: "number"}
@@ -82,20 +82,8 @@ def _described(schema: Schema, note: str | None) -> Schema:
 def comments(text: str) -> dict[str, str]:
     """Give the comment that stands on each key's own line, by dotted key."""
     lines = text.splitlines()
-    found: dict[str, str] = {}
-
-    def visit(node: yaml.Node, prefix: str) -> None:
-        if not isinstance(node, yaml.MappingNode):
-            return
-        for key, value in node.value:
-            name = f"{prefix}{key.value}"
-            _, mark, note = lines[key.start_mark.line].partition(" # ")
-            if mark:
-                found[name] = note.strip()
-            visit(value, f"{name}.")
-
-    visit(yaml.compose(text), "")
-    return found
+    notes = {key: lines[number - 1].partition(" # ")[2].strip() for key, number in keys_of(text)}
+    return {key: note for key, note in notes.items() if note}
 
 
 def main() -> int:

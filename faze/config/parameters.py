@@ -5,7 +5,7 @@ parameters of the data stand in `faze.config.data_parameters`.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from faze.config.check import MayBeEmpty, Range
 from faze.config.data_parameters import (
@@ -226,19 +226,26 @@ SECTIONS: dict[str, type] = {
     "tracking": Tracking,
 }
 
-# The sections that each stage declares: a change in any other section cannot re-run it.
-STAGES: dict[str, tuple[str, ...]] = {
-    "synthesise": ("synthetic",),
-    "preprocess": ("preprocess",),
-    "train": ("preprocess", "data", "augment", "model", "loss", "engine", "train"),
-    "encode": ("model", "encode"),
-    "meta_train": ("fewshot",),
-    "adapt": ("fewshot",),
-    "walk": ("walk",),
-    "benchmark": ("data", "model", "loss", "train", "benchmark", "engines", "leave_one_out"),
-    "evaluate": ("run", "fewshot", "evaluate"),
-    "report": ("run", "report"),
-    "track": ("run", "tracking"),
+# What each stage may know: sections of the config, some of them in part, and the switches of its tier or of several
+# tiers by name. A change of anything else cannot re-run it.
+STAGES: dict[str, dict[str, Any]] = {
+    "synthesise": {"synthetic": Synthetic},
+    "preprocess": {"preprocess": Preprocess},
+    "train": {
+        **{"preprocess": StripCamera, "data": Data, "augment": Augment},
+        **{"model": Model, "loss": Loss, "engine": Engine, "train": Train},
+    },
+    "encode": {"model": Model, "encode": Encode},
+    "meta_train": {"fewshot": Fewshot},
+    "adapt": {"fewshot": FewshotSection},
+    "walk": {"walk": Walk},
+    "benchmark": {
+        **{"data": Data, "model": Model, "loss": Loss, "train": Train, "benchmark": Benchmark},
+        **{"engines": dict[str, Engine], "leave_one_out": dict[str, Engine]},
+    },
+    "evaluate": {"run": Run, "fewshot": FewshotSection, "evaluate": Evaluate},
+    "report": {"run": Run, "report": Report},
+    "track": {"run": Run, "tracking": Tracking},
 }
-# Stages that know less of a section than stands in the config: a change of the rest does not re-run them.
-PARTS: dict[tuple[str, str], type] = {("meta_train", "fewshot"): Fewshot, ("train", "preprocess"): StripCamera}
+PER_RUN = frozenset({"train", "encode", "meta_train", "adapt", "walk"})  # whose parameters are a tier's and a seed's
+PER_DATASET = frozenset({"preprocess"})

@@ -9,41 +9,47 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
-from faze.config.check import ConfigError, build, check_mapping, fields_of, report, yaml_number
+from faze.config.check import ConfigError, build, check_mapping, fields_of, yaml_number
+from faze.config.data_parameters import RAW, RAW_PATHS
 from faze.config.ladder import climb, leave_one_out, topmost
-from faze.config.parameters import PARTS, SECTIONS, STAGES, Engine
+from faze.config.parameters import STAGES
 from faze.config.validation import check_steps
-from faze.config.yaml_files import read_yaml
+from faze.config.yaml_files import merge, read_yaml, refuse
 
-LADDERS = ("engines", "leave_one_out")  # sections of a resolved file that hold several tiers' switches
+IDENTITY = {"stage": str, "name": str, "tier": str | None, "seed": int | None}  # whose file it is
 
 
-def resolve(config: Mapping[str, Any], stage: str, tier: str | None = None, seed: int | None = None) -> dict[str, Any]:
-    """All that one stage may know, as flat dotted keys: its input, its provenance and its MLflow params.
+def resolve(
+    config: Mapping[str, Any],
+    stage: str,
+    tier: str | None = None,
+    seed: int | None = None,
+    dataset: str | None = None,
+) -> dict[str, Any]:
+    """Give all that one stage may know, as flat dotted keys: its input, its provenance and its MLflow params.
 
-    The word tier ends here: `engine` holds the switches that the ladder adds up to.
+    The word tier ends here: `engine` holds the switches that the ladder adds up to. No data set is told of the paths of
+    another, so that these do not prepare it anew.
     """
     flat: dict[str, Any] = {"stage": stage, "name": config["name"]}
     if tier is not None:
         flat |= {"tier": tier, "seed": seed}
-    for section in STAGES[stage]:
+    tiers = config["tiers"]
+    for section, kind in STAGES[stage].items():
         if section == "engine":
             assert tier is not None, f"stage {stage} needs a tier"
-            flat |= flatten({"engine": dataclasses.asdict(climb(config["tiers"], tier))})
+            known = climb(tiers, tier)
         elif section == "engines":
-            rungs = {t: dataclasses.asdict(climb(config["tiers"], t)) for t in config["run"]["tiers"]}
-            flat |= flatten({"engines": rungs})
+            known = {rung: climb(tiers, rung) for rung in config["run"]["tiers"]}
         elif section == "leave_one_out":
-            wanted = config["benchmark"]["leave_one_out"]
-            variants = leave_one_out(config["tiers"], topmost(config)) if wanted else {}
-            flat |= flatten(
-                {"leave_one_out": {name: dataclasses.asdict(variant) for name, variant in variants.items()}}
-            )
+            known = leave_one_out(tiers, topmost(config)) if config["benchmark"]["leave_one_out"] else {}
         else:
-            known = fields_of(PARTS.get((stage, section), SECTIONS[section]))
-            flat |= flatten({section: {key: value for key, value in config[section].items() if key in known}})
+            known = {key: value for key, value in config[section].items() if key in fields_of(kind)}
+        flat |= flatten({section: known})
+    for other in RAW.keys() - {dataset} if dataset else ():
+        flat |= {key: None for part in RAW_PATHS if (key := f"preprocess.{RAW[other]}{part}") in flat}
     return flat
 
 
@@ -51,8 +57,9 @@ def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{'a': {'b': 1}} -> {'a.b': 1}; lists are values."""
     flat: dict[str, Any] = {}
     for key, value in mapping.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
+        nested = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
+        if isinstance(nested, Mapping):
+            flat |= flatten(nested, f"{prefix}{key}.")
         else:  # a dataclass holds tuples, YAML lists
             flat[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
     return flat
@@ -62,11 +69,9 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
     """{'a.b': 1} -> {'a': {'b': 1}}."""
     nested: dict[str, Any] = {}
     for key, value in flat.items():
-        *parents, last = key.split(".")
-        node = nested
-        for name in parents:
-            node = node.setdefault(name, {})
-        node[last] = value
+        for name in reversed(key.split(".")):
+            value = {name: value}
+        nested = merge(nested, value)
     return nested
 
 
@@ -77,7 +82,7 @@ def to_lines(flat: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A stage's own configuration: who it is for, and its declared sections as frozen dataclasses."""
+    """A stage's own configuration: whose it is, its declared sections as frozen dataclasses, and all values flat."""
 
     stage: str
     name: str
@@ -104,24 +109,16 @@ def load(path: Path | str, stage: str) -> Resolved:
     Raises:
         ConfigError: the file is for another stage, or a key is missing, unknown or wrong.
     """
-    nested = unflatten(read_yaml(path))
-    found = nested.get("stage")
-    if found != stage:
-        raise ConfigError(f"{path}: is for stage {found!r}, not {stage!r}")
-    kinds: dict[str, Any] = {"stage": str, "name": str, "tier": str | None, "seed": int | None}
-    nested = {"tier": None, "seed": None} | nested
-    sections = {"engine": Engine} | SECTIONS
-    plain = {s: PARTS.get((stage, s), sections[s]) for s in STAGES[stage] if s not in LADDERS}
-    ladders = {ladder: nested.pop(ladder, {}) for ladder in LADDERS if ladder in STAGES[stage]}
-    faults = list(check_mapping("", nested, kinds | plain))
-    for ladder, rungs in ladders.items():
-        for rung, switches in rungs.items():
-            faults += check_mapping(f"{ladder}.{rung}", switches, fields_of(Engine))
-    if not faults and "fewshot" in plain:
+    flat = flatten(read_yaml(path))
+    sections = STAGES[stage]
+    # The flat file has no line about leave-one-outs where there are none.
+    nothing = {section: {} for section, kind in sections.items() if get_origin(kind) is dict}
+    nested = {"tier": None, "seed": None} | nothing | unflatten(flat)
+    if nested.get("stage") != stage:
+        raise ConfigError(f"{path}: is for stage {nested.get('stage')!r}, not {stage!r}")
+    faults = list(check_mapping("", nested, IDENTITY | sections))
+    if not faults and "fewshot" in sections:
         faults += check_steps(nested["fewshot"])
-    if faults:
-        raise ConfigError(report(faults, [path]))
-    built: dict[str, Any] = {s: build(kind, nested[s]) for s, kind in plain.items()}
-    for ladder, rungs in ladders.items():
-        built[ladder] = {rung: build(Engine, switches) for rung, switches in rungs.items()}
-    return Resolved(stage, nested["name"], nested["tier"], nested["seed"], built, flatten(unflatten(read_yaml(path))))
+    refuse(faults, [path])
+    built = {section: build(kind, nested[section]) for section, kind in sections.items()}
+    return Resolved(stage, nested["name"], nested["tier"], nested["seed"], built, flat)

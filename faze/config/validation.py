@@ -4,13 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faze.config.check import ConfigError, Fault, check_mapping, fields_of, nearest, report
-from faze.config.ladder import WITHOUT, climb
+from faze.config.check import Fault, check_mapping, fields_of, nearest
+from faze.config.ladder import WITHOUT, climb, leave_one_out, topmost
 from faze.config.parameters import META_LEARNERS, SECTIONS, Engine
-from faze.config.yaml_files import DEFAULTS, read_yaml
+from faze.config.yaml_files import DEFAULTS, read_yaml, refuse
 
 # Folders beside those of the tiers, under results/<name>/.
-RESERVED = ("raw", "data", "benchmark", "evaluation", "report", "tracking", "configs", "logs", "benchmarks")
+RESERVED = (
+    *("raw", "data", "inspection", "benchmark", "evaluation", "report", "tracking", "profile"),
+    *("configs", "logs", "benchmarks"),  # of Snakemake's rules
+)
 
 
 def read_config(overrides: Sequence[Path]) -> dict[str, Any]:
@@ -19,8 +22,8 @@ def read_config(overrides: Sequence[Path]) -> dict[str, Any]:
     return validate(read_yaml(*paths), paths)
 
 
-def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> dict[str, Any]:
-    """Check a whole configuration and hand it back.
+def validate(mapping: dict[str, Any], paths: Sequence[Path | str] = ()) -> dict[str, Any]:
+    """Check a whole configuration and hand it back, the tiers that are run in the order of the ladder.
 
     Args:
         mapping: the merged configuration.
@@ -34,9 +37,9 @@ def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> di
     faults += _check_ladder(mapping.get("tiers"), mapping.get("run"))
     if not faults:
         faults += _check_combinations(mapping)
-    if faults:
-        raise ConfigError(report(faults, paths))
-    return dict(mapping)
+    refuse(faults, paths)
+    run = mapping["run"]
+    return mapping | {"run": run | {"tiers": [tier for tier in mapping["tiers"] if tier in run["tiers"]]}}
 
 
 def _check_ladder(tiers: Any, run: Any) -> Iterator[Fault]:
@@ -65,8 +68,10 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     """What no single value shows: combinations that would fail later, or silently mean something else."""
     if not _names_a_folder(c["name"]):
         yield Fault("name", f"{c['name']!r} must be letters, digits, - and _: it names a folder")
-    for tier in c["run"]["tiers"]:
-        engine = climb(c["tiers"], tier)
+    engines = {tier: climb(c["tiers"], tier) for tier in c["run"]["tiers"]}
+    if c["benchmark"]["leave_one_out"]:
+        engines |= leave_one_out(c["tiers"], topmost(c))
+    for tier, engine in engines.items():
         yield from _check_batch(tier, engine, c)
         yield from _check_switches(tier, engine)
     model, height, width = c["model"], c["preprocess"]["height_px"], c["preprocess"]["width_px"]
@@ -105,13 +110,12 @@ def check_steps(fewshot: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _check_batch(tier: str, engine: Engine, c: Mapping[str, Any]) -> Iterator[Fault]:
+    """As far as the configuration knows: the number of processes may be the machine's affair."""
     batch, chunk = c["train"]["global_batch"], c["loss"]["chunk_pairs"]
     processes = max(engine.processes, 1) if engine.parallel == "ddp" else 1
-    if batch % (processes * chunk):
-        yield Fault(
-            "train.global_batch",
-            f"{batch} is not a multiple of {processes} processes x loss.chunk_pairs {chunk} (tier {tier})",
-        )
+    if batch % (processes * engine.accumulate * chunk):
+        parts = f"{processes} processes x accumulate {engine.accumulate} x loss.chunk_pairs {chunk}"
+        yield Fault("train.global_batch", f"{batch} is not a multiple of {parts} (tier {tier})")
 
 
 def _check_switches(tier: str, engine: Engine) -> Iterator[Fault]:

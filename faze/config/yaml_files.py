@@ -1,15 +1,60 @@
 """YAML files of parameters, each laid over the one before."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from faze.config.check import ConfigError
+from faze.config.check import ConfigError, Fault
 
 # In a checkout a link to config/config.yaml, the one that people read and change; a wheel gets a copy of it.
 DEFAULTS = Path(__file__).with_name("config.yaml").resolve()
+
+
+def read_yaml(*paths: Path | str) -> dict[str, Any]:
+    """Read YAML files, each laid over the one before.
+
+    Raises:
+        ConfigError: a file is missing, is not YAML (with the line), is not a mapping, or gives a key twice.
+    """
+    merged: dict[str, Any] = {}
+    for path in paths:
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+            mapping = yaml.safe_load(text)
+        except FileNotFoundError:
+            raise ConfigError(f"{path}: no such config file") from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            mark = getattr(error, "problem_mark", None)
+            where = f":{mark.line + 1}" if mark else ""
+            raise ConfigError(f"{path}{where}: not YAML: {getattr(error, 'problem', error)}") from None
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise ConfigError(f"{path}: holds no keys and values")
+        _refuse_repeated(path, text)
+        merged = merge(merged, mapping or {})
+    return merged
+
+
+def _refuse_repeated(path: Path | str, text: str) -> None:
+    """YAML itself would keep the last of two values for a key, in silence."""
+    lines: dict[str, int] = {}
+    for key, line in keys_of(text):
+        if key in lines:
+            raise ConfigError(f"{path}:{line}: {key}: stands in line {lines[key]} already; take one of them out")
+        lines[key] = line
+
+
+def keys_of(text: str) -> Iterator[tuple[str, int]]:
+    """Yield every dotted key of a YAML file with the number of its line, in the order of the file."""
+    yield from _keys_below(yaml.compose(text, yaml.SafeLoader), "")
+
+
+def _keys_below(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int]]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield f"{prefix}{key.value}", key.start_mark.line + 1
+            yield from _keys_below(value, f"{prefix}{key.value}.")
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
@@ -21,23 +66,8 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
     return merged
 
 
-def read_yaml(*paths: Path | str) -> dict[str, Any]:
-    """Read YAML files, each laid over the one before.
-
-    Raises:
-        ConfigError: a file is missing, is not YAML (with the line), or is not a mapping.
-    """
-    merged: dict[str, Any] = {}
-    for path in paths:
-        try:
-            mapping = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ConfigError(f"{path}: no such config file") from None
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            where = f":{mark.line + 1}" if mark else ""
-            raise ConfigError(f"{path}{where}: not YAML: {getattr(error, 'problem', error)}") from None
-        if mapping is not None and not isinstance(mapping, Mapping):
-            raise ConfigError(f"{path}: holds no keys and values")
-        merged = merge(merged, mapping or {})
-    return merged
+def refuse(faults: Sequence[Fault], paths: Sequence[Path | str]) -> None:
+    """Raise a ConfigError if there are faults: one line for each, with the file and line where its key stands."""
+    if faults:
+        places = {key: f"{path}:{line}: " for path in paths for key, line in keys_of(Path(path).read_text("utf-8"))}
+        raise ConfigError("\n".join(f"{places.get(fault.key.split('[')[0], '')}{fault}" for fault in faults))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.config.check import build, check_mapping, fields_of, report
+from faze.config.check import build, check_mapping, fields_of
 from faze.config.parameters import Model
 from faze.model.dted import DTED
 
@@ -56,7 +56,7 @@ def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DT
             raise UserError(f"{path}: holds no {key}; train again")
     faults = list(check_mapping("model_config", content["model_config"], fields_of(Model)))
     if faults:
-        raise UserError(f"{path}: {report(faults)}")
+        raise UserError("\n".join(f"{path}: {fault}" for fault in faults))
     return _fill(path, content["model"], build(Model, content["model_config"])).to(map_location).eval()
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from faze.config.check import ConfigError, fields_of, yaml_number
 from faze.config.ladder import climb
-from faze.config.parameters import PARTS, SECTIONS, STAGES, Engine
+from faze.config.parameters import SECTIONS, STAGES, Engine
 from faze.config.stage_config import load, resolve, to_lines
 from faze.config.validation import validate
 from faze.config.yaml_files import read_yaml
@@ -110,8 +110,32 @@ def test_first_rung_states_every_switch_and_others_may_not_invent_one(defaults: 
 def test_batch_is_a_multiple_of_processes_times_chunk(defaults: dict) -> None:
     defaults["tiers"]["ddp"]["processes"] = 3
     text = "\n".join(faults(defaults))
-    assert "train.global_batch: 16 is not a multiple of 3 processes x loss.chunk_pairs 8 (tier ddp)" in text
+    assert "train.global_batch: 16 is not a multiple of 3 processes x accumulate 1 x loss.chunk_pairs 8 (tier " in text
     assert "(tier baseline)" not in text
+
+
+def test_each_part_of_the_batch_holds_whole_chunks(defaults: dict) -> None:
+    """Found from the configuration alone, before any frame is read."""
+    defaults["tiers"]["lean"] |= {"accumulate": 4}
+    assert faults(defaults) == [
+        "train.global_batch: 16 is not a multiple of 1 processes x accumulate 4 x loss.chunk_pairs 8 (tier lean)"
+    ]
+
+
+def test_leave_one_outs_are_checked_like_tiers(defaults: dict) -> None:
+    """Without the rung that undoes it, an odd number of processes comes through."""
+    defaults["tiers"]["ddp"]["processes"] = 3
+    defaults["tiers"]["fused_sgd"]["processes"] = 2
+    defaults["run"]["tiers"] = ["baseline", "autotune"]
+    validate(defaults)
+    defaults["benchmark"]["leave_one_out"] = True
+    assert [line.endswith("(tier without_fused_sgd)") for line in faults(defaults)] == [True]
+
+
+@pytest.mark.parametrize(("wrong", "offered"), [("nope", ""), ("compil", "; did you mean compile?")])
+def test_only_a_name_that_is_near_is_offered(wrong: str, offered: str, defaults: dict) -> None:
+    defaults["run"]["tiers"] = [wrong]
+    assert faults(defaults) == [f"run.tiers: {wrong!r} is not defined under tiers{offered}"]
 
 
 def test_switches_that_exclude_each_other_are_refused(defaults: dict) -> None:
@@ -215,7 +239,7 @@ def test_stage_reads_back_exactly_its_own_sections(defaults: dict, tmp_path: Pat
     assert set(loaded.sections) == set(STAGES[stage])
     assert (loaded.tier, loaded.seed) == (("ddp", 3) if needs_tier(stage) else (None, None))
     for section in set(STAGES[stage]) & set(SECTIONS):
-        for key in fields_of(PARTS.get((stage, section), SECTIONS[section])):
+        for key in fields_of(STAGES[stage][section]):
             value, read = defaults[section][key], getattr(loaded.sections[section], key)
             assert read == (tuple(value) if isinstance(value, list) else value), f"{section}.{key}"
 

@@ -10,14 +10,15 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 import faze.config.check
+import faze.config.data_parameters
+import faze.config.parameters
 import faze.config.stage_config
 import faze.config.validation
 import faze.config.yaml_files
 import faze.base.code_hash
 
 DEFAULTS = "config/config.yaml"
-RAW = {"mpiigaze": "mpiifacegaze", "gazecapture": "gazecapture"}  # data set -> its key under preprocess, and raw folder
-PATHS = ("", "_supplementary", "_split")  # endings of the keys under preprocess that point to a data set's files
+RAW = faze.config.data_parameters.RAW
 
 
 def in_one_sentence(check, *args):
@@ -30,7 +31,7 @@ def in_one_sentence(check, *args):
 
 def check_data(preprocess):
     """The data sets that the user points to exist: folders, or files of strips."""
-    for key in (f"{raw}{part}" for raw in RAW.values() for part in PATHS):
+    for key in (f"{raw}{part}" for raw in RAW.values() for part in faze.config.data_parameters.RAW_PATHS):
         if preprocess.get(key) and not Path(preprocess[key]).exists():
             raise faze.config.check.ConfigError(f"preprocess.{key}: no such file or folder: {preprocess[key]}")
     for raw in RAW.values():
@@ -58,8 +59,8 @@ configfile: DEFAULTS
 
 # Snakemake puts the keys of --configfile first; the rungs of the ladder have an order, which is that of the defaults.
 config = faze.config.yaml_files.merge(defaults, config)
-in_one_sentence(faze.config.validation.validate, config, [DEFAULTS, *workflow.overwrite_configfiles])
 in_one_sentence(check_name, workflow.overwrite_configfiles)
+config = in_one_sentence(faze.config.validation.validate, config, [DEFAULTS, *workflow.overwrite_configfiles])
 in_one_sentence(check_data, config["preprocess"])
 
 
@@ -108,10 +109,8 @@ def code(stage):
 
 @functools.cache
 def own_config(stage, tier=None, seed=None, dataset=None):
-    """Give the lines of a stage's own config file: all that it may know. No data set is told of the other's paths."""
-    flat = faze.config.stage_config.resolve(config, stage, tier, seed and int(seed))
-    for other in RAW.keys() - {dataset} if dataset else ():
-        flat |= {key: None for part in PATHS if (key := f"preprocess.{RAW[other]}{part}") in flat}
+    """Give the lines of a stage's own config file: all that it may know, as `faze resolve` prints it."""
+    flat = faze.config.stage_config.resolve(config, stage, tier, seed and int(seed), dataset)
     return faze.config.stage_config.to_lines(flat)
 
 
@@ -128,17 +127,11 @@ def values(stage, path):
 
 ABLATION, RUN = "results/{name}", "results/{name}/{tier}/seed{seed}"
 OWN_CONFIGS = {
-    "synthesise": (ABLATION, "synthesise"),
-    "preprocess": (ABLATION, "preprocess_{dataset}"),
-    "train": (RUN, "train"),
-    "encode": (RUN, "encode"),
-    "meta_train": (RUN, "meta_train"),
-    "adapt": (RUN, "adapt"),
-    "walk": (RUN, "walk"),
-    "benchmark": (ABLATION, "benchmark"),
-    "evaluate": (ABLATION, "evaluate"),
-    "report": (ABLATION, "report"),
-    "track": (ABLATION, "track"),
+    stage: (
+        RUN if stage in faze.config.parameters.PER_RUN else ABLATION,
+        f"{stage}_{{dataset}}" if stage in faze.config.parameters.PER_DATASET else stage,
+    )
+    for stage in faze.config.parameters.STAGES
 }
 
 for stage, (folder, file) in OWN_CONFIGS.items():

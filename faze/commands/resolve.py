@@ -1,0 +1,54 @@
+"""`faze resolve`: a stage's own parameters, as the workflow writes them for it, for whoever runs the stage alone.
+
+faze resolve train --tier lean --seed 0 --configfile mine.yaml --out train.yaml
+faze train --config train.yaml --data strips.h5 --out checkpoint.pt --run-log run.jsonl
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from faze.base.command_line import Parser, one_sentence
+from faze.base.files import whole_file
+from faze.config.data_parameters import RAW
+from faze.config.ladder import climb
+from faze.config.parameters import PER_DATASET, PER_RUN, STAGES
+from faze.config.stage_config import resolve, to_lines
+from faze.config.validation import read_config
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = Parser(__doc__)
+    parser.add_argument("stage", choices=STAGES)
+    parser.add_configfile()
+    parser.add_argument("--tier", help=f"rung of the ladder: of {', '.join(sorted(PER_RUN))}")
+    parser.add_argument("--seed", type=int, help="of the same stages")
+    parser.add_argument("--dataset", choices=RAW, help=f"of {', '.join(PER_DATASET)}")
+    parser.add_argument("--out", type=Path, help="file to write; without it, the terminal")
+    args = parser.parse_args()
+    wanted = {"tier": PER_RUN, "seed": PER_RUN, "dataset": PER_DATASET}
+    for option, stages in wanted.items():
+        if (args.stage in stages) != (getattr(args, option) is not None):
+            parser.error(f"--{option} is {'needed' if args.stage in stages else 'not'} for {args.stage}")
+    return args
+
+
+@one_sentence
+def main() -> None:
+    """Read the configuration and write what one stage may know of it."""
+    args = parse()
+    config = read_config(args.configfile)
+    if args.tier is not None:
+        climb(config["tiers"], args.tier)  # or say that it is not defined
+    lines = to_lines(resolve(config, args.stage, args.tier, args.seed, args.dataset))
+    text = "".join(f"{line}\n" for line in lines)
+    if not args.out:
+        print(text, end="")
+        return
+    with whole_file(args.out) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""The order of the ladder, and the folders that its rungs may not be named after."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from faze.base.result_paths import ResultPaths
+from faze.config.check import ConfigError
+from faze.config.stage_config import resolve
+from faze.config.validation import RESERVED, read_config, validate
+from faze.config.yaml_files import DEFAULTS, merge, read_yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+UPSIDE_DOWN = "run: {tiers: [lean, amp, baseline]}\n"
+
+
+@pytest.mark.parametrize("stage", ["evaluate", "report", "track"])
+def test_the_ladder_decides_which_tier_comes_first(stage: str, tmp_path: Path) -> None:
+    """The first of run.tiers is what the others are compared with, so its place in the file must not matter."""
+    (tmp_path / "mine.yaml").write_text(UPSIDE_DOWN)
+    config = read_config([tmp_path / "mine.yaml"])
+    assert config["run"]["tiers"] == ["baseline", "amp", "lean"]
+    assert resolve(config, stage)["run.tiers"] == ["baseline", "amp", "lean"]
+
+
+def test_the_benchmark_measures_in_the_order_of_the_ladder(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(UPSIDE_DOWN)
+    keys = [key for key in resolve(read_config([tmp_path / "mine.yaml"]), "benchmark") if key.startswith("engines.")]
+    assert list(dict.fromkeys(key.split(".")[1] for key in keys)) == ["baseline", "amp", "lean"]
+
+
+def test_a_tier_is_run_once() -> None:
+    values = merge(read_yaml(DEFAULTS), {"run": {"tiers": ["baseline", "lean", "baseline"]}})
+    with pytest.raises(ConfigError, match=r"run\.tiers: \['baseline', 'lean', 'baseline'\] names something twice"):
+        validate(values)
+
+
+def test_a_ladder_that_is_no_mapping_is_a_fault() -> None:
+    with pytest.raises(ConfigError, match="tiers: 3 is not a section of keys and values"):
+        validate(read_yaml(DEFAULTS) | {"tiers": 3})
+
+
+def folders() -> set[str]:
+    """Every folder that stages, rules and commands make under results/<name>/."""
+    text = "\n".join(path.read_text() for path in [ROOT / "Snakefile", *(ROOT / "workflow").glob("rules/*.smk")])
+    ablation = r"(?:results/\{(?:wildcards\.)?name\}|results/\{config\['name'\]\}|\{folder\})"
+    found = set(re.findall(rf"{ablation}/(\w+)", text))
+    paths = ResultPaths(Path("root"))
+    for name, member in inspect.getmembers(ResultPaths, lambda m: inspect.isfunction(m) or isinstance(m, property)):
+        if not name.startswith("_"):
+            given = [] if isinstance(member, property) else list(inspect.signature(member).parameters)[1:]
+            path = getattr(paths, name) if isinstance(member, property) else getattr(paths, name)(*given)
+            found.add(path.relative_to("root").parts[0])
+    return found - {"tier"} | {"profile"}  # the first of the parameters of those in a run; and faze.commands.profile
+
+
+def test_no_tier_takes_the_folder_of_something_else() -> None:
+    assert folders() == set(RESERVED)
+    for name in RESERVED:
+        with pytest.raises(ConfigError, match=rf"tiers\.{name}: a tier names a folder"):
+            validate(merge(read_yaml(DEFAULTS), {"tiers": {name: {}}}))

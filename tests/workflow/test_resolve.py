@@ -1,0 +1,41 @@
+"""`faze resolve` prints what the workflow's own rule writes for a stage."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checkout import Checkout, environment
+
+pytestmark = pytest.mark.workflow
+RUN = ("--tier", "lean", "--seed", "0")
+WANTED = {
+    "synthesise": (),
+    "preprocess_mpiigaze": ("--dataset", "mpiigaze"),
+    "preprocess_gazecapture": ("--dataset", "gazecapture"),
+    "benchmark": (),
+    "evaluate": (),
+    "report": (),
+    "track": (),
+    **dict.fromkeys(("train", "encode", "meta_train", "adapt", "walk"), RUN),
+}
+
+
+def test_every_stage_is_told_the_same_by_the_command_and_by_the_workflow(tmp_path: Path) -> None:
+    work = Checkout(tmp_path / "project", "mine.yaml")
+    (work.folder / "strips.h5").touch()
+    own = "name: mine\nrun: {tiers: [lean, baseline]}\npreprocess: {gazecapture: strips.h5}\n"
+    (work.folder / "mine.yaml").write_text(own + "benchmark: {leave_one_out: true}\ntrain: {base_lr: 1.0e-5}\n")
+    written = {
+        name: f"results/mine/{'lean/seed0/' if options == RUN else ''}configs/{name}.yaml"
+        for name, options in WANTED.items()
+    }
+    answer = work.snakemake("--cores", "1", *written.values())
+    assert answer.code == 0, answer.text
+    for name, options in WANTED.items():
+        stage = "preprocess" if name.startswith("preprocess") else name
+        command = [sys.executable, "-m", "faze", "resolve", stage, *options, "--configfile", "mine.yaml"]
+        said = subprocess.run(command, cwd=work.folder, capture_output=True, check=True, env=environment()).stdout
+        assert said == (work.folder / written[name]).read_bytes(), name
+    assert b"strips.h5" not in (work.folder / written["preprocess_mpiigaze"]).read_bytes()
+    assert b"strips.h5" in (work.folder / written["preprocess_gazecapture"]).read_bytes()
