@@ -21,14 +21,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import torch
-from baselines import fewshot as baseline
+from fewshot_sequential import Clock, Sequential, adaptation_of, meta_training_of, network_of
 
 from faze.benchmark.intervals import ratio_interval
 from faze.benchmark.memory_peak import MemoryPeak
@@ -37,12 +35,14 @@ from faze.config.parameters import Fewshot, FewshotSection
 from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import CodeStore
 from faze.engine import machine
-from faze.fewshot.draws import Calibration, PersonCodes, TaskDraws, draw_calibrations, read_people
-from faze.fewshot.fine_tuning import InitialNetworks, fine_tuned_errors_deg
-from faze.fewshot.kernel import kernel_for, single_threaded_operations
-from faze.fewshot.learners import LEARNERS, MetaTraining, unadapted_error_deg
+from faze.fewshot.draws import TaskDraws, draw_calibrations
+from faze.fewshot.fine_tuning import fine_tuned_errors_deg
+from faze.fewshot.interface import Adaptation, MetaTraining
+from faze.fewshot.kernel import kernel_for
+from faze.fewshot.learners import LEARNERS
 from faze.fewshot.meta_training import OuterState, ResumeFile, meta_train
-from faze.fewshot.mlp import Weights, random_weights
+from faze.fewshot.mlp import InitialNetworks, Weights, random_weights
+from faze.fewshot.person_codes import PersonCodes, read_people, unadapted_error_deg
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = Path(os.environ.get("FAZE_GOLDEN_DIR", ROOT.parent / "shared" / "golden")) / "meta_synth"
@@ -58,136 +58,78 @@ def settings(**changes: object) -> Fewshot:
 
 
 def people(name: str, count: int | None = None) -> list[PersonCodes]:
-    """Of one file, or as many by tiling."""
+    """The people of one file, or as many by tiling."""
     codes = CodeStore(GOLDEN / f"{name}_predictions.h5", default_split="test")
-    found = read_people(codes, "test", needed=518, reason="the paper's protocol").persons
+    found, _ = read_people(codes, "test", needed=518, reason="the paper's protocol")
     return [
         dataclasses.replace(found[i % len(found)], name=f"{i:05d}", dataset=name) for i in range(count or len(found))
     ]
 
 
-def sequential_network(weights: Weights) -> baseline.GazeNetwork:
-    """The first of the networks as the sequential side has it."""
-    network = baseline.GazeNetwork(*weights.hidden_weight.shape[1:])
-    state = {
-        "layer1.weight": weights.hidden_weight[0].T,
-        "layer1.bias": weights.hidden_bias[0, 0],
-        "layer2.weight": weights.output_weight[0].T,
-        "layer2.bias": weights.output_bias[0, 0],
-    }
-    network.load_state_dict(state)
-    return network
+def everyone() -> list[PersonCodes]:
+    return people("gc_test", PEOPLE - 15) + people("mpi")
 
 
-def sequential_samples(person: PersonCodes) -> baseline.Samples:
-    return baseline.Samples(torch.from_numpy(person.code), torch.from_numpy(person.gaze).float())
-
-
-@dataclasses.dataclass(frozen=True)
-class Clock:
-    """Seconds of wall time, or of processor time over the threads at work."""
-
-    of_processor: bool
-
-    def __call__(self, threads: int) -> float:
-        """Now, for work on so many threads."""
-        return time.process_time() / threads if self.of_processor else time.perf_counter()
-
-
-class Sequential:
-    """The sequential side in this process, or in two at once."""
-
-    def __init__(self, clock: "Clock") -> None:
-        self._clock = clock
-        # Fresh interpreters: a fork would inherit our threads' locks.
-        self._pool = ProcessPoolExecutor(2, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,))
-
-    def seconds(self, work: Callable[[], object]) -> float:
-        """Of a call, on one thread."""
-        with single_threaded_operations():
-            began = self._clock(1)
-            work()
-            return self._clock(1) - began
-
-    def seconds_of_two(self, work: Callable[[], object]) -> float:
-        """Of the same call in each of two processes, until both are done."""
-        if self._clock.of_processor:
-            return float("nan")
-        began = time.perf_counter()
-        for future in [self._pool.submit(work) for _ in range(2)]:
-            future.result()
-        return time.perf_counter() - began
-
-    def close(self) -> None:
-        """End the processes."""
-        self._pool.shutdown()
-
-
-def adapt_sequentially(network: baseline.GazeNetwork, person: PersonCodes, draw: Calibration, lr: float) -> list[float]:
-    samples = sequential_samples(person)
-    query = baseline.Samples(samples.code[-500:], samples.gaze[-500:])
-    return baseline.adapt(network, samples.take(draw.support.tolist()), query, steps=STEPS, lr=lr, every=EVERY)[1]
+def adaptation_to(persons: Sequence[PersonCodes], k: int, threads: int, repeats: int = REPEATS) -> Adaptation:
+    of_k = settings(shots=(k,))
+    return Adaptation(draw_calibrations(persons, of_k, repeats=repeats), of_k, threads)
 
 
 def quick_start() -> Weights:
     """A network that adaptation starts from: some meta-training for k = 9."""
     short = settings(shots=(9,), outer_steps=500, validate_every_steps=500)
-    draw = TaskDraws(people("gc_train"), tasks=5, support=9, query=100, seed=0)
-    return meta_train("maml", random_weights(1, 6, 64, 0), draw, short, lambda *_: None, ResumeFile()).best
+    return train_ours(short, people("gc_train"), lambda *_: None, ResumeFile()).best
 
 
-class Adaptations:
-    """All of one k, and both sides' way to make them."""
-
-    def __init__(self, everyone: Sequence[PersonCodes], k: int, start: Weights, threads: int) -> None:
-        self._everyone, self._k, self._start, self._threads = everyone, k, start, threads
-        self._settings, self._network = settings(shots=(k,)), sequential_network(start)
-        self.draws = draw_calibrations(everyone, self._settings, repeats=REPEATS)
-
-    def at_once(self, draws: Sequence[Calibration]) -> np.ndarray:
-        """Errors of ours, (M, 51)."""
-        start = InitialNetworks([self._k], self._start)
-        return fine_tuned_errors_deg(start, self._everyone, draws, self._settings, threads=self._threads)
-
-    def sequentially(self, draw: Calibration) -> Callable[[], list[float]]:
-        """What the sequential side does for one of them; can be sent to another process."""
-        return partial(adapt_sequentially, self._network, self._everyone[draw.person], draw, self._settings.adapt_lr)
+def train_ours(
+    to_there: Fewshot, train: Sequence[PersonCodes], validate: Callable, resume_file: ResumeFile
+) -> OuterState:
+    """Meta-train from the file, if it is there, to an outer step."""
+    initial = InitialNetworks(to_there.shots, random_weights(len(to_there.shots), 6, 64, 0))
+    return meta_train("maml", initial, TaskDraws(train, to_there, seed=0), to_there, validate, resume_file)
 
 
 def measure_adaptation(
     shots: Sequence[int], blocks: int, threads: int, clock: Clock
 ) -> dict[int, dict[str, list[float]]]:
     """Seconds for all adaptations by k, of ours, of the sequential side, and of two processes of it."""
-    everyone = people("gc_test", PEOPLE - 15) + people("mpi")
-    start, sequential, times = quick_start(), Sequential(clock), {}
-    for k in shots:
-        adaptations = Adaptations(everyone, k, start, threads)
-        sequential.seconds_of_two(adaptations.sequentially(adaptations.draws[0]))  # imports are not timed
-        adaptations.at_once(adaptations.draws[:64])
-        played = [play_block(block, adaptations, sequential, partial(clock, threads)) for block in range(blocks)]
-        times[k] = {name: [block[name] for block in played] for name in played[0]}
-        difference = max(times[k].pop("difference"))
-        print(f"k = {k:2d}: {ratios(times[k])}; largest difference of an error {difference:.4f} degrees", flush=True)
-    sequential.close()
+    persons, start, sequential, times = everyone(), quick_start(), Sequential(clock), {}
+    with sequential.pool:
+        for k in shots:
+            adaptation, networks = adaptation_to(persons, k, threads), InitialNetworks([k], start)
+            sequential.seconds_of_two(sequential_work(adaptation, networks, 0))  # imports are not timed
+            fine_tuned_errors_deg(networks, dataclasses.replace(adaptation, calibrations=adaptation.calibrations[:64]))
+            played = [play_block(block, adaptation, networks, sequential) for block in range(blocks)]
+            times[k] = {name: [block[name] for block in played] for name in played[0]}
+            difference = max(times[k].pop("difference"))
+            print(
+                f"k = {k:2d}: {ratios(times[k])}; largest difference of an error {difference:.4f} degrees", flush=True
+            )
     return times
 
 
+def sequential_work(adaptation: Adaptation, networks: InitialNetworks, place: int) -> Callable[[], list[float]]:
+    lr, network = adaptation.settings.adapt_lr, network_of(networks.weights)
+    return adaptation_of(network, adaptation.calibrations[place], steps=STEPS, lr=lr, every=EVERY)
+
+
 def play_block(
-    block: int, adaptations: Adaptations, sequential: Sequential, clock: Callable[[], float]
+    block: int, adaptation: Adaptation, networks: InitialNetworks, sequential: Sequential
 ) -> dict[str, float]:
     """Both sides, in alternating order; seconds for all, and the largest difference of an error that both measured."""
-    place = block * 397 % len(adaptations.draws)
-    work = adaptations.sequentially(adaptations.draws[place])
+    count, clock = len(adaptation.calibrations), partial(sequential.clock, adaptation.threads)
+    place = block * 397 % count
+    work = sequential_work(adaptation, networks, place)
     played = {}
 
     def ours() -> None:
         began = clock()
-        played["errors"] = adaptations.at_once(adaptations.draws)[place]
+        played["errors"] = fine_tuned_errors_deg(networks, adaptation)[place]
         played["ours"] = clock() - began
 
     def theirs() -> None:
-        played["sequential"] = sequential.seconds(work) * len(adaptations.draws)
-        played["two"] = sequential.seconds_of_two(work) * len(adaptations.draws) / 2
+        played["sequential"] = sequential.seconds(work) * count
+        played["two"] = sequential.seconds_of_two(work) * count / 2
 
     for play in (ours, theirs) if block % 2 else (theirs, ours):
         play()
@@ -213,15 +155,22 @@ def ratios(found: dict[str, list[float]]) -> str:
 def measure_sweep(shots: Sequence[int], outer_steps: int, blocks: int, threads: int, clock: Clock) -> None:
     """Print the seconds of the whole sweep, and its ratio to the sequential side."""
     train, val, sequential = people("gc_train"), people("gc_val", VAL_PEOPLE), Sequential(clock)
-    theirs = [[sequential_samples(person) for person in group] for group in (train, val)]
+    paper = settings(shots=tuple(shots), record_steps=())
+    validation = Adaptation(draw_calibrations(val, paper, repeats=1), paper, threads)
     ours, per_step, of_two = 0.0, [], []
-    with tempfile.TemporaryDirectory() as folder:
+
+    def validate(weights: Weights, scales: Weights) -> list[float]:
+        errors = fine_tuned_errors_deg(InitialNetworks(shots, weights, scales), validation)
+        return errors[:, -1].reshape(len(shots), -1).mean(1).tolist()
+
+    with tempfile.TemporaryDirectory() as folder, sequential.pool:
         for part in range(PARTS):
             until, k = outer_steps * (part + 1) // PARTS, shots[part * len(shots) // PARTS]
+            to_there = dataclasses.replace(paper, outer_steps=until)
             began = clock(1)  # the outer loop has one thread; so has, by this clock, the little validation
-            state = train_ours(train, val, shots, until, ResumeFile(Path(folder) / "work" / "checkpoint.pt"), threads)
+            state = train_ours(to_there, train, validate, ResumeFile(Path(folder) / "work" / "resume.pt"))
             ours += clock(1) - began
-            work = partial(train_sequentially, *theirs, k, SEQUENTIAL_STEPS)
+            work = meta_training_of(train, val, k=k, steps=SEQUENTIAL_STEPS)
             per_step.append(sequential.seconds(work) / SEQUENTIAL_STEPS)
             of_two.append(sequential.seconds_of_two(work) / 2 / SEQUENTIAL_STEPS)
             print(
@@ -229,12 +178,11 @@ def measure_sweep(shots: Sequence[int], outer_steps: int, blocks: int, threads: 
                 f"{1e3 * per_step[-1]:.2f} s" + said_of_two(1e3 * of_two[-1], "{:.2f} s"),
                 flush=True,
             )
-    sequential.close()
     one_training, two_training = (outer_steps * len(shots) * float(np.mean(taken)) for taken in (per_step, of_two))
     print(
         f"meta-training, {outer_steps} outer steps, {len(shots)} values of k, {VAL_PEOPLE} val people: ours {ours:.1f} "
         f"s, sequential {one_training:.0f} s: {one_training / ours:.0f}x{said_of_two(two_training / ours)}; "
-        f"val error {np.round(state.history[-1].val_deg, 3).tolist()}"
+        f"val error {np.round(state.history[-1]['val_deg'], 3).tolist()}"
     )
     times = measure_adaptation(shots, blocks, threads, clock)
     mine, one, two = (sum(np.median(found[name]) for found in times.values()) for name in ("ours", "sequential", "two"))
@@ -249,30 +197,6 @@ def said_of_two(value: float, how: str = "{:.0f}x") -> str:
     return f", of two processes {how.format(value)}" if np.isfinite(value) else ""
 
 
-def train_ours(
-    train: Sequence[PersonCodes],
-    val: Sequence[PersonCodes],
-    shots: Sequence[int],
-    until: int,
-    checkpoint: ResumeFile,
-    threads: int,
-) -> OuterState:
-    """Meta-train from the checkpoint to an outer step."""
-    to_there = settings(shots=tuple(shots), outer_steps=until, record_steps=())
-    draw = TaskDraws(train, tasks=to_there.tasks, support=max(shots), query=to_there.meta_query, seed=0)
-    draws = draw_calibrations(val, to_there, repeats=1)
-
-    def validate(weights: Weights, scales: Weights) -> list[float]:
-        errors = fine_tuned_errors_deg(InitialNetworks(shots, weights, scales), val, draws, to_there, threads=threads)
-        return errors[:, -1].reshape(len(shots), -1).mean(1).tolist()
-
-    return meta_train("maml", random_weights(len(shots), 6, 64, 0), draw, to_there, validate, checkpoint)
-
-
-def train_sequentially(train: list, val: list, k: int, steps: int) -> None:
-    baseline.meta_train(baseline.GazeNetwork(), train, val, k=k, steps=steps)
-
-
 def measure_own(learners: Sequence[str], shots: Sequence[int], outer_steps: int, threads: int) -> None:
     """Print each learner's seconds and mean error by k, on people who are not tiled."""
     paper = settings(shots=tuple(shots), outer_steps=outer_steps, record_steps=())
@@ -282,13 +206,12 @@ def measure_own(learners: Sequence[str], shots: Sequence[int], outer_steps: int,
         print(f"unadapted, {name}: {np.mean(errors):.2f} degrees")
     for learner in learners:
         began = time.perf_counter()
-        training = MetaTraining(people("gc_train"), people("gc_val"))
-        learned = LEARNERS[learner].meta_train(training, paper, seed=0, threads=threads)
+        learned = LEARNERS[learner].meta_train(MetaTraining(people("gc_train"), people("gc_val"), paper, 0, threads))
         learnt = time.perf_counter()
         curves = {}
         for name, persons in test.items():
-            draws = draw_calibrations(persons, paper, repeats=REPEATS)
-            errors = LEARNERS[learner].errors(learned, persons, draws, paper, threads=threads).adapted_deg
+            adaptation = Adaptation(draw_calibrations(persons, paper, repeats=REPEATS), paper, threads)
+            errors = LEARNERS[learner].errors(learned, adaptation).adapted_deg
             curves[name] = errors.reshape(len(shots), -1).mean(axis=1)
         ended = time.perf_counter()
         count = len(shots) * REPEATS * sum(map(len, test.values()))
@@ -309,16 +232,14 @@ def measure_memory(threads: int, clock: Clock) -> None:
 
 
 def print_peak(repeats: int, threads: int, clock: Clock) -> None:
-    torch.set_num_threads(threads)
-    everyone = people("gc_test", PEOPLE - 15) + people("mpi")
-    start, of_k = random_weights(1, 6, 64, 0), settings(shots=(9,))
+    persons, networks = everyone(), InitialNetworks([9], random_weights(1, 6, 64, 0))
     peak, began = MemoryPeak(torch.device("cpu")), clock(threads)
-    draws = draw_calibrations(everyone, of_k, repeats=repeats)
-    fine_tuned_errors_deg(InitialNetworks([9], start), everyone, draws, of_k, threads=threads)
-    taken = clock(threads) - began
+    adaptation = adaptation_to(persons, 9, threads, repeats)
+    fine_tuned_errors_deg(networks, adaptation)
+    taken, count = clock(threads) - began, len(adaptation.calibrations)
     print(
-        f"{len(draws)} adaptations, k = 9: {taken:.2f} s, {1e3 * taken / len(draws):.3f} ms each, peak "
-        f"{peak.read()['peak_gib']:.3f} GiB above {len(everyone)} people's codes"
+        f"{count} adaptations, k = 9: {taken:.2f} s, {1e3 * taken / count:.3f} ms each, peak "
+        f"{peak.read()['peak_gib']:.3f} GiB above {PEOPLE} people's codes"
     )
 
 

@@ -8,16 +8,16 @@ import time
 
 import numpy as np
 import torch
-from fewshot import EVERY, PEOPLE, REPEATS, people
+from fewshot import EVERY, PEOPLE, REPEATS, people, settings
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from faze.engine import machine
 from faze.fewshot.draws import TaskDraws
-from faze.fewshot.kernel import Kernel, TorchKernel, alike, in_chunks, single_threaded_operations
-from faze.fewshot.meta_training import outer_gradient
+from faze.fewshot.kernel import Kernel, TorchKernel, in_chunks, same_rates, single_threaded_operations
 from faze.fewshot.mlp import SampleSets, random_weights
 from faze.fewshot.native import NativeKernel
+from faze.fewshot.outer_gradient import Tasks, outer_gradient
 
 
 class TorchCompiled(TorchKernel):
@@ -41,7 +41,7 @@ def measure_kernels(blocks: int, threads: int) -> None:
                     times.setdefault(make.__name__, []).append(1e3 * seconds / EVERY)
         for name, taken in times.items():
             print(f"k = {k}, {name}: {np.median(taken):.2f} ms ({min(taken):.2f} to {max(taken):.2f})", flush=True)
-    draw = TaskDraws(people("gc_train"), tasks=5, support=18, query=100, seed=0)
+    draw = TaskDraws(people("gc_train"), settings(shots=tuple(range(1, 19))), seed=0)
     for make in (NativeKernel, TorchKernel):
         print(f"outer step of k = 1...18, {make.__name__}: {1e3 * time_outer(make(6, 64, 'selu'), draw):.2f} ms")
 
@@ -52,12 +52,12 @@ def time_steps(kernel: Kernel, k: int, threads: int) -> float:
     sets = [(torch.randn(d, n, 6, generator=random), torch.randn(d, n, 3, generator=random)) for d, n in sizes]
     support, query = (SampleSets(code, normalize(gaze, dim=-1)) for code, gaze in sets)
     initial, models = random_weights(1, 6, 64, 0), PEOPLE * REPEATS
-    seen, asked = support.each(), query.of(torch.arange(models) // REPEATS, 500)
+    seen, asked = support.one_per_model(), query.for_models(torch.arange(models) // REPEATS, 500)
 
     def work(chunk: Tensor) -> None:
         weights = initial.take(torch.zeros_like(chunk))
-        kernel.sgd_(weights, seen.some(chunk), steps=EVERY, rates=alike(1e-5, weights))
-        kernel.mean_angle_deg(weights, asked.some(chunk))
+        kernel.sgd_(weights, seen.of_models(chunk), steps=EVERY, rates=same_rates(1e-5, weights))
+        kernel.mean_angle_deg(weights, asked.of_models(chunk))
 
     began = time.perf_counter()
     list(in_chunks(work, models, kernel, threads))
@@ -68,14 +68,13 @@ def time_outer(kernel: Kernel, draw: TaskDraws, steps: int = 20) -> float:
     """Seconds of one outer gradient with its draw, on one thread."""
     shots = torch.arange(1, 19)
     weights, row = random_weights(18, 6, 64, 0), torch.arange(5).repeat(18)
+    rates = same_rates(1e-5, weights).take(torch.zeros(18, dtype=torch.int64))
     with single_threaded_operations():
         began = time.perf_counter()
         for _ in range(steps):
             support, query = draw()
-            samples = support.of(row, shots.repeat_interleave(5)), query.of(row, 100)
-            outer_gradient(
-                kernel, weights, alike(1e-5, weights).take(torch.zeros(18, dtype=torch.int64)), *samples, steps=1
-            )
+            tasks = Tasks(support.for_models(row, shots.repeat_interleave(5)), query.for_models(row, 100))
+            outer_gradient(kernel, weights, rates, tasks, steps=1)
         return (time.perf_counter() - began) / steps
 
 

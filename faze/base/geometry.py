@@ -74,3 +74,18 @@ def angular_error(a: ArrayLike, b: ArrayLike) -> NDArray:
     a, b = np.asarray(a), np.asarray(b)
     cross = np.linalg.norm(np.cross(a, b), axis=-1)
     return np.arctan2(cross, np.sum(a * b, axis=-1))
+
+
+def mean_angle_deg(a: ArrayLike, b: ArrayLike) -> float:
+    """Mean of the angles between directions, in degrees.
+
+    Args:
+        a: (..., 3) vectors of any length.
+        b: (..., 3) vectors of any length.
+    """
+    return float(np.degrees(angular_error(a, b).mean()))
+
+
+def wrapped(angle_rad: ArrayLike) -> NDArray:
+    """The same angles in [-pi, pi): a yaw just beyond 180 degrees is near, not far."""
+    return np.remainder(np.asarray(angle_rad) + np.pi, 2 * np.pi) - np.pi

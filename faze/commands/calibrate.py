@@ -20,10 +20,10 @@ from faze.base.command_line import Parser, at_least_one, one_sentence
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.data.store.codes import CodeStore
-from faze.fewshot.draws import PersonCodes, open_codes, read_person
-from faze.fewshot.learner_file import Learned, load_learned
+from faze.fewshot.learner_file import Learned, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.personal_estimator import PersonalEstimator, calibrate, measured, save_estimator
+from faze.fewshot.person_codes import PersonCodes, open_codes, read_person
+from faze.fewshot.personal_estimator import PersonalEstimator, calibrate, measure
 
 
 def parse() -> argparse.Namespace:
@@ -57,9 +57,9 @@ def main() -> None:
     read = time.perf_counter()
     found = calibrate(person, support, learned)
     adapted = time.perf_counter()
-    found = measured(found, person, query)
+    found = measure(found, person, query)
     with sole_writer(args.out):
-        save_estimator(found, args.out)
+        save_fields(found, args.out)
     print(describe(found, args.out))
     print(f"took {1e3 * (adapted - read):.0f} ms to adapt, {1e3 * (read - began):.0f} ms to read the files")
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils._triton import has_triton
 
+from faze.base.cache_folder import cache_folder
 from faze.engine.switches import Switch
 
 
@@ -57,8 +58,7 @@ def set_fused_norm(module: nn.Module, wanted: bool, device: torch.device) -> Swi
 
 def _keep_kernels() -> None:
     """Give inductor a cache that outlives the process and the machine's /tmp; a set TORCHINDUCTOR_CACHE_DIR stays."""
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.fspath(caches / "faze" / "inductor"))
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.fspath(cache_folder("inductor")))
     if not shutil.which("openssl"):  # the command by which torch names the headers that it compiles beforehand
         from torch._inductor import config
 

@@ -1,144 +1,239 @@
-"""Fine-tuning to calibrations of people, and the error on the way.
+"""Learners that fine-tune a gaze network by gradient steps: the meta-trained ones, and the trained gaze head.
+
+When to stop: a fixed number of steps over-fits where k is small (at k = 3 by 0.2 degrees, FACTS F). The rule
+`validation` takes, for each k, the number of steps after which the error of the val people is lowest, and applies it to
+everyone. Their own query decides, never that of a test person.
 
 Shapes: M calibrations, R numbers of steps after which the error is measured.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
+from faze.base.progress import Progress
 from faze.config.parameters import Fewshot
-from faze.fewshot.draws import Calibration, PersonCodes, query_of, support_of
-from faze.fewshot.kernel import adapt, trace_deg
-from faze.fewshot.mlp import Activation, Weights, each, gaze_vector
-from faze.fewshot.stopping import recorded_steps
+from faze.fewshot.draws import Calibration, TaskDraws, draw_calibrations, query_of, support_of
+from faze.fewshot.interface import Adaptation, Errors, Estimates, MetaTraining
+from faze.fewshot.kernel import adapt
+from faze.fewshot.learner_file import Learned, plain, state_of
+from faze.fewshot.meta_training import meta_train
+from faze.fewshot.mlp import InitialNetwork, InitialNetworks, Weights, gaze_vector, random_weights
+from faze.fewshot.outer_gradient import Rule
 
 
-@dataclass(frozen=True)
-class InitialNetworks:
-    """Where fine-tuning starts, for each k."""
+class FineTuned:
+    """A gaze network for each k, fine-tuned on the k samples."""
 
-    shots: Sequence[int]
-    weights: Weights  # of a network for each entry of shots
-    scales: Weights | None = None  # of adapt_lr for each parameter; None: 1
-    activation: Activation = "selu"
+    name: str
+    learns_from_tasks, takes_steps = True, True
+
+    def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
+        """Fine-tune each k's network on every calibration of that k."""
+        calibrations, settings = adaptation.calibrations, adaptation.settings
+        trace = fine_tuned_errors_deg(learned.networks, adaptation, Progress("adapt", len(calibrations), "models"))
+        adapted, taken = error_at(trace, calibrations, self.steps(learned, settings), recorded_steps(settings))
+        return Errors(adapted, trace[:, 0], taken, trace, recorded_steps(settings))
+
+    def gaze(self, learned: Learned, adaptation: Adaptation) -> Estimates:
+        """Fine-tune each k's network again, by as many steps as `errors` tells."""
+        steps = self.steps(learned, adaptation.settings)
+        for positions, adapted in fine_tuned_weights(learned.networks, adaptation, steps):
+            of_chunk = [adaptation.calibrations[position] for position in positions]
+            query = query_of(of_chunk, adaptation.settings.query_entries)
+            vector = gaze_vector(adapted, query.code[query.row], learned.activation).double().numpy()
+            yield positions, vector / np.linalg.norm(vector, axis=-1, keepdims=True)
+
+    def steps(self, learned: Learned, settings: Fewshot) -> dict[int, int]:
+        """The number of adaptation steps for each k."""
+        if settings.stopping == "fixed":
+            return dict.fromkeys(learned.shots, settings.adapt_steps)
+        if not learned.stop_steps:
+            raise UserError(
+                f"the learner {self.name} was trained without people of the split val, on whom to choose when to stop: "
+                "set fewshot.stopping: fixed"
+            )
+        if not set(learned.stop_steps) <= set(recorded_steps(settings)):
+            raise UserError(
+                f"the learner {self.name} is to stop after {learned.stop_steps} steps, which fewshot.record_steps and "
+                "fewshot.adapt_steps no longer hold: run meta_train again"
+            )
+        if learned.settings.get("adapt_lr", settings.adapt_lr) != settings.adapt_lr:
+            raise UserError(
+                f"the learner {self.name} chose when to stop at fewshot.adapt_lr {learned.settings['adapt_lr']}, not "
+                f"{settings.adapt_lr}: run meta_train again"
+            )
+        return dict(zip(learned.shots, learned.stop_steps, strict=True))
+
+    def _learned(self, networks: InitialNetworks, training: MetaTraining, **about: object) -> Learned:
+        """What is learnt: the networks, and the number of adaptation steps that is best for val people."""
+        settings, stop = training.settings, []
+        if training.val:
+            calibrations = draw_calibrations(training.val, settings, repeats=settings.repeats)
+            errors = fine_tuned_errors_deg(networks, Adaptation(calibrations, settings, training.threads))
+            stop = best_steps(errors, calibrations, networks.shots, recorded_steps(settings))
+        return Learned(
+            self.name,
+            list(networks.shots),
+            plain(settings),
+            state=state_of(networks),
+            activation=networks.activation,
+            stop_steps=stop,
+            **about,
+        )
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Mean angle over the query of each of M calibrations, in degrees."""
+class MetaLearner(FineTuned):
+    """A network, meta-trained so that fine-tuning does well; see faze.fewshot.outer_gradient for the rules."""
 
-    adapted_deg: NDArray[np.float64]  # (M,)
-    start_deg: NDArray[np.float64]  # (M,) before any step; NaN for a learner that takes none
-    steps: NDArray[np.int64]  # (M,) of adaptation
-    trace_deg: NDArray[np.float64]  # (M, R) after each of trace_steps
-    trace_steps: Sequence[int]  # R
+    def __init__(self, rule: Rule) -> None:
+        self.name = self._rule = rule
+
+    def meta_train(self, training: MetaTraining) -> Learned:
+        """Train the initial weights; validate by adapting, as at test, to one calibration of each k and val person."""
+        settings, shots, val = training.settings, list(training.settings.shots), training.val
+        initial = self._initial(training)
+        validation = Adaptation(draw_calibrations(val, settings, repeats=1), settings, training.threads)
+        # Where the best of the recorded steps will be taken, validation takes it too.
+        column = slice(None) if settings.stopping == "validation" else slice(-1, None)
+
+        def validate(weights: Weights, scales: Weights) -> list[float] | None:
+            if not val:
+                return None
+            networks = InitialNetworks(shots, weights, scales, initial.activation)
+            errors = fine_tuned_errors_deg(networks, validation)
+            return errors.reshape(len(shots), len(val), -1)[..., column].mean(axis=1).min(axis=1).tolist()
+
+        tasks = TaskDraws(training.train, settings, seed=training.seed)
+        state = meta_train(self._rule, initial, tasks, settings, validate, training.resume_file)
+        scales = state.best_scales if self._rule == "meta_sgd" else None
+        networks = InitialNetworks(shots, state.best, scales, initial.activation)
+        return self._learned(networks, training, history=state.history, outer_steps=state.best_steps)
+
+    def _initial(self, training: MetaTraining) -> InitialNetworks:
+        settings = training.settings
+        if settings.init == "gaze_head":
+            return trained_gaze_head(training, "meta-training starts from: encode again, or set fewshot.init: random")
+        inputs = training.train[0].code.shape[1]
+        weights = random_weights(len(settings.shots), inputs, settings.hidden, training.seed)
+        return InitialNetworks(settings.shots, weights)
+
+
+class GazeHead(FineTuned):
+    """The trained gaze head, fine-tuned with the activation that it was trained with: what meta-learning must beat."""
+
+    name = "none"
+    learns_from_tasks = False
+
+    def meta_train(self, training: MetaTraining) -> Learned:
+        """Take the head; on val people, see how many steps are best."""
+        use = "the learner none fine-tunes: encode again, or take none off fewshot.learners"
+        return self._learned(trained_gaze_head(training, use), training)
+
+
+def trained_gaze_head(training: MetaTraining, use: str) -> InitialNetworks:
+    """The trained gaze head for every k, with its own activation; `use` says for what, and what else to do.
+
+    Raises:
+        UserError: the store of codes came without it.
+    """
+    if training.gaze_head is None:
+        raise UserError(f"the store of codes comes without the trained gaze head, which {use}")
+    shots = list(training.settings.shots)
+    weights = training.gaze_head.take(torch.zeros(len(shots), dtype=torch.int64))
+    return InitialNetworks(shots, weights, activation="relu")
+
+
+def recorded_steps(settings: Fewshot) -> tuple[int, ...]:
+    """Steps after which the error is measured, ascending: none, those asked for, and all."""
+    return tuple(sorted({0, *(step for step in settings.record_steps if step < settings.adapt_steps)})) + (
+        settings.adapt_steps,
+    )
+
+
+def best_steps(
+    errors_deg: NDArray[np.float64], calibrations: Sequence[Calibration], shots: Sequence[int], steps: Sequence[int]
+) -> list[int]:
+    """Choose the number of steps of each k.
+
+    Args:
+        errors_deg: (M, len(steps)) of calibrations of val people, each with as many of every k.
+        calibrations: the M calibrations.
+        shots: every k.
+        steps: after which the errors were measured.
+    """
+    of = np.array([calibration.shots for calibration in calibrations])
+    return [steps[int(errors_deg[of == k].mean(axis=0).argmin())] for k in shots]
+
+
+def error_at(
+    errors_deg: NDArray[np.float64], calibrations: Sequence[Calibration], chosen: dict[int, int], steps: Sequence[int]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Error (M,) of each calibration after the steps chosen for its k, and these steps (M,)."""
+    taken = np.array([chosen[calibration.shots] for calibration in calibrations])
+    column = np.searchsorted(steps, taken)
+    return errors_deg[np.arange(len(calibrations)), column], taken
 
 
 def fine_tuned_errors_deg(
-    start: InitialNetworks,
-    people: Sequence[PersonCodes],
-    draws: Sequence[Calibration],
-    settings: Fewshot,
-    *,
-    threads: int,
-    progress: Callable[[int], None] = lambda done: None,
+    networks: InitialNetworks, adaptation: Adaptation, progress: Callable[[int], None] = lambda done: None
 ) -> NDArray[np.float64]:
     """Fine-tune the network of each calibration's k on its samples; measure on its person's query.
 
     Args:
-        start: networks.
-        people: with at least settings.query_entries entries beside the pool.
-        draws: M calibrations of them, of any of these k.
-        settings: adapt_steps, adapt_lr, record_steps, query_entries.
-        threads: chunks at work at once.
+        networks: from which to start.
+        adaptation: M calibrations; settings adapt_steps, adapt_lr, record_steps, query_entries.
         progress: called with the number of calibrations done.
 
     Returns:
-        (M, R) mean angles after each of stopping.recorded_steps, in degrees.
+        (M, R) mean angles after each of recorded_steps, in degrees.
 
     Raises:
         UserError: the gaze codes do not fit the network, or the adaptation diverged.
     """
+    calibrations, settings = adaptation.calibrations, adaptation.settings
     steps = recorded_steps(settings)
-    errors, done = np.full((len(draws), len(steps)), np.nan), 0
-    for models, initial, rates in _of_each_k(start, people, draws, settings):
-        of_k = [draws[m] for m in models]
-        for chunk, found in trace_deg(
-            initial,
-            support_of(people, of_k),
-            query_of(people, of_k, settings.query_entries),
-            steps=steps,
-            rates=rates,
-            threads=threads,
-            activation=start.activation,
-        ):
-            errors[models[chunk.numpy()]] = found.numpy()
+    errors, done = np.full((len(calibrations), len(steps)), np.nan), 0
+    for positions, of_k, network in _by_k(networks, adaptation):
+        options = {"steps": steps, "threads": adaptation.threads, "query": query_of(of_k, settings.query_entries)}
+        for chunk, _, found in adapt(network, support_of(of_k), **options):
+            errors[positions[chunk.numpy()]] = torch.stack(found, dim=1).numpy()
             done += len(chunk)
             progress(done)
-    _check_finite(errors, people, draws)
+    finite = np.isfinite(errors).all(axis=1)
+    if not finite.all():
+        lost = calibrations[int(np.argmin(finite))]
+        raise UserError(f"adaptation of {lost.person} with k = {lost.shots} diverged: lower fewshot.adapt_lr")
     return errors
 
 
-def fine_tuned_gaze(
-    start: InitialNetworks,
-    people: Sequence[PersonCodes],
-    draws: Sequence[Calibration],
-    settings: Fewshot,
-    *,
-    steps: Mapping[int, int],
-    threads: int,
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Fine-tune as `fine_tuned_errors_deg` does, and estimate the gaze of every query entry.
-
-    Args:
-        start: networks.
-        people: with at least settings.query_entries entries beside the pool.
-        draws: M calibrations of them, of any of these k.
-        settings: adapt_lr, query_entries.
-        steps: of SGD, for each k.
-        threads: chunks at work at once.
+def fine_tuned_weights(
+    networks: InitialNetworks, adaptation: Adaptation, steps: Mapping[int, int]
+) -> Iterator[tuple[NDArray[np.int64], Weights]]:
+    """Fine-tune as `fine_tuned_errors_deg` does, by the number of steps of each k.
 
     Yields:
-        Positions (m,) of some calibrations among the draws, and their estimates (m, query_entries, 3), unit vectors.
+        Positions (m,) of some of the calibrations, and their adapted networks.
     """
-    for models, initial, rates in _of_each_k(start, people, draws, settings):
-        of_k = [draws[m] for m in models]
-        support, count = support_of(people, of_k), steps[of_k[0].shots]
-        options = {"steps": count, "lr": rates, "threads": threads, "activation": start.activation}
-        for chunk, adapted in adapt(initial, support, **options):
-            query = query_of(people, [of_k[m] for m in chunk.tolist()], settings.query_entries)
-            vector = gaze_vector(adapted, query.code[query.row], start.activation).double().numpy()
-            yield models[chunk.numpy()], vector / np.linalg.norm(vector, axis=-1, keepdims=True)
+    for positions, of_k, network in _by_k(networks, adaptation):
+        options = {"steps": [steps[of_k[0].shots]], "threads": adaptation.threads}
+        for chunk, adapted, _ in adapt(network, support_of(of_k), **options):
+            yield positions[chunk.numpy()], adapted
 
 
-def _of_each_k(
-    start: InitialNetworks, people: Sequence[PersonCodes], draws: Sequence[Calibration], settings: Fewshot
-) -> Iterator[tuple[NDArray[np.int64], Weights, Weights]]:
-    """Positions of the calibrations of each k, the network that they start from, and its rates."""
-    _check_inputs(start.weights, people)
-    for position, k in enumerate(start.shots):
-        models = np.flatnonzero([draw.shots == k for draw in draws])
-        if not len(models):
-            continue
-        only = torch.tensor([position])
-        initial = start.weights.take(only)
-        scales = each(torch.ones_like, initial) if start.scales is None else start.scales.take(only)
-        yield models, initial, each(lambda scale: settings.adapt_lr * scale, scales)
-
-
-def _check_inputs(weights: Weights, people: Sequence[PersonCodes]) -> None:
-    inputs, found = weights.hidden_weight.shape[1], people[0].code.shape[1]
-    if inputs != found:
-        raise UserError(f"{people[0]} has gaze codes of {found} numbers, the learner of {inputs}: run meta_train again")
-
-
-def _check_finite(errors: NDArray[np.float64], people: Sequence[PersonCodes], draws: Sequence[Calibration]) -> None:
-    finite = np.isfinite(errors).all(axis=1)
-    if not finite.all():
-        lost = draws[int(np.argmin(finite))]
-        raise UserError(f"adaptation of {people[lost.person]} with k = {lost.shots} diverged: lower fewshot.adapt_lr")
+def _by_k(
+    networks: InitialNetworks, adaptation: Adaptation
+) -> Iterator[tuple[NDArray[np.int64], Sequence[Calibration], InitialNetwork]]:
+    """The positions of each k's calibrations, these calibrations, and their network."""
+    inputs, person = networks.weights.hidden_weight.shape[1], adaptation.calibrations[0].person
+    if inputs != person.code.shape[1]:
+        found = person.code.shape[1]
+        raise UserError(f"{person} has gaze codes of {found} numbers, the learner of {inputs}: run meta_train again")
+    for k in networks.shots:
+        positions = np.flatnonzero([calibration.shots == k for calibration in adaptation.calibrations])
+        if len(positions):
+            of_k = [adaptation.calibrations[position] for position in positions]
+            yield positions, of_k, networks.of_k(k, adaptation.settings.adapt_lr)

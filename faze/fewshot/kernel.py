@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from faze.fewshot.mlp import Activation, ModelSamples, SampleSets, Weights, each, gaze_vector
+from faze.fewshot.mlp import Activation, InitialNetwork, ModelSamples, SampleSets, Weights, gaze_vector, map_weights
 from faze.fewshot.native import NativeError, NativeKernel
 from faze.model.losses import angle_deg
 
@@ -148,78 +148,43 @@ def _say(sentence: str) -> None:
     print(sentence, file=sys.stderr)
 
 
-def alike(lr: float, weights: Weights) -> Weights:
+def same_rates(lr: float, weights: Weights) -> Weights:
     """The same rate for every parameter, as rates (1, ...)."""
-    return each(lambda parameter: torch.full_like(parameter[:1], lr), weights)
+    return map_weights(lambda parameter: torch.full_like(parameter[:1], lr), weights)
 
 
 def adapt(
-    initial: Weights,
+    network: InitialNetwork,
     support: SampleSets,
-    *,
-    steps: int,
-    lr: float | Weights,
-    threads: int,
-    activation: Activation = "selu",
-) -> Iterator[tuple[Tensor, Weights]]:
-    """Adapt one network to M calibrations.
-
-    Args:
-        initial: one network (its M is 1).
-        support: (M, n, ...), the samples of each calibration.
-        steps: of SGD.
-        lr: its learning rate, per degree; or that of each parameter (1, ...).
-        threads: chunks at work at once.
-        activation: of the network.
-
-    Yields:
-        Positions (m,) of a chunk's calibrations and their adapted networks, in order.
-    """
-    kernel, rates = kernel_for(initial, activation), lr if isinstance(lr, Weights) else alike(lr, initial)
-    samples = support.each()
-
-    def work(chunk: Tensor) -> tuple[Tensor, Weights]:
-        weights = initial.take(torch.zeros_like(chunk))
-        kernel.sgd_(weights, samples.some(chunk), steps=steps, rates=rates)
-        return chunk, weights
-
-    yield from in_chunks(work, len(support.code), kernel, threads)
-
-
-def trace_deg(
-    initial: Weights,
-    support: SampleSets,
-    query: ModelSamples,
     *,
     steps: Sequence[int],
-    rates: Weights,
     threads: int,
-    activation: Activation,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Adapt one network to M calibrations and measure on the way.
+    query: ModelSamples | None = None,
+) -> Iterator[tuple[Tensor, Weights, list[Tensor]]]:
+    """Adapt one network to M calibrations; measure on the way, where there is a query.
 
     Args:
-        initial: one network.
+        network: from which each starts, with its rates.
         support: (M, n, ...), the samples of each calibration.
-        query: what each calibration is measured on.
         steps: of SGD, ascending, after which to measure; the last ends the adaptation.
-        rates: of each parameter (1, ...), per degree.
         threads: chunks at work at once.
-        activation: of the network.
+        query: what each calibration is measured on.
 
     Yields:
-        Positions (m,) of a chunk's calibrations and their mean angles (m, len(steps)), float64 degrees, in order.
+        Positions (m,) of a chunk's calibrations in order, their adapted networks, and their mean angles (m,) after each
+        of the steps, float64 degrees.
     """
-    kernel, samples = kernel_for(initial, activation), support.each()
+    kernel, samples = kernel_for(network.weights, network.activation), support.one_per_model()
 
-    def work(chunk: Tensor) -> tuple[Tensor, Tensor]:
-        weights, done, errors = initial.take(torch.zeros_like(chunk)), 0, []
-        seen, asked = samples.some(chunk), query.some(chunk)
+    def work(chunk: Tensor) -> tuple[Tensor, Weights, list[Tensor]]:
+        weights, done, errors = network.weights.take(torch.zeros_like(chunk)), 0, []
+        of_support, of_query = samples.of_models(chunk), query.of_models(chunk) if query else None
         for step in steps:
-            kernel.sgd_(weights, seen, steps=step - done, rates=rates)
-            errors.append(kernel.mean_angle_deg(weights, asked))
+            kernel.sgd_(weights, of_support, steps=step - done, rates=network.rates)
             done = step
-        return chunk, torch.stack(errors, dim=1)
+            if of_query:
+                errors.append(kernel.mean_angle_deg(weights, of_query))
+        return chunk, weights, errors
 
     yield from in_chunks(work, len(support.code), kernel, threads)
 

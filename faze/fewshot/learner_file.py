@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,47 +12,58 @@ from torch import Tensor
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.config.parameters import Fewshot
-from faze.fewshot.fine_tuning import InitialNetworks
-from faze.fewshot.mlp import Activation, Weights
+from faze.fewshot.mlp import Activation, InitialNetworks, Weights
+from faze.model.weights import read_mapping
+
+T = TypeVar("T")
 
 _SCALE = "rate_scale_"  # begins the names of what meta_sgd learnt about each parameter's rate
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What meta-training leaves: a learner's file."""
+    """What meta-training leaves: a learner's file holds a dict of these fields."""
 
     learner: str
     shots: list[int]
     settings: dict[str, object]
     state: dict[str, Tensor] = field(default_factory=dict)  # each (number of shots, ...)
-    history: list[dict[str, object]] = field(default_factory=list)  # fields of meta_training.Record
+    history: list[dict[str, object]] = field(default_factory=list)  # of meta_training.OuterState
     activation: Activation = "selu"
     outer_steps: list[int] = field(default_factory=list)  # after which each k's weights were kept
     stop_steps: list[int] = field(default_factory=list)  # of adaptation, best for val people at each k; [] without any
     left_out: list[str] = field(default_factory=list)  # a sentence about each person with too few entries
-    checkpoint: str = ""  # store.Codes.checkpoint of the codes learnt from; "" where they did not tell
+    checkpoint: str = ""  # CodeStore.checkpoint of the codes learnt from; "" where they did not tell
 
     @property
-    def start(self) -> InitialNetworks:
-        """Where adaptation starts."""
+    def networks(self) -> InitialNetworks:
+        """The networks from which it adapts."""
         scales = {name: self.state[_SCALE + name] for name in Weights._fields if _SCALE + name in self.state}
         weights = Weights(*(self.state[name] for name in Weights._fields))
         return InitialNetworks(self.shots, weights, Weights(**scales) if scales else None, self.activation)
 
+    @property
+    def fewshot(self) -> Fewshot:
+        """The settings with which it learnt."""
+        return Fewshot(**{f.name: self.settings[f.name] for f in dataclasses.fields(Fewshot)})
+
     def check_codes(self, checkpoint: str, path: Path | str) -> None:
-        """Raise a ValueError where codes are of another checkpoint than those learnt from, as far as both tell."""
-        if checkpoint and self.checkpoint and checkpoint != self.checkpoint:
+        """Check that codes are of the checkpoint learnt from, as far as both tell.
+
+        Raises:
+            UserError: they are of another. What learnt nothing from codes, such as `offset`, serves all.
+        """
+        if self.state and checkpoint and self.checkpoint and checkpoint != self.checkpoint:
             raise UserError(
                 f"{path}: its codes are of another checkpoint than those that the learner {self.learner} learnt from: "
                 "run meta_train again, on codes of this one"
             )
 
 
-def state_of(start: InitialNetworks) -> dict[str, Tensor]:
-    """Learned.state of where adaptation starts."""
-    scales = {} if start.scales is None else {_SCALE + name: s for name, s in start.scales._asdict().items()}
-    return start.weights._asdict() | scales
+def state_of(networks: InitialNetworks) -> dict[str, Tensor]:
+    """Name the tensors of networks as Learned.state holds them."""
+    scales = {} if networks.scales is None else {_SCALE + n: s for n, s in networks.scales._asdict().items()}
+    return networks.weights._asdict() | scales
 
 
 def load_learned(path: Path | str, learner: str | None, shots: Sequence[int]) -> Learned:
@@ -60,12 +72,7 @@ def load_learned(path: Path | str, learner: str | None, shots: Sequence[int]) ->
     Raises:
         UserError: it is no such file, is another learner's, or lacks one of the k.
     """
-    try:
-        learned = Learned(**torch.load(path, map_location="cpu", weights_only=True))
-    except OSError:
-        raise
-    except Exception:  # torn bytes make the unpickler raise whatever they happen to lead it to
-        raise UserError(f"{path}: is not the file of a learner: run meta_train again") from None
+    learned = load_fields(Learned, path, "a learner: run meta_train again")
     if learner not in (None, learned.learner):
         raise UserError(f"{path}: is of the learner {learned.learner}, not {learner}")
     if missing := sorted(set(shots) - set(learned.shots)):
@@ -73,10 +80,22 @@ def load_learned(path: Path | str, learner: str | None, shots: Sequence[int]) ->
     return learned
 
 
-def save_learned(learned: Learned, path: Path | str) -> None:
-    """Write a learner's file, whole or not at all."""
+def load_fields(kind: type[T], path: Path | str, what: str) -> T:
+    """Read what save_fields wrote; `what` says of what the file should be, and the remedy.
+
+    Raises:
+        UserError: it is no such file.
+    """
+    try:
+        return kind(**read_mapping(path))
+    except TypeError:  # other fields
+        raise UserError(f"{path}: is not the file of {what}") from None
+
+
+def save_fields(content: Any, path: Path | str) -> None:
+    """Write a dataclass as a dict of its fields, whole or not at all; torch.load(path, weights_only=True) reads it."""
     with whole_file(path) as temporary:
-        torch.save({f.name: getattr(learned, f.name) for f in dataclasses.fields(learned)}, temporary)
+        torch.save({f.name: getattr(content, f.name) for f in dataclasses.fields(content)}, temporary)
 
 
 def plain(settings: Fewshot) -> dict[str, object]:

@@ -30,9 +30,34 @@ class Weights(NamedTuple):
         return Weights(*(parameter[models] for parameter in self))
 
 
-def each(function: Callable[..., Tensor], *weights: Sequence[Tensor]) -> Weights:
+def map_weights(function: Callable[..., Tensor], *weights: Sequence[Tensor]) -> Weights:
     """Call a function with one parameter after the other, of one or several Weights."""
     return Weights(*(function(*parameters) for parameters in zip(*weights, strict=True)))
+
+
+class InitialNetwork(NamedTuple):
+    """The one network from which calibrations adapt."""
+
+    weights: Weights  # (1, ...)
+    rates: Weights  # of SGD, for each parameter (1, ...), per degree
+    activation: Activation
+
+
+@dataclass(frozen=True)
+class InitialNetworks:
+    """The network from which each k adapts."""
+
+    shots: Sequence[int]
+    weights: Weights  # one network for each entry of shots
+    scales: Weights | None = None  # of adapt_lr, for each parameter; None: 1
+    activation: Activation = "selu"
+
+    def of_k(self, k: int, adapt_lr: float) -> InitialNetwork:
+        """The network of one k, and the rates at which it adapts."""
+        only = torch.tensor([self.shots.index(k)])
+        weights = self.weights.take(only)
+        scales = map_weights(torch.ones_like, weights) if self.scales is None else self.scales.take(only)
+        return InitialNetwork(weights, map_weights(lambda scale: adapt_lr * scale, scales), self.activation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +67,12 @@ class SampleSets:
     code: Tensor  # (D, n, F)
     gaze: Tensor  # (D, n, 3) unit vectors
 
-    def each(self) -> "ModelSamples":
+    def one_per_model(self) -> "ModelSamples":
         """All samples of one set for one model each: M = D."""
         sets, n = self.code.shape[:2]
-        return self.of(torch.arange(sets), n)
+        return self.for_models(torch.arange(sets), n)
 
-    def of(self, row: Tensor, count: Tensor | int) -> "ModelSamples":
+    def for_models(self, row: Tensor, count: Tensor | int) -> "ModelSamples":
         """The first count samples of set row[m] for model m; row (M,), count (M,) or one number."""
         count = torch.as_tensor(count).expand(len(row)).contiguous()
         return ModelSamples(self.code.contiguous(), self.gaze.contiguous(), row, count)
@@ -61,7 +86,7 @@ class ModelSamples(NamedTuple):
     row: Tensor  # (M,) int64
     count: Tensor  # (M,) int64
 
-    def some(self, models: slice | Tensor) -> "ModelSamples":
+    def of_models(self, models: slice | Tensor) -> "ModelSamples":
         """Those of some of the models."""
         return self._replace(row=self.row[models].contiguous(), count=self.count[models].contiguous())
 

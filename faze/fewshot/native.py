@@ -16,12 +16,12 @@ import platform
 import shlex
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from faze.base.cache_folder import cache_folder
 from faze.base.files import whole_file
 from faze.base.output_lock import sole_writer
 from faze.fewshot.mlp import Activation, ModelSamples, Weights
@@ -118,7 +118,7 @@ def _library(inputs: int, hidden: int, activation: Activation) -> ctypes.CDLL | 
     flags = (*FLAGS, *(_OF_X86 if platform.machine() == "x86_64" else ()), *sizes)
     source = SOURCE.read_text(encoding="utf-8")
     identity = "\0".join([*flags, compiler, *command[1:], _processor(), platform.platform(), source])
-    path = _folder() / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
+    path = cache_folder("fewshot") / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
     try:
         with sole_writer(path):
             if path.exists():
@@ -133,25 +133,6 @@ def _library(inputs: int, hidden: int, activation: Activation) -> ctypes.CDLL | 
         return NativeError(f"{compiler} fails on {SOURCE.name}: {said}")
     except OSError as error:
         return NativeError(f"{path} cannot be written or loaded: {error}")
-
-
-def _folder() -> Path:
-    """Of the user's cache; of the folder for temporary files where the user has no home that can be written to."""
-    cache = os.environ.get("XDG_CACHE_HOME")
-    if not cache:
-        try:
-            cache = Path.home() / ".cache"
-        except RuntimeError:
-            cache = None
-    if cache is None or not _writable(Path(cache)):
-        cache = Path(tempfile.gettempdir()) / f"faze-{os.getuid()}"
-    return Path(cache) / "faze" / "fewshot"
-
-
-def _writable(folder: Path) -> bool:
-    """Whether the folder, or what would hold it, can be written to."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    return os.access(there, os.W_OK)
 
 
 def _processor() -> str:

@@ -1,4 +1,4 @@
-"""One person's own calibration: adapted from a few samples, kept in a file, applied to new codes.
+"""One person's own gaze estimator: calibrated with a few samples, kept in a file, applied to new codes.
 
 Shapes: n samples, F inputs (the gaze code, flattened), H hidden units.
 """
@@ -6,7 +6,6 @@ Shapes: n samples, F inputs (the gaze code, flattened), H hidden units.
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,15 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from faze.base.errors import UserError
-from faze.base.files import whole_file
-from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
-from faze.fewshot.draws import Calibration, PersonCodes, support_of
-from faze.fewshot.kernel import adapt
+from faze.base.geometry import mean_angle_deg
+from faze.fewshot.draws import Calibration
+from faze.fewshot.fine_tuning import fine_tuned_weights
+from faze.fewshot.interface import Adaptation, ClosedForm
 from faze.fewshot.learner_file import Learned
-from faze.fewshot.mlp import Weights, each
-from faze.fewshot.offset import offset_rad
-
-ACTIVATIONS = {"selu": torch.selu, "relu": torch.relu}
+from faze.fewshot.learners import LEARNERS
+from faze.fewshot.person_codes import PersonCodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +63,10 @@ class PersonalEstimator:
         Returns:
             (n, 3) unit vectors.
         """
-        if "offset_rad" in self.state:
-            return vector_from_pitchyaw(pitchyaw_from_vector(gaze_hat) - self.state["offset_rad"].numpy())
+        if not self.activation:
+            return LEARNERS[self.learner].estimate(self.state, code, gaze_hat)
         hidden = torch.addmm(self.state["hidden_bias"], torch.from_numpy(code), self.state["hidden_weight"])
-        hidden = ACTIVATIONS[self.activation](hidden)  # (n, F) -> (n, H)
+        hidden = torch.selu(hidden) if self.activation == "selu" else torch.relu(hidden)  # (n, F) -> (n, H)
         vector = torch.addmm(self.state["output_bias"], hidden, self.state["output_weight"]).double().numpy()
         return vector / np.linalg.norm(vector, axis=1, keepdims=True)
 
@@ -85,68 +82,29 @@ def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned | No
     Raises:
         UserError: the codes are not of the size that the learner learnt from, or the adaptation diverged.
     """
-    draw = Calibration(0, len(support), 0, np.asarray(support))
-    about = (person.name, person.dataset, len(support), [int(entry) for entry in support])
-    if learned is None or learned.learner == "offset":
-        return PersonalEstimator(
-            "offset", *about, {}, {"offset_rad": torch.from_numpy(offset_rad(person, draw.support))}
-        )
-    steps, lr = _steps(learned, draw.shots), learned.settings["adapt_lr"]
-    initial, rates = _start(person, draw.shots, learned)
-    support = support_of([person], [draw])
-    [(_, adapted)] = adapt(initial, support, steps=steps, lr=rates, threads=1, activation=learned.activation)
+    learner, entries = LEARNERS[learned.learner if learned else "offset"], np.asarray(support)
+    about = (learner.name, person.name, person.dataset, len(entries), entries.tolist())
+    if isinstance(learner, ClosedForm):
+        return PersonalEstimator(*about, {}, learner.fit(person, entries))
+    adaptation = Adaptation([Calibration(person, 0, entries)], learned.fewshot)
+    steps = learner.steps(learned, learned.fewshot)
+    [(_, adapted)] = fine_tuned_weights(learned.networks, adaptation, steps)
     state = {name: value[0] for name, value in adapted._asdict().items()}
     state |= {name: state[name][0] for name in ("hidden_bias", "output_bias")}  # (1, ...) -> (...)
     if not all(value.isfinite().all() for value in state.values()):
-        raise UserError(f"adaptation of {person} with k = {draw.shots} diverged: lower fewshot.adapt_lr, learn again")
-    return PersonalEstimator(learned.learner, *about, {"steps": steps, "lr": lr}, state, learned.activation)
+        raise UserError(f"adaptation of {person} with k = {len(entries)} diverged: lower fewshot.adapt_lr, learn again")
+    settings = {"steps": steps[len(entries)], "lr": learned.fewshot.adapt_lr}
+    return PersonalEstimator(*about, settings, state, learned.activation)
 
 
-def _steps(learned: Learned, shots: int) -> int:
-    """Of adaptation, as at test: those that val people chose, or all."""
-    if learned.settings["stopping"] == "validation" and learned.stop_steps:
-        return learned.stop_steps[learned.shots.index(shots)]
-    return learned.settings["adapt_steps"]
-
-
-def _start(person: PersonCodes, shots: int, learned: Learned) -> tuple[Weights, Weights]:
-    """The network that adapts with so many samples, and the learning rate of each of its parameters."""
-    start, only = learned.start, torch.tensor([learned.shots.index(shots)])
-    inputs, found = start.weights.hidden_weight.shape[1], person.code.shape[1]
-    if inputs != found:
-        raise UserError(f"{person} has gaze codes of {found} numbers, the learner of {inputs}: run meta_train again")
-    initial = start.weights.take(only)
-    scales = each(torch.ones_like, initial) if start.scales is None else start.scales.take(only)
-    return initial, each(lambda scale: learned.settings["adapt_lr"] * scale, scales)
-
-
-def measured(calibration: PersonalEstimator, person: PersonCodes, query: NDArray[np.int64]) -> PersonalEstimator:
-    """The calibration with its error on a person's query, mean angle in degrees; without one as it was."""
+def measure(estimator: PersonalEstimator, person: PersonCodes, query: NDArray[np.int64]) -> PersonalEstimator:
+    """Add the error on some entries of the person, mean angle in degrees; without an entry nothing is added."""
     if not len(query):
-        return calibration
-    after = calibration.gaze(person.code[query], person.gaze_hat[query])
-    errors = [np.degrees(angular_error(g, person.gaze[query]).mean()) for g in (after, person.gaze_hat[query])]
+        return estimator
+    gaze = estimator.gaze(person.code[query], person.gaze_hat[query])
     return dataclasses.replace(
-        calibration, query_entries=len(query), error_deg=float(errors[0]), unadapted_deg=float(errors[1])
+        estimator,
+        query_entries=len(query),
+        error_deg=mean_angle_deg(gaze, person.gaze[query]),
+        unadapted_deg=mean_angle_deg(person.gaze_hat[query], person.gaze[query]),
     )
-
-
-def save_estimator(calibration: PersonalEstimator, path: Path | str) -> None:
-    """Write a calibration's file, whole or not at all; `torch.load(path, weights_only=True)` reads it as a dict."""
-    fields = {f.name: getattr(calibration, f.name) for f in dataclasses.fields(calibration)}
-    with whole_file(path) as temporary:
-        torch.save(fields, temporary)
-
-
-def load_estimator(path: Path | str) -> PersonalEstimator:
-    """Read a calibration's file.
-
-    Raises:
-        UserError: it is no such file.
-    """
-    try:
-        return PersonalEstimator(**torch.load(path, map_location="cpu", weights_only=True))
-    except OSError:
-        raise
-    except Exception:  # torn bytes make the unpickler raise whatever they happen to lead it to
-        raise UserError(f"{path}: is not the file of a calibration: run faze calibrate again") from None

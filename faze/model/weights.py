@@ -29,7 +29,7 @@ def read_mapping(path: Path | str, map_location: torch.device | str = "cpu") -> 
     try:
         content = torch.load(path, map_location=map_location, weights_only=True)
     except FileNotFoundError:
-        raise UserError(f"{path}: no such checkpoint") from None
+        raise UserError(f"{path}: no such file") from None
     except OSError:
         raise
     except Exception as error:  # the unpickler fails on foreign bytes with whatever error they lead it to

@@ -1,6 +1,6 @@
 """Meta-train a few-shot learner on the gaze codes of the training people. Paper section 3.2.
 
-A killed meta-training leaves its checkpoint beside the output, in a work folder, and goes on from there.
+A killed meta-training leaves a file beside the output, in a work folder, and goes on from there.
 """
 
 import argparse
@@ -16,11 +16,12 @@ from faze.base.output_lock import sole_writer
 from faze.config.parameters import Fewshot
 from faze.config.stage_config import Resolved, load
 from faze.data.store.codes import CodeStore
-from faze.fewshot.draws import People, open_codes, read_people
-from faze.fewshot.learner_file import save_learned
-from faze.fewshot.learners import LEARNERS, Learner, MetaTraining
+from faze.fewshot.interface import Learner, MetaTraining
+from faze.fewshot.learner_file import save_fields
+from faze.fewshot.learners import LEARNERS
 from faze.fewshot.meta_training import ResumeFile
 from faze.fewshot.mlp import gaze_head_weights
+from faze.fewshot.person_codes import PersonCodes, open_codes, read_people
 
 
 def parse() -> argparse.Namespace:
@@ -44,53 +45,54 @@ def main() -> None:
     with sole_writer(args.out):
         codes = open_codes(args.codes)
         learner = LEARNERS[args.learner]
-        train, val = training_people(codes, args.codes, config.fewshot, learner)
-        left_out = train.left_out + val.left_out
+        train, val, left_out = training_people(codes, args.codes, config.fewshot, learner)
         for sentence in left_out:
             print(f"warning: {sentence}", file=sys.stderr)
         head = gaze_head_weights(codes.gaze_head) if codes.gaze_head else None
         own = f"{args.learner}-{identity(config, args.codes)}"
-        checkpoint = ResumeFile(args.out.with_suffix(".work") / "checkpoint.pt", own)
-        learned = learner.meta_train(
-            MetaTraining(train.persons, val.persons, head, checkpoint),
-            config.fewshot,
-            seed=config.seed,
-            threads=args.threads,
-        )
-        save_learned(dataclasses.replace(learned, left_out=left_out, checkpoint=codes.checkpoint), args.out)
-        checkpoint.remove()
+        resume_file = ResumeFile(args.out.with_suffix(".work") / "resume.pt", own)
+        training = MetaTraining(train, val, config.fewshot, config.seed, args.threads, head, resume_file)
+        learned = learner.meta_train(training)
+        save_fields(dataclasses.replace(learned, left_out=left_out, checkpoint=codes.checkpoint), args.out)
+        resume_file.remove()
 
 
 def identity(config: Resolved, codes: Path) -> str:
-    """Of a meta-training: configuration, code, and what it learns from."""
+    """What tells meta-trainings apart: configuration, code, and what they learn from."""
     with codes.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return f"{config.hash}-{code_hash.fingerprint('faze.stages.meta_train')}-{digest}"
 
 
-def training_people(codes: CodeStore, path: Path, settings: Fewshot, learner: Learner) -> tuple[People, People]:
-    """People of the splits train, with entries for a task, and val, with entries for a test; if the learner needs them.
+def training_people(
+    codes: CodeStore, path: Path, settings: Fewshot, learner: Learner
+) -> tuple[list[PersonCodes], list[PersonCodes], list[str]]:
+    """Read whom the learner needs: of train, people with entries for a task; of val, with entries for a test.
+
+    Returns:
+        People of train, people of val, and a sentence about each who has too few entries.
 
     Raises:
         UserError: fewer train people than an outer step needs, or no val people though they choose when to stop.
     """
-    train = val = People([], [])
+    train, val, left_out, few = [], [], [], []
     largest, reason = max(settings.shots), "the largest of fewshot.shots + fewshot."
     if learner.takes_steps:
-        val = read_people(codes, "val", needed=largest + settings.query_entries, reason=reason + "query_entries")
+        val, few = read_people(codes, "val", needed=largest + settings.query_entries, reason=reason + "query_entries")
     if learner.learns_from_tasks:
-        train = read_people(codes, "train", needed=largest + settings.meta_query, reason=reason + "meta_query")
-    if learner.takes_steps and settings.stopping == "validation" and not val.persons:
+        needed = largest + settings.meta_query
+        train, left_out = read_people(codes, "train", needed=needed, reason=reason + "meta_query")
+    if learner.takes_steps and settings.stopping == "validation" and not val:
         raise UserError(
             f"{path}: nobody of the split val has entries enough to choose on when to stop adapting: set "
             "fewshot.stopping: fixed"
         )
-    if learner.learns_from_tasks and len(train.persons) < settings.tasks:
+    if learner.learns_from_tasks and len(train) < settings.tasks:
         raise UserError(
-            f"{path}: {len(train.persons)} people of the split train have entries enough for a task, fewer than "
+            f"{path}: {len(train)} people of the split train have entries enough for a task, fewer than "
             f"fewshot.tasks = {settings.tasks}: lower fewshot.tasks, fewshot.meta_query or fewshot.shots"
         )
-    return train, val
+    return train, val, left_out + few
 
 
 if __name__ == "__main__":

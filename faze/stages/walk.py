@@ -13,7 +13,9 @@ from faze.base.progress import Progress
 from faze.config.stage_config import load
 from faze.data.store.strips import StripStore
 from faze.model.weights import load_model
-from faze.redirection.walk import contact_sheet, first_people, video_frames, walk_person, write_picture, write_video
+from faze.redirection.drawing import contact_sheet, video_frames, write_picture
+from faze.redirection.video import write_video
+from faze.redirection.walk import first_people, walk_person
 
 
 def parse() -> argparse.Namespace:

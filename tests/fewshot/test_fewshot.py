@@ -12,13 +12,14 @@ from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
 from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import CodeStore, write_codes
-from faze.fewshot.draws import PersonCodes, TaskDraws, draw_calibrations, query_of, read_people, support_of
-from faze.fewshot.fine_tuning import InitialNetworks, fine_tuned_errors_deg
+from faze.fewshot.draws import TaskDraws, draw_calibrations, query_of, support_of
+from faze.fewshot.fine_tuning import best_steps, fine_tuned_errors_deg, recorded_steps
+from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import Learned
-from faze.fewshot.learners import LEARNERS, unadapted_error_deg
-from faze.fewshot.meta_training import OuterState, Record
-from faze.fewshot.mlp import Weights, random_weights
-from faze.fewshot.stopping import best_steps, recorded_steps
+from faze.fewshot.learners import LEARNERS
+from faze.fewshot.meta_training import OuterState
+from faze.fewshot.mlp import InitialNetworks, Weights, random_weights
+from faze.fewshot.person_codes import PersonCodes, read_people, unadapted_error_deg
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = 1000  # a code tells person and entry: person * NUMBERS + entry
@@ -41,7 +42,7 @@ def people(count: int = 4, entries: int = 20, dataset: str = "gazecapture") -> l
 
 def drawn(persons: list[PersonCodes], fewshot: Fewshot) -> dict[tuple[str, int, int], list[int]]:
     draws = draw_calibrations(persons, fewshot, repeats=fewshot.repeats)
-    return {(persons[d.person].name, d.shots, d.repeat): d.support.tolist() for d in draws}
+    return {(d.person.name, d.shots, d.repeat): d.support.tolist() for d in draws}
 
 
 def test_calibrations_follow_from_seed_dataset_person_k_and_repeat_alone():
@@ -62,9 +63,9 @@ def test_calibrations_differ_are_without_replacement_and_spare_the_query():
     assert len({tuple(draw.support) for draw in nines}) == len(nines)
     assert {entry for draw in nines for entry in draw.support} == set(range(14))
     assert all(len(set(draw.support)) == 9 for draw in nines)
-    support, query = support_of(persons, nines), query_of(persons, nines, fewshot.query_entries)
+    support, query = support_of(nines), query_of(nines, fewshot.query_entries)
     for draw, of_support, of_query in zip(nines, support.code[..., 0], query.code[query.row, :, 0], strict=True):
-        first = NUMBERS * draw.person
+        first = NUMBERS * int(draw.person.name)
         assert of_support.tolist() == [first + entry for entry in draw.support]
         assert of_query.tolist() == [first + entry for entry in range(14, 20)]
 
@@ -79,7 +80,7 @@ def test_a_grid_takes_one_sample_of_each_cell():
     missed = {}
     for kind in ("grid", "random"):
         draws = draw_calibrations(persons, settings(shots=(9,), draws=kind), repeats=10)
-        rounded = [np.round(persons[d.person].gaze[d.support] / 0.19) for d in draws]
+        rounded = [np.round(d.person.gaze[d.support] / 0.19) for d in draws]
         missed[kind] = np.mean([9 - len(np.unique(cells[:, :2], axis=0)) for cells in rounded])
         assert len({tuple(d.support) for d in draws}) == len(draws)
         assert max(d.support.max() for d in draws) < 90
@@ -108,7 +109,7 @@ def test_a_grid_has_k_different_samples_of_any_pool(k):
 
 
 def test_tasks_are_different_people_with_disjoint_support_and_query():
-    draw = TaskDraws(people(), tasks=3, support=9, query=4, seed=0)
+    draw = TaskDraws(people(), settings(tasks=3, shots=(9,)), seed=0)
     seen = set()
     for _ in range(50):
         support, query = (batch.code[..., 0].numpy() for batch in draw())
@@ -124,14 +125,14 @@ def test_tasks_are_different_people_with_disjoint_support_and_query():
 
 
 def test_tasks_of_a_smaller_k_are_the_first_of_those_of_a_larger():
-    draws = [TaskDraws(people(), tasks=3, support=k, query=4, seed=7) for k in (9, 3)]
+    draws = [TaskDraws(people(), settings(tasks=3, shots=(k,)), seed=7) for k in (9, 3)]
     for _ in range(3):
         (support, query), (fewer, same) = (draw() for draw in draws)
         assert query.code.equal(same.code)
         assert support.code[:, :3].equal(fewer.code)
         assert support.gaze[:, :3].equal(fewer.gaze)
-    other = TaskDraws(people(), tasks=3, support=9, query=4, seed=8)
-    assert not other()[0].code.equal(TaskDraws(people(), tasks=3, support=9, query=4, seed=7)()[0].code)
+    other = TaskDraws(people(), settings(tasks=3, shots=(9,)), seed=8)
+    assert not other()[0].code.equal(TaskDraws(people(), settings(tasks=3, shots=(9,)), seed=7)()[0].code)
 
 
 def stored(path: Path, entries: dict[str, int], spoilt: str | None = None) -> Path:
@@ -148,10 +149,10 @@ def stored(path: Path, entries: dict[str, int], spoilt: str | None = None) -> Pa
 
 def test_people_with_too_few_entries_are_left_out_by_name(tmp_path):
     codes = CodeStore(stored(tmp_path / "codes.h5", {"00001": 15, "00002": 14, "00003": 16}))
-    found = read_people(codes, "test", needed=15, reason="the query")
-    assert [person.name for person in found.persons] == ["00001", "00003"]
-    assert found.persons[0].code.shape == (15, 6)
-    assert found.left_out == ["person 00002 of gazecapture is left out: 14 entries, fewer than the 15 of the query"]
+    found, left_out = read_people(codes, "test", needed=15, reason="the query")
+    assert [person.name for person in found] == ["00001", "00003"]
+    assert found[0].code.shape == (15, 6)
+    assert left_out == ["person 00002 of gazecapture is left out: 14 entries, fewer than the 15 of the query"]
 
 
 def test_a_code_that_is_not_finite_names_its_person(tmp_path):
@@ -163,9 +164,9 @@ def test_a_code_that_is_not_finite_names_its_person(tmp_path):
 def test_a_person_with_no_entry_at_all_is_left_out(tmp_path):
     """Seen red: an empty array cannot be flattened with -1."""
     codes = CodeStore(stored(tmp_path / "codes.h5", {"00001": 15, "00002": 0}, spoilt="none"))
-    found = read_people(codes, "test", needed=15, reason="the query")
-    assert [person.name for person in found.persons] == ["00001"]
-    assert found.left_out == ["person 00002 of gazecapture is left out: 0 entries, fewer than the 15 of the query"]
+    found, left_out = read_people(codes, "test", needed=15, reason="the query")
+    assert [person.name for person in found] == ["00001"]
+    assert left_out == ["person 00002 of gazecapture is left out: 0 entries, fewer than the 15 of the query"]
 
 
 def turned(person: PersonCodes, offset_rad: np.ndarray, centre_rad: float) -> PersonCodes:
@@ -180,7 +181,7 @@ def test_offset_removes_a_constant_angular_offset(centre_rad):
     fewshot, offset = settings(), LEARNERS["offset"]
     persons = [turned(p, np.array([0.05, -0.08]) * (i + 1), centre_rad) for i, p in enumerate(people())]
     draws = draw_calibrations(persons, fewshot, repeats=2)
-    errors = offset.errors(Learned("offset", [1, 3, 5, 9], {}), persons, draws, fewshot, threads=1)
+    errors = offset.errors(Learned("offset", [1, 3, 5, 9], {}), Adaptation(draws, fewshot))
     assert errors.adapted_deg.max() < 1e-9
     assert np.isnan(errors.start_deg).all()
     assert min(unadapted_error_deg(person, fewshot.query_entries) for person in persons) > 4
@@ -195,7 +196,7 @@ def test_offset_is_the_mean_over_the_samples():
     )
     fewshot = dataclasses.replace(settings(shots=(2,)), query_entries=3)
     draws = draw_calibrations([person], fewshot, repeats=1)
-    errors = LEARNERS["offset"].errors(Learned("offset", [2], {}), [person], draws, fewshot, threads=1)
+    errors = LEARNERS["offset"].errors(Learned("offset", [2], {}), Adaptation(draws, fewshot))
     assert errors.adapted_deg[0] == pytest.approx(np.degrees(0.2) / 3)
     assert unadapted_error_deg(person, 3) == pytest.approx(np.degrees(0.5) / 3)
 
@@ -212,7 +213,7 @@ def test_each_k_starts_from_its_own_network_whatever_the_order():
     persons = [dataclasses.replace(p, gaze=np.tile(straight, (20, 1))) for p in people()]
     for shots in ((5, 2), (2, 5)):
         draws = draw_calibrations(persons, settings(shots=shots), repeats=2)
-        errors = LEARNERS["maml"].errors(Learned("maml", [5, 2], {}, state), persons, draws, settings(), threads=1)
+        errors = LEARNERS["maml"].errors(Learned("maml", [5, 2], {}, state), Adaptation(draws, settings()))
         np.testing.assert_array_equal(errors.start_deg, errors.trace_deg[:, 0])
         np.testing.assert_allclose(errors.start_deg, [30.0 if d.shots == 5 else 0.0 for d in draws], atol=1e-4)
 
@@ -225,7 +226,7 @@ def test_gaze_codes_of_another_size_are_refused():
     persons, fewshot = people(), settings(shots=(2,))
     draws = draw_calibrations(persons, fewshot, repeats=1)
     with pytest.raises(ValueError, match="person 00000 of gazecapture has gaze codes of 6 numbers, the learner of 9"):
-        LEARNERS["maml"].errors(Learned("maml", [2], {}, state), persons, draws, fewshot, threads=1)
+        LEARNERS["maml"].errors(Learned("maml", [2], {}, state), Adaptation(draws, fewshot))
 
 
 def looking(up_rad: float, models: int = 1) -> Weights:
@@ -244,17 +245,15 @@ def test_the_stopping_rule_takes_the_recorded_steps_that_are_best_for_val_people
     fewshot = settings(shots=(2,), adapt_steps=4, record_steps=(1, 2), stopping="validation")
     # The bias, of length 1, moves by rate x 57.3 across: 9 of the 10 degrees; three more steps sway about the target.
     fewshot = dataclasses.replace(fewshot, adapt_lr=np.tan(np.radians(9)) * np.pi / 180)
-    start = InitialNetworks([2], looking(np.radians(10)))
+    networks = InitialNetworks([2], looking(np.radians(10)))
     draws = draw_calibrations(straight_on(), fewshot, repeats=2)
-    errors = fine_tuned_errors_deg(start, straight_on(), draws, fewshot, threads=1)
+    errors = fine_tuned_errors_deg(networks, Adaptation(draws, fewshot))
     assert recorded_steps(fewshot) == (0, 1, 2, 4)
     best = best_steps(errors, draws, [2], recorded_steps(fewshot))
     assert best == [(0, 1, 2, 4)[int(errors.mean(axis=0).argmin())]]
-    learned = Learned("maml", [2], {}, start.weights._asdict(), stop_steps=best)
-    by_rule = LEARNERS["maml"].errors(learned, straight_on(), draws, fewshot, threads=1)
-    fixed = LEARNERS["maml"].errors(
-        learned, straight_on(), draws, dataclasses.replace(fewshot, stopping="fixed"), threads=1
-    )
+    learned = Learned("maml", [2], {}, networks.weights._asdict(), stop_steps=best)
+    by_rule = LEARNERS["maml"].errors(learned, Adaptation(draws, fewshot))
+    fixed = LEARNERS["maml"].errors(learned, Adaptation(draws, dataclasses.replace(fewshot, stopping="fixed")))
     assert set(by_rule.steps) == set(best) != {4}
     assert set(fixed.steps) == {4}
     assert by_rule.adapted_deg.mean() < fixed.adapted_deg.mean()
@@ -270,7 +269,7 @@ def test_the_stopping_rule_without_a_choice_is_refused(stop_steps, sentence):
     learned = Learned("maml", [2], {}, looking(0.1)._asdict(), stop_steps=stop_steps)
     draws = draw_calibrations(straight_on(), fewshot, repeats=1)
     with pytest.raises(ValueError, match=sentence):
-        LEARNERS["maml"].errors(learned, straight_on(), draws, fewshot, threads=1)
+        LEARNERS["maml"].errors(learned, Adaptation(draws, fewshot))
 
 
 def test_of_each_k_the_weights_of_its_lowest_val_error_are_kept():
@@ -278,13 +277,15 @@ def test_of_each_k_the_weights_of_its_lowest_val_error_are_kept():
     state = OuterState.first(looking(0.0, models=2))
     for step, val_deg in enumerate([[5.0, 5.0], [3.0, 4.0], [4.0, 2.0], [3.0, 2.0]], start=1):
         state.weights.output_bias.fill_(step)
-        state.keep(Record(step, [0.0, 0.0], val_deg))
+        state.step = step
+        state.record([0.0, 0.0], val_deg)
     assert state.best_steps == [2, 3]
     assert state.best.output_bias[:, 0, 0].tolist() == [2.0, 3.0]
     state = OuterState.first(looking(0.0, models=2))
     for step in (1, 2):
         state.weights.output_bias.fill_(step)
-        state.keep(Record(step, [0.0, 0.0], None))
+        state.step = step
+        state.record([0.0, 0.0], None)
     assert state.best_steps == [2, 2]
     assert state.best.output_bias[:, 0, 0].tolist() == [2.0, 2.0]
 
@@ -298,10 +299,10 @@ def test_learnt_rates_act_at_test():
     def errors(**scales: float) -> np.ndarray:
         scaled = {f"rate_scale_{n}": torch.full_like(p, scales.get(n, 1.0)) for n, p in weights._asdict().items()}
         learned = Learned("meta_sgd", [2], {}, weights._asdict() | scaled)
-        found = LEARNERS["meta_sgd"].errors(learned, persons, draws, fewshot, threads=1)
+        found = LEARNERS["meta_sgd"].errors(learned, Adaptation(draws, fewshot))
         return found.adapted_deg - found.start_deg
 
-    plain = LEARNERS["maml"].errors(Learned("maml", [2], {}, weights._asdict()), persons, draws, fewshot, threads=1)
+    plain = LEARNERS["maml"].errors(Learned("maml", [2], {}, weights._asdict()), Adaptation(draws, fewshot))
     np.testing.assert_array_equal(errors(), plain.adapted_deg - plain.start_deg)
     assert np.abs(errors(**dict.fromkeys(Weights._fields, 0.0))).max() == 0
     assert np.abs(errors(hidden_weight=0.0) - errors()).max() > 1e-4

@@ -19,12 +19,14 @@ from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
 from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import CodeStore
-from faze.fewshot.draws import Calibration, PersonCodes, draw_calibrations, query_of, read_people, support_of
-from faze.fewshot.fine_tuning import InitialNetworks, fine_tuned_errors_deg
-from faze.fewshot.kernel import alike, trace_deg
+from faze.fewshot.draws import Calibration, draw_calibrations, query_of, support_of
+from faze.fewshot.fine_tuning import fine_tuned_errors_deg
+from faze.fewshot.interface import Adaptation, MetaTraining
+from faze.fewshot.kernel import adapt, same_rates
 from faze.fewshot.learner_file import Learned
-from faze.fewshot.learners import LEARNERS, MetaTraining, unadapted_error_deg
-from faze.fewshot.mlp import SampleSets, each
+from faze.fewshot.learners import LEARNERS
+from faze.fewshot.mlp import InitialNetwork, InitialNetworks, SampleSets, map_weights
+from faze.fewshot.person_codes import PersonCodes, read_people, unadapted_error_deg
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = dataclasses.replace(
@@ -51,15 +53,14 @@ PUBLISHED = {
 def people(golden_dir: Path) -> Callable[[str], list[PersonCodes]]:
     def read(name: str) -> list[PersonCodes]:
         codes = CodeStore(golden_dir / "meta_synth" / f"{name}_predictions.h5", default_split="test")
-        return read_people(codes, "test", needed=509, reason="the paper's protocol").persons
+        return read_people(codes, "test", needed=509, reason="the paper's protocol")[0]
 
     return read
 
 
 @pytest.fixture(scope="module")
 def maml(people) -> Learned:
-    training = MetaTraining(people("gc_train"), people("gc_val"))
-    return LEARNERS["maml"].meta_train(training, SHORT, seed=0, threads=1)
+    return LEARNERS["maml"].meta_train(MetaTraining(people("gc_train"), people("gc_val"), SHORT, seed=0))
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def sequential() -> ModuleType:
 
 def error_deg(learner: str, learned: Learned, persons: list[PersonCodes], settings: Fewshot = SHORT) -> float:
     draws = draw_calibrations(persons, settings, repeats=settings.repeats)
-    return LEARNERS[learner].errors(learned, persons, draws, settings, threads=1).adapted_deg.mean()
+    return LEARNERS[learner].errors(learned, Adaptation(draws, settings)).adapted_deg.mean()
 
 
 @pytest.mark.parametrize("name", ["gc_test", "mpi"])
@@ -92,7 +93,7 @@ def test_meta_training_is_what_helps(people, maml):
     """The same network without it needs far more than nine samples."""
     persons = people("gc_test")[:3]
     once = dataclasses.replace(SHORT, outer_steps=1)
-    untrained = LEARNERS["maml"].meta_train(MetaTraining(people("gc_train"), []), once, seed=0, threads=1)
+    untrained = LEARNERS["maml"].meta_train(MetaTraining(people("gc_train"), [], once, seed=0))
     assert error_deg("maml", untrained, persons) > 2 * error_deg("maml", maml, persons)
 
 
@@ -106,12 +107,12 @@ RECORDED = tuple(range(0, 1001, 100))
 
 
 def sequential_errors(
-    sequential: ModuleType, start: InitialNetworks, person: PersonCodes, support: np.ndarray
+    sequential: ModuleType, networks: InitialNetworks, person: PersonCodes, support: np.ndarray
 ) -> list[float]:
-    """After RECORDED steps, one network by itself, in the precision of the start's weights."""
-    dtype = start.weights.hidden_weight.dtype
+    """After RECORDED steps, one network by itself, in the precision of the networks' weights."""
+    dtype = networks.weights.hidden_weight.dtype
     network = sequential.GazeNetwork().to(dtype)
-    (hidden_weight,), (hidden_bias,), (output_weight,), (output_bias,) = start.weights
+    (hidden_weight,), (hidden_bias,), (output_weight,), (output_bias,) = networks.weights
     weights = [hidden_weight.T, hidden_bias[0], output_weight.T, output_bias[0]]
     network.load_state_dict(dict(zip(network.state_dict(), weights, strict=True)))
     samples = sequential.Samples(torch.from_numpy(person.code).to(dtype), torch.from_numpy(person.gaze).to(dtype))
@@ -131,11 +132,11 @@ def test_adapted_errors_equal_the_sequential_implementations(people, maml, seque
     persons = people("gc_test")[:5] + people("mpi")[:5]
     draws = draw_calibrations(persons, settings, repeats=1)
     np.save(tmp_path / "draws.npy", [draw.support for draw in draws])
-    start = dataclasses.replace(maml.start, shots=[k])
+    networks = dataclasses.replace(maml.networks, shots=[k])
     read = np.load(tmp_path / "draws.npy")
     mine = [dataclasses.replace(draw, support=support) for draw, support in zip(draws, read, strict=True)]
-    found = fine_tuned_errors_deg(start, persons, mine, settings, threads=1)
-    expected = [sequential_errors(sequential, start, *one) for one in zip(persons, read, strict=True)]
+    found = fine_tuned_errors_deg(networks, Adaptation(mine, settings))
+    expected = [sequential_errors(sequential, networks, *one) for one in zip(persons, read, strict=True)]
     np.testing.assert_allclose(found.mean(axis=0), np.mean(expected, axis=0), atol=0.01, rtol=0)
     np.testing.assert_allclose(found, expected, atol=0.15, rtol=0)
 
@@ -145,17 +146,17 @@ def test_in_double_precision_each_calibration_equals_the_sequential_implementati
     """To 1e-8 degrees for 200 steps; at k = 3 rounding has grown to 0.06 after 400, in double precision even."""
     settings, persons = dataclasses.replace(SHORT, shots=(k,)), people("gc_test")[:2]
     draws = draw_calibrations(persons, settings, repeats=1)
-    weights = each(Tensor.double, maml.start.weights)
-    support, query = support_of(persons, draws), query_of(persons, draws, 500)
+    weights = map_weights(Tensor.double, maml.networks.weights)
+    support, query = support_of(draws), query_of(draws, 500)
     exact = torch.from_numpy(np.stack([person.gaze for person in persons]))
     at = torch.from_numpy(np.stack([draw.support for draw in draws]))
     support = SampleSets(support.code.double(), torch.stack([g[i] for g, i in zip(exact, at, strict=True)]))
     query = query._replace(code=query.code.double(), gaze=exact[:, -500:].contiguous())
-    options = {"rates": alike(1e-5, weights), "threads": 1, "activation": "selu"}
-    chunks = list(trace_deg(weights, support, query, steps=RECORDED, **options))
-    start = dataclasses.replace(maml.start, weights=weights)
-    expected = [sequential_errors(sequential, start, p, d.support) for p, d in zip(persons, draws, strict=True)]
-    found = torch.cat([errors for _, errors in chunks]).numpy()
+    network = InitialNetwork(weights, same_rates(1e-5, weights), "selu")
+    chunks = list(adapt(network, support, steps=RECORDED, threads=1, query=query))
+    networks = dataclasses.replace(maml.networks, weights=weights)
+    expected = [sequential_errors(sequential, networks, p, d.support) for p, d in zip(persons, draws, strict=True)]
+    found = torch.cat([torch.stack(errors, dim=1) for *_, errors in chunks]).numpy()
     np.testing.assert_allclose(found[:, :3], np.array(expected)[:, :3], atol=1e-8, rtol=0)
     np.testing.assert_allclose(found, expected, atol=0.15, rtol=0)
 
@@ -170,8 +171,8 @@ def released_draws(people: Sequence[Sequence[PersonCodes]], shots: int) -> list[
     generator = random.Random(4089213955)  # once for each k, before the first data set (FACTS 1c)
     return [
         [
-            Calibration(position, shots, repeat, np.array(generator.sample(range(len(person.code) - 500), shots)))
-            for position, person in enumerate(persons)
+            Calibration(person, repeat, np.array(generator.sample(range(len(person.code) - 500), shots)))
+            for person in persons
             for repeat in range(10)
         ]
         for persons in people
@@ -184,14 +185,14 @@ def test_errors_after_2000_outer_steps_lie_within_the_seed_noise_of_the_table(pe
 
     The calibrations are drawn as the table's were: at k = 1 they alone move the mean of all people by 0.1 degrees.
     """
-    train, found = MetaTraining(people("gc_train"), []), {}
+    train, found = people("gc_train"), {}
     names = ("gc_test", "mpi")
     everyone = [people(name) for name in names]
     for seed in range(3):
-        learned = LEARNERS[learner].meta_train(train, FULL, seed=seed, threads=1)
+        learned = LEARNERS[learner].meta_train(MetaTraining(train, [], FULL, seed))
         for k in FULL.shots:
-            for name, persons, draws in zip(names, everyone, released_draws(everyone, k), strict=True):
-                errors = LEARNERS[learner].errors(learned, persons, draws, FULL, threads=1)
+            for name, draws in zip(names, released_draws(everyone, k), strict=True):
+                errors = LEARNERS[learner].errors(learned, Adaptation(draws, FULL))
                 found.setdefault((name, k), []).append(errors.adapted_deg.mean())
     for (name, k), mine in found.items():
         table = PUBLISHED[learner, name][k]

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faze.fewshot import kernel as kernels
-from faze.fewshot.kernel import TorchKernel, adapt, alike
-from faze.fewshot.meta_training import outer_gradient, reference_gradient
-from faze.fewshot.mlp import ModelSamples, SampleSets, Weights, each, gaze_vector, random_weights
+from faze.fewshot.kernel import TorchKernel, adapt, same_rates
+from faze.fewshot.mlp import InitialNetwork, SampleSets, Weights, gaze_vector, map_weights, random_weights
 from faze.fewshot.native import NativeError, NativeKernel
+from faze.fewshot.outer_gradient import Tasks, outer_gradient, reference_gradient
 from faze.model.losses import angle_deg
 
 INPUTS, HIDDEN = 6, 5
@@ -37,11 +37,11 @@ def networks(rng: torch.Generator, models: int, hidden: int = HIDDEN) -> Weights
     return Weights(*(0.5 * torch.randn(models, *shape, generator=rng, dtype=torch.float64) for shape in shapes))
 
 
-def tasks_of(shots: list[int], support: SampleSets, query: SampleSets) -> tuple[ModelSamples, ModelSamples]:
+def tasks_of(shots: list[int], support: SampleSets, query: SampleSets) -> Tasks:
     """Support and query of K * T models."""
     tasks = len(query.code)
     row, count = torch.arange(tasks).repeat(len(shots)), torch.tensor(shots).repeat_interleave(tasks)
-    return support.of(row, count), query.of(row, query.code.shape[1])
+    return Tasks(support.for_models(row, count), query.for_models(row, query.code.shape[1]))
 
 
 def loss(parameters: list[Tensor], code: Tensor, gaze: Tensor) -> Tensor:
@@ -80,16 +80,16 @@ def along(gradients, direction) -> float:
 @pytest.mark.parametrize("steps", [1, 3])
 def test_mamls_gradient_and_meta_sgds_are_those_of_finite_differences(rng, steps):
     shots, weights, support, query = [2, 4], networks(rng, 2), batch(rng, 3, 4), batch(rng, 3, 7)
-    rates = each(lambda p: 1e-3 * torch.rand(p.shape, generator=rng, dtype=p.dtype), weights)
-    samples = tasks_of(shots, support, query)
-    found = outer_gradient(EXACT, weights, rates, *samples, steps=steps)
-    first_order = outer_gradient(EXACT, weights, rates, *samples, steps=steps, second_order=False)
-    direction = each(lambda p: torch.randn(p.shape, generator=rng, dtype=p.dtype), weights)
+    rates = map_weights(lambda p: 1e-3 * torch.rand(p.shape, generator=rng, dtype=p.dtype), weights)
+    tasks = tasks_of(shots, support, query)
+    found = outer_gradient(EXACT, weights, rates, tasks, steps=steps)
+    first_order = outer_gradient(EXACT, weights, rates, tasks, steps=steps, second_order=False)
+    direction = map_weights(lambda p: torch.randn(p.shape, generator=rng, dtype=p.dtype), weights)
 
     def numeric(by_weights: float, by_rates: float, h: float) -> float:
         def at(distance: float) -> float:
-            moved = each(lambda p, d: p + by_weights * distance * d, weights, direction)
-            turned = each(lambda p, d: p + by_rates * distance * d, rates, direction)
+            moved = map_weights(lambda p, d: p + by_weights * distance * d, weights, direction)
+            turned = map_weights(lambda p, d: p + by_rates * distance * d, rates, direction)
             return outer_loss(moved, turned, shots, support, query, steps)
 
         return (at(h) - at(-h)) / (2 * h)
@@ -105,8 +105,8 @@ def test_mamls_gradient_and_meta_sgds_are_those_of_finite_differences(rng, steps
 @pytest.mark.parametrize("steps", [1, 3])
 def test_fomamls_gradient_is_the_querys_at_the_adapted_weights(rng, steps):
     shots, weights, support, query = [2, 4], networks(rng, 2), batch(rng, 3, 4), batch(rng, 3, 7)
-    rates = each(lambda p: torch.full_like(p, 1e-3), weights)
-    found = outer_gradient(EXACT, weights, rates, *tasks_of(shots, support, query), steps=steps, second_order=False)
+    rates = map_weights(lambda p: torch.full_like(p, 1e-3), weights)
+    found = outer_gradient(EXACT, weights, rates, tasks_of(shots, support, query), steps=steps, second_order=False)
     for model, k in enumerate(shots):
         expected = [torch.zeros_like(p[model]) for p in weights]
         for task in range(3):
@@ -123,8 +123,8 @@ def test_fomamls_gradient_is_the_querys_at_the_adapted_weights(rng, steps):
 def test_the_references_gradient_is_what_piles_up_in_the_released_loop(rng):
     """Written as the loop runs: every support gradient stays, and the last task's query is followed back."""
     shots, weights, support, query = [2, 4], networks(rng, 2), batch(rng, 3, 4), batch(rng, 3, 7)
-    rates = each(lambda p: torch.full_like(p, 2e-3), weights)
-    found = reference_gradient(EXACT, weights, rates, *tasks_of(shots, support, query))
+    rates = map_weights(lambda p: torch.full_like(p, 2e-3), weights)
+    found = reference_gradient(EXACT, weights, rates, tasks_of(shots, support, query))
     for model, k in enumerate(shots):
         parameters = taken(weights, model)
         piled = [torch.zeros_like(p) for p in parameters]
@@ -157,8 +157,8 @@ def test_mamls_gradient_of_linear_regression_is_its_closed_form(rng):
     weight = torch.randn(1, INPUTS, 3, generator=rng, dtype=torch.float64)
     weights = Weights(weight, *(torch.zeros(1, 1, 1, dtype=torch.float64) for _ in range(3)))
     support, query, rate = batch(rng, 4, 5), batch(rng, 4, 8), 0.05
-    rates = each(lambda p: torch.full_like(p, rate), weights)
-    found = outer_gradient(LinearRegression(), weights, rates, *tasks_of([5], support, query), steps=1)
+    rates = map_weights(lambda p: torch.full_like(p, rate), weights)
+    found = outer_gradient(LinearRegression(), weights, rates, tasks_of([5], support, query), steps=1)
     expected = torch.zeros_like(weight)
     for x, y, x_query, y_query in zip(support.code, support.gaze, query.code, query.gaze, strict=True):
         hessian = 2 / len(x) * x.T @ x
@@ -172,11 +172,11 @@ def test_padding_has_no_effect(rng):
     """Each k among others, its support padded to the largest, equals that k alone."""
     shots = [1, 3, 6]
     weights, support, query = networks(rng, len(shots)), batch(rng, 2, max(shots)), batch(rng, 2, 5)
-    rates = each(lambda p: torch.full_like(p, 1e-3), weights)
-    together = outer_gradient(EXACT, weights, rates, *tasks_of(shots, support, query), steps=2)
+    rates = map_weights(lambda p: torch.full_like(p, 1e-3), weights)
+    together = outer_gradient(EXACT, weights, rates, tasks_of(shots, support, query), steps=2)
     for position, k in enumerate(shots):
         own, only = SampleSets(support.code[:, :k], support.gaze[:, :k]), torch.tensor([position])
-        alone = outer_gradient(EXACT, weights.take(only), rates.take(only), *tasks_of([k], own, query), steps=2)
+        alone = outer_gradient(EXACT, weights.take(only), rates.take(only), tasks_of([k], own, query), steps=2)
         for a, b in zip(together.by_weights, alone.by_weights, strict=True):
             torch.testing.assert_close(a[only], b, rtol=1e-10, atol=1e-12)
 
@@ -186,8 +186,9 @@ def test_adaptation_equals_torch_sgd_model_after_model(rng, activation):
     """The kernel, in chunks and on threads, against torch.optim.SGD with autograd on one model at a time."""
     count, shots, steps, rate = 7, 4, 100, 1e-4
     initial, support = networks(rng, 1), batch(rng, 7, shots)
-    chunks = list(adapt(initial, support, steps=steps, lr=rate, threads=2, activation=activation))
-    found = [torch.cat([weights[i] for _, weights in chunks]) for i in range(4)]
+    network = InitialNetwork(initial, same_rates(rate, initial), activation)
+    chunks = list(adapt(network, support, steps=[steps], threads=2))
+    found = [torch.cat([weights[i] for _, weights, _ in chunks]) for i in range(4)]
     for model in range(count):
         parameters = [p.clone().requires_grad_() for p in initial]
         optimizer = torch.optim.SGD(parameters, lr=rate)
@@ -209,8 +210,8 @@ def test_the_compiled_kernel_equals_torchs_in_double_precision(rng, activation, 
         pytest.skip(f"no compiled kernel: {error}")
     exact = TorchKernel(INPUTS, hidden, activation)
     weights, direction, data = networks(rng, 6, hidden), networks(rng, 6, hidden), batch(rng, 3, 9)
-    rates = each(lambda p: 3e-5 * torch.rand(1, *p.shape[1:], generator=rng, dtype=p.dtype), weights)
-    samples = data.of(torch.tensor([0, 2, 1, 1, 0, 2]), torch.tensor([9, 1, 4, 9, 2, 7]))
+    rates = map_weights(lambda p: 3e-5 * torch.rand(1, *p.shape[1:], generator=rng, dtype=p.dtype), weights)
+    samples = data.for_models(torch.tensor([0, 2, 1, 1, 0, 2]), torch.tensor([9, 1, 4, 9, 2, 7]))
 
     def single(given):
         return type(given)(*(x.float() if x.is_floating_point() else x for x in given))
@@ -244,15 +245,16 @@ def test_without_a_compiler_torch_does_it_and_says_so(rng, monkeypatch, capsys):
 
 def test_chunks_and_threads_do_not_change_adaptation(rng, monkeypatch):
     initial = random_weights(1, INPUTS, HIDDEN, seed=0)
+    network = InitialNetwork(initial, same_rates(1e-4, initial), "selu")
     double = batch(rng, 9, 3)
     support = SampleSets(double.code.float(), double.gaze.float())
     for kernel in (NativeKernel, TorchKernel):
         results = []
         for models, threads in [(2**20, 1), (2, 1), (2, 2)]:
             monkeypatch.setattr(kernels, "kernel_for", lambda *_, of=kernel, m=models: chunked(of, m))
-            chunks = list(adapt(initial, support, steps=50, lr=1e-4, threads=threads))
-            assert torch.cat([models for models, _ in chunks]).tolist() == list(range(9))
-            results.append([torch.cat([weights[i] for _, weights in chunks]) for i in range(4)])
+            chunks = list(adapt(network, support, steps=[50], threads=threads))
+            assert torch.cat([models for models, *_ in chunks]).tolist() == list(range(9))
+            results.append([torch.cat([weights[i] for _, weights, _ in chunks]) for i in range(4)])
         assert len(chunks) == 5
         for one, in_chunks, threaded in zip(*results, strict=True):
             torch.testing.assert_close(one, in_chunks, rtol=1e-5, atol=1e-6)
@@ -276,7 +278,7 @@ def test_a_network_that_is_right_stays(rng, dtype):
     code = torch.randn(1, 3, INPUTS, generator=rng, dtype=dtype)
     given = SampleSets(code, torch.tensor([0.0, 0.0, 1.0], dtype=dtype).expand(1, 3, 3))
     kernel, adapted = kernels.kernel_for(weights, "selu"), weights.take(torch.tensor([0]))
-    kernel.sgd_(adapted, given.each(), steps=5, rates=alike(1e-2, weights))
+    kernel.sgd_(adapted, given.one_per_model(), steps=5, rates=same_rates(1e-2, weights))
     assert all(torch.equal(a, b) for a, b in zip(adapted, weights, strict=True))
-    outer = outer_gradient(kernel, weights, alike(1e-3, weights), given.each(), given.each(), steps=1)
+    outer = outer_gradient(kernel, weights, same_rates(1e-3, weights), Tasks(*[given.one_per_model()] * 2), steps=1)
     assert all((gradient == 0).all() for gradient in outer.by_weights)

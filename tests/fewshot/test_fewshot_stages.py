@@ -435,10 +435,13 @@ def test_adapt_refuses_another_learners_file_and_no_file(run, capsys):
     assert_one_sentence(capsys, "maml.pt: is of the learner offset, not maml")
     Path("maml.pt").write_bytes(b"torn")
     assert run("adapt", "maml") == 1
+    assert_one_sentence(capsys, "maml.pt: no whole torch file of plain tensors")
+    torch.save({"model": {}}, "maml.pt")
+    assert run("adapt", "maml") == 1
     assert_one_sentence(capsys, "maml.pt: is not the file of a learner: run meta_train again")
     Path("maml.pt").unlink()
     assert run("adapt", "maml") == 1
-    assert_one_sentence(capsys, "adapt: maml.pt: No such file or directory")
+    assert_one_sentence(capsys, "maml.pt: no such file")
 
 
 @pytest.mark.parametrize(
@@ -547,13 +550,22 @@ def test_test_people_need_the_entries_that_the_protocol_asks_for(run):
     ]
 
 
-def test_codes_of_another_checkpoint_are_refused(run, capsys, tmp_path):
+@pytest.mark.parametrize("learner", ["maml", "none"])
+def test_codes_of_another_checkpoint_are_refused(run, capsys, tmp_path, learner):
     """Seen red: negated codes gave errors of 166 degrees and no word."""
-    assert run("meta_train", "maml") == 0
+    assert run("meta_train", learner) == 0
     with h5py.File(tmp_path / "mpiigaze.h5", "a") as file:
         file.attrs["gaze1.bias"] = file.attrs["gaze1.bias"][:] + 1
-    assert run("adapt", "maml") == 1
+    assert run("adapt", learner) == 1
     assert_one_sentence(capsys, "mpiigaze.h5: its codes are of another checkpoint .*: run meta_train again")
+
+
+def test_offset_learnt_nothing_from_codes_and_serves_those_of_every_checkpoint(run, tmp_path):
+    """Seen red: refused, though its file holds nothing that came from codes."""
+    assert run("meta_train", "offset") == 0
+    with h5py.File(tmp_path / "mpiigaze.h5", "a") as file:
+        file.attrs["gaze1.bias"] = file.attrs["gaze1.bias"][:] + 1
+    assert run("adapt", "offset") == 0
 
 
 def test_steps_chosen_at_another_rate_are_refused(run, capsys):

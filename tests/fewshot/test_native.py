@@ -1,7 +1,7 @@
 """The compiled kernel's library: how it is found, kept, and mended.
 
 Seen red by breaking the code: options in $CC taken for a part of the compiler's name, a damaged library refused for
-good, no home told as a traceback.
+good.
 """
 
 import shutil
@@ -54,15 +54,3 @@ def test_a_damaged_library_is_made_anew_and_a_whole_one_kept(cache, monkeypatch)
     NativeKernel(*SIZES)
     assert len(library.read_bytes()) == len(whole)
     assert not list(cache.glob("*.killed.so"))
-
-
-def test_without_a_home_the_folder_for_temporary_files_serves(cache, monkeypatch, tmp_path):
-    def no_home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(Path, "home", no_home)
-    monkeypatch.setattr(native.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
-    NativeKernel(*SIZES)
-    (folder,) = (tmp_path / "temporary").iterdir()
-    assert libraries(folder / "faze" / "fewshot")

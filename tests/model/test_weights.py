@@ -89,7 +89,7 @@ def write_code(path: Path, dted: DTED) -> None:
 @pytest.mark.parametrize(
     ("write", "sentence"),
     [
-        (lambda path, dted: None, "no such checkpoint"),
+        (lambda path, dted: None, "no such file"),
         (write_torn, "no whole torch file"),
         (write_code, "no whole torch file of plain tensors"),
         (lambda path, dted: path.write_bytes(b""), "no whole torch file"),

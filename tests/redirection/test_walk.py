@@ -14,15 +14,9 @@ from faze.data.network_input import from_network, to_network
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.model.dted import DTED, Codes
 from faze.model.weights import save_weights
-from faze.redirection.walk import (
-    WALKS,
-    contact_sheet,
-    first_people,
-    video_frames,
-    walk_person,
-    walk_rotations,
-    write_video,
-)
+from faze.redirection.drawing import contact_sheet, video_frames
+from faze.redirection.video import write_video
+from faze.redirection.walk import WALKS, first_people, walk_person, walk_rotations
 from faze.stages import walk as stage
 
 MODEL = Model(2, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)

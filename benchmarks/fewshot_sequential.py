@@ -1,0 +1,91 @@
+"""The sequential side of benchmarks/fewshot.py: the released procedure on one thread, or on two processes at once."""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+
+import torch
+from baselines import fewshot as baseline
+
+from faze.fewshot.draws import Calibration
+from faze.fewshot.kernel import single_threaded_operations
+from faze.fewshot.mlp import Weights
+from faze.fewshot.person_codes import PersonCodes
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Seconds of wall time, or of processor time over the threads at work."""
+
+    of_processor: bool
+
+    def __call__(self, threads: int) -> float:
+        """Read the clock, for work on so many threads."""
+        return time.process_time() / threads if self.of_processor else time.perf_counter()
+
+
+def _two_processes() -> ProcessPoolExecutor:
+    # Fresh interpreters: a fork would inherit our threads' locks.
+    return ProcessPoolExecutor(2, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,))
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """The sequential side in this process, or in two at once."""
+
+    clock: Clock
+    pool: ProcessPoolExecutor = field(default_factory=_two_processes)
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """Time a call on one thread."""
+        with single_threaded_operations():
+            began = self.clock(1)
+            work()
+            return self.clock(1) - began
+
+    def seconds_of_two(self, work: Callable[[], object]) -> float:
+        """Time the same call in each of two processes, until both are done."""
+        if self.clock.of_processor:
+            return float("nan")
+        began = time.perf_counter()
+        for future in [self.pool.submit(work) for _ in range(2)]:
+            future.result()
+        return time.perf_counter() - began
+
+
+def samples_of(person: PersonCodes) -> baseline.Samples:
+    return baseline.Samples(torch.from_numpy(person.code), torch.from_numpy(person.gaze).float())
+
+
+def network_of(weights: Weights) -> baseline.GazeNetwork:
+    """The first of the networks as the sequential side has it."""
+    network = baseline.GazeNetwork(*weights.hidden_weight.shape[1:])
+    (hidden_weight, *_), (hidden_bias, *_), (output_weight, *_), (output_bias, *_) = weights
+    arrays = hidden_weight.T, hidden_bias[0], output_weight.T, output_bias[0]
+    network.load_state_dict(dict(zip(network.state_dict(), arrays, strict=True)))
+    return network
+
+
+def adaptation_of(
+    network: baseline.GazeNetwork, calibration: Calibration, *, steps: int, lr: float, every: int
+) -> Callable[[], list[float]]:
+    """What the sequential side does for a calibration, to its errors; can be sent to another process."""
+    samples = samples_of(calibration.person)
+    support, query = (
+        samples.take(calibration.support.tolist()),
+        baseline.Samples(samples.code[-500:], samples.gaze[-500:]),
+    )
+    return partial(_adapted_errors, network, support, query, steps=steps, lr=lr, every=every)
+
+
+def _adapted_errors(*samples: object, **options: float) -> list[float]:
+    return baseline.adapt(*samples, **options)[1]
+
+
+def meta_training_of(train: Sequence[PersonCodes], val: Sequence[PersonCodes], *, k: int, steps: int) -> Callable:
+    """What the sequential side does for some outer steps; can be sent to another process."""
+    people = [[samples_of(person) for person in group] for group in (train, val)]
+    return partial(baseline.meta_train, baseline.GazeNetwork(), *people, k=k, steps=steps)

@@ -1,0 +1,22 @@
+"""Where compiled kernels and other things that can be made again are kept between processes."""
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def cache_folder(name: str) -> Path:
+    """Name a folder of faze's own in the user's cache: $XDG_CACHE_HOME/faze/NAME, else ~/.cache/faze/NAME.
+
+    Where neither can be written to, it lies in the folder for temporary files. Nothing is made.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    if cache.parts[0] == "~" or not _is_writable(cache):  # "~" stays where the user has no home
+        cache = Path(tempfile.gettempdir()) / f"faze-{os.getuid()}"
+    return cache / "faze" / name
+
+
+def _is_writable(folder: Path) -> bool:
+    """Tell whether the folder, or what would hold it, can be written to."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    return os.access(there, os.W_OK)

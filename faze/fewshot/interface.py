@@ -1,0 +1,125 @@
+"""What every few-shot learner does, what it is given and what it gives; faze.fewshot.learners lists them.
+
+A new learner is a module with one such class and a line in that list. One that computes a correction at once is a
+ClosedForm; one that adapts a network by gradient steps is a faze.fewshot.fine_tuning.FineTuned.
+
+Shapes: M calibrations, R numbers of steps after which the error is measured, q query entries.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from faze.base.geometry import mean_angle_deg
+from faze.config.parameters import Fewshot
+from faze.fewshot.draws import Calibration
+from faze.fewshot.learner_file import Learned, plain
+from faze.fewshot.meta_training import ResumeFile
+from faze.fewshot.mlp import Weights
+from faze.fewshot.person_codes import PersonCodes
+
+_TOGETHER = 64  # calibrations estimated at a time
+
+
+@dataclass(frozen=True)
+class MetaTraining:
+    """What a learner may learn from, and how."""
+
+    train: Sequence[PersonCodes]
+    val: Sequence[PersonCodes]  # there may be none
+    settings: Fewshot
+    seed: int
+    threads: int = 1
+    gaze_head: Weights | None = None  # the trained one (M = 1), where the codes come with it
+    resume_file: ResumeFile = ResumeFile()
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """To what a learner adapts, and how."""
+
+    calibrations: Sequence[Calibration]  # M, of any k and people with settings.query_entries entries beside the pool
+    settings: Fewshot
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Mean angle over the query of each of M calibrations, in degrees."""
+
+    adapted_deg: NDArray[np.float64]  # (M,)
+    start_deg: NDArray[np.float64]  # (M,) before any step; NaN for a learner that takes none
+    steps: NDArray[np.int64]  # (M,) of adaptation
+    trace_deg: NDArray[np.float64]  # (M, R) after each of trace_steps
+    trace_steps: Sequence[int]  # R
+
+
+# Positions (m,) of some of the calibrations, and their estimates (m, q, 3), unit vectors.
+Estimates = Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]
+
+
+class Learner(Protocol):
+    """What every learner can do. The error at k = 0 is the trained gaze head's, and belongs to none."""
+
+    learns_from_tasks: bool  # needs people of the split train
+    takes_steps: bool  # of which val people may choose the number
+
+    def meta_train(self, training: MetaTraining) -> Learned:
+        """Learn from people, once; validate on others."""
+
+    def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
+        """Adapt to every calibration and measure on its person's query."""
+
+    def gaze(self, learned: Learned, adaptation: Adaptation) -> Estimates:
+        """Adapt to every calibration and estimate the gaze of its person's query, k by k."""
+
+
+class ClosedForm(ABC):
+    """A learner that computes a person's correction from the k samples at once; a subclass has these two functions."""
+
+    name: str
+    learns_from_tasks, takes_steps = False, False
+
+    @abstractmethod
+    def fit(self, person: PersonCodes, support: NDArray[np.int64]) -> dict[str, Tensor]:
+        """Compute the correction from a person's support entries (k,)."""
+
+    @abstractmethod
+    def estimate(
+        self, correction: Mapping[str, Tensor], code: NDArray[np.float32], gaze_hat: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Estimate gaze, unit vectors (n, 3), from gaze codes (n, F) and the trained gaze head's estimates (n, 3)."""
+
+    def meta_train(self, training: MetaTraining) -> Learned:
+        """Learn nothing; a learner that learns from people overrides this."""
+        return Learned(self.name, list(training.settings.shots), plain(training.settings))
+
+    def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
+        """Measure the estimates on the query."""
+        calibrations, adapted = adaptation.calibrations, []
+        for positions, gaze in self.gaze(learned, adaptation):
+            for position, estimate in zip(positions, gaze, strict=True):
+                truth = calibrations[position].person.gaze[-adaptation.settings.query_entries :]
+                adapted.append(mean_angle_deg(estimate, truth))
+        count = len(calibrations)
+        return Errors(
+            np.array(adapted), np.full(count, np.nan), np.zeros(count, np.int64), np.empty((count, 0)), trace_steps=()
+        )
+
+    def gaze(self, learned: Learned, adaptation: Adaptation) -> Estimates:
+        """Correct every query by its calibration."""
+        of_query = slice(-adaptation.settings.query_entries, None)
+
+        def corrected(calibration: Calibration) -> NDArray[np.float64]:
+            person = calibration.person
+            correction = self.fit(person, calibration.support)
+            return self.estimate(correction, person.code[of_query], person.gaze_hat[of_query])
+
+        count = len(adaptation.calibrations)
+        for positions in np.split(np.arange(count), range(_TOGETHER, count, _TOGETHER)):
+            yield positions, np.stack([corrected(adaptation.calibrations[position]) for position in positions])

@@ -1,0 +1,89 @@
+"""One person's gaze codes, as few-shot learning reads them from a store."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.base.errors import UserError
+from faze.base.geometry import mean_angle_deg, vector_from_pitchyaw
+from faze.data.store.codes import CodeStore
+
+
+@dataclass(frozen=True, eq=False)
+class PersonCodes:
+    """One person's N entries, in the store's order."""
+
+    name: str
+    dataset: str
+    split: str
+    code: NDArray[np.float32]  # (N, F) gaze code, flattened
+    gaze: NDArray[np.float64]  # (N, 3) true direction, unit vectors
+    gaze_hat: NDArray[np.float64]  # (N, 3) of the trained gaze head
+
+    def __str__(self) -> str:
+        return f"person {self.name} of {self.dataset}"
+
+
+def open_codes(path: Path, default_split: str = "train") -> CodeStore:
+    """Open a store of codes that holds somebody.
+
+    Raises:
+        UserError: it holds nobody, or is no such store.
+    """
+    codes = CodeStore(path, default_split)
+    if not codes.persons():
+        raise UserError(f"{path}: holds no person: encode a data set that has some")
+    return codes
+
+
+def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> tuple[list[PersonCodes], list[str]]:
+    """Read the people of one split who have enough entries.
+
+    Args:
+        codes: an opened store of codes.
+        split: train, val or test.
+        needed: entries that a person must have.
+        reason: what they are needed for, in the words of the config.
+
+    Returns:
+        These people, and a sentence about each who is left out.
+
+    Raises:
+        UserError: a value is not finite; the sentence names the person.
+    """
+    people, left_out = [], []
+    for name in codes.persons(split):
+        person = read_person(codes, name)
+        if len(person.code) >= needed:
+            people.append(person)
+        else:
+            left_out.append(f"{person} is left out: {len(person.code)} entries, fewer than the {needed} of {reason}")
+    return people, left_out
+
+
+def read_person(codes: CodeStore, name: str) -> PersonCodes:
+    """Read one person.
+
+    Raises:
+        UserError: a value is not finite; the sentence names the person.
+    """
+    arrays = codes[name]
+    for key in ("z_gaze", "gaze", "gaze_hat"):
+        bad = ~np.isfinite(arrays[key]).all(axis=tuple(range(1, arrays[key].ndim)))
+        if bad.any():
+            raise UserError(
+                f"person {name} of {codes.dataset}: {key} of {bad.sum()} of {len(bad)} entries is not finite "
+                f"(first: entry {bad.argmax()}); its checkpoint's training diverged: lower train.base_lr, run again"
+            )
+    z_gaze = arrays["z_gaze"]
+    code = z_gaze.reshape(len(z_gaze), math.prod(z_gaze.shape[1:])).astype(np.float32)  # -1 fails with no entry
+    gaze = vector_from_pitchyaw(arrays["gaze"].astype(np.float64))
+    return PersonCodes(name, codes.dataset, codes.split(name), code, gaze, arrays["gaze_hat"].astype(np.float64))
+
+
+def unadapted_error_deg(person: PersonCodes, query_entries: int) -> float:
+    """Mean angle, at k = 0, of the trained gaze head's own gaze_hat over a person's query."""
+    return mean_angle_deg(person.gaze_hat[-query_entries:], person.gaze[-query_entries:])
