@@ -1,5 +1,6 @@
 # make ablation   everything, from raw frames to the report (CONFIG=config/smoke.yaml for another experiment)
 # make test       every check that the project has
+# make docs       these pages: docs/_build/index.html
 # make ui         MLflow on the results
 # Each makes .venv first where it is missing or older than what it is made from. Needs python3 (3.11-3.13, with venv),
 # and a C++ compiler for torch.compile.
@@ -12,12 +13,12 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: ablation test lint unit compiled workflow ui
+.PHONY: ablation test lint unit compiled workflow docs ui
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(if $(CONFIG),--configfile $(CONFIG))
 
-test: lint unit workflow
+test: lint unit workflow docs
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -37,6 +38,10 @@ compiled: $(INSTALLED)
 workflow: $(INSTALLED)
 	$(BIN)/pytest -m workflow
 
+# Every warning is an error, and all of them are told.
+docs: $(INSTALLED)
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs docs/_build
+
 ui: $(INSTALLED)
 	$(BIN)/python -m faze.commands.ui
 
@@ -45,5 +50,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 		f"{sys.executable} is Python {v[0]}.{v[1]}; faze needs 3.11, 3.12 or 3.13: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt setuptools
-	$(BIN)/python -m pip install --constraint constraints.txt --no-build-isolation --editable '.[workflow,test]'
+	$(BIN)/python -m pip install --constraint constraints.txt --no-build-isolation --editable '.[workflow,test,docs]'
 	touch $(INSTALLED)

@@ -1,0 +1,157 @@
+"""What these pages take from the code itself: parameters, commands, modules.
+
+A line `<!-- generated: NAME ... -->` on a page stands for what the function of that name says, in Markdown.
+"""
+
+import contextlib
+import importlib
+import io
+import os
+import pkgutil
+import re
+import sys
+from pathlib import Path
+
+import yaml
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+import faze
+import faze.__main__
+from faze.config.editor_schema import config_schema
+
+ROOT = Path(__file__).resolve().parents[1]
+MARK = re.compile(r"^<!-- generated: (.+) -->$", re.MULTILINE)
+RULED = re.compile(r"[|_*\\]")
+
+
+def config() -> str:
+    """Give a table of each section of config.yaml: key, what it may be, default, meaning."""
+    text = (ROOT / "config/config.yaml").read_text(encoding="utf-8")
+    defaults, schema = yaml.safe_load(text), config_schema(text)["properties"]
+    sections = {name: (section, defaults[name]) for name, section in schema.items() if name not in ("name", "tiers")}
+    first = next(iter(defaults["tiers"]))
+    sections[f"tiers.{first}"] = schema["tiers"]["additionalProperties"], defaults["tiers"][first]
+    return "\n\n".join(_section(name, *section) for name, section in sections.items())
+
+
+def _section(name: str, schema: dict, defaults: dict) -> str:
+    rows = [
+        f"| `{key}` | {_kind(value)} | `{_as_yaml(defaults[key])}` | {_cell(value.get('description', ''))} |"
+        for key, value in schema["properties"].items()
+    ]
+    table = ["| key | values | default | meaning |", "|---|---|---|---|", *rows]
+    return "\n".join([f"## {name}", "", _cell(schema.get("description", "")), "", *table])
+
+
+def _kind(schema: dict) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_kind(kind) for kind in schema["anyOf"])
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    if "array" in kinds:
+        return f"list of {_kind(schema['items'])}"
+    bounds = [f"{word} {schema[key]}" for key, word in (("minimum", "≥"), ("maximum", "≤")) if key in schema]
+    return " ".join([" or ".join(kinds), *bounds])
+
+
+def _as_yaml(value: object) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
+
+
+def _cell(text: str) -> str:
+    return RULED.sub(lambda found: f"\\{found[0]}", text).replace("<", "&lt;")
+
+
+def commands() -> str:
+    """Give what every command says about itself."""
+    return "\n\n".join(
+        f"## {name}\n\n```text\n{help_of(name, module)}\n```" for name, module in sorted(_modules().items())
+    )
+
+
+def _modules() -> dict[str, str]:
+    return {s: f"faze.stages.{s}" for s in faze.__main__.STAGES} | faze.__main__.PEOPLE
+
+
+def help_of(command: str, module: str) -> str:
+    """Give what `faze COMMAND --help` prints."""
+    before, sys.argv = sys.argv, [f"faze {command}", "--help"]
+    os.environ["COLUMNS"] = "100"
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
+            importlib.import_module(module).main()
+    finally:
+        sys.argv = before
+    return printed.getvalue().strip()
+
+
+def modules(room: str) -> str:
+    """Give the pages of a room's modules, in the order of their names."""
+    package = importlib.import_module(f"faze.{room}")
+    inside = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    names = [package.__name__, *(module.name for module in inside)]
+    return "\n\n".join(f"## {name}\n\n{_module(name)}" for name in names)
+
+
+def _module(name: str) -> str:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        return f"Not shown here: it needs `{missing.name}`."
+    return f"```{{eval-rst}}\n.. automodule:: {name}\n```"
+
+
+GENERATORS = {"config": config, "commands": commands, "modules": modules}
+
+
+def fill(app: Sphinx, page: str, source: list[str]) -> None:
+    """Put what is generated in the place of its mark."""
+
+    def text(mark: re.Match) -> str:
+        name, *words = mark[1].split()
+        return GENERATORS[name](*words)
+
+    source[0] = MARK.sub(text, source[0])
+
+
+def outdated(app: Sphinx, env: BuildEnvironment, *_: object) -> list[str]:
+    """Name the pages that are read again at every build, since the code may have changed."""
+    return [page for page in env.found_docs if MARK.search(Path(env.doc2path(page)).read_text(encoding="utf-8"))]
+
+
+def as_rst(app: Sphinx, kind: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Docstrings are plain sentences with indented tables: keep the tables, and let no sign of the text be markup."""
+    shown: list[str] = []
+    section = re.compile(r"(Args|Returns|Yields|Raises|Attributes|Example|Examples|Note|Notes):$")
+    in_section = in_table = False
+    for line in lines:
+        indented = line.startswith((" ", "\t"))
+        if section.match(line):
+            in_section = True
+        elif line and not indented:
+            in_section = False
+        if indented and not in_section and not in_table:
+            while shown and not shown[-1]:
+                shown.pop()
+            shown += ["", "::", ""]
+            in_table = True
+        if in_table and line and not indented:
+            shown.append("")
+            in_table = False
+        shown.append(line if in_table else _escaped(line))
+    lines[:] = shown
+
+
+def _escaped(line: str) -> str:
+    parts = re.split(r"(`[^`]*`)", line)
+    return "".join(part if part.startswith("`") else re.sub(r"([*|\\]|_\b)", r"\\\1", part) for part in parts)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Tell Sphinx what to call."""
+    app.connect("source-read", fill)
+    app.connect("env-get-outdated", outdated)
+    app.connect("autodoc-process-docstring", as_rst, priority=100)  # before napoleon
+    return {"parallel_read_safe": True}

@@ -1,0 +1,98 @@
+"""What the pages say of the code is so: paths, the reading order, the picture, the decisions' table."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "docs"))
+
+import architecture  # noqa: E402
+
+PAGES = [*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/**/*.md") if "_build" not in page.parts)]
+HISTORY = {ROOT / "CHANGELOG.md", ROOT / "docs/log.md", ROOT / "docs/ledger.md"}  # paths as they were then
+PATH = re.compile(r"`((?:faze|tests|workflow|config|benchmarks|envs|profiles|docs)/[\w./-]*)")
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)")
+MODULE = re.compile(r"`faze((?:\.[a-z_0-9]+)+)")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in HISTORY], ids=name)
+def test_paths_and_modules_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert [path for path in PATH.findall(text) if not (ROOT / path).exists()] == []
+    modules = [module[1:].split(".") for module in MODULE.findall(text)]
+    assert [".".join(parts) for parts in modules if not is_module(parts)] == []
+
+
+def is_module(parts: list[str]) -> bool:
+    """A module, or a name in one."""
+    for count in (len(parts), len(parts) - 1):
+        path = ROOT / "faze" / "/".join(parts[:count])
+        if count and (path.is_dir() or path.with_suffix(".py").is_file()):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert [link for link in LINK.findall(text) if not (page.parent / link).exists()] == []
+
+
+def test_architecture_shows_the_rooms_and_arrows_of_the_code() -> None:
+    picture = architecture.PICTURE.read_text(encoding="utf-8")
+    rooms = re.findall(r'data-room="(\w+)"', picture)
+    assert rooms == [room for layer in architecture.layers() for room in layer], "run: python docs/architecture.py"
+    arrows = re.findall(r'data-from="(\w+)" data-to="(\w+)"', picture)
+    assert sorted(arrows) == sorted(architecture.arrows(architecture.imports())), "run: python docs/architecture.py"
+
+
+def test_every_room_has_its_page() -> None:
+    rooms = {room for layer in architecture.layers() for room in layer}
+    pages = {page.stem for page in (ROOT / "docs/reference/api").glob("*.md")}
+    assert pages == rooms | {"index"}
+    assert {path.parent.name for path in (ROOT / "faze").glob("*/__init__.py")} == rooms
+
+
+def test_an_arrow_that_follows_from_others_is_left_out() -> None:
+    pairs = {("a", "b"), ("b", "c"), ("a", "c"), ("c", "d"), ("a", "d"), ("e", "d")}
+    assert architecture.arrows(pairs) == {("a", "b"), ("b", "c"), ("c", "d"), ("e", "d")}
+
+
+def test_reading_order_is_short_and_true() -> None:
+    """A table in README: file, lines, what it is about; at most ten files and 1,500 lines, from the configuration on."""
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Reading the code")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| \[`?([\w./]+)`?\]\(([\w./]+)\) \| ([\d,]+) \|", section, re.MULTILINE)
+    assert rows[0][1] == "config/config.yaml"
+    assert len(rows) <= 10
+    lines = {path: len((ROOT / path).read_text(encoding="utf-8").splitlines()) for _, path, _ in rows}
+    assert sum(lines.values()) <= 1500
+    said = {path: int(count.replace(",", "")) for _, path, count in rows}
+    wrong = {path: (said[path], count) for path, count in lines.items() if abs(said[path] - count) > 0.1 * count + 3}
+    assert wrong == {}, "said, counted"
+
+
+def test_every_decision_has_status_and_date_and_stands_in_the_table() -> None:
+    folder = ROOT / "docs/decisions"
+    table = (folder / "index.md").read_text(encoding="utf-8")
+    records = sorted(folder.glob("0*.md"))
+    for number, record in enumerate(records, 1):
+        text = record.read_text(encoding="utf-8")
+        assert record.name.startswith(f"{number:04d}-") and text.startswith(f"# {number}. ")
+        status = re.search(r"^Status: (\w+)", text, re.MULTILINE)
+        date = re.search(r"^Date: (\d{4}-\d\d-\d\d)$", text, re.MULTILINE)
+        assert status and date, record.name
+        assert re.search(rf"\({record.name}\) \| {status[1]} \| {date[1]} \|", table), record.name
+
+
+def test_log_has_every_entry_in_its_index() -> None:
+    text = (ROOT / "docs/log.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^## (\d{4}-\d\d-\d\d) ", text, re.MULTILINE)
+    index = re.findall(r"^\| (\d{4}-\d\d-\d\d) \| \[", text, re.MULTILINE)
+    assert entries == index

@@ -1,0 +1,75 @@
+"""The tutorials' commands, run as they stand on the pages, in a copy of the finished smoke ablation."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checkout import ROOT, Answer, Checkout, environment
+
+pytestmark = pytest.mark.workflow
+
+BLOCK = re.compile(r"^```(shell|yaml|python|diff)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# (\S+)\n")
+
+
+@pytest.fixture(scope="module")
+def folder(finished: tuple[Checkout, Answer], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copy = tmp_path_factory.mktemp("tutorials") / "faze"
+    shutil.copytree(finished[0].folder, copy, symlinks=True)
+    return copy
+
+
+def follow(page: str, folder: Path) -> list[str]:
+    """Do what a page says, from top to bottom; give what each of its commands printed.
+
+    A block of YAML or Python is written to the file that its first line names, a diff is applied.
+    """
+    text = (ROOT / "docs/tutorials" / page).read_text(encoding="utf-8")
+    return [printed for kind, block in BLOCK.findall(text) if (printed := do(kind, block, folder)) is not None]
+
+
+def do(kind: str, block: str, folder: Path) -> str | None:
+    if kind in ("yaml", "python"):
+        path = folder / FILE.match(block)[1]
+        path.write_text(block, encoding="utf-8")
+        return None
+    command = ["git", "apply", "-"] if kind == "diff" else ["bash", "-euo", "pipefail"]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        command,
+        input=block,
+        cwd=folder,
+        env=environment() | {"PATH": path, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{block}\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+    return None if kind == "diff" else done.stdout + done.stderr
+
+
+def test_own_tier(folder: Path) -> None:
+    dry_run, run, switches = follow("own-tier.md", folder)
+    jobs = Answer(0, dry_run).jobs
+    assert jobs == {"train": 1, "encode": 2, "meta_train": 3, "adapt": 3, "walk": 1, "tier_freed": 1}
+    assert "steps (100%) done" in run
+    assert '"switch": "set_to_none"' in switches
+
+
+def test_own_data(folder: Path) -> None:
+    _, run, rejects, page = follow("own-data.md", folder)
+    assert "steps (100%) done" in run
+    header, *rows = rejects.strip().splitlines()
+    assert header == "person,file_name,reason"
+    assert len(rows) == 1 and rows[0].startswith("p00,")
+    assert "2 people" in page
+    assert (folder / "my-data/page/index.html").is_file()
+
+
+def test_every_tutorial_is_followed_here() -> None:
+    pages = {page.name for page in (ROOT / "docs/tutorials").glob("*.md")} - {"index.md"}
+    tested = set(re.findall(r'follow\("([\w-]+\.md)"', Path(__file__).read_text(encoding="utf-8")))
+    assert tested == pages
