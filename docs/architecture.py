@@ -14,8 +14,8 @@ import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs/architecture.svg"
-WIDTH, MARGIN, BAND, GAP = 1160, 24, 100, 44  # px: picture, its border, a layer, and between layers
-ROOM_WIDTH, LINE, LETTERS = 252, 15, 35  # px of a room and of a line of text; letters that fit into a line
+WIDTH, MARGIN, BAND, GAP = 1020, 24, 104, 44  # px: picture, its border, a layer, and between layers
+ROOM_WIDTH, LINE, LETTERS = 226, 16, 29  # px of a room and of a line of text; letters that fit into a line
 
 Arrow = tuple[str, str]
 
@@ -128,7 +128,7 @@ def _curve(corners: dict[str, tuple[float, float]], shown: list[Arrow], pair: Ar
 
 def _room(room: str, left: float, top: float) -> str:
     lines = "".join(
-        f'<text x="{left + 12:.0f}" y="{top + 43 + LINE * row:.0f}" font-size="12" fill="#44515e">{html.escape(line)}</text>'
+        f'<text x="{left + 12:.0f}" y="{top + 43 + LINE * row:.0f}" font-size="12.5" fill="#44515e">{html.escape(line)}</text>'
         for row, line in enumerate(wrapped(purpose(room)))
     )
     return (

@@ -12,13 +12,15 @@ exclude_patterns = ["_build"]
 
 html_theme = "furo"
 html_title = "faze"
-html_static_path: list[str] = []
+html_static_path = ["style"]
+html_css_files = ["faze.css"]
 html_show_sphinx = False
 html_copy_source = False
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
+highlight_language = "text"
 default_role = "code"  # the docstrings are written with single backquotes
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True

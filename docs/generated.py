@@ -28,16 +28,37 @@ RULED = re.compile(r"[|_*\\]")
 def config() -> str:
     """Give a table of each section of config.yaml: key, what it may be, default, meaning."""
     text = (ROOT / "config/config.yaml").read_text(encoding="utf-8")
-    defaults, schema = yaml.safe_load(text), config_schema(text)["properties"]
+    defaults, schema, above = yaml.safe_load(text), config_schema(text)["properties"], comments_above(text)
     sections = {name: (section, defaults[name]) for name, section in schema.items() if name not in ("name", "tiers")}
     first = next(iter(defaults["tiers"]))
     sections[f"tiers.{first}"] = schema["tiers"]["additionalProperties"], defaults["tiers"][first]
-    return "\n\n".join(_section(name, *section) for name, section in sections.items())
+    return "\n\n".join(_section(name, *section, above) for name, section in sections.items())
 
 
-def _section(name: str, schema: dict, defaults: dict) -> str:
+def comments_above(text: str) -> dict[str, str]:
+    """Give the comment lines that stand above each key, by section and key."""
+    found: dict[str, str] = {}
+    notes: list[str] = []
+    path: list[str] = []
+    for line in text.splitlines():
+        indent, said = len(line) - len(line.lstrip()), line.strip()
+        if said.startswith("# "):
+            notes.append(said[2:])
+            continue
+        if key := re.match(r"(\w+):", said):
+            path[indent // 2 :] = [key[1]]
+            found[".".join(path)] = " ".join(notes)
+        notes = []
+    return found
+
+
+def _section(name: str, schema: dict, defaults: dict, above: dict[str, str]) -> str:
+    def meaning(key: str, value: dict) -> str:
+        parts = (above.get(f"{name}.{key}", ""), value.get("description", ""))
+        return _cell(". ".join(part.rstrip(".") for part in parts if part))
+
     rows = [
-        f"| `{key}` | {_kind(value)} | `{_as_yaml(defaults[key])}` | {_cell(value.get('description', ''))} |"
+        f"| `{key}` | {_kind(value)} | `{_as_yaml(defaults[key])}` | {meaning(key, value)} |"
         for key, value in schema["properties"].items()
     ]
     table = ["| key | values | default | meaning |", "|---|---|---|---|", *rows]
