@@ -22,7 +22,8 @@ Arrow = tuple[str, str]
 
 def layers() -> list[list[str]]:
     """Give the rooms of each layer, from the top: the import contract in pyproject.toml."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
     rooms = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     return [layer.replace("|", " ").replace(":", " ").split() for layer in rooms]
 
@@ -128,7 +129,8 @@ def _curve(corners: dict[str, tuple[float, float]], shown: list[Arrow], pair: Ar
 
 def _room(room: str, left: float, top: float) -> str:
     lines = "".join(
-        f'<text x="{left + 12:.0f}" y="{top + 43 + LINE * row:.0f}" font-size="12.5" fill="#44515e">{html.escape(line)}</text>'
+        f'<text x="{left + 12:.0f}" y="{top + 43 + LINE * row:.0f}" font-size="12.5" '
+        f'fill="#44515e">{html.escape(line)}</text>'
         for row, line in enumerate(wrapped(purpose(room)))
     )
     return (

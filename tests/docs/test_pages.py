@@ -66,7 +66,7 @@ def test_an_arrow_that_follows_from_others_is_left_out() -> None:
 
 
 def test_reading_order_is_short_and_true() -> None:
-    """A table in README: file, lines, what it is about; at most ten files and 1,500 lines, from the configuration on."""
+    """A table in README: file, lines, what it is about; at most ten files and 1,500 lines, from config.yaml on."""
     section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Reading the code")[1].split("\n## ")[0]
     rows = re.findall(r"^\| \[`?([\w./]+)`?\]\(([\w./]+)\) \| ([\d,]+) \|", section, re.MULTILINE)
     assert rows[0][1] == "config/config.yaml"

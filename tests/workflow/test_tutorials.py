@@ -54,9 +54,9 @@ def do(kind: str, block: str, folder: Path) -> str | None:
 def test_own_tier(folder: Path) -> None:
     dry_run, run, switches = follow("own-tier.md", folder)
     jobs = Answer(0, dry_run).jobs
-    assert jobs == {"train": 1, "encode": 2, "meta_train": 3, "adapt": 3, "walk": 1, "tier_freed": 1}
+    assert jobs == {"train": 1, "encode": 2, "meta_train": 3, "adapt": 3, "walk": 1, "tier_one_process": 1}
     assert "steps (100%) done" in run
-    assert '"switch": "set_to_none"' in switches
+    assert '"switch": "parallel", "wanted": "single"' in switches
 
 
 def test_own_data(folder: Path) -> None:
@@ -67,6 +67,12 @@ def test_own_data(folder: Path) -> None:
     assert len(rows) == 1 and rows[0].startswith("p00,")
     assert "2 people" in page
     assert (folder / "my-data/page/index.html").is_file()
+
+
+def test_own_learner(folder: Path) -> None:
+    run, table = follow("own-learner.md", folder)
+    assert "rule encode" not in run and "rule train:" not in run
+    assert re.search(r"^mpiigaze +0 +\d+\.\d+$", table, re.MULTILINE)
 
 
 def test_every_tutorial_is_followed_here() -> None:
