@@ -26,6 +26,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from unittest import mock
 
 import cv2
 import numpy as np
@@ -36,10 +37,9 @@ from rendered_frames import render
 from faze.base.machine_lock import machine_alone
 from faze.base.process_pool import worker_processes
 from faze.benchmark.intervals import ratio_interval
-from faze.data.normalization.frame import FrameReader
+from faze.data.normalization.frame import EncodedFrame, FrameReader
 from faze.data.normalization.lookup import StripLookup
 from faze.data.normalization.pose import NormalizedCamera, normalize_poses
-from faze.data.normalization.warp import warp_fused
 from faze.data.preparation.strip_maker import StripMaker, rows_needed
 from faze.data.readers import Frame
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
@@ -66,11 +66,13 @@ class Share:
 
     def ours(self, partial_decode: bool) -> None:
         """Files to strips on disk."""
-        maker = StripMaker(CAMERA, warp_fused, partial_decode)
+        # Of a frame whose size is not known from its header all rows are decoded.
+        whole = mock.patch.object(EncodedFrame, "size_px", None)
         for frames in self._blocks:
             pixels = np.empty((len(frames), CAMERA.height_px, CAMERA.width_px, 3), np.uint8)
             labels = np.empty((len(frames), 4), np.float32)
-            assert not any(maker.make(frames, pixels, labels))
+            with contextlib.nullcontext() if partial_decode else whole:
+                assert not any(StripMaker(CAMERA).make(frames, pixels, labels))
             pixels.tofile(self._scratch)
 
     def floor(self) -> None:

@@ -46,7 +46,7 @@ def fitting_strength(image: NDArray[np.uint8], grain: NDArray) -> float:
 
 def write_person(index: int, *, synthetic: Synthetic, raw: Path) -> tuple[str, Supplementary]:
     """Render one laptop user's frames into a raw folder."""
-    role = Role("mpiifacegaze", "test", index)
+    role = Role("mpiigaze", "test", index)
     frames, strength = sample_frames(role, synthetic), None
     for number, image in enumerate(render_frames(role, frames, synthetic.seed)):
         grain = grain_of(image.shape, 1000 * index + number)
@@ -55,7 +55,7 @@ def write_person(index: int, *, synthetic: Synthetic, raw: Path) -> tuple[str, S
         path = raw / frames.file_names[number]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(encode(image, grain, strength))
-    return role.person_id, Supplementary(file_names=frames.file_names, **supplementary(frames))
+    return role.person_id, supplementary(frames)
 
 
 def render(folder: Path, people: int, frames: int) -> None:

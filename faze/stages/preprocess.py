@@ -5,10 +5,8 @@ same for any number of processes and any history. Instead of a folder of frames,
 """
 
 import argparse
-import contextlib
-import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from faze.base.command_line import Parser, one_sentence
@@ -20,23 +18,21 @@ from faze.base.progress import Progress
 from faze.config.data_parameters import Preprocess
 from faze.config.stage_config import load
 from faze.data.normalization.pose import NormalizedCamera
-from faze.data.normalization.warp import warp_fused, warp_two_step
-from faze.data.preparation.assemble import NothingUsable, Prepared, Tally, join_blocks
-from faze.data.preparation.blocks import Block, BlockFolder, DamagedBlock
+from faze.data.normalization.warp import Undistorted
+from faze.data.preparation.assemble import NothingUsable, Prepared, RejectWriter, join_blocks
+from faze.data.preparation.blocks import BlockFolder, DamagedBlock
 from faze.data.preparation.disk_space import check_disk_space, disk_may_fill
 from faze.data.preparation.stored import copy_stored, open_stored, read_splits
 from faze.data.preparation.strip_maker import StripMaker
-from faze.data.preparation.work import key_of, make_blocks, plan
+from faze.data.preparation.work import Worker, key_of, make_blocks, plan
 from faze.data.readers import Reader
-from faze.data.readers.frame_checks import Checked
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.strips import size_of, write_strips
 
 READERS: dict[str, Callable[[Path, Path | None], Reader]] = {"mpiigaze": open_mpiifacegaze, "gazecapture": GazeCapture}
-# What the released procedure takes for the camera matrix of an undistorted frame.
-RELEASED_UNDISTORTION = {"mpiigaze": "recentred", "gazecapture": "keep"}
-# With which a process begins: what this module imports, not itself, as it is each process's main module too.
+RELEASED_UNDISTORTION: dict[str, Undistorted] = {"mpiigaze": "recentred", "gazecapture": "keep"}
+# A process begins with these: what this module imports, but not itself, as it is each process's main module too.
 LOADED_AHEAD = (
     "faze.data.preparation.work",
     "faze.data.preparation.stored",
@@ -55,8 +51,8 @@ def main() -> None:
     settings = load(args.config, "preprocess").preprocess
     prepare = take_strips if args.raw.is_file() else normalise
     with sole_writer(args.out), sole_writer(args.rejects), disk_may_fill(args.out.parent):
-        tally = prepare(args, settings)
-    print(f"{args.dataset}: {tally}, listed in {args.rejects}")
+        counts = prepare(args, settings)
+    print(f"{args.dataset}: {counts}, listed in {args.rejects}")
 
 
 def parse() -> argparse.Namespace:
@@ -72,65 +68,42 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def normalise(args: argparse.Namespace, settings: Preprocess) -> Tally:
+def normalise(args: argparse.Namespace, settings: Preprocess) -> RejectWriter:
     """Make the blocks that are not there yet, and put them together."""
     by_matlab = ["scipy.io"] if args.dataset == "mpiigaze" and not args.supplementary else []  # Camera.mat
     load_ahead(*LOADED_AHEAD, *by_matlab)
-    reader = Checked(READERS[args.dataset](args.raw, args.supplementary), settings.off_screen)
+    reader = READERS[args.dataset](args.raw, args.supplementary)
     people = plan(reader)
+    blocks = [block for blocks in people.values() for block in blocks]
+    camera = NormalizedCamera(settings.focal_length_px, settings.distance_mm, settings.width_px, settings.height_px)
+    maker = StripMaker(camera, RELEASED_UNDISTORTION[args.dataset] if settings.compatibility == "two_step" else None)
     strip, strip_bytes = (settings.height_px, settings.width_px, 3), settings.height_px * settings.width_px * 3
     folder = BlockFolder(args.out, key_of(args.dataset, settings, args.raw, args.supplementary), strip)
-    blocks = [block for blocks in people.values() for block in blocks]
     finished = folder.begin(blocks)
     missing = [block for block in blocks if block.name not in finished]
-    total, left = entries_of(blocks), entries_of(missing)
+    total, left = sum(map(len, blocks)), sum(map(len, missing))
     # The blocks lie beside the store until it is whole.
     check_disk_space(args.out.parent, (left + total) * strip_bytes, f"{total} frames")
     if left < total:
         print(f"{args.out}: {total - left} of {total} frames are done from an earlier run", file=sys.stderr)
     progress = Progress("preprocess", total, "frames", done=total - left)
-    maker = build_maker(settings, args.dataset)
-    make_blocks(
-        missing,
-        reader=reader,
-        maker=maker,
-        folder=folder,
-        threads=args.threads,
-        progress=lambda done: progress(total - left + done),
-    )
-    return assemble(args, people, folder, size_of(folder.size(), folder.size() // strip_bytes, len(people)))
-
-
-def assemble(args: argparse.Namespace, people: dict[str, list[Block]], folder: BlockFolder, size: int) -> Tally:
-    """Put the blocks together, and remove them once they are in the store, or are of no use."""
+    worker = Worker(reader, maker, folder, settings.off_screen == "exclude")
+    make_blocks(missing, worker, args.threads, lambda done: progress(total - left + done))
     try:
-        tally = write(args, join_blocks(people, folder), size)
+        counts = write(
+            args, join_blocks(people, folder), size_of(folder.size(), folder.size() // strip_bytes, len(people))
+        )
     except NothingUsable:
         folder.remove()
         raise
     except DamagedBlock:
-        folder.remove_damaged(block for blocks in people.values() for block in blocks)
+        folder.remove_damaged(blocks)
         raise
     folder.remove()
-    return tally
+    return counts
 
 
-def entries_of(blocks: Iterable[Block]) -> int:
-    """Annotated frames of some blocks."""
-    return sum(block.stop - block.start for block in blocks)
-
-
-def build_maker(settings: Preprocess, dataset: str) -> StripMaker:
-    """Choose the warp that the settings ask for."""
-    camera = NormalizedCamera(settings.focal_length_px, settings.distance_mm, settings.width_px, settings.height_px)
-    warps = {
-        "none": warp_fused,
-        "two_step": functools.partial(warp_two_step, undistorted=RELEASED_UNDISTORTION[dataset]),
-    }
-    return StripMaker(camera, warps[settings.compatibility])
-
-
-def take_strips(args: argparse.Namespace, settings: Preprocess) -> Tally:
+def take_strips(args: argparse.Namespace, settings: Preprocess) -> RejectWriter:
     """Copy strips that are normalised already into our layout."""
     listed = settings.gazecapture_split if args.dataset == "gazecapture" else None
     splits = read_splits(Path(listed)) if listed else None
@@ -139,27 +112,25 @@ def take_strips(args: argparse.Namespace, settings: Preprocess) -> Tally:
         total = sum(strips.count(person) for person in strips.persons())
         pixel_bytes = total * size[0] * size[1] * 3
         check_disk_space(args.out.parent, pixel_bytes, f"{total} strips")
-        progress = Progress("preprocess", total, "strips")
         people = copy_stored(
             strips,
             dataset=args.dataset,
             splits=splits,
             size=size,
-            off_screen=settings.off_screen,
-            progress=progress,
+            exclude_off_screen=settings.off_screen == "exclude",
+            progress=Progress("preprocess", total, "strips"),
         )
         return write(args, people, size_of(pixel_bytes, total, len(strips.persons())))
 
 
-def write(args: argparse.Namespace, people: Iterator[Prepared], size: int) -> Tally:
+def write(args: argparse.Namespace, people: Iterator[Prepared], size: int) -> RejectWriter:
     """Write store and rejects, each whole or not at all."""
-    with contextlib.ExitStack() as stack:
-        temporary = stack.enter_context(whole_file(args.rejects))
-        # A name that is no UTF-8 is written with escapes, for the list itself to be UTF-8.
-        text = temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace")
-        tally = Tally(stack.enter_context(text))
-        write_strips(args.out, args.dataset, tally.usable(people, args.raw), size)
-    return tally
+    # A name that is no UTF-8 is written with escapes, for the list itself to be UTF-8.
+    how = {"newline": "", "encoding": "utf-8", "errors": "backslashreplace"}
+    with whole_file(args.rejects) as temporary, temporary.open("w", **how) as text:
+        rejects = RejectWriter(text)
+        write_strips(args.out, args.dataset, rejects.usable(people, args.raw), size)
+    return rejects
 
 
 if __name__ == "__main__":

@@ -17,21 +17,24 @@ import numpy as np
 import pytest
 import raw_data
 from numpy.typing import NDArray
+from one_frame import normalize_pose
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.data_parameters import Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.normalization.frame import read_image
-from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, UnusableFrame, normalize_pose
+from faze.data.normalization.pose import UnusableFrame
+from faze.data.preparation import estimated_annotation
+from faze.data.preparation.estimated_annotation import annotate
+from faze.data.preparation.stamp import stamp_of
 from faze.data.readers import Frame, Reject
 from faze.data.readers.devices import estimate_camera
 from faze.data.readers.face_mesh import VERTICES
 from faze.data.readers.gazecapture import GazeCapture
-from faze.data.readers.head_pose import FACE_MODEL_MM, annotate, estimate_pose
+from faze.data.readers.head_pose import FACE_MODEL_MM, estimate_pose
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
-from faze.data.synthetic.people import cast, write_person
+from faze.data.synthetic.people import annotation_of, cast, write_person
 from faze.stages import landmarks
-from faze.stages.synthesise import supplementary_of
 
 CAMERA = np.array([573.0, 573.0, 239.5, 319.5])
 LENS = np.array([[573.0, 0, 239.5], [0, 573.0, 319.5], [0, 0, 1]])
@@ -45,10 +48,6 @@ def project(pose: NDArray, matrix: NDArray = LENS, distortion: NDArray | None = 
 
 def random_pose(rng: np.random.Generator) -> NDArray:
     return np.array([*rng.uniform(-0.6, 0.6, 3), *rng.uniform(-60, 60, 2), rng.uniform(220, 500)])
-
-
-def test_the_model_has_the_inner_eye_corners_that_normalisation_uses() -> None:
-    np.testing.assert_array_equal(FACE_MODEL_MM[10:12], INNER_EYE_CORNERS_14_MM)
 
 
 def test_exact_landmarks_give_the_pose() -> None:
@@ -98,7 +97,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     )
     synthetic = dataclasses.replace(DEFAULT, frames_per_person=6, bias_deg=0.0, **people)
     written = [write_person(role, synthetic, root) for role in cast(synthetic) if role.dataset == "gazecapture"]
-    return root, dict(supplementary_of(written, "gazecapture"))
+    return root, annotation_of(written, "gazecapture")
 
 
 def exact_landmarks(true: Supplementary) -> list[NDArray]:
@@ -158,7 +157,7 @@ def test_exact_landmarks_and_camera_give_the_annotated_gaze(
     entries = {}
     for person, own in true.items():
         cameras = iter(own.camera_parameters)
-        monkeypatch.setattr("faze.data.readers.head_pose.estimate_camera", lambda *_, cameras=cameras: next(cameras))
+        monkeypatch.setattr(estimated_annotation, "estimate_camera", lambda *_, cameras=cameras: next(cameras))
         straight = dataclasses.replace(own, distortion_parameters=np.zeros((6, 5)))
         points = iter(exact_landmarks(straight))
         entries[person] = annotate(raw, person, lambda image, points=points: next(points))
@@ -232,18 +231,19 @@ def test_a_killed_run_goes_on_after_its_last_recording(
     """The part of a recording that is there is taken as it is."""
     raw, true = rendered
     monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", known_landmarks(raw, true)))
-    parts = tmp_path / "parts"
-    parts.mkdir()
+
+    def parts() -> dict[str, Path]:
+        return {person: tmp_path / f"{person}.{stamp_of(raw / person)}.h5" for person in sorted(true)}
+
     marked = dataclasses.replace(true["00001"], gaze_target_mm=np.ones((6, 3)), origin="estimated")
-    done, new = (landmarks.part_of(parts, raw, person) for person in ("00001", "60001"))
-    write_supplementary(done, [("00001", marked)])
-    landmarks.annotate_everybody(raw, sorted(true), parts, None, 1)
-    assert (read_supplementary(done, "00001").gaze_target_mm == 1).all()
-    assert read_supplementary(new, "60001").origin == "estimated"
+    done = parts()
+    write_supplementary(done["00001"], [("00001", marked)])
+    estimated_annotation.annotate_everybody(raw, done, None, 1)
+    assert (read_supplementary(done["00001"], "00001").gaze_target_mm == 1).all()
+    assert read_supplementary(done["60001"], "60001").origin == "estimated"
     os.utime(raw / "00001" / "info.json", (1, 1))  # fetched again
-    landmarks.annotate_everybody(raw, sorted(true), parts, None, 1)
-    fetched = landmarks.part_of(parts, raw, "00001")
-    assert (read_supplementary(fetched, "00001").gaze_target_mm != 1).all()
+    estimated_annotation.annotate_everybody(raw, parts(), None, 1)
+    assert (read_supplementary(parts()["00001"], "00001").gaze_target_mm != 1).all()
 
 
 def test_a_disk_that_is_full_at_the_end_keeps_what_was_found(

@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from one_frame import normalize_pose, warp_fused
 from raw_data import jpeg
 
 from faze.base.geometry import vector_from_pitchyaw
@@ -16,10 +17,9 @@ from faze.data.normalization.pose import (
     INNER_EYE_CORNERS_14_MM,
     NormalizedCamera,
     UnusableFrame,
-    normalize_pose,
     normalize_poses,
 )
-from faze.data.normalization.warp import warp_fused, warp_two_step
+from faze.data.normalization.warp import warp_two_step
 
 CAMERA = NormalizedCamera(focal_length_px=1300, distance_mm=600, width_px=256, height_px=64)
 MATRIX = np.array([[900.0, 0, 330], [0, 905, 235], [0, 0, 1]])

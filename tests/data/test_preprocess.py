@@ -10,12 +10,13 @@ import cv2
 import numpy as np
 import pytest
 import raw_data
+from one_frame import normalize_pose, warp_fused
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
-from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, NormalizedCamera, normalize_pose
-from faze.data.normalization.warp import warp_fused, warp_two_step
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, NormalizedCamera
+from faze.data.normalization.warp import warp_two_step
 from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import read_truth
 from faze.stages import preprocess, synthesise
@@ -211,10 +212,10 @@ def test_a_second_run_makes_only_what_the_first_has_not_finished(
     raw_data.write_mpiifacegaze(tmp_path / "raw")
     asked = []
 
-    def make_and_stop(blocks: list, **arguments: object) -> None:
+    def make_and_stop(blocks: list, *arguments: object) -> None:
         asked.append([block.person_id for block in blocks])
-        make_blocks(blocks, **arguments)
-        raise ValueError("the lights went out")
+        make_blocks(blocks, *arguments)
+        raise OSError("the lights went out")
 
     make_blocks = preprocess.make_blocks
     monkeypatch.setattr(preprocess, "make_blocks", make_and_stop)

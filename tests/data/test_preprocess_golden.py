@@ -12,7 +12,6 @@ import pytest
 from numpy.typing import NDArray
 
 from faze.data.normalization.pose import NormalizedCamera
-from faze.data.normalization.warp import warp_fused
 from faze.data.preparation.strip_maker import StripMaker
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.supplementary import Supplementary, write_supplementary
@@ -91,7 +90,7 @@ def test_partly_decoded_frames_give_the_released_strips(
     frames = list(open_mpiifacegaze(tmp_path / "raw", tmp_path / "supplementary.h5").entries("p00"))
     pixels, labels = np.zeros_like(wanted), np.zeros_like(wanted_labels)
     monkeypatch.setattr(cv2, "imdecode", spy)
-    assert StripMaker(CAMERA, warp_fused).make(frames, pixels, labels) == [""] * len(frames)
+    assert StripMaker(CAMERA).make(frames, pixels, labels) == [""] * len(frames)
     assert max(heights) < len(released["frame"])
     off = np.abs(pixels.astype(int) - wanted)
     assert off.max() <= 2 and off.mean() <= 0.3

@@ -16,8 +16,8 @@ from scipy.io import savemat
 
 from faze.data.normalization.frame import read_image
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, UnusableFrame
-from faze.data.readers import Frame, Reject, is_inside
-from faze.data.readers.frame_checks import Checked, check_size
+from faze.data.readers import Frame, Reject
+from faze.data.readers.annotation_checks import check_entries, check_size, is_inside
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.supplementary import write_supplementary
@@ -263,13 +263,13 @@ def test_a_target_off_the_screen_is_marked_and_can_be_excluded(
     reader = open_mpiifacegaze(raw, None)
     assert capsys.readouterr().err == ""
     assert [f.on_screen for person in reader.persons() for f in reader.entries(person)] == [True] * 3 + [False] * 3
-    assert all(isinstance(entry, Frame) for entry in Checked(reader, "keep").entries("p01"))
-    excluded = list(Checked(reader, "exclude").entries("p01"))
+    assert all(isinstance(entry, Frame) for entry in check_entries(reader.entries("p01"), False))
+    excluded = list(check_entries(reader.entries("p01"), True))
     assert [entry.reason for entry in excluded] == ["gaze target off the screen"] * 3
     assert len({entry.file_name for entry in excluded}) == 3
     (raw / "p01" / SCREEN).unlink()
     reader = open_mpiifacegaze(raw, None)
-    assert [f.on_screen for f in Checked(reader, "exclude").entries("p01")] == [None] * 3
+    assert [f.on_screen for f in check_entries(reader.entries("p01"), True)] == [None] * 3
     (note,) = capsys.readouterr().err.splitlines()
     assert "1 of 2 people (p01) have no Calibration/screenSize.mat" in note
 
@@ -285,9 +285,9 @@ def test_the_supplementary_annotation_learns_of_the_screen(mpiifacegaze: Path, t
 def test_a_frame_listed_twice_is_a_reject(mpiifacegaze: Path) -> None:
     with (mpiifacegaze / "p00" / "p00.txt").open("a") as file:
         file.write(raw_data.mpiifacegaze_line("day01/0001.jpg") + "\n")
-    reader = Checked(open_mpiifacegaze(mpiifacegaze, None), "keep")
+    reader = open_mpiifacegaze(mpiifacegaze, None)
     assert (reader.persons(), reader.count("p00")) == (["p00", "p01"], 4)
-    *_, last = reader.entries("p00")
+    *_, last = check_entries(reader.entries("p00"), exclude_off_screen=False)
     assert last == Reject("p00", "p00/day01/0001.jpg", "listed twice")
 
 

@@ -1,6 +1,5 @@
 """Strips of a block are those of its frames one by one, whole or in part decoded; bad frames are named."""
 
-import functools
 from pathlib import Path
 
 import cv2
@@ -8,10 +7,11 @@ import numpy as np
 import pytest
 from jpegs import encode, exif, with_segment
 from numpy.typing import NDArray
+from one_frame import normalize_pose, warp_fused
 
-from faze.data.normalization.frame import read_image
-from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, NormalizedCamera, normalize_pose
-from faze.data.normalization.warp import warp_fused, warp_two_step
+from faze.data.normalization.frame import EncodedFrame, read_image
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, NormalizedCamera
+from faze.data.normalization.warp import warp_two_step
 from faze.data.preparation.strip_maker import StripMaker, rows_needed
 from faze.data.readers import Frame
 
@@ -61,18 +61,15 @@ def make(maker: StripMaker, frames: list[Frame]) -> tuple[NDArray[np.uint8], NDA
     return pixels, labels, maker.make(frames, pixels, labels)
 
 
-@pytest.mark.parametrize("compatibility", ["none", "two_step"])
-@pytest.mark.parametrize("partial", [True, False])
-def test_a_block_is_its_frames_one_by_one(
-    tmp_path: Path, partial: bool, compatibility: str, capfd: pytest.CaptureFixture
-) -> None:
-    warps = {"none": warp_fused, "two_step": functools.partial(warp_two_step, undistorted="recentred")}
-    warp, frames = warps[compatibility], some_frames(tmp_path, files())
-    pixels, labels, reasons = make(StripMaker(CAMERA, warp, partial), frames)
+@pytest.mark.parametrize("released", [None, "recentred", "keep"])
+def test_a_block_is_its_frames_one_by_one(tmp_path: Path, released: str | None, capfd: pytest.CaptureFixture) -> None:
+    frames = some_frames(tmp_path, files())
+    pixels, labels, reasons = make(StripMaker(CAMERA, released), frames)
     assert reasons == [""] * len(frames)
     for row, each in enumerate(frames):
         pose = normalize_pose(each.rotation_vector, each.translation_mm, each.inner_eye_corners_mm, each.gaze_target_mm)
-        wanted = warp(read_image(each.image_path), MATRIX, each.distortion, pose, CAMERA)
+        given = (read_image(each.image_path), MATRIX, each.distortion, pose, CAMERA)
+        wanted = warp_two_step(*given, released) if released else warp_fused(*given)
         np.testing.assert_array_equal(pixels[row], wanted)
         np.testing.assert_array_equal(labels[row], pose.labels.astype(np.float32))
     assert pixels.reshape(len(frames), -1).any(axis=1).all()
@@ -91,11 +88,12 @@ def test_only_the_rows_of_the_strip_are_decoded(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "0.jpg").write_bytes(encode())
     frames = [frame(tmp_path / "0.jpg", np.zeros(3), [0, y, 400]) for y in (-120, 0, 140)]
     monkeypatch.setattr(cv2, "imdecode", spy)
-    assert make(StripMaker(CAMERA, warp_fused), frames)[2] == [""] * 3
+    assert make(StripMaker(CAMERA), frames)[2] == [""] * 3
     heights = [shape[0] for shape in shapes]
     assert heights == sorted(heights) and heights[0] < 100 and heights[1] < 200 and heights[2] == 240
     shapes.clear()
-    make(StripMaker(CAMERA, warp_fused, partial_decode=False), frames)
+    monkeypatch.setattr(EncodedFrame, "size_px", None)
+    make(StripMaker(CAMERA), frames)
     assert shapes == [(240, 320, 3)] * 3
 
 
@@ -108,8 +106,8 @@ def test_rows_that_an_interpolation_needs() -> None:
     assert rows_needed(np.array([[1e30, 3]], np.float32)) >= 1 << 20
 
 
-@pytest.mark.parametrize("warp", [warp_fused, functools.partial(warp_two_step, undistorted="keep")])
-def test_bad_frames_among_good_ones_are_named(tmp_path: Path, warp: object) -> None:
+@pytest.mark.parametrize("released", [None, "keep"])
+def test_bad_frames_among_good_ones_are_named(tmp_path: Path, released: str | None) -> None:
     whole, (good,) = encode(), some_frames(tmp_path, [encode()])[:1]
     contents = {
         "JPEG cut short": whole[: len(whole) // 2],
@@ -133,14 +131,14 @@ def test_bad_frames_among_good_ones_are_named(tmp_path: Path, warp: object) -> N
     }
     frames += [*annotated.values(), good]
     wanted += [*annotated, ""]
-    pixels, labels, reasons = make(StripMaker(CAMERA, warp), frames)
+    pixels, labels, reasons = make(StripMaker(CAMERA, released), frames)
     assert reasons == wanted
     np.testing.assert_array_equal(pixels[0], pixels[-1])
     np.testing.assert_array_equal(labels[0], labels[-1])
 
 
 def test_a_block_of_no_frames_has_no_reasons() -> None:
-    assert make(StripMaker(CAMERA, warp_fused), [])[2] == []
+    assert make(StripMaker(CAMERA), [])[2] == []
 
 
 def test_frames_larger_than_the_first_buffer_are_read_whole(tmp_path: Path) -> None:

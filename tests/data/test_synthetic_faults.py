@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from test_landmarks import exact_landmarks
 
-from faze.config.data_parameters import PlantedFault
+from faze.config.data_parameters import RAW, PlantedFault
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import read_yaml
 from faze.data.normalization.frame import read_image
@@ -30,7 +30,6 @@ from faze.stages import landmarks, preprocess, synthesise
 FAULTS = list(get_args(PlantedFault))
 PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
 FRAMES = 15
-RAW = {"mpiigaze": "mpiifacegaze", "gazecapture": "gazecapture"}
 
 
 def write_raw(folder: Path, patch: pytest.MonkeyPatch, faults: list[str]) -> int:

@@ -7,18 +7,17 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from one_frame import normalize_pose
 
-from faze.config.data_parameters import Synthetic
+from faze.config.data_parameters import RAW, Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.normalization.frame import read_image
-from faze.data.normalization.pose import normalize_pose
 from faze.data.readers import Frame, Reader
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.supplementary import write_supplementary
 from faze.data.synthetic.annotation import FACE_MODEL_6_MM
-from faze.data.synthetic.people import PersonAnnotation, cast, write_person
-from faze.stages.synthesise import supplementary_of
+from faze.data.synthetic.people import PersonAnnotation, annotation_of, cast, write_person
 
 DEFAULT = Synthetic(**read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
 TINY = dataclasses.replace(
@@ -34,9 +33,9 @@ TINY = dataclasses.replace(
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[PersonAnnotation]]:
     root = tmp_path_factory.mktemp("raw")
-    people = [write_person(role, TINY, root / role.dataset) for role in cast(TINY)]
-    for dataset in ("mpiifacegaze", "gazecapture"):
-        write_supplementary(root / f"{dataset}_supplementary.h5", supplementary_of(people, dataset))
+    people = [write_person(role, TINY, root / RAW[role.dataset]) for role in cast(TINY)]
+    for dataset, layout in RAW.items():
+        write_supplementary(root / f"{layout}_supplementary.h5", annotation_of(people, dataset).items())
     return root, people
 
 

@@ -7,23 +7,22 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from one_frame import normalize_pose, warp_fused
 
 from faze.base.geometry import vector_from_pitchyaw
 from faze.config.data_parameters import Synthetic
 from faze.config.yaml_files import read_yaml
-from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera, normalize_pose
-from faze.data.normalization.warp import warp_fused
+from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera
 from faze.data.synthetic.annotation import PersonFrames, head_pose, landmarks_px, truth
 from faze.data.synthetic.lids import open_lids
 from faze.data.synthetic.people import Role, render_frames, sample_frames
 from faze.data.synthetic.person import EYEBALL_RADIUS_MM, IRIS_RADIUS_MM
 from faze.data.synthetic.render import Renderer
-from faze.data.synthetic.sheet import contact_sheet
 from faze.data.synthetic.surface import build_face
 
 DEFAULT = Synthetic(**read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
 TINY = dataclasses.replace(DEFAULT, frames_per_person=6)
-ROLES = [Role("mpiifacegaze", "test", 1), Role("gazecapture", "test", 3)]
+ROLES = [Role("mpiigaze", "test", 1), Role("gazecapture", "test", 3)]
 STRIP = NormalizedCamera(focal_length_px=1300.0, distance_mm=600.0, width_px=256, height_px=64)
 
 
@@ -163,14 +162,6 @@ def test_the_face_passes_through_the_annotated_corners(role: Role) -> None:
         found = np.column_stack([hit.x[0], hit.y[0]])
         np.testing.assert_allclose(found, person.corners_mm[:, :2], atol=0.6)
         assert hit.inside.all()
-
-
-def test_contact_sheet_places_strips_in_rows() -> None:
-    made = contact_sheet(
-        np.arange(5, dtype=np.uint8)[:, None, None, None] * np.ones((5, 2, 4, 3), np.uint8), 2, gap_px=1
-    )
-    assert made.shape == (8, 9, 3)
-    assert made[3, 5, 0] == 3 and made[6, 0, 0] == 4 and not made[6:, 5:].any() and not made[2].any()
 
 
 def test_speed(role: Role, capsys: pytest.CaptureFixture[str]) -> None:

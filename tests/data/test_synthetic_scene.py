@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from one_frame import normalize_pose
 
 from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.data_parameters import Synthetic
 from faze.config.yaml_files import read_yaml
-from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_pose
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM
 from faze.data.synthetic.annotation import PersonFrames, head_pose, landmarks_px, supplementary, truth
 from faze.data.synthetic.people import Role, cast, sample_frames
 from faze.data.synthetic.person import sample_person
@@ -17,7 +18,7 @@ from faze.data.synthetic.scene import optical_axes
 
 DEFAULT = Synthetic(**read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
 TINY = dataclasses.replace(DEFAULT, frames_per_person=40)
-ROLES = [Role("mpiifacegaze", "test", 0), Role("gazecapture", "train", 1), Role("gazecapture", "val", 0)]
+ROLES = [Role("mpiigaze", "test", 0), Role("gazecapture", "train", 1), Role("gazecapture", "val", 0)]
 
 
 @pytest.fixture(params=ROLES, ids=lambda role: role.domain)
@@ -149,7 +150,7 @@ def test_person_ids_are_unique_and_stable() -> None:
     assert fewer < {role.person_id for role in roles}
 
 
-@pytest.mark.parametrize("dataset", ["mpiifacegaze", "gazecapture"])
+@pytest.mark.parametrize("dataset", ["mpiigaze", "gazecapture"])
 def test_gaze_cannot_be_told_from_the_head(dataset: str) -> None:
     """A predictor that knows each person's mean and a linear law of the head pose misses by ten degrees."""
     errors = []
@@ -166,8 +167,8 @@ def test_gaze_cannot_be_told_from_the_head(dataset: str) -> None:
 
 def test_supplementary_follows_the_camera_of_each_frame() -> None:
     frames = sample_frames(ROLES[1], TINY)
-    arrays = supplementary(frames)
-    assert len(np.unique(arrays["camera_parameters"], axis=0)) > 1, "a turned device has other parameters"
+    annotation = supplementary(frames)
+    assert len(np.unique(annotation.camera_parameters, axis=0)) > 1, "a turned device has other parameters"
     for row, camera in enumerate(frames.cameras):
-        np.testing.assert_array_equal(arrays["camera_parameters"][row], [*camera.focal_px, *camera.principal_px])
-        np.testing.assert_array_equal(arrays["distortion_parameters"][row], camera.distortion)
+        np.testing.assert_array_equal(annotation.camera_parameters[row], [*camera.focal_px, *camera.principal_px])
+        np.testing.assert_array_equal(annotation.distortion_parameters[row], camera.distortion)

@@ -11,6 +11,7 @@ import pytest
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import read_yaml
 from faze.data.store.supplementary import read_supplementary, read_truth
+from faze.data.synthetic import people
 from faze.stages import synthesise
 
 PEOPLE = {
@@ -79,9 +80,9 @@ def die(*_: object) -> None:
 @pytest.mark.parametrize(
     ("function", "failure", "sentence"),
     [
-        ("write_person", refuse, "no space left"),
-        ("write_person", die, "a process was killed"),
-        ("write_truth", refuse, "no space left"),
+        ("people.write_person", refuse, "no space left"),
+        ("people.write_person", die, "a process was killed"),
+        ("synthesise.write_truth", refuse, "no space left"),
     ],
 )
 def test_a_stage_that_fails_says_why_and_leaves_nothing(
@@ -92,7 +93,8 @@ def test_a_stage_that_fails_says_why_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(synthesise, function, failure)
+    module, name = function.split(".")
+    monkeypatch.setattr({"people": people, "synthesise": synthesise}[module], name, failure)
     assert run(tmp_path / "run", 1, monkeypatch) == 1
     errors = capsys.readouterr().err
     assert sentence in errors and "Traceback" not in errors

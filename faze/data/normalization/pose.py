@@ -1,12 +1,12 @@
-"""Where the virtual camera looks, and the labels in its frame: of all frames of a block at once.
+"""The pose of the virtual camera and the labels in its frame, computed for all n frames of a block at once.
 
-n frames. Camera frame: x right, y down, z away from the camera; mm. Head frame: the same for a head facing the camera.
+Camera frame: x right, y down, z away from the camera; mm. Head frame: the same for a head facing the camera.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from faze.base.geometry import pitchyaw_from_vector
 
@@ -39,42 +39,27 @@ class NormalizedCamera:
 
 @dataclass(frozen=True, eq=False)
 class NormalizedPose:
-    """Where the virtual camera looks, and the labels in its frame; in a block, one frame more in front of each."""
+    """Where the virtual camera of a frame looks, and the labels in its frame; a block's arrays have an n in front."""
 
     rotation: NDArray  # (3, 3) R, camera -> virtual camera
     gaze_origin_mm: NDArray  # (3,) in the camera frame
     labels: NDArray  # (4,) gaze pitch, yaw, head pitch, yaw; rad
 
     def __getitem__(self, row: int) -> "NormalizedPose":
-        """One of a block."""
+        """Take one frame of a block."""
         return NormalizedPose(self.rotation[row], self.gaze_origin_mm[row], self.labels[row])
-
-
-def normalize_pose(
-    rotation_vector: ArrayLike, translation_mm: ArrayLike, inner_eye_corners_mm: ArrayLike, gaze_target_mm: ArrayLike
-) -> NormalizedPose:
-    """Place the virtual camera and turn gaze and head into its frame.
-
-    Args:
-        rotation_vector: (3,) head -> camera, rad.
-        translation_mm: (3,) head -> camera.
-        inner_eye_corners_mm: (2, 3) in the head frame.
-        gaze_target_mm: (3,) in the camera frame.
-
-    Raises:
-        UnusableFrame: a number is not finite, or the pose or the target gives no direction.
-    """
-    one = (rotation_vector, translation_mm, inner_eye_corners_mm, gaze_target_mm)
-    poses, (reason,) = normalize_poses(*(np.asarray(array, np.float64)[None] for array in one))
-    if reason:
-        raise UnusableFrame(reason)
-    return poses[0]
 
 
 def normalize_poses(
     rotation_vectors: NDArray, translations_mm: NDArray, inner_eye_corners_mm: NDArray, gaze_targets_mm: NDArray
 ) -> tuple[NormalizedPose, list[str]]:
-    """As `normalize_pose`, of n frames: float64 arrays with n in front.
+    """Place the virtual cameras of n frames and turn gaze and head into their frames.
+
+    Args:
+        rotation_vectors: (n, 3) head -> camera, rad; float64, as all of them.
+        translations_mm: (n, 3) head -> camera.
+        inner_eye_corners_mm: (n, 2, 3) in the head frame.
+        gaze_targets_mm: (n, 3) in the camera frame.
 
     Returns:
         the poses, with (n, 3, 3), (n, 3) and (n, 4) arrays, and per frame why it has none, "" where it has one.

@@ -2,14 +2,16 @@
 
 import csv
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
 import numpy as np
 
-from faze.data.preparation.blocks import Block, BlockFolder
+from faze.base.errors import UserError
+from faze.data.preparation.blocks import ARRAYS, Block, BlockFolder
 from faze.data.readers import Reject
+from faze.data.rejects import COLUMNS
 from faze.data.store.strips import PersonStrips
 
 
@@ -21,7 +23,7 @@ class Prepared:
     rejects: list[Reject]
 
 
-class NothingUsable(ValueError):
+class NothingUsable(UserError):
     """Nobody has a strip."""
 
 
@@ -35,39 +37,31 @@ def join_blocks(people: dict[str, list[Block]], folder: BlockFolder) -> Iterator
             yield Prepared(None, rejects or [Reject(person, "", "no annotated frame")])
             continue
         first = used[0][1]
-        arrays = {
-            name: np.concatenate([getattr(made, name) for _, made in used])
-            for name in ("labels", "frame_index", "origin", "validity")
-        }
+        arrays = {name: np.concatenate([getattr(made, name) for _, made in used]) for name in ARRAYS}
         names = [name for _, made in used for name in made.file_names]
-        pixels = _pieces(folder, [block for block, _ in used])
+        pixels = map(folder.pixels, [block for block, _ in used])
         yield Prepared(PersonStrips(person, first.split, names, pixels, device=first.device, **arrays), rejects)
 
 
-def _pieces(folder: BlockFolder, blocks: Sequence[Block]) -> Iterator[np.ndarray]:
-    for block in blocks:
-        yield folder.pixels(block)
-
-
-class Tally:
-    """Writes down rejects, and counts."""
+class RejectWriter:
+    """Writes rejects into their list while people pass, and counts people and strips."""
 
     def __init__(self, file: TextIO) -> None:
         """Begin the list of rejects in a text file that was opened with newline=''."""
-        self._rejects = csv.writer(file, lineterminator="\n")
-        self._rejects.writerow(["person", "file_name", "reason"])
+        self._rows = csv.writer(file, lineterminator="\n")
+        self._rows.writerow(COLUMNS)
         self._reasons: Counter[str] = Counter()
         self._people = self._strips = 0
 
     def usable(self, people: Iterable[Prepared], raw: object) -> Iterator[PersonStrips]:
-        """The people who have strips.
+        """Pass on the people who have strips.
 
         Raises:
             NothingUsable: nobody has; names the commonest reasons.
         """
         for prepared in people:
             for reject in prepared.rejects:
-                self._rejects.writerow([reject.person_id, reject.file_name, reject.reason])
+                self._rows.writerow([reject.person_id, reject.file_name, reject.reason])
                 self._reasons[reject.reason] += 1
             if prepared.strips:
                 self._people += 1

@@ -1,4 +1,4 @@
-"""Room on the disk: asked for before the work starts, and one clear sentence when it runs out."""
+"""Free space on the disk: checked before the work starts, and one clear sentence when it runs out."""
 
 import contextlib
 import errno
@@ -14,15 +14,17 @@ _MARGIN = 1.01  # names and labels beside the strips
 
 
 def check_disk_space(folder: Path, needed: int, what: str) -> None:
-    """Say that a folder has no room for so many bytes; how many of the frames have a strip is not known yet.
+    """Refuse a disk with less than half the space needed, and warn of one that may prove too small.
+
+    How many of the frames will have a strip is not known yet.
 
     Args:
         folder: to be written into.
         needed: bytes of strips, if every frame has one.
-        what: they are for.
+        what: needs them, for the sentence.
 
     Raises:
-        UserError: there is no room for half of it.
+        UserError: there is no space for half of it.
     """
     free = shutil.disk_usage(folder).free
     said = f"{folder}: {what} need {needed * _MARGIN / 2**30:.2f} GiB here, and {free / 2**30:.2f} GiB are free"

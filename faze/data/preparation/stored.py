@@ -1,4 +1,4 @@
-"""Already normalised strips, in the released layout or ours -> the people who fit, and why the others do not."""
+"""Strips that are normalised already, in the released layout or ours -> who is taken over, and why others are not."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.data.preparation.assemble import Prepared
 from faze.data.readers import Reject
-from faze.data.readers.frame_checks import OffScreen
+from faze.data.readers.annotation_checks import OFF_SCREEN
 from faze.data.store.layout import ORIGINS, SPLITS
 from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore
 
 
 def read_splits(path: Path) -> dict[str, str]:
-    """The split of each person in a JSON of {"train": [people], "val": [people], "test": [people]}.
+    """Read the split of each person from a JSON of {"train": [people], "val": [people], "test": [people]}.
 
     Raises:
         UserError: the file is missing or not of this form, or names a person twice.
@@ -63,25 +63,29 @@ def copy_stored(
     dataset: str,
     splits: Mapping[str, str] | None,
     size: tuple[int, int],
-    off_screen: OffScreen,
+    exclude_off_screen: bool,
     progress: Callable[[int], None],
 ) -> Iterator[Prepared]:
-    """Give each person of a file, and of the list of splits, in order; holds a few strips at a time.
+    """Pass on each person of a file, and of the list of splits, in order; holds a few strips at a time.
 
     Args:
         strips: opened by `open_stored`.
-        dataset: of MPIIGaze all are test people.
+        dataset: its id; of MPIIGaze all are test people.
         splits: of people for whom the file states none.
         size: height and width that the strips must have, px.
-        off_screen: whether samples whose target is known to lie off the screen stay.
+        exclude_off_screen: whether samples are left out whose target is known to lie off the screen.
         progress: is told how many strips are done.
     """
     done = 0
 
-    def told(pieces: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    def pixels_of(person: str, kept: NDArray[np.bool_]) -> Iterator[np.ndarray]:
         nonlocal done
-        for piece in pieces:
-            yield piece
+        first = 0
+        for piece in strips.pieces(person):
+            rows = kept[first : first + len(piece)]
+            first += len(piece)
+            if rows.any():
+                yield piece if rows.all() else piece[rows]
             done += len(piece)
             progress(done)
 
@@ -89,20 +93,35 @@ def copy_stored(
         split, fault = _judge(strips, person, dataset, splits, size)
         if fault:
             yield Prepared(None, [Reject(person, "", fault)])
-        else:
-            kept = np.ones(strips.count(person), bool)
-            if off_screen == "exclude":
-                kept = strips.validity(person) != "off_screen"
-            names = strips.file_names(person) or [f"sample {row}" for row in range(len(kept))]
-            rejects = [Reject(person, names[row], "gaze target off the screen") for row in np.flatnonzero(~kept)]
-            pixels = told(strips.pieces(person))
-            yield Prepared(_as_stored(strips, person, split, pixels, kept) if kept.any() else None, rejects)
+            continue
+        kept = np.ones(strips.count(person), bool)
+        if exclude_off_screen:
+            kept = strips.validity(person) != "off_screen"
+        names = strips.file_names(person)
+        rejects = [
+            Reject(person, names[row] if names else f"sample {row}", OFF_SCREEN) for row in np.flatnonzero(~kept)
+        ]
+        if not kept.any():
+            yield Prepared(None, rejects)
+            continue
+        copied = PersonStrips(
+            person,
+            split,
+            None if names is None else [names[row] for row in np.flatnonzero(kept)],
+            pixels_of(person, kept),
+            strips.labels(person)[kept],
+            strips.device(person),
+            strips.frame_index(person)[kept],
+            _positions(strips.origins(person)[kept], ORIGINS),
+            _positions(strips.validity(person)[kept], VALIDITIES),
+        )
+        yield Prepared(copied, rejects)
 
 
 def _judge(
     strips: StripStore, person: str, dataset: str, splits: Mapping[str, str] | None, size: tuple[int, int]
 ) -> tuple[str, str]:
-    """Split of a person, and why they are left out or ''."""
+    """Find the split of a person, and why the person is left out, "" if nothing speaks against it."""
     if person in strips.faults:
         return "", strips.faults[person]
     if person not in strips.persons():
@@ -123,32 +142,6 @@ def _judge(
         return "test", ""
     split = strips.split(person) if strips.states_split(person) else (splits or {}).get(person, "")
     return split, "" if split else "not in the list of splits"
-
-
-def _as_stored(
-    strips: StripStore, person: str, split: str, pixels: Iterator[np.ndarray], kept: NDArray[np.bool_]
-) -> PersonStrips:
-    names = strips.file_names(person)
-    return PersonStrips(
-        person,
-        split,
-        None if names is None else [names[row] for row in np.flatnonzero(kept)],
-        _rows_of(pixels, kept),
-        strips.labels(person)[kept],
-        strips.device(person),
-        strips.frame_index(person)[kept],
-        _positions(strips.origins(person)[kept], ORIGINS),
-        _positions(strips.validity(person)[kept], VALIDITIES),
-    )
-
-
-def _rows_of(pieces: Iterator[np.ndarray], kept: NDArray[np.bool_]) -> Iterator[np.ndarray]:
-    first = 0
-    for piece in pieces:
-        rows = kept[first : first + len(piece)]
-        first += len(piece)
-        if rows.any():
-            yield piece if rows.all() else piece[rows]
 
 
 def _positions(names: np.ndarray, known: tuple[str, ...]) -> np.ndarray:

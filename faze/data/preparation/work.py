@@ -1,6 +1,6 @@
 """Blocks of all people, made in several processes.
 
-Each process reads, makes and writes its own blocks; only their names and sizes travel.
+Each process reads, makes and writes its own blocks; only their names and sizes travel between processes.
 """
 
 import concurrent.futures
@@ -20,6 +20,7 @@ from faze.data.preparation.blocks import ENTRIES, Block, BlockFolder, Made
 from faze.data.preparation.stamp import stamp_of
 from faze.data.preparation.strip_maker import StripMaker
 from faze.data.readers import Frame, Reader, Reject
+from faze.data.readers.annotation_checks import check_entries
 from faze.data.store.layout import ORIGINS
 from faze.data.store.strips import VALIDITIES
 
@@ -46,22 +47,77 @@ def plan(reader: Reader) -> dict[str, list[Block]]:
     return blocks
 
 
-def make_blocks(
-    blocks: Sequence[Block],
-    *,
-    reader: Reader,
-    maker: StripMaker,
-    folder: BlockFolder,
-    threads: int,
-    progress: Callable[[int], None],
-) -> None:
+@dataclass
+class Worker:
+    """What a process makes blocks with, and how far it has read the annotation of the last person."""
+
+    reader: Reader
+    maker: StripMaker
+    folder: BlockFolder
+    exclude_off_screen: bool = False  # leave out frames whose target is known to lie off the screen
+    _person: str = ""
+    _position: int = 0
+    _entries: Iterator[Frame | Reject] = field(default_factory=lambda: iter(()))
+    _pixels: np.ndarray | None = None  # of one block, used again and again
+
+    def make(self, block: Block) -> int:
+        """Make a block and write it; returns the number of its entries."""
+        entries = self._read(block)
+        frames = [entry for entry in entries if isinstance(entry, Frame)]
+        if self._pixels is None:
+            camera = self.maker.camera
+            self._pixels = np.empty((ENTRIES, camera.height_px, camera.width_px, 3), np.uint8)
+        labels = np.empty((len(frames), 4), np.float32)
+        reasons = self.maker.make(frames, self._pixels[: len(frames)], labels)
+        rows = [row for row, reason in enumerate(reasons) if not reason]
+        self.folder.write(block, _made(entries, reasons, labels[rows]), self._pixels, rows)
+        return len(block)
+
+    def _read(self, block: Block) -> list[Frame | Reject]:
+        """Read the entries of a block; the annotation is read once per person, as the blocks come in its order."""
+        if self._person != block.person_id or self._position > block.start:
+            self._person, self._position = block.person_id, 0
+            self._entries = check_entries(self.reader.entries(block.person_id), self.exclude_off_screen)
+        while self._position < block.start and next(self._entries, None) is not None:
+            self._position += 1
+        self._position = block.stop
+        return list(itertools.islice(self._entries, len(block)))
+
+
+def _made(entries: Sequence[Frame | Reject], reasons: Sequence[str], labels: np.ndarray) -> Made:
+    """Part the entries of a block into frames with a strip and rejects, both in the order of the entries.
+
+    Args:
+        entries: of the block.
+        reasons: why each frame among them has no strip, "" where it has one.
+        labels: (n, 4) of those that have one.
+    """
+    used, rejects, verdicts = [], [], iter(reasons)
+    for entry in entries:
+        if isinstance(entry, Reject):
+            rejects.append(entry)
+        elif reason := next(verdicts):
+            rejects.append(Reject(entry.person_id, entry.file_name, reason))
+        else:
+            used.append(entry)
+    return Made(
+        split=used[0].split if used else "",
+        device=used[0].device if used else "",
+        file_names=[frame.file_name for frame in used],
+        labels=labels,
+        frame_index=np.array([frame.frame_index for frame in used], np.int64),
+        origin=np.array([ORIGINS.index(frame.origin) for frame in used], np.uint8),
+        validity=np.array([VALIDITIES.index(_VALIDITY[frame.on_screen]) for frame in used], np.uint8),
+        rejects=rejects,
+    )
+
+
+def make_blocks(blocks: Sequence[Block], worker: Worker, threads: int, progress: Callable[[int], None]) -> None:
     """Make blocks and write them into their folder.
 
     Args:
         blocks: in the order of people and their annotation.
-        reader: of the raw data set.
-        maker: of strips.
-        folder: of blocks.
+        worker: what each process makes them with.
         threads: processes.
         progress: is told how many entries are done.
 
@@ -73,68 +129,10 @@ def make_blocks(
     if not blocks:
         return
     done = 0
-    with worker_processes(min(threads, len(blocks)), _start, Worker(reader, maker, folder)) as pool:
+    with worker_processes(min(threads, len(blocks)), _start, worker) as pool:
         for future in concurrent.futures.as_completed([pool.submit(_make, block) for block in blocks]):
             done += future.result()
             progress(done)
-
-
-@dataclass
-class Worker:
-    """What a process makes blocks with, and where it stands in its last person's annotation."""
-
-    reader: Reader
-    maker: StripMaker
-    folder: BlockFolder
-    _person: str = ""
-    _position: int = 0
-    _entries: Iterator[Frame | Reject] = field(default_factory=lambda: iter(()))
-    _pixels: np.ndarray | None = None  # of one block, used again and again
-
-    def make(self, block: Block) -> int:
-        """Make a block and write it; returns the number of its entries."""
-        frames, rejects = [], []  # each with its place among the entries, in whose order rejects are listed
-        for place, entry in enumerate(self._read(block)):
-            (rejects if isinstance(entry, Reject) else frames).append((place, entry))
-        height, width = self.maker.camera.height_px, self.maker.camera.width_px
-        if self._pixels is None:
-            self._pixels = np.empty((ENTRIES, height, width, 3), np.uint8)
-        labels = np.empty((len(frames), 4), np.float32)
-        reasons = self.maker.make([frame for _, frame in frames], self._pixels[: len(frames)], labels)
-        for (place, frame), reason in zip(frames, reasons, strict=True):
-            if reason:
-                rejects.append((place, Reject(block.person_id, frame.file_name, reason)))
-        rows = [row for row, reason in enumerate(reasons) if not reason]
-        made = _made([frames[row][1] for row in rows], labels[rows], [r for _, r in sorted(rejects, key=_place)])
-        self.folder.write(block, made, self._pixels, rows)
-        return block.stop - block.start
-
-    def _read(self, block: Block) -> list[Frame | Reject]:
-        """The entries of a block. The annotation is gone through once per person, as the blocks come in its order."""
-        if self._person != block.person_id or self._position > block.start:
-            self._person, self._position = block.person_id, 0
-            self._entries = iter(self.reader.entries(block.person_id))
-        while self._position < block.start and next(self._entries, None) is not None:
-            self._position += 1
-        self._position = block.stop
-        return list(itertools.islice(self._entries, block.stop - block.start))
-
-
-def _place(placed: tuple[int, Reject]) -> int:
-    return placed[0]
-
-
-def _made(used: Sequence[Frame], labels: np.ndarray, rejects: list[Reject]) -> Made:
-    return Made(
-        split=used[0].split if used else "",
-        device=used[0].device if used else "",
-        file_names=[frame.file_name for frame in used],
-        labels=labels,
-        frame_index=np.array([frame.frame_index for frame in used], np.int64),
-        origin=np.array([ORIGINS.index(frame.origin) for frame in used], np.uint8),
-        validity=np.array([VALIDITIES.index(_VALIDITY[frame.on_screen]) for frame in used], np.uint8),
-        rejects=rejects,
-    )
 
 
 def _start(worker: Worker) -> None:

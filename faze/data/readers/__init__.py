@@ -1,24 +1,19 @@
-"""Readers: raw files of a data set -> one record per annotated frame, a Frame or the Reject that says why not.
+"""Readers turn the raw files of a data set into one record per annotated frame: a Frame, or a Reject that says why not.
 
 Everything is in the camera frame: x right, y down, z away from the camera, in mm and px, as OpenCV has it.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Protocol
 
 from numpy.typing import NDArray
 
-from faze.base.errors import UserError
-
-_DISTORTION_LENGTHS = (4, 5, 8, 12, 14)  # that OpenCV knows
-
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One annotated camera frame: all that normalisation needs beside the pixels."""
+    """One annotated camera frame: all that normalisation needs besides the pixels."""
 
     person_id: str
     image_path: Path
@@ -38,7 +33,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Reject:
-    """One annotated frame that is left out, and the reason; without a file name, all of the person's."""
+    """An annotated frame that is left out, and the reason; without a file name, all frames of the person are."""
 
     person_id: str
     file_name: str
@@ -49,15 +44,15 @@ class Reader(Protocol):
     """A raw data set on disk."""
 
     def persons(self) -> list[str]:
-        """People, sorted."""
+        """List the people, sorted."""
         ...
 
     def folder(self, person: str) -> Path:
-        """That of the person's frames and annotation."""
+        """Return the folder that holds a person's frames and annotation."""
         ...
 
     def count(self, person: str) -> int:
-        """Number of annotated frames of a person: `entries` yields at most as many records.
+        """Count the annotated frames of a person: `entries` yields at most as many records.
 
         It is 1 where none can be read, for the one Reject that says why.
         """
@@ -69,19 +64,3 @@ class Reader(Protocol):
         Where the person's files are missing, torn or not of their format: one Reject that names the file.
         """
         ...
-
-
-def is_inside(file_name: str) -> bool:
-    """Whether a file name of an annotation can be one, and stays within its raw folder."""
-    try:
-        os.fsencode(file_name)
-    except UnicodeEncodeError:
-        return False
-    path = PurePosixPath(file_name)
-    return bool(file_name) and "\0" not in file_name and not path.is_absolute() and ".." not in path.parts
-
-
-def check_distortion(count: int, where: str) -> None:
-    """Raise a ValueError where OpenCV has no lens model with so many coefficients."""
-    if count not in _DISTORTION_LENGTHS:
-        raise UserError(f"{where}: {count} distortion coefficients, not one of {_DISTORTION_LENGTHS}")

@@ -1,4 +1,4 @@
-"""What MPIIGaze and MPIIFaceGaze know of a person's laptop: pXX/Calibration/*.mat."""
+"""Files about a person's laptop in MPIIGaze and MPIIFaceGaze: pXX/Calibration/*.mat."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.data.readers import check_distortion
+from faze.data.readers.annotation_checks import check_distortion
 
 CAMERA = Path("Calibration", "Camera.mat")
 SCREEN = Path("Calibration", "screenSize.mat")
 
 
 def read_camera(folder: Path) -> tuple[NDArray, NDArray]:
-    """(3, 3) camera matrix in px and (d,) distortion coefficients of a person's laptop.
+    """Read the (3, 3) camera matrix in px and the (d,) distortion coefficients of a person's laptop.
 
     Raises:
         UserError: the file is missing, torn or holds no camera; names it.
@@ -33,10 +33,10 @@ def read_camera(folder: Path) -> tuple[NDArray, NDArray]:
 
 
 def read_matlab(path: Path, names: Sequence[str]) -> list[NDArray]:
-    """Arrays of a MATLAB v5 file, float64.
+    """Read arrays of a MATLAB v5 file as float64.
 
     Raises:
-        UserError: the file is not readable, or lacks one of them; names it.
+        UserError: the file is not readable, or lacks an array; names it.
     """
     from scipy.io import loadmat  # here, since only this format needs scipy
 

@@ -1,4 +1,4 @@
-"""Reader of GazeCapture: NNNNN/frames/*.jpg and parallel JSON arrays (DESIGN section 3).
+"""Reads GazeCapture: NNNNN/frames/*.jpg and parallel JSON arrays (DESIGN section 3).
 
 GazeCapture annotates where the dot is, not the head: head pose and camera are FAZE's, or those that `faze landmarks`
 estimated. Its own files tell each recording's split and device, and which frames its detectors failed on.
@@ -18,12 +18,12 @@ RECORDING = re.compile(r"\d{5}")  # names of their folders
 
 
 def list_recordings(raw: Path) -> list[str]:
-    """Folders NNNNN, sorted."""
+    """List the folders NNNNN, sorted."""
     return sorted(folder.name for folder in raw.glob("*/") if RECORDING.fullmatch(folder.name))
 
 
 class GazeCapture:
-    """Recordings under the raw folder or in the supplementary annotation; only those in both yield frames."""
+    """The recordings under the raw folder or in the supplementary annotation; only those in both yield frames."""
 
     def __init__(self, raw: Path, supplementary: Path | None) -> None:
         """Check that the two belong together.
@@ -41,7 +41,7 @@ class GazeCapture:
         self._annotated = frozenset(self._annotation.persons())
 
     def persons(self) -> list[str]:
-        """Recordings, sorted."""
+        """List the recordings, sorted."""
         return sorted(self._annotated.union(list_recordings(self._raw)))
 
     def folder(self, person: str) -> Path:
@@ -49,11 +49,11 @@ class GazeCapture:
         return self._raw / person
 
     def count(self, person: str) -> int:
-        """Number of annotated frames, or 1 for a recording that is not whole."""
+        """Count the annotated frames; 1 for a recording that is not whole."""
         return self._annotation.count(person) if person in self._annotated else 1
 
     def entries(self, person: str) -> Iterator[Frame | Reject]:
-        """Records in the order of the annotation; see Reader. A recording with a broken JSON file is one Reject."""
+        """See Reader; a recording with a broken JSON file is one Reject."""
         if person not in self._annotated:
             yield Reject(person, "", "not in the supplementary annotation")
             return
@@ -62,11 +62,11 @@ class GazeCapture:
             return
         try:
             recording = read_recording(self._raw / person)
-        except ValueError as error:
+        except UserError as error:
             yield Reject(person, "", str(error))
             return
         rows = {PurePosixPath(name).name: row for row, name in reversed(list(enumerate(recording.names)))}
-        for entry in self._annotation.entries_of(person, recording.split, recording.device):
+        for entry in self._annotation.entries_of(person, recording.split, recording.device, {}):
             row = rows.get(PurePosixPath(entry.file_name).name)
             fault = "not listed in frames.json" if row is None else recording.faults[row]
             if isinstance(entry, Reject):

@@ -1,24 +1,15 @@
-"""Head pose of GazeCapture's frames from landmarks that a detector finds: what FAZE's supplementary file has measured.
+"""Head pose from the landmarks of a face, by PnP with 13 of the 14 points of FAZE's face model.
 
-Thirteen of the 14 points of FAZE's face model (the last has no landmark) are laid onto the landmarks by PnP with
-estimated intrinsics (devices.csv). The gaze target is the data set's own. All of it goes into a supplementary
-annotation whose origin is `estimated`.
+The 14th point of the model has no landmark.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.errors import UserError
-from faze.data.normalization.frame import read_image
-from faze.data.normalization.pose import UnusableFrame
-from faze.data.readers import is_inside
-from faze.data.readers.devices import check_device, estimate_camera
-from faze.data.readers.recording import Recording, read_recording
-from faze.data.store.supplementary import Supplementary
+from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, UnusableFrame
 
 # FAZE's face model, head frame, mm, from faze_preprocess (swook/faze_preprocess, MIT licence): bridge of the nose from
 # above to its tip (4), below the nose from the image's left to right (5), eye corners from left to right (4).
@@ -34,8 +25,7 @@ FACE_MODEL_MM = np.array(
         [6.80970144, 49.12047958, -18.35101175],
         [12.06582785, 46.73353767, -15.02448034],
         [-46.25580263, -1.64848328, 2.87227488],
-        [-19.0150342, 1.5302906, -3.10160017],
-        [19.16842031, 1.49678993, -2.83671331],
+        *INNER_EYE_CORNERS_14_MM,
         [46.10241652, -1.37859726, 3.06603861],
     ]
 )
@@ -47,41 +37,8 @@ MAX_ERROR_SHARE = 0.08
 Detector = Callable[[NDArray[np.uint8]], NDArray | None]
 
 
-def annotate(raw: Path, person: str, detect: Detector) -> Supplementary:
-    """FAZE's annotation of a recording, estimated; entries that have none say why.
-
-    Args:
-        raw: folder of the recordings.
-        person: which one.
-        detect: finds the landmarks of a frame.
-
-    Returns:
-        one entry per frame of frames.json; a single one without file name where the recording is not whole or its
-        device is not known.
-    """
-    try:
-        recording = read_recording(raw / person)
-        if recording.targets_mm is None or not (raw / person / "screen.json").exists():
-            raise UserError("dotInfo.json or screen.json: No such file or directory")
-        check_device(recording.device)
-        if not recording.names:
-            raise UserError("frames.json: lists no frame")
-    except ValueError as error:
-        return _entries([""], [_nothing()], [str(error)])
-    names = [f"{person}/frames/{name}" for name in recording.names]
-    numbers, reasons = [], []
-    for row, name in enumerate(names):
-        try:
-            numbers.append(_annotate_frame(raw, name, recording, row, detect))
-            reasons.append("")
-        except UnusableFrame as reason:
-            numbers.append(_nothing())
-            reasons.append(str(reason))
-    return _entries(names, numbers, reasons)
-
-
 def estimate_pose(landmarks_px: NDArray, camera: NDArray) -> NDArray:
-    """Lay the face model onto landmarks.
+    """Find the head pose in which the face model lies on the landmarks.
 
     Args:
         landmarks_px: (13, 2) of FACE_MODEL_MM.
@@ -104,7 +61,7 @@ def estimate_pose(landmarks_px: NDArray, camera: NDArray) -> NDArray:
             rotation, translation = cv2.solvePnPRefineLM(FACE_MODEL_MM, points, *lens, rotation, translation)
     except cv2.error:
         found = False
-    pose = np.concatenate([rotation.ravel(), translation.ravel()]) if found else _nothing()[:6]
+    pose = np.concatenate([rotation.ravel(), translation.ravel()]) if found else np.full(6, np.nan)
     if not np.isfinite(pose).all():
         raise UnusableFrame("no head pose fits the landmarks")
     if (FACE_MODEL_MM @ cv2.Rodrigues(pose[:3])[0][2] + pose[5] <= 0).any():
@@ -115,34 +72,3 @@ def estimate_pose(landmarks_px: NDArray, camera: NDArray) -> NDArray:
     if error_px > MAX_ERROR_SHARE * np.linalg.norm(right - left):
         raise UnusableFrame(f"landmarks are not those of a face: {error_px:.1f} px from the face model")
     return pose
-
-
-def _annotate_frame(raw: Path, name: str, recording: Recording, row: int, detect: Detector) -> NDArray:
-    """(13,) camera, head pose and target of a frame."""
-    if recording.faults[row]:
-        raise UnusableFrame(recording.faults[row])
-    if not is_inside(name):
-        raise UnusableFrame("path leads out of the data folder")
-    image = read_image(raw / name)
-    camera = estimate_camera(recording.device, image.shape[1], image.shape[0])
-    landmarks_px = detect(image)
-    if landmarks_px is None:
-        raise UnusableFrame("no face found")
-    return np.concatenate([camera, estimate_pose(landmarks_px, camera), recording.targets_mm[row]])
-
-
-def _nothing() -> NDArray:
-    return np.full(13, np.nan)
-
-
-def _entries(names: list[str], numbers: list[NDArray], reasons: list[str]) -> Supplementary:
-    table = np.stack(numbers)
-    return Supplementary(
-        file_names=names,
-        camera_parameters=table[:, :4],
-        distortion_parameters=np.zeros((len(names), 5)),
-        head_pose=table[:, 4:10],
-        gaze_target_mm=table[:, 10:],
-        reasons=reasons,
-        origin="estimated",
-    )

@@ -1,9 +1,10 @@
-"""Readers of MPIIFaceGaze: pXX/pXX.txt, and of MPIIGaze: Data/Original/pXX/dayYY/annotation.txt (DESIGN section 3).
+"""Reads MPIIFaceGaze (pXX/pXX.txt) and MPIIGaze (Data/Original/pXX/dayYY/annotation.txt; DESIGN section 3).
 
 Both annotate 3-D head pose and target in the camera frame with the 6-point face model, and have the laptop's intrinsics
 and screen in pXX/Calibration. All people are test people.
 """
 
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -16,29 +17,33 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.base.files import is_of_the_file
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
-from faze.data.readers import Frame, Reader, Reject, is_inside
+from faze.data.readers import Frame, Reader, Reject
+from faze.data.readers.annotation_checks import OUTSIDE, is_inside
 from faze.data.readers.calibration import read_camera
-from faze.data.readers.screen import OnScreen, lie_on_screen, read_screen_px, unknown_screens
+from faze.data.readers.screen import lie_on_screen, read_screen_px, unknown_screens
 from faze.data.readers.supplementary_reader import SupplementaryReader
 
 SPLIT = "test"
 
 
 def open_mpiifacegaze(raw: Path, supplementary: Path | None) -> Reader:
-    """Reader of a raw folder by FAZE's annotation where it is given, else by the data set's own.
+    """Choose the reader of a raw folder: by FAZE's annotation where it is given, else by the data set's own.
 
     Raises:
         UserError: the folder holds none of its people.
     """
-    own = MPIIGaze if next(_original(raw).glob("p*/day*/annotation.txt"), None) else MPIIFaceGaze
+    # MPIIGaze's people lie in the folder that is given, or within the whole download.
+    original = next((folder for folder in (raw / "Data" / "Original", raw / "Original") if folder.is_dir()), raw)
+    is_original = next(original.glob("p*/day*/annotation.txt"), None) is not None
     if supplementary:
-        return SupplementaryReader(raw, supplementary, SPLIT, OnScreenByName(raw) if own is MPIIFaceGaze else None)
-    return own(raw)
+        on_screen = None if is_original else functools.partial(_on_screen_by_name, raw)
+        return SupplementaryReader(raw, supplementary, SPLIT, on_screen)
+    return MPIIGaze(raw, original) if is_original else MPIIFaceGaze(raw, raw)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of an annotation's numbers hold what; the numbers stand at their column (0-based)."""
+    """Which columns of an annotation hold what, counted from 0."""
 
     name: str  # of the data set
     count: int
@@ -57,53 +62,56 @@ class MPIIFaceGaze:
 
     columns = FACE
 
-    def __init__(self, raw: Path) -> None:
-        """List the people; say where a screen is not known.
+    def __init__(self, raw: Path, people: Path) -> None:
+        """List the people, and say whose screen is not known.
+
+        Args:
+            raw: folder to which file names are relative.
+            people: folder in which the people's folders lie.
 
         Raises:
             UserError: there are none.
         """
-        self._raw, self._folder = raw, self._people_folder(raw)
+        self._raw, self._people = raw, people
         if not self.persons():
             raise UserError(f"{raw}: holds no folder p00, p01, ...; preprocess.mpiifacegaze is the one that does")
-        if note := unknown_screens([self._folder / person for person in self.persons()]):
+        if note := unknown_screens([self.folder(person) for person in self.persons()]):
             print(f"{raw}: {note}", file=sys.stderr)
 
     def persons(self) -> list[str]:
-        """Folders pXX, sorted."""
-        return sorted(folder.name for folder in self._folder.glob("p*/") if re.fullmatch(r"p\d+", folder.name))
+        """List the folders pXX, sorted."""
+        return sorted(folder.name for folder in self._people.glob("p*/") if re.fullmatch(r"p\d+", folder.name))
 
     def folder(self, person: str) -> Path:
         """See Reader."""
-        return self._folder / person
+        return self._people / person
 
     def count(self, person: str) -> int:
-        """Number of annotated frames; 1 for a person whose files are broken."""
+        """Count the annotated frames; 1 for a person whose files are broken."""
         try:
             return len(self._read_annotation(person)[0]) + len(self._gaps(person))
-        except ValueError:
+        except UserError:
             return 1
 
     def entries(self, person: str) -> Iterator[Frame | Reject]:
-        """Records in the order of the annotation; see Reader."""
-        folder = self._folder / person
+        """See Reader."""
+        folder = self.folder(person)
         try:
             camera_matrix, distortion = read_camera(folder)
             names, numbers = self._read_annotation(person)
             on_screen = lie_on_screen(numbers[:, self.columns.target_px], read_screen_px(folder))
-        except ValueError as error:
+        except UserError as error:
             yield Reject(person, "", str(error))
             return
         for row, (name, values) in enumerate(zip(names, numbers, strict=True)):
-            path = folder / name
             file_name = f"{folder.relative_to(self._raw)}/{name}"
             if not is_inside(name):
-                yield Reject(person, file_name, "path leads out of the data folder")
+                yield Reject(person, file_name, OUTSIDE)
                 continue
             pose = values[self.columns.head_pose]
             yield Frame(
                 person_id=person,
-                image_path=path,
+                image_path=folder / name,
                 file_name=file_name,
                 camera_matrix=camera_matrix,
                 distortion=distortion,
@@ -117,16 +125,13 @@ class MPIIFaceGaze:
             )
         yield from self._gaps(person)
 
-    def _people_folder(self, raw: Path) -> Path:
-        return raw
-
     def _gaps(self, person: str) -> list[Reject]:
-        """What lacks its annotation."""
+        """List what lacks its annotation: nothing here, as one file annotates all days."""
         return []
 
     def _read_annotation(self, person: str) -> tuple[list[str], NDArray]:
-        """Image paths within the person's folder, and (N, columns) numbers."""
-        texts, numbers = read_columns(self._folder / person / f"{person}.txt", self.columns)
+        """Read image paths within the person's folder, and (N, columns) numbers."""
+        texts, numbers = read_columns(self.folder(person) / f"{person}.txt", self.columns)
         return [words[0] for words in texts], numbers
 
 
@@ -135,48 +140,39 @@ class MPIIGaze(MPIIFaceGaze):
 
     columns = ORIGINAL
 
-    def _people_folder(self, raw: Path) -> Path:
-        return _original(raw)
-
     def _gaps(self, person: str) -> list[Reject]:
-        """Days without annotation.txt, as of a download that was interrupted."""
-        days = sorted((self._folder / person).glob("day*/"))
+        """List the days without annotation.txt, as a download that was interrupted leaves them."""
+        days = sorted(self.folder(person).glob("day*/"))
         lost = [day.relative_to(self._raw) for day in days if not (day / "annotation.txt").exists()]
         return [Reject(person, str(day), "the day has no annotation.txt") for day in lost]
 
     def _read_annotation(self, person: str) -> tuple[list[str], NDArray]:
-        """Image paths within the person's folder, and (N, columns) numbers, day by day."""
+        """Read image paths within the person's folder, and (N, columns) numbers, day by day."""
         names, numbers = [], []
-        for path in sorted((self._folder / person).glob("day*/annotation.txt")):
+        for path in sorted(self.folder(person).glob("day*/annotation.txt")):
             rows = read_columns(path, self.columns)[1]
             names += [f"{path.parent.name}/{line:04d}.jpg" for line in range(1, len(rows) + 1)]
             numbers.append(rows)
         if not numbers:
-            raise UserError(f"{self._folder / person}: has no dayYY/annotation.txt; fetch person {person} again")
+            raise UserError(f"{self.folder(person)}: has no dayYY/annotation.txt; fetch person {person} again")
         return names, np.concatenate(numbers)
 
 
-class OnScreenByName:
-    """Whether targets lie on the screen, by the data set's own annotation; where that is not readable, none is said."""
-
-    def __init__(self, raw: Path) -> None:
-        self._raw = raw
-
-    def __call__(self, person: str) -> dict[str, bool | None]:
-        """By file name relative to the raw folder."""
-        folder = self._raw / person
-        try:
-            texts, numbers = read_columns(folder / f"{person}.txt", FACE)
-            judged: OnScreen = lie_on_screen(numbers[:, FACE.target_px], read_screen_px(folder))
-        except ValueError:
-            return {}
-        return {f"{person}/{words[0]}": on_screen for words, on_screen in zip(texts, judged, strict=True)}
+def _on_screen_by_name(raw: Path, person: str) -> dict[str, bool | None]:
+    """Tell by file name whether targets lie on the screen, by the data set's own annotation; {} if it is unreadable."""
+    folder = raw / person
+    try:
+        texts, numbers = read_columns(folder / f"{person}.txt", FACE)
+        on_screen = lie_on_screen(numbers[:, FACE.target_px], read_screen_px(folder))
+    except UserError:
+        return {}
+    return {f"{person}/{words[0]}": is_on for words, is_on in zip(texts, on_screen, strict=True)}
 
 
 def read_columns(path: Path, columns: Columns) -> tuple[list[list[str]], NDArray]:
-    """Texts of each line, and (N, columns) numbers in which the texts' places are NaN.
+    """Read the texts of each line, and (N, columns) numbers that are NaN in the place of a text.
 
-    Bytes that are not UTF-8 stay what they are in file names, as os.fsdecode has it.
+    Bytes that are not UTF-8 stay what they are in file names, as with os.fsdecode.
 
     Raises:
         UserError: the file is missing or not of its format; names it, and the line.
@@ -206,9 +202,3 @@ def read_columns(path: Path, columns: Columns) -> tuple[list[list[str]], NDArray
         texts.append([words[column] for column in columns.texts])
         numbers.append(values)
     return texts, np.array(numbers, np.float64).reshape(len(numbers), columns.count)
-
-
-def _original(raw: Path) -> Path:
-    """The folder of MPIIGaze's people: the one given, or that within the whole download."""
-    candidates = (raw / "Data" / "Original", raw / "Original")
-    return next((folder for folder in candidates if folder.is_dir()), raw)

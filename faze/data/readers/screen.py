@@ -18,10 +18,10 @@ OnScreen = list[bool | None]  # per annotated frame; None: the screen is not kno
 
 
 def read_screen_px(folder: Path) -> tuple[float, float] | None:
-    """Width and height of a person's screen in px; None where no file says them.
+    """Read width and height of a person's screen in px; None where no file states them.
 
     Raises:
-        UserError: the file is torn or says no size; names it.
+        UserError: the file is torn or states no size; names it.
     """
     path = folder / SCREEN
     if not path.is_file():
@@ -33,7 +33,7 @@ def read_screen_px(folder: Path) -> tuple[float, float] | None:
 
 
 def lie_on_screen(targets: ArrayLike, sizes: ArrayLike | None) -> OnScreen:
-    """Judge targets.
+    """Tell of each target whether it lies on the screen.
 
     Args:
         targets: (N, 2) from the screen's top left corner, px or points.
@@ -49,7 +49,7 @@ def lie_on_screen(targets: ArrayLike, sizes: ArrayLike | None) -> OnScreen:
 
 
 def unknown_screens(folders: Sequence[Path]) -> str:
-    """One sentence about people whose screen is not known; empty where all are."""
+    """Say in one sentence whose screen is not known; "" where all screens are."""
     without = [folder.name for folder in folders if not (folder / SCREEN).is_file()]
     some = ", ".join(without[:3]) + (", ..." if len(without) > 3 else "")
     if not without:

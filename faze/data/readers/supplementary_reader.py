@@ -1,6 +1,5 @@
-"""Reader of raw frames by FAZE's own annotation, the supplementary HDF5, with its 14-point face model."""
+"""Reads raw frames by FAZE's own annotation, the supplementary HDF5, with its 14-point face model."""
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -8,12 +7,13 @@ import numpy as np
 
 from faze.base.errors import UserError
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
-from faze.data.readers import Frame, Reject, check_distortion, is_inside
-from faze.data.store.supplementary import Supplementary, read_supplementary, supplementary_persons
+from faze.data.readers import Frame, Reject
+from faze.data.readers.annotation_checks import OUTSIDE, check_distortion, is_inside
+from faze.data.store.supplementary import read_supplementary, supplementary_persons
 
 
 class SupplementaryReader:
-    """People of a supplementary file; where their frames are not under the raw folder, one Reject each says so."""
+    """The people of a supplementary file; one whose frames are not under the raw folder is one Reject."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class SupplementaryReader:
             raw: folder that the file names of the annotation are relative to.
             supplementary: HDF5 of FAZE's annotation.
             split: of every person: train, val or test.
-            on_screen: whether a person's targets lie on the screen, by file name; for that the file does not say.
+            on_screen: tells of a person's targets, by file name, whether they lie on the screen: the HDF5 does not.
 
         Raises:
             UserError: the file is not readable, or the folder holds none of its people.
@@ -41,7 +41,7 @@ class SupplementaryReader:
             )
 
     def persons(self) -> list[str]:
-        """People of the annotation, sorted."""
+        """List the people of the annotation, sorted."""
         return list(self._counts)
 
     def folder(self, person: str) -> Path:
@@ -49,51 +49,55 @@ class SupplementaryReader:
         return self._raw / person
 
     def count(self, person: str) -> int:
-        """Number of annotated frames, or 1 for a person whose folder is missing."""
+        """Count the annotated frames; 1 for a person whose folder is missing."""
         return max(self._counts[person], 1) if (self._raw / person).is_dir() else 1
 
     def entries(self, person: str) -> Iterator[Frame | Reject]:
-        """Records in the order of the annotation; see Reader."""
+        """See Reader."""
         on_screen = self._on_screen(person) if self._on_screen else {}
-        for entry in self.entries_of(person, self._split):
-            if isinstance(entry, Frame):
-                yield dataclasses.replace(entry, on_screen=on_screen.get(entry.file_name))
-            else:
-                yield entry
+        return self.entries_of(person, self._split, "", on_screen)
 
-    def entries_of(self, person: str, split: str, device: str = "") -> Iterator[Frame | Reject]:
-        """`entries` for a person whose split and device are known."""
+    def entries_of(
+        self, person: str, split: str, device: str, on_screen: Mapping[str, bool | None]
+    ) -> Iterator[Frame | Reject]:
+        """Read the records of a person, as `entries` does, with what the HDF5 does not say.
+
+        Args:
+            person: whose records.
+            split: of the person.
+            device: that recorded the person, "" where it is not known.
+            on_screen: whether a target lies on the screen, by file name; None or missing where that is not known.
+        """
         if not (self._raw / person).is_dir():
             yield Reject(person, "", f"no folder {person}")
             return
         try:
             entries = read_supplementary(self._supplementary, person)
             check_distortion(entries.distortion_parameters.shape[1], f"{self._supplementary}: person {person}")
-        except ValueError as error:
+        except UserError as error:
             yield Reject(person, "", str(error))
             return
         for row, file_name in enumerate(entries.file_names):
             if entries.reasons and entries.reasons[row]:
                 yield Reject(person, file_name, entries.reasons[row])
-            elif not is_inside(file_name):
-                yield Reject(person, file_name, "path leads out of the data folder")
-            else:
-                yield self._frame(person, entries, row, split, device)
-
-    def _frame(self, person: str, entries: Supplementary, row: int, split: str, device: str) -> Frame:
-        fx, fy, cx, cy = entries.camera_parameters[row]
-        return Frame(
-            person_id=person,
-            image_path=self._raw / entries.file_names[row],
-            file_name=entries.file_names[row],
-            camera_matrix=np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]),
-            distortion=entries.distortion_parameters[row],
-            rotation_vector=entries.head_pose[row, :3],
-            translation_mm=entries.head_pose[row, 3:],
-            gaze_target_mm=entries.gaze_target_mm[row],
-            inner_eye_corners_mm=INNER_EYE_CORNERS_14_MM,
-            split=split,
-            frame_index=row,
-            origin=entries.origin,
-            device=device,
-        )
+                continue
+            if not is_inside(file_name):
+                yield Reject(person, file_name, OUTSIDE)
+                continue
+            fx, fy, cx, cy = entries.camera_parameters[row]
+            yield Frame(
+                person_id=person,
+                image_path=self._raw / file_name,
+                file_name=file_name,
+                camera_matrix=np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]),
+                distortion=entries.distortion_parameters[row],
+                rotation_vector=entries.head_pose[row, :3],
+                translation_mm=entries.head_pose[row, 3:],
+                gaze_target_mm=entries.gaze_target_mm[row],
+                inner_eye_corners_mm=INNER_EYE_CORNERS_14_MM,
+                split=split,
+                frame_index=row,
+                origin=entries.origin,
+                on_screen=on_screen.get(file_name),
+                device=device,
+            )

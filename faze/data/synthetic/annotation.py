@@ -1,7 +1,7 @@
-"""What the data sets and FAZE's supplementary file say of each frame, and the truth that they do not.
+"""What the data sets and FAZE's supplementary file annotate of each frame, and the truth that they do not know.
 
-N frames; camera frame, mm, px. The annotated head pose is that of a generic face model laid onto the person, so
-its inner eye corners' midpoint is the annotated gaze origin.
+N frames; camera frame, mm, px. The annotated head pose is that of a generic face model laid onto the person: the
+annotated gaze origin is the midpoint of the model's inner eye corners.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.geometry import pitchyaw_from_vector
-from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_pose
+from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, normalize_poses
+from faze.data.store.supplementary import Supplementary
 from faze.data.synthetic.person import SyntheticPerson
 from faze.data.synthetic.scene import Scene
 from faze.data.synthetic.setting import Setting
@@ -37,12 +38,12 @@ class PersonFrames:
     person: SyntheticPerson
     setting: Setting
     scene: Scene
-    rooms: NDArray  # (N,) where each frame is taken
+    rooms: NDArray  # (N,) in which room each frame is taken
     file_names: list[str]  # relative to the data set's folder
 
     @property
     def cameras(self) -> list:
-        """The camera of each frame."""
+        """List the camera of each frame."""
         return [self.setting.screens[index].camera for index in self.scene.screen]
 
 
@@ -65,7 +66,7 @@ def face_centres_mm(scene: Scene) -> NDArray:
 
 
 def project_head_points(frames: PersonFrames, points_mm: NDArray) -> NDArray:
-    """Pixels of points of the true head: (P, 3) in the head frame -> (N, P, 2)."""
+    """Project points of the true head to pixels: (P, 3) in the head frame -> (N, P, 2)."""
     scene = frames.scene
     points = points_mm @ np.swapaxes(scene.rotation, 1, 2) + scene.origin_mm[:, None]
     return np.stack([camera.project(p) for camera, p in zip(frames.cameras, points, strict=True)])
@@ -76,19 +77,19 @@ def landmarks_px(frames: PersonFrames) -> NDArray:
     return project_head_points(frames, np.concatenate([frames.person.corners_mm, frames.person.mouth_mm]))
 
 
-def supplementary(frames: PersonFrames) -> dict[str, NDArray]:
-    """FAZE's annotation but for the file names, by its names."""
-    cameras = frames.cameras
-    return {
-        "camera_parameters": np.stack([camera.parameters for camera in cameras]),
-        "distortion_parameters": np.stack([camera.distortion for camera in cameras]),
-        "head_pose": head_pose(frames.scene, INNER_EYE_CORNERS_14_MM),
-        "gaze_target_mm": frames.scene.target_mm,
-    }
+def supplementary(frames: PersonFrames) -> Supplementary:
+    """Annotate a person's frames as FAZE does."""
+    return Supplementary(
+        file_names=frames.file_names,
+        camera_parameters=np.stack([camera.parameters for camera in frames.cameras]),
+        distortion_parameters=np.stack([camera.distortion for camera in frames.cameras]),
+        head_pose=head_pose(frames.scene, INNER_EYE_CORNERS_14_MM),
+        gaze_target_mm=frames.scene.target_mm,
+    )
 
 
 def truth(frames: PersonFrames) -> dict[str, NDArray]:
-    """What nobody annotates: per person the angles kappa and the biases, per frame the bias-free scene.
+    """Collect what nobody annotates: per person the angles kappa and the biases, per frame the scene without biases.
 
     `labels` are (N, 4) gaze and head pitch, yaw without the biases, in the annotated ones' normalised camera.
     """
@@ -108,13 +109,12 @@ def truth(frames: PersonFrames) -> dict[str, NDArray]:
 
 
 def _true_labels(scene: Scene) -> NDArray:
-    labels = np.empty((len(scene), 4))
+    corners = np.zeros((len(scene), 2, 3))  # the head frame's origin is the gaze origin
     vectors = rotation_vectors(scene.annotated_rotation)
-    for row, (vector, origin, target) in enumerate(
-        zip(vectors, scene.annotated_origin_mm, scene.target_mm, strict=True)
-    ):
-        pose = normalize_pose(vector, origin, np.zeros((2, 3)), target)  # the head frame's origin is the gaze origin
+    poses, _ = normalize_poses(vectors, scene.annotated_origin_mm, corners, scene.target_mm)
+    labels = np.empty((len(scene), 4))
+    for row, rotation in enumerate(poses.rotation):
         gaze = scene.true_target_mm[row] - scene.origin_mm[row]
-        labels[row, :2] = pitchyaw_from_vector(-pose.rotation @ gaze)
-        labels[row, 2:] = pitchyaw_from_vector(pose.rotation @ scene.rotation[row, :, 2])
+        labels[row, :2] = pitchyaw_from_vector(-rotation @ gaze)
+        labels[row, 2:] = pitchyaw_from_vector(rotation @ scene.rotation[row, :, 2])
     return labels

@@ -1,6 +1,7 @@
-"""Who is rendered, and how one person becomes a folder of frames with annotation."""
+"""Who is rendered, and how each person becomes a folder of frames with annotation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.base.process_pool import worker_processes
+from faze.base.progress import Progress
 from faze.config.data_parameters import Synthetic
+from faze.data.store.supplementary import Supplementary
 from faze.data.synthetic.annotation import PersonFrames, supplementary, truth
 from faze.data.synthetic.layouts import name_gazecapture, name_mpiifacegaze, write_gazecapture, write_mpiifacegaze
 from faze.data.synthetic.person import ANATOMY, FILES, SCENE, random, sample_person
@@ -22,37 +26,36 @@ _FIRST_ID = {"train": 1, "val": 60001, "test": 80001}  # more people in one spli
 
 @dataclass(frozen=True)
 class Role:
-    """One person to be rendered; all that they are follows from the seed, the domain and the index."""
+    """One person to be rendered; everything about them follows from the seed, the domain and the index."""
 
-    dataset: str  # mpiifacegaze | gazecapture
+    dataset: str  # mpiigaze | gazecapture
     split: str
     index: int
 
     @property
     def domain(self) -> str:
-        """The name under which this person's random numbers are drawn."""
-        return f"{'mpiigaze' if self.dataset == 'mpiifacegaze' else 'gazecapture'}_{self.split}"
+        """Name what this person's random numbers are drawn for."""
+        return f"{self.dataset}_{self.split}"
 
     @property
     def person_id(self) -> str:
-        """The folder's name in the data set."""
-        return f"p{self.index:02d}" if self.dataset == "mpiifacegaze" else f"{_FIRST_ID[self.split] + self.index:05d}"
+        """Name the person's folder in the data set."""
+        return f"p{self.index:02d}" if self.dataset == "mpiigaze" else f"{_FIRST_ID[self.split] + self.index:05d}"
 
 
 @dataclass(frozen=True, eq=False)
 class PersonAnnotation:
-    """What belongs to a rendered person outside the data set's folder."""
+    """What is known of a rendered person besides the data set's own files."""
 
     role: Role
-    file_names: list[str]
-    supplementary: dict[str, NDArray]
+    supplementary: Supplementary
     truth: dict[str, NDArray]
 
 
 def cast(synthetic: Synthetic) -> Iterator[Role]:
-    """Everybody."""
+    """List everybody who is rendered."""
     numbers = {
-        ("mpiifacegaze", "test"): synthetic.mpiigaze_people,
+        ("mpiigaze", "test"): synthetic.mpiigaze_people,
         ("gazecapture", "train"): synthetic.gazecapture_train_people,
         ("gazecapture", "val"): synthetic.gazecapture_val_people,
         ("gazecapture", "test"): synthetic.gazecapture_test_people,
@@ -66,7 +69,7 @@ def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
     key = (synthetic.seed, role.domain, role.index)
     person = sample_person(random(*key, ANATOMY), synthetic.kappa_spread_deg, synthetic.bias_deg)
     rng = random(*key, SCENE)
-    laptop = role.dataset == "mpiifacegaze"
+    laptop = role.dataset == "mpiigaze"
     setting = sample_laptop(rng) if laptop else sample_device(rng)
     scene = sample_scene(rng, person, setting, synthetic.frames_per_person)
     rng = random(*key, FILES)
@@ -76,7 +79,7 @@ def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
 
 
 def render_frames(role: Role, frames: PersonFrames, seed: int) -> Iterator[NDArray[np.uint8]]:
-    """Frames in the order of the recording: (H, W, 3) uint8 RGB."""
+    """Render a person's frames, in their order: (H, W, 3) uint8 RGB."""
     renderer = Renderer(seed, role.domain, role.index, frames.person, frames.setting, _ROOMS)
     for row, room in enumerate(frames.rooms.tolist()):
         yield renderer.render(frames.scene, row, room)
@@ -100,11 +103,35 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonAnnotati
     for name, image in zip(frames.file_names, render_frames(role, frames, synthetic.seed), strict=True):
         _, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), quality)
         (root / name).write_bytes(data.tobytes())
-    if role.dataset == "mpiifacegaze":
+    if role.dataset == "mpiigaze":
         write_mpiifacegaze(root, frames, random(synthetic.seed, role.domain, role.index, FILES, 1))
     else:
         write_gazecapture(root, frames)
-    return PersonAnnotation(role, frames.file_names, supplementary(frames), truth(frames))
+    return PersonAnnotation(role, supplementary(frames), truth(frames))
+
+
+def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int) -> list[PersonAnnotation]:
+    """Write everybody's frames and annotation, several people at a time; the files do not depend on how many.
+
+    Args:
+        synthetic: the configuration.
+        roots: the folder of each data set.
+        threads: processes.
+    """
+    roles = list(cast(synthetic))
+    progress = Progress("synthesise", len(roles) * synthetic.frames_per_person, "frames")
+    with worker_processes(min(threads, len(roles)), use_one_thread) as pool:
+        # Laptop users, whose frames are the largest, come first: no process is left alone with them at the end.
+        futures = [pool.submit(write_person, role, synthetic, roots[role.dataset]) for role in roles]
+        for done, future in enumerate(as_completed(futures), start=1):
+            future.result()
+            progress(done * synthetic.frames_per_person)
+        return [future.result() for future in futures]
+
+
+def annotation_of(people: Iterable[PersonAnnotation], dataset: str) -> dict[str, Supplementary]:
+    """Collect FAZE's annotation of the people of one data set."""
+    return {p.role.person_id: p.supplementary for p in people if p.role.dataset == dataset}
 
 
 def use_one_thread() -> None:

@@ -1,10 +1,10 @@
-"""A written data set with its supplementary annotation, where faults are planted: the same edits for both layouts."""
+"""A data set that was written, with its supplementary annotation: the same edits for both layouts, to plant faults."""
 
 import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from faze.base.errors import UserError
 from faze.data.store.supplementary import Supplementary
 
 _HEAD_POSE, _TARGET = slice(15, 21), slice(24, 27)  # columns of MPIIFaceGaze
+_SINGLE = ("info", "motion")  # GazeCapture's files that do not hold one entry per frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +30,11 @@ class WrittenData:
 
     @property
     def person(self) -> str:
-        """The one whose frames are spoilt: the first."""
+        """Name the person whose frames are spoilt: the first."""
         return min(self.annotation)
 
     def name(self, row: int) -> str:
-        """File name of a frame of that person, relative to the root."""
+        """Return the file name of a frame of that person, relative to the root."""
         return self.annotation[self.person].file_names[row]
 
     def set_head_pose(self, row: int, change: Callable[[np.ndarray], ArrayLike]) -> None:
@@ -52,12 +53,12 @@ class WrittenData:
         self._set_name(row, str(new.relative_to(self.root)))
         return self.name(row)
 
-    def append(self, row: int, file_name: str | None = None) -> str:
+    def append(self, row: int, file_name: str) -> str:
         """List a frame's annotation again, for the same file or another; returns the file name."""
         entries = self.annotation[self.person]
-        names = [*entries.file_names, file_name or entries.file_names[row]]
-        self.annotation[self.person] = _take(entries, [*range(len(entries.file_names)), row], names)
-        return names[-1]
+        rows = [*range(len(entries.file_names)), row]
+        self.annotation[self.person] = _take(entries, rows, [*entries.file_names, file_name])
+        return file_name
 
     def add_person(self, number: int, row: int) -> str:
         """Add a person of one frame, one of the first person's; returns who."""
@@ -83,6 +84,7 @@ class WrittenData:
         self.annotation[self.person] = dataclasses.replace(entries, **{array: values})
 
     def _add_own(self, person: str, row: int) -> None:
+        """Write the data set's own annotation of an added person."""
         raise NotImplementedError
 
 
@@ -93,44 +95,45 @@ class WrittenMPIIFaceGaze(WrittenData):
     new_person = "p9{}"
 
     def set_head_pose(self, row: int, change: Callable[[np.ndarray], ArrayLike]) -> None:
-        """See Site."""
+        """See WrittenData."""
         super().set_head_pose(row, change)
-        self._change_line(row, _HEAD_POSE, change)
+        self._change_numbers(row, _HEAD_POSE, change)
 
     def set_target(self, row: int, target_mm: ArrayLike) -> None:
-        """See Site."""
+        """See WrittenData."""
         super().set_target(row, target_mm)
-        self._change_line(row, _TARGET, lambda _: target_mm)
+        self._change_numbers(row, _TARGET, lambda _: target_mm)
 
-    def append(self, row: int, file_name: str | None = None) -> str:
-        """See Site."""
-        name = super().append(row, file_name)
-        words = self._lines()[row].split(b" ")
-        words[0] = os.fsencode(name.removeprefix(f"{self.person}/"))
-        self._write([*self._lines(), b" ".join(words)])
-        return name
+    def append(self, row: int, file_name: str) -> str:
+        """See WrittenData."""
+        lines = self._lines()
+        self._write([*lines, lines[row]])
+        self._change_words(-1, slice(1), [os.fsencode(file_name.removeprefix(f"{self.person}/"))])
+        return super().append(row, file_name)
 
     def _set_name(self, row: int, file_name: str) -> None:
         super()._set_name(row, file_name)
-        lines = self._lines()
-        lines[row] = b" ".join([os.fsencode(file_name.removeprefix(f"{self.person}/")), *lines[row].split(b" ")[1:]])
-        self._write(lines)
+        self._change_words(row, slice(1), [os.fsencode(file_name.removeprefix(f"{self.person}/"))])
 
     def _add_own(self, person: str, row: int) -> None:
         shutil.copytree(self.root / self.person / "Calibration", self.root / person / "Calibration")
         (self.root / person / f"{person}.txt").write_bytes(self._lines()[row] + b"\n")
 
-    def _change_line(self, row: int, columns: slice, change: Callable[[np.ndarray], ArrayLike]) -> None:
+    def _change_numbers(self, row: int, columns: slice, change: Callable[[np.ndarray], ArrayLike]) -> None:
+        numbers = change(np.array(self._lines()[row].split(b" ")[columns], np.float64))
+        self._change_words(row, columns, [b"%.9f" % number for number in numbers])
+
+    def _change_words(self, row: int, columns: slice, words: Sequence[bytes]) -> None:
         lines = self._lines()
-        words = lines[row].split(b" ")
-        words[columns] = [b"%.9f" % number for number in change(np.array(words[columns], np.float64))]
-        lines[row] = b" ".join(words)
+        line = lines[row].split(b" ")
+        line[columns] = words
+        lines[row] = b" ".join(line)
         self._write(lines)
 
     def _lines(self) -> list[bytes]:
         return (self.root / self.person / f"{self.person}.txt").read_bytes().splitlines()
 
-    def _write(self, lines: list[bytes]) -> None:
+    def _write(self, lines: Sequence[bytes]) -> None:
         (self.root / self.person / f"{self.person}.txt").write_bytes(b"".join(line + b"\n" for line in lines))
 
 
@@ -141,61 +144,59 @@ class WrittenGazeCapture(WrittenData):
     new_person = "5990{}"
 
     def set_target(self, row: int, target_mm: ArrayLike) -> None:
-        """See Site."""
+        """See WrittenData."""
         super().set_target(row, target_mm)
         x, y, _ = np.asarray(target_mm, float) / -10  # right and up as the user sees the screen, cm
         self.set_number("dotInfo", "XCam", row, x)
         self.set_number("dotInfo", "YCam", row, y)
 
-    def append(self, row: int, file_name: str | None = None) -> str:
-        """See Site."""
-        name = super().append(row, file_name)
-        for path, content in self.arrays(self.person):
+    def append(self, row: int, file_name: str) -> str:
+        """See WrittenData."""
+        for path in self._parallel(self.person):
+            content = _read_json(path)
             for array in [content] if isinstance(content, list) else content.values():
                 array.append(array[row])
-            if path.stem == "frames":
-                content[-1] = name.removeprefix(f"{self.person}/frames/")
             _write_json(path, content)
+        name = super().append(row, file_name)
+        self._set_name(-1, file_name)
         return name
 
     def set_number(self, file: str, key: str, row: int, number: float) -> None:
         """Change one number of the first person's arrays."""
         path = self.root / self.person / f"{file}.json"
-        content = json.loads(path.read_bytes())
+        content = _read_json(path)
         content[key][row] = number
         _write_json(path, content)
 
-    def arrays(self, person: str) -> Iterator[tuple[Path, list | dict]]:
-        """Files that hold one entry per frame, and what they hold."""
-        for path in sorted((self.root / person).glob("*.json")):
-            if path.stem not in ("info", "motion"):
-                yield path, json.loads(path.read_bytes().decode(errors="surrogateescape"))
+    def _parallel(self, person: str) -> list[Path]:
+        """List the files that hold one entry per frame."""
+        return [path for path in sorted((self.root / person).glob("*.json")) if path.stem not in _SINGLE]
 
     def _set_name(self, row: int, file_name: str) -> None:
         super()._set_name(row, file_name)
         path = self.root / self.person / "frames.json"
-        names = json.loads(path.read_bytes().decode(errors="surrogateescape"))
+        names = _read_json(path)
         names[row] = file_name.removeprefix(f"{self.person}/frames/")
         _write_json(path, names)
 
     def _add_own(self, person: str, row: int) -> None:
-        for path in (self.root / self.person).glob("*.json"):
-            shutil.copyfile(path, self.root / person / path.name)
-        for path, content in self.arrays(person):
+        for name in _SINGLE:
+            shutil.copyfile(self.root / self.person / f"{name}.json", self.root / person / f"{name}.json")
+        for path in self._parallel(self.person):
+            content = _read_json(path)
             one = [content[row]] if isinstance(content, list) else {k: [array[row]] for k, array in content.items()}
-            _write_json(path, one)
+            _write_json(self.root / person / path.name, one)
+
+
+# A file name that is not text is kept as the bytes that it is.
+def _read_json(path: Path) -> list | dict:
+    return json.loads(path.read_bytes().decode(errors="surrogateescape"))
 
 
 def _write_json(path: Path, content: list | dict) -> None:
-    # A file name that is not text is written as the bytes that it is.
     path.write_bytes(json.dumps(content, ensure_ascii=False).encode(errors="surrogateescape"))
 
 
 def _take(entries: Supplementary, rows: list[int], names: list[str]) -> Supplementary:
-    return Supplementary(
-        file_names=names,
-        camera_parameters=entries.camera_parameters[rows],
-        distortion_parameters=entries.distortion_parameters[rows],
-        head_pose=entries.head_pose[rows],
-        gaze_target_mm=entries.gaze_target_mm[rows],
-    )
+    arrays = {name: array[rows] for name, array in vars(entries).items() if isinstance(array, np.ndarray)}
+    return dataclasses.replace(entries, file_names=names, **arrays)
