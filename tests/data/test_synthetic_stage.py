@@ -104,5 +104,6 @@ def test_a_stage_that_fails_says_why_and_leaves_nothing(
 
 
 def test_no_processes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(tmp_path / "run", 0, monkeypatch) == 1
+    with pytest.raises(SystemExit):
+        run(tmp_path / "run", 0, monkeypatch)
     assert not (tmp_path / "run" / "raw").exists()
