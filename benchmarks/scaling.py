@@ -25,10 +25,9 @@ from faze.base.machine_lock import machine_alone
 from faze.benchmark.interleave import measure
 from faze.benchmark.intervals import mean_interval, ratio_interval
 from faze.benchmark.processes import measuring_processes, process_command
-from faze.benchmark.tier_steps import sections
 from faze.config.check import build
 from faze.config.ladder import climb
-from faze.config.parameters import Benchmark, Engine
+from faze.config.parameters import Benchmark, Engine, Model
 from faze.config.stage_config import resolve, to_lines
 from faze.config.validation import read_config
 from faze.config.yaml_files import merge
@@ -72,10 +71,10 @@ def time_cases(cases: Sequence[Case], values: Mapping[str, Any], benchmark: Benc
         for case in cases:
             path = Path(folder) / f"{case.name}.yaml"
             path.write_text("\n".join(to_lines(resolved(case, values))) + "\n", encoding="utf-8")
-            commands[case.name] = process_command(case.name, path, None, case.threads)
+            commands[case.name] = process_command(path, None, case.threads, ["--tier", case.name])
         with measuring_processes(commands) as tiers:
-            measured, _ = measure(tiers, None, benchmark)
-    return {name: m.blocks_ms for name, m in measured.items()}
+            results, _ = measure(tiers, None, benchmark)
+    return {result.name: result.blocks_ms for result in results}
 
 
 def resolved(case: Case, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,7 +176,7 @@ def main() -> None:
         cases = process_cases(engine, args.processes, max(args.batches), max(args.heights))
         result["blocks_ms"] |= time_cases(cases, values, benchmark)
     with torch.device("meta"):
-        parameters = sum(p.numel() for p in DTED(sections(values)["model"]).parameters())
+        parameters = sum(p.numel() for p in DTED(build(Model, values["model"])).parameters())
     result["processes"] = communication(args.processes, result["blocks_ms"], 4 * parameters)
     print(", ".join(f"{name} {fact}" for name, fact in result["machine"].items()))
     print_result(result)

@@ -81,13 +81,13 @@ def one_step(config: Resolved, data: Path) -> dict:
 
 def _terms(config: Resolved, engine: Engine, data: Path) -> dict:
     with join(engine, os.cpu_count() or 1) as world:
-        people = read_people(data, config.data, config.model)
+        people = read_people(data, config)
         peak = MemoryPeak(world.device)
-        tier_steps = build_tier_steps(engine, world, people, model=config.model, loss=config.loss, train=config.train)
+        tier = build_tier_steps(config, engine, world, people)
         weights = loss_weights(config.train.pairs, config.loss, config.train.global_batch)
         terms, began = {}, 0.0
-        for batch in tier_steps.feed(range(2)):
-            found = tier_steps.step(batch, weights)
+        for batch in tier.feed(range(2)):
+            found = tier.step(batch, weights)
             synchronize(world.device)
             terms, began, seconds = terms or _read(found, weights), time.perf_counter(), time.perf_counter() - began
         return {"terms": terms, "seconds": seconds} | peak.read()

@@ -31,13 +31,13 @@ def _measured(records: Records, units: Sequence[Unit]) -> str:
     first = next(iter(rungs.values()))
     tiers = {rung: result["tiers"][rung] for rung, result in rungs.items()}
     whole = {"machine": machine.describe(), "work": first["work"], "roof": first["roof"], "tiers": tiers}
-    left_out = {unit.rung: records[unit.name] for unit in units if unit.kind == "without"}
-    left_out = {rung: result for rung, result in left_out.items() if result and "tiers" in result}
-    if left_out:
+    without = {unit.rung: records[unit.name] for unit in units if unit.kind == "without"}
+    without = {rung: result for rung, result in without.items() if result and "tiers" in result}
+    if without:
         top = [unit.rung for unit in units if unit.kind == "tier"][-1]
-        full = next(iter(left_out.values()))["tiers"][AGAINST]
-        without = {rung: result["tiers"][rung] for rung, result in left_out.items()}
-        whole["leave_one_out"] = {"of": top, "full": full, "without": without}
+        full = next(iter(without.values()))["tiers"][AGAINST]
+        left_out = {rung: result["tiers"][rung] for rung, result in without.items()}
+        whole["leave_one_out"] = {"of": top, "full": full, "left_out": left_out}
     return markdown_tables(whole).rstrip()
 
 

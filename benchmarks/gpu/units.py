@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from faze.base.code_hash import module_hash
-from faze.config.ladder import WITHOUT, climb, leave_one_out
+from faze.config.ladder import climb, leave_one_out
 from faze.config.parameters import Engine
 from faze.config.stage_config import flatten, resolve, to_lines
 from faze.config.validation import validate
@@ -83,8 +83,7 @@ def plan(c: dict) -> Iterator[Unit]:
     for rung in tiers:
         yield Unit("tier", rung, {AGAINST: engines[first], rung: engines[rung]})
         yield Unit("step", rung, {AGAINST: engines[first], rung: engines[rung]})
-    for name, engine in leave_one_out(tiers, rungs[-1]).items():
-        rung = name.removeprefix(WITHOUT)
+    for rung, engine in leave_one_out(tiers, rungs[-1]).items():
         yield Unit("without", rung, {AGAINST: engines[rungs[-1]], rung: engine})
 
 

@@ -1,17 +1,14 @@
 """Energy counters of the device, where it has any: NVML of NVIDIA's driver, RAPL of x86 processors.
 
-Both count everything the board or the processor package used, idling and other programs included. Standard library and
-torch only.
+Both count everything the board or the processor package used, idling and other programs included. NVML needs the
+package nvidia-ml-py (extra `gpu`).
 """
 
-import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-
-from faze.base.errors import UserError
 
 POWERCAP = Path("/sys/class/powercap")
 
@@ -31,20 +28,20 @@ class Meter:
 
 
 def build_meter(device: torch.device) -> Meter:
-    """The meter of a device."""
-    try:
-        return _nvml(device) if device.type == "cuda" else _rapl(POWERCAP)
-    except (OSError, AttributeError, ValueError) as error:
-        return Meter("none", str(error))
+    """Build the meter of a device."""
+    return _nvml(device) if device.type == "cuda" else _rapl(POWERCAP)
 
 
 def _rapl(folder: Path) -> Meter:
-    """Of all processor packages; the counter of each starts anew from 0 when it is full."""
+    """Add up all processor packages; the counter of each starts anew from 0 when it is full."""
     packages = sorted(path for path in folder.glob("intel-rapl:*") if path.name.count(":") == 1)
     if not packages:
-        raise UserError(f"no energy counters of the processor (RAPL) under {folder}")
-    spans = [int((package / "max_energy_range_uj").read_text()) for package in packages]
-    last = [_microjoules(package) for package in packages]
+        return Meter("none", f"no energy counters of the processor (RAPL) under {folder}")
+    try:
+        spans = [int((package / "max_energy_range_uj").read_text()) for package in packages]
+        last = [_microjoules(package) for package in packages]
+    except OSError as error:  # only root may read them on many machines
+        return Meter("none", str(error))
     total = 0.0
 
     def read() -> float:
@@ -63,22 +60,15 @@ def _microjoules(package: Path) -> int:
 
 
 def _nvml(device: torch.device) -> Meter:
-    """Of one GPU, in millijoules since the driver was loaded (Volta and later)."""
-    nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    _check(nvml.nvmlInit_v2())
-    handle = ctypes.c_void_p()
-    uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}".encode()
-    _check(nvml.nvmlDeviceGetHandleByUUID(uuid, ctypes.byref(handle)))
-
-    def read() -> float:
-        millijoules = ctypes.c_ulonglong()
-        _check(nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(millijoules)))
-        return millijoules.value / 1e3
-
-    read()  # now, rather than in the middle of a measurement, say that it cannot
-    return Meter("NVML, GPU board", read=read)
-
-
-def _check(code: int) -> None:
-    if code:
-        raise OSError(f"NVML answers {code} (nvmlReturn_t): no energy of this GPU")
+    """Read one GPU's millijoules since the driver was loaded (Volta and later)."""
+    try:
+        import pynvml
+    except ImportError:
+        return Meter("none", "the energy of a GPU needs the package nvidia-ml-py: pip install 'faze[gpu]'")
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+        pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)  # now, not amid a measurement, say that it cannot
+    except pynvml.NVMLError as error:
+        return Meter("none", f"no energy of this GPU: NVML says {error}")
+    return Meter("NVML, GPU board", read=lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3)

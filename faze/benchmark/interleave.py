@@ -28,9 +28,10 @@ class WarmUp:
 
 @dataclass(frozen=True)
 class TierResult:
-    """One tier's part of a benchmark."""
+    """What was measured of one tier."""
 
-    tier: TierProcesses
+    name: str
+    description: Mapping[str, Any]  # which its first process gave of itself
     warm_up: WarmUp
     blocks_ms: list[float]  # a step of each block
     joules_per_step: float | None
@@ -40,7 +41,7 @@ class TierResult:
 
 @dataclass(frozen=True)
 class RooflineRates:
-    """Blocks of the roofline: rates of a copy (bytes per second) and of matrix products (FLOP per second) by format."""
+    """Rates of each block: of a copy (bytes per second) and of matrix products (FLOP per second) by number format."""
 
     copy: list[float]
     matmul: dict[str, list[float]]
@@ -67,91 +68,105 @@ def warm_up(tier: TierProcesses, benchmark: Benchmark) -> WarmUp:
 
 def measure(
     tiers: Sequence[TierProcesses], roofline: TierProcesses | None, benchmark: Benchmark
-) -> tuple[dict[str, TierResult], RooflineRates]:
-    """Warm up, run the interleaved blocks, then the phases."""
-    warmed = {tier.name: warm_up(tier, benchmark) for tier in tiers}
-    rates = RooflineRates([], {number_format(tier.switches): [] for tier in tiers} if roofline else {})
-    _time_roofline(roofline, RooflineRates([], {name: [] for name in rates.matmul}))  # its warm-up
-    blocks: dict[str, list[float]] = {tier.name: [] for tier in tiers}
-    joules: dict[str, list[float | None]] = {tier.name: [] for tier in tiers}
+) -> tuple[list[TierResult], RooflineRates]:
+    """Warm up, run the interleaved blocks, then the phases; results are in the order of the tiers."""
+    warmed = [warm_up(tier, benchmark) for tier in tiers]
+    formats = [number_format(tier.description["switches"]) for tier in tiers] if roofline else []
+    rates = RooflineRates([], {name: [] for name in formats})
+    _time_roofline(roofline, RooflineRates([], {name: [] for name in formats}))  # its warm-up
+    blocks: dict[str, list[list[dict]]] = {tier.name: [] for tier in tiers}
     progress = Progress("benchmark", benchmark.blocks * len(tiers), "blocks")
     for block in range(benchmark.blocks):
         _time_roofline(roofline, rates)
         for tier in tiers if block % 2 == 0 else reversed(tiers):
-            answers = tier.ask("block", steps=benchmark.block_steps)
-            blocks[tier.name].append(1e3 * _seconds(answers) / benchmark.block_steps)
-            joules[tier.name].append(_joules(answers))
+            blocks[tier.name].append(tier.ask("block", steps=benchmark.block_steps))
             progress(sum(map(len, blocks.values())))
-    measured = {}
-    for tier in tiers:
-        memory = _add_up(tier.ask("memory"))
-        phases = tier.ask("phases", steps=benchmark.block_steps)[0]
-        used = [value for value in joules[tier.name] if value is not None]
-        measured[tier.name] = TierResult(
-            tier,
-            warmed[tier.name],
-            blocks[tier.name],
-            sum(used) / len(used) / benchmark.block_steps if used else None,
-            memory,
-            {phase: 1e3 * seconds for phase, seconds in phases.items()},
-        )
-    return measured, rates
+    steps = benchmark.block_steps
+    return [_finish(tier, warm, blocks[tier.name], steps) for tier, warm in zip(tiers, warmed, strict=True)], rates
+
+
+def _finish(tier: TierProcesses, warmed: WarmUp, blocks: Sequence[Sequence[dict]], steps: int) -> TierResult:
+    """Ask for memory and phases, and gather what the processes of a tier answered.
+
+    Args:
+        tier: whose.
+        warmed: what it did before.
+        blocks: of each the answers of all processes.
+        steps: of a block.
+    """
+    memory = tier.ask("memory")
+    joules = [answer["joules"] for answers in blocks for answer in answers if answer["joules"] is not None]
+    return TierResult(
+        tier.name,
+        tier.description,
+        warmed,
+        [1e3 * _seconds(answers) / steps for answers in blocks],
+        sum(joules) / len(blocks) / steps if joules else None,
+        {name: sum(answer[name] for answer in memory) for name in memory[0]},
+        {phase: 1e3 * seconds for phase, seconds in tier.ask("phases", steps=steps)[0].items()},
+    )
 
 
 def ladder_rows(
-    measured: Mapping[str, TierResult], rates: RooflineRates, *, work: Work, global_batch: int
+    results: Sequence[TierResult], rates: RooflineRates, *, work: Work, global_batch: int
 ) -> dict[str, dict[str, Any]]:
     """Per tier what benchmark.json holds; the first tier is the baseline."""
-    baseline = next(iter(measured.values()))
-    return {name: _row(tier, baseline, rates, work, global_batch) for name, tier in measured.items()}
+    return {result.name: _row(result, results[0], rates, work, global_batch) for result in results}
 
 
-def _row(m: TierResult, baseline: TierResult, rates: RooflineRates, work: Work, global_batch: int) -> dict[str, Any]:
-    first, median, third = map(float, np.percentile(m.blocks_ms, [25, 50, 75]))
-    before = float(np.median(baseline.blocks_ms))
-    extra_s = m.warm_up.seconds - m.warm_up.steps * median / 1e3
-    row = {
-        "step_ms": median,
-        "step_ms_quartiles": [first, third],
-        "images_per_s": 2 * global_batch / median * 1e3,
-        "blocks_ms": m.blocks_ms,
-        "speedup": ratio_interval(baseline.blocks_ms, m.blocks_ms),
-        **m.memory,
-        "memory_ratio": baseline.memory["peak_gib"] / m.memory["peak_gib"],
-        "phases_ms": m.phases_ms,
-        "joules_per_step": m.joules_per_step,
-        "energy": m.tier.description["energy"],
-        "warmup_s": m.warm_up.seconds,
-        "warmup_steps": m.warm_up.steps,
-        "warmup_steady": m.warm_up.steady,
+def _row(result: TierResult, baseline: TierResult, rates: RooflineRates, work: Work, global_batch: int) -> dict:
+    row = _compare(result, baseline)
+    step_ms, warmed = row["step_ms"], result.warm_up
+    extra_s = warmed.seconds - warmed.steps * step_ms / 1e3
+    gained_ms = float(np.median(baseline.blocks_ms)) - step_ms
+    row |= {
+        "step_ms_quartiles": [float(quartile) for quartile in np.percentile(result.blocks_ms, [25, 75])],
+        "images_per_s": 2 * global_batch / step_ms * 1e3,
+        "phases_ms": result.phases_ms,
+        "joules_per_step": result.joules_per_step,
+        "energy": result.description["energy"],
+        "notes": result.description["notes"],
+        "warmup_s": warmed.seconds,
+        "warmup_steps": warmed.steps,
+        "warmup_steady": warmed.steady,
         "warmup_extra_s": extra_s,  # beyond what as many steady steps take: compiling, tuning
-        "pays_off_after_pairs": global_batch * max(extra_s, 0.0) * 1e3 / (before - median) if median < before else None,
-        "switches": m.tier.switches,
+        "pays_off_after_pairs": global_batch * max(extra_s, 0.0) * 1e3 / gained_ms if gained_ms > 0 else None,
     }
     if rates.copy:
-        copy, matmul = np.median(rates.copy), np.median(rates.matmul[number_format(m.tier.switches)])
-        row |= shares(work, median, float(copy), float(matmul), m.tier.description["devices"])
+        copy, matmul = np.median(rates.copy), np.median(rates.matmul[number_format(result.description["switches"])])
+        row |= shares(work, step_ms, float(copy), float(matmul), result.description["devices"])
     return row
 
 
-def split_idle(full: TierProcesses, variants: Sequence[TierProcesses]) -> tuple[list[TierProcesses], dict[str, str]]:
-    """Part the leave-one-outs that do another step than the full tier from those that do the same.
+def _compare(result: TierResult, reference: TierResult) -> dict[str, Any]:
+    """Time and memory of a step; above 1, the ratios say that it is faster, or smaller, than the reference."""
+    return {
+        "step_ms": float(np.median(result.blocks_ms)),
+        "blocks_ms": result.blocks_ms,
+        "speedup": ratio_interval(reference.blocks_ms, result.blocks_ms),
+        **result.memory,
+        "memory_ratio": reference.memory["peak_gib"] / result.memory["peak_gib"],
+        "switches": result.description["switches"],
+    }
+
+
+def dismiss_same(
+    full: TierProcesses, variants: Mapping[str, TierProcesses]
+) -> tuple[dict[str, TierProcesses], dict[str, str]]:
+    """Let those leave-one-outs go that do the same step as the full tier.
 
     Returns:
-        Those to measure, and for each of the others why it is the same. The latter's processes are let go.
+        Those to measure, and for each of the others why it is the same; both by the rung that is left out.
     """
-    measured, same = [], {}
-    for variant in variants:
-        if reason := why_same(full.description, variant.description):
-            same[variant.name] = reason
-            variant.dismiss()
-        else:
-            measured.append(variant)
-    return measured, same
+    reasons = {rung: why_same(full.description, variant.description) for rung, variant in variants.items()}
+    same = {rung: reason for rung, reason in reasons.items() if reason}
+    for rung in same:
+        variants[rung].dismiss()
+    return {rung: variant for rung, variant in variants.items() if rung not in same}, same
 
 
-def why_same(full: Mapping[str, Any], variant: Mapping[str, Any]) -> str:
-    """Why a variant does the same step as the full tier on this device; empty if it may not.
+def why_same(full: Mapping[str, Any], variant: Mapping[str, Any]) -> str | None:
+    """Say why a variant does the same step as the full tier on this device; None if it may not.
 
     Args:
         full: what a process of the full tier said of itself: `engine` (its settings), `switches` (how they act).
@@ -164,31 +179,26 @@ def why_same(full: Mapping[str, Any], variant: Mapping[str, Any]) -> str:
         return "a later rung sets the same switch, so nothing is left out"
     # A setting that no switch speaks of may act for all we know.
     if any(key not in acts for key in changed) or {key: acts[key]["acted"] for key in acts} != others:
-        return ""
+        return None
     reasons = [acts[key]["reason"] or f"{key} acts as before" for key in changed]
     return f"inactive here, so the same step: {'; '.join(reasons)}"
 
 
-def leave_one_out_rows(measured: Mapping[str, TierResult], full: str, same: Mapping[str, str]) -> dict[str, Any]:
+def leave_one_out_rows(full: TierResult, left_out: Mapping[str, TierResult], same: Mapping[str, str]) -> dict[str, Any]:
     """What benchmark.json holds of the leave-one-outs.
 
+    Args:
+        full: the topmost tier.
+        left_out: by rung, the same tier without that rung's change.
+        same: rungs without whose change it does the same step, and why: these were not measured.
+
     Returns:
-        `of` the full tier, and per variant either why it is the `same`, or its `speedup` and `memory_ratio` against the
-        full tier: below 1, the switch that it lacks makes the full tier faster, or smaller.
+        `of`: the tier's name; `full`; `left_out`: by rung either why it is the `same`, or its time and memory against
+        the full tier: a ratio below 1 says that the rung's change makes the tier faster, or smaller.
     """
-    top = measured[full]
-    rows: dict[str, Any] = {}
-    for name, m in measured.items():
-        rows[name] = {
-            "step_ms": float(np.median(m.blocks_ms)),
-            "blocks_ms": m.blocks_ms,
-            "speedup": ratio_interval(top.blocks_ms, m.blocks_ms),
-            **m.memory,
-            "memory_ratio": top.memory["peak_gib"] / m.memory["peak_gib"],
-            "switches": m.tier.switches,
-        }
-    full_row = rows.pop(full)
-    return {"of": full, "full": full_row, "without": rows | {name: {"same": reason} for name, reason in same.items()}}
+    rows = {rung: _compare(result, full) for rung, result in left_out.items()}
+    rows |= {rung: {"same": reason} for rung, reason in same.items()}
+    return {"of": full.name, "full": _compare(full, full), "left_out": rows}
 
 
 def _time_roofline(roofline: TierProcesses | None, rates: RooflineRates) -> None:
@@ -201,15 +211,6 @@ def _time_roofline(roofline: TierProcesses | None, rates: RooflineRates) -> None
 
 def _seconds(answers: Sequence[Mapping[str, float]]) -> float:
     return max(answer["seconds"] for answer in answers)
-
-
-def _joules(answers: Sequence[Mapping[str, float | None]]) -> float | None:
-    used = [answer["joules"] for answer in answers if answer["joules"] is not None]
-    return sum(used) if used else None
-
-
-def _add_up(answers: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: sum(answer[name] for answer in answers) for name in answers[0]}
 
 
 def _summary(rates: Sequence[float], unit: float) -> dict[str, float]:

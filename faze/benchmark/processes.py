@@ -26,11 +26,7 @@ from faze.benchmark.energy import Meter
 from faze.benchmark.memory_peak import MemoryPeak
 from faze.benchmark.tier_steps import TierSteps
 from faze.benchmark.timing import PhaseClock, synchronize
-from faze.config.parameters import Engine
-from faze.data.pairs import Batch
-from faze.engine.step import no_clock
-
-ROOFLINE = "the roofline"  # with a space: no tier can have this name
+from faze.engine.transfer import Tensors
 
 
 class Connection:
@@ -57,12 +53,21 @@ class Connection:
         self._connection.close()
 
 
-def serve(address: str, description: Mapping[str, Any], answers: Mapping[str, Callable[..., dict]]) -> None:
-    """Introduce this process to the coordinator and answer it until it says stop."""
+def serve(
+    coordinator: tuple[str, str], description: Mapping[str, Any], answers: Mapping[str, Callable[..., dict]]
+) -> None:
+    """Describe this process to the coordinator and answer its requests until it says stop.
+
+    Args:
+        coordinator: the address of its socket, and the name by which it knows this process.
+        description: what it wants to know before the first request.
+        answers: the function that answers a request, by what it asks to do.
+    """
+    address, name = coordinator
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
         line = Connection(connection)
-        line.send(**description)
+        line.send(name=name, **description)
         while (message := line.receive())["do"] != "stop":
             refuse_debugging()  # each time: whatever is imported or built meanwhile could switch it on
             line.send(**answers[message.pop("do")](**message))
@@ -72,69 +77,67 @@ def serve(address: str, description: Mapping[str, Any], answers: Mapping[str, Ca
 class MeasuringProcess:
     """One process of one tier: runs blocks when told to."""
 
-    tier_steps: TierSteps
+    tier: TierSteps
     block_steps: int
     peak: MemoryPeak
-    engine: Engine
     meter: Meter
 
-    def serve(self, address: str, tier: str) -> None:
-        """Serve the coordinator until it says stop."""
-        on_gpus = self.tier_steps.world.device.type == "cuda"
+    def serve(self, coordinator: tuple[str, str]) -> None:
+        """Answer the coordinator until it says stop."""
+        world, step = self.tier.setup.world, self.tier.step
         description = {
-            "tier": tier,
-            "rank": self.tier_steps.world.rank,
-            "processes": self.tier_steps.world.size,
-            "devices": self.tier_steps.world.size * self.tier_steps.step.replicas if on_gpus else 1,
-            "engine": asdict(self.engine),
-            "switches": [asdict(switch) for switch in self.tier_steps.switches],
-            "settling_steps": self.tier_steps.step.settling_steps,
+            "rank": world.rank,
+            "processes": world.size,
+            "devices": world.size * step.replicas if world.device.type == "cuda" else 1,
+            "engine": asdict(self.tier.setup.engine),
+            "switches": [asdict(switch) for switch in self.tier.switches],
+            "notes": self.tier.feed.notes,
+            "settling_steps": step.settling_steps,
             "energy": {"source": self.meter.source, "reason": self.meter.reason},
         }
-        serve(address, description, {"block": self._block, "phases": self._phases, "memory": lambda: self.peak.read()})
+        serve(coordinator, description, {"block": self._block, "phases": self._phases, "memory": self.peak.read})
 
     def _block(self, steps: int) -> dict:
-        self.tier_steps.world.wait()
-        synchronize(self.tier_steps.world.device)
+        world, batches = self.tier.setup.world, self._batches
+        self.tier.run(itertools.islice(batches, self.tier.feed.transfer.ahead))  # read while other tiers ran
+        world.wait()
+        synchronize(world.device)
         joules, began = self.meter.read(), time.perf_counter()
-        self.tier_steps.train_on(itertools.islice(self._batches, steps), no_clock)
-        synchronize(self.tier_steps.world.device)
+        self.tier.run(itertools.islice(batches, steps))
+        synchronize(world.device)
         return {"seconds": time.perf_counter() - began, "joules": self.meter.since(joules)}
 
     def _phases(self, steps: int) -> dict:
-        clock = PhaseClock(self.tier_steps.world.device)
-        self.tier_steps.world.wait()
-        self.tier_steps.train_on(self.tier_steps.feed(range(steps), clock), clock)
+        clock = PhaseClock(self.tier.setup.world.device)
+        batches = self.tier.begin(steps, clock)
+        self.tier.setup.world.wait()
+        clock.seconds.clear()
+        self.tier.run(batches, clock)
         return {phase: seconds / steps for phase, seconds in clock.seconds.items()}
 
     @functools.cached_property
-    def _batches(self) -> Iterator[Batch]:
-        """The first steps of the training over and over: every block of every tier sees the same batches."""
-        return self.tier_steps.feed(itertools.cycle(range(self.block_steps)))
+    def _batches(self) -> Iterator[Tensors]:
+        """The first batches of the training over and over: every block of every tier sees the same."""
+        return self.tier.feed(itertools.cycle(range(self.block_steps)))
 
 
 class TierProcesses:
-    """The coordinator's view of one tier (or of the roofline): its processes, as one."""
+    """The coordinator's view of the processes of one tier (or of the roofline), as one."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.description: Mapping[str, Any] = {}
+        self.description: Mapping[str, Any] = {}  # of its first process
         self._lines: list[Connection] = []
 
-    def join(self, line: Connection, description: Mapping[str, Any]) -> bool:
+    def add(self, line: Connection, description: Mapping[str, Any]) -> bool:
         """Take in a process; True once all are there."""
         self._lines.append(line)
         if description["rank"] == 0:
             self.description = description
         return len(self._lines) == description["processes"]
 
-    @property
-    def switches(self) -> list[dict[str, str]]:
-        """How each of its switches acts."""
-        return self.description["switches"]
-
     def ask(self, do: str, **arguments: Any) -> list[dict]:
-        """Tell all processes the same and gather their answers.
+        """Send all processes the same request and gather their answers.
 
         Raises:
             UserError: a process ended instead of answering.
@@ -143,7 +146,7 @@ class TierProcesses:
             line.send(do=do, **arguments)
         answers = [line.receive() for line in self._lines]
         if any(answer.get("do") == "stop" for answer in answers):
-            raise UserError(f"tier {self.name}: a process of the benchmark ended early; its words are above")
+            raise UserError(f"{self.name}: a measuring process ended early; its words are above")
         return answers
 
     def dismiss(self) -> None:
@@ -157,13 +160,13 @@ def measuring_processes(commands: Mapping[str, Sequence[str]]) -> Iterator[list[
     """Start every tier's processes and wait until all have built their step.
 
     Args:
-        commands: tier -> command line of a measuring process, to which the socket's address is added.
+        commands: tier -> command line of a measuring process, to which the socket's address and the tier are added.
     """
     with tempfile.TemporaryDirectory(prefix="faze") as folder, socket.socket(socket.AF_UNIX) as server:
         address = f"{folder}/coordinator"
         server.bind(address)
         server.listen()
-        started = {tier: subprocess.Popen([*command, address]) for tier, command in commands.items()}
+        started = {name: subprocess.Popen([*command, address, name]) for name, command in commands.items()}
         tiers = {name: TierProcesses(name) for name in started}
         try:
             _gather(server, started, tiers)
@@ -185,19 +188,25 @@ def _gather(server: socket.socket, started: Mapping[str, subprocess.Popen], tier
     while waiting:
         for name in waiting:
             if started[name].poll() is not None:
-                raise UserError(f"tier {name}: the benchmark's process ended at once; its words are above")
+                raise UserError(f"{name}: a measuring process ended at once; its words are above")
         with contextlib.suppress(TimeoutError):
             connection, _ = server.accept()
             connection.settimeout(None)
             line = Connection(connection)
             description = line.receive()
-            if tiers[description["tier"]].join(line, description):
-                waiting.discard(description["tier"])
+            if tiers[description["name"]].add(line, description):
+                waiting.discard(description["name"])
 
 
-def process_command(tier: str, config: Path, data: Path | None, threads: int) -> list[str]:
-    """Command line of a tier's measuring process, or the ROOFLINE's; `measuring_processes` adds the address."""
-    module = [sys.executable, "-m", "faze.stages.benchmark", "--config", os.fspath(config)]
-    if data:
-        module += ["--data", os.fspath(data)]
-    return [*module, "--threads", str(threads), "--tier", tier, "--coordinator"]
+def process_command(config: Path, data: Path | None, threads: int, what: Sequence[str]) -> list[str]:
+    """Make the command line of a measuring process, to which `measuring_processes` adds the coordinator.
+
+    Args:
+        config: resolved configuration of the stage `benchmark`.
+        data: store of strips; None makes them up.
+        threads: CPU threads.
+        what: arguments of the stage that say what it measures.
+    """
+    stored = ["--data", os.fspath(data)] if data else []
+    command = [sys.executable, "-m", "faze.stages.benchmark", "--config", os.fspath(config), *stored]
+    return [*command, "--threads", str(threads), *what, "--coordinator"]

@@ -43,22 +43,22 @@ class ProfiledOperation:
         }
 
 
-def count_operations(tier_steps: TierSteps) -> tuple[dict[str, int], dict[str, int]]:
-    """FLOP and bytes of each operation of one step as this tier does it; what is compiled or captured goes unseen."""
+def count_operations(tier: TierSteps) -> tuple[dict[str, int], dict[str, int]]:
+    """Count FLOP and bytes of each operation of one step of this tier; what is compiled or captured goes unseen."""
     with FlopCounterMode(display=False) as counter, Traffic() as traffic:
-        tier_steps(0)
+        tier.run(tier.feed(range(1)))
     flop = {f"aten::{op.__name__}": count for op, count in counter.get_flop_counts()["Global"].items()}
     return flop, dict(traffic.of)
 
 
-def record(tier_steps: TierSteps, steps: int) -> profile:
+def record(tier: TierSteps, steps: int) -> profile:
     """Profile steps; their phases are marked in the trace."""
     activities = [ProfilerActivity.CPU]
-    if tier_steps.world.device.type == "cuda":
+    if tier.setup.world.device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
+    batches = tier.begin(steps, record_function)
     with profile(activities=activities, record_shapes=True) as profiler:
-        for number in range(steps):
-            tier_steps(number, record_function)
+        tier.run(batches, record_function)
     return profiler
 
 

@@ -81,10 +81,10 @@ def count_work(model: Model, loss: Loss, train: Train) -> Work:
 
 
 def number_format(switches: Iterable[Mapping[str, str]]) -> str:
-    """The format in which a tier multiplies: fp32, tf32, fp16 or bf16."""
-    acted = {switch["switch"]: switch["acted"] for switch in switches}
-    precision = acted.get("precision", "fp32").split()[0]
-    return "tf32" if precision == "fp32" and acted.get("tf32") == "true" else precision
+    """Tell the format in which a tier multiplies, fp32, tf32, fp16 or bf16, from what became of its switches."""
+    active = {switch["switch"]: switch["wanted"] for switch in switches if not switch["reason"]}
+    precision = active.get("precision", "fp32")
+    return "tf32" if precision == "fp32" and active.get("tf32") == "true" else precision
 
 
 @dataclass

@@ -1,8 +1,9 @@
-"""The rows of docs/ledger.md, from benchmark.json."""
+"""The tables of docs/ledger.md, from benchmark.json."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from faze.base.benchmark_file import left_out_rows
 from faze.base.run_log import changed_switches
 
 TIERS = ("tier", "change", "step ms (quartiles)", "images/s", "speed x (95 % interval)", "peak GiB", "memory")
@@ -37,7 +38,7 @@ def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     for place, (name, tier) in enumerate(tiers.items()):
         low, high = tier["step_ms_quartiles"]
         quotients = [_speed(tier["speedup"]), _peak(tier), memory_words(tier["memory_ratio"])]
-        shares = [_share(tier.get(f"share_of_{roof}_roof")) for roof in ("matmul", "copy")]
+        shares = [_share(tier.get(name)) for name in ("share_of_matmul_roof", "share_of_copy_roof")]
         row = [name, _change(tier["switches"], before), f"{tier['step_ms']:.4g} ({low:.4g} to {high:.4g})"]
         row += [f"{tier['images_per_s']:.4g}", *(quotients if place else ["1", quotients[1], "1"]), *shares]
         row += [_number(tier, "joules_per_step"), _number(tier, "warmup_s"), _pays_off(tier) if place else ""]
@@ -82,8 +83,7 @@ def _about_left_out(left_out: Mapping[str, Any]) -> str:
 
 def _left_out_rows(left_out: Mapping[str, Any]) -> list[list[str]]:
     rows = []
-    for name, variant in left_out["without"].items():
-        rung = name.removeprefix("without_")
+    for rung, variant in left_out_rows(left_out).items():
         if same := variant.get("same"):
             rows.append([rung, "", same, "", ""])
             continue

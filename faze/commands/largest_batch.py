@@ -9,6 +9,7 @@ accumulation is off.
 """
 
 import argparse
+import bisect
 import json
 import resource
 import subprocess
@@ -23,11 +24,7 @@ from faze.base.command_line import Parser, at_least_one, one_sentence
 from faze.base.errors import UserError
 from faze.base.machine_lock import machine_shared
 from faze.benchmark.memory_peak import MemoryPeak
-from faze.benchmark.tier_steps import build_tier_steps, read_people, sections
-from faze.config.check import build
-from faze.config.data_parameters import Data
-from faze.config.ladder import climb
-from faze.config.validation import read_config
+from faze.benchmark.tier_steps import build_tier_steps, read_people, tier_config
 from faze.engine.parallel import join, pick_device
 
 STEPS = 2
@@ -57,8 +54,7 @@ def main() -> None:
     if args.pairs:
         print(json.dumps(try_size(args)))
         return
-    values = read_config(args.configfile)
-    device = pick_device(climb(values["tiers"], args.tier).device)
+    device = pick_device(tier_config(args.configfile, args.tier).engine.device)
     if device.type == "cpu" and not args.memory_gib:
         raise UserError("give --memory-gib: on a CPU nothing else says when a batch is too large")
     peaks: dict[int, float] = {}
@@ -70,7 +66,7 @@ def main() -> None:
 
 
 def largest(fits: Callable[[int], bool], *, most: int, multiple: int = 1) -> int:
-    """The largest multiple that fits, if every smaller one does too.
+    """Find the largest multiple that fits, if every smaller one does too.
 
     Args:
         fits: tries a number; expensive.
@@ -80,17 +76,12 @@ def largest(fits: Callable[[int], bool], *, most: int, multiple: int = 1) -> int
     Returns:
         0 if not even `multiple` fits.
     """
-    low, high = 0, most // multiple + 1
-    attempt = 1
-    while high - low > 1:
-        attempt = min(attempt, high - 1)
-        if fits(attempt * multiple):
-            low = attempt
-            attempt = 2 * low if high > most // multiple else (low + high) // 2
-        else:
-            high = attempt
-            attempt = (low + high) // 2
-    return low * multiple
+    limit, beyond = most // multiple, 1
+    while beyond <= limit and fits(beyond * multiple):
+        beyond *= 2
+    half = beyond // 2  # fits
+    between = range(half + 1, min(beyond, limit + 1))
+    return multiple * (half + bisect.bisect_left(between, True, key=lambda number: not fits(number * multiple)))
 
 
 def fits(pairs: int, args: argparse.Namespace, peaks: dict[int, float]) -> bool:
@@ -103,8 +94,7 @@ def fits(pairs: int, args: argparse.Namespace, peaks: dict[int, float]) -> bool:
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if ended.returncode > 0:
         raise UserError(f"the try with {pairs} pairs failed; its words are above")
-    answer = json.loads(ended.stdout) if ended.returncode == 0 else {"peak_gib": None}  # killed: for want of memory
-    peak = answer["peak_gib"]
+    peak = json.loads(ended.stdout) if ended.returncode == 0 else None  # killed: for want of memory
     fitting = peak is not None and (not args.memory_gib or peak <= args.memory_gib)
     if peak is not None:
         peaks[pairs] = peak
@@ -113,28 +103,25 @@ def fits(pairs: int, args: argparse.Namespace, peaks: dict[int, float]) -> bool:
     return fitting
 
 
-def try_size(args: argparse.Namespace) -> dict[str, float | None]:
-    """Peak memory of two steps; None if they ran out of it."""
-    values = read_config(args.configfile)
-    chosen = sections(values)
-    chosen["train"] = replace(chosen["train"], global_batch=args.pairs)
-    chosen["loss"] = replace(chosen["loss"], chunk_pairs=args.pairs)
-    engine = replace(climb(values["tiers"], args.tier), parallel="single", accumulate=1)
+def try_size(args: argparse.Namespace) -> float | None:
+    """Measure the peak memory of two steps, in GiB; None if they ran out of it."""
+    one_chunk = {"train": {"global_batch": args.pairs}, "loss": {"chunk_pairs": args.pairs}}
+    config = tier_config(args.configfile, args.tier, one_chunk)
+    engine = replace(config.engine, parallel="single", accumulate=1)
     with join(engine, args.threads) as world:
-        people = read_people(None, build(Data, values["data"]), chosen["model"])
+        people = read_people(None, config)
         _limit(args.memory_gib, world.device)
         peak = MemoryPeak(world.device)
         try:
-            tier_steps = build_tier_steps(engine, world, people, **chosen)
-            for number in range(STEPS):
-                tier_steps(number)
+            tier = build_tier_steps(config, engine, world, people)
+            tier.run(tier.feed(range(STEPS)))
         except (torch.OutOfMemoryError, MemoryError):
-            return {"peak_gib": None}
+            return None
         except RuntimeError as error:
             if "can't allocate memory" not in str(error):  # torch's allocator for CPUs
                 raise
-            return {"peak_gib": None}
-        return {"peak_gib": peak.read()["peak_gib"]}
+            return None
+        return peak.read()["peak_gib"]
 
 
 def _limit(memory_gib: float | None, device: torch.device) -> None:
@@ -152,7 +139,7 @@ def _limit(memory_gib: float | None, device: torch.device) -> None:
 
 
 def _slope(peaks: dict[int, float]) -> str:
-    """What a further pair takes, from the smallest and the largest size that ran."""
+    """Say what a further pair takes, from the smallest and the largest size that ran."""
     few, many = min(peaks), max(peaks)
     if few == many:
         return ""

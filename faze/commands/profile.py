@@ -21,14 +21,10 @@ from faze.base.files import whole_file
 from faze.base.machine_lock import machine_shared
 from faze.benchmark import profiling
 from faze.benchmark.roofline import Roofline, number_format
-from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, sections
+from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, tier_config
 from faze.benchmark.timing import synchronize
-from faze.config.check import build
-from faze.config.data_parameters import Data
-from faze.config.ladder import climb
-from faze.config.validation import read_config
 from faze.engine import machine
-from faze.engine.parallel import World, join, launch
+from faze.engine.parallel import join, launch
 
 WARMUP_STEPS = 3
 COSTLIEST = 10
@@ -50,24 +46,22 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Profile; the first of several processes speaks for all."""
     args = parse()
-    values = read_config(args.configfile)
-    engine = climb(values["tiers"], args.tier)
-    launch(engine, "faze.commands.profile", sys.argv[1:])
-    out = args.out or Path("results") / values["name"] / "profile" / args.tier
-    with machine_shared(f"the profile {out.absolute()}"), join(engine, args.threads) as world:
-        chosen = sections(values)
-        people = read_people(args.data, build(Data, values["data"]), chosen["model"])
-        write(build_tier_steps(engine, world, people, **chosen), world, args.steps, out)
+    config = tier_config(args.configfile, args.tier)
+    launch(config.engine, "faze.commands.profile", sys.argv[1:])
+    out = args.out or Path("results") / config.name / "profile" / args.tier
+    with machine_shared(f"the profile {out.absolute()}"), join(config.engine, args.threads) as world:
+        people = read_people(args.data, config)
+        write(build_tier_steps(config, config.engine, world, people), args.steps, out)
 
 
-def write(tier_steps: TierSteps, world: World, steps: int, out: Path) -> None:
+def write(tier: TierSteps, steps: int, out: Path) -> None:
     """Profile some steps and leave trace and tables in a folder."""
-    for number in range(WARMUP_STEPS):
-        tier_steps(number)
-    switches = [asdict(switch) for switch in tier_steps.switches]
-    step_ms = _undisturbed_ms(tier_steps, steps)
-    flop, traffic = profiling.count_operations(tier_steps)
-    profiler = profiling.record(tier_steps, steps)
+    world = tier.setup.world
+    tier.run(tier.feed(range(WARMUP_STEPS)))
+    switches = [asdict(switch) for switch in tier.switches]
+    step_ms = _undisturbed_ms(tier, steps)
+    flop, traffic = profiling.count_operations(tier)
+    profiler = profiling.record(tier, steps)
     world.wait()
     if world.rank:
         return
@@ -91,13 +85,13 @@ def write(tier_steps: TierSteps, world: World, steps: int, out: Path) -> None:
     print(f"{words}step without profiler: {step_ms:.4g} ms; trace: {out / 'trace.json.gz'}")
 
 
-def _undisturbed_ms(tier_steps: TierSteps, steps: int) -> float:
-    tier_steps.world.wait()
-    synchronize(tier_steps.world.device)
+def _undisturbed_ms(tier: TierSteps, steps: int) -> float:
+    world, batches = tier.setup.world, tier.begin(steps)
+    world.wait()
+    synchronize(world.device)
     began = time.perf_counter()
-    for number in range(steps):
-        tier_steps(number)
-    synchronize(tier_steps.world.device)
+    tier.run(batches)
+    synchronize(world.device)
     return 1e3 * (time.perf_counter() - began) / steps
 
 

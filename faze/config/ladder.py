@@ -6,8 +6,6 @@ from typing import Any
 from faze.config.check import ConfigError, build
 from faze.config.parameters import Engine
 
-WITHOUT = "without_"  # begins the names of the leave-one-outs
-
 
 def climb(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> Engine:
     """Add up the rungs from the first to this one: the switches of a tier."""
@@ -25,12 +23,12 @@ def leave_one_out(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> dict[str
     What a later rung changes too stays as that one has it: such a variant is the tier itself.
 
     Returns:
-        `without_<rung>` -> switches, in the order of the ladder.
+        The rung that is left out -> switches, in the order of the ladder; the last is the tier's own rung.
     """
     climb(tiers, tier)  # or say that it is not defined
     rungs = list(tiers)[: list(tiers).index(tier) + 1]
     rest = {out: [rung for rung in rungs if rung != out] for out in rungs[1:]}
-    return {f"{WITHOUT}{out}": climb({rung: tiers[rung] for rung in left}, left[-1]) for out, left in rest.items()}
+    return {out: climb({rung: tiers[rung] for rung in left}, left[-1]) for out, left in rest.items()}
 
 
 def topmost(config: Mapping[str, Any]) -> str:

@@ -240,7 +240,8 @@ STAGES: dict[str, dict[str, Any]] = {
     "adapt": {"fewshot": FewshotSection},
     "walk": {"walk": Walk},
     "benchmark": {
-        **{"data": Data, "model": Model, "loss": Loss, "train": Train, "benchmark": Benchmark},
+        **{"preprocess": StripCamera, "data": Data, "augment": Augment},
+        **{"model": Model, "loss": Loss, "train": Train, "benchmark": Benchmark},
         **{"engines": dict[str, Engine], "leave_one_out": dict[str, Engine]},
     },
     "evaluate": {"run": Run, "fewshot": FewshotSection, "evaluate": Evaluate},

@@ -109,7 +109,11 @@ def load(path: Path | str, stage: str) -> Resolved:
     Raises:
         ConfigError: the file is for another stage, or a key is missing, unknown or wrong.
     """
-    flat = flatten(read_yaml(path))
+    return build_config(flatten(read_yaml(path)), stage, path)
+
+
+def build_config(flat: Mapping[str, Any], stage: str, path: Path | str) -> Resolved:
+    """Check what a stage may know, as `resolve` gives it, and build its sections; faults name the path."""
     sections = STAGES[stage]
     # The flat file has no line about leave-one-outs where there are none.
     nothing = {section: {} for section, kind in sections.items() if get_origin(kind) is dict}

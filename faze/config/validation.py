@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from faze.config.check import Fault, check_mapping, fields_of, nearest
-from faze.config.ladder import WITHOUT, climb, leave_one_out, topmost
+from faze.config.ladder import climb, leave_one_out, topmost
 from faze.config.parameters import META_LEARNERS, SECTIONS, Engine
 from faze.config.yaml_files import DEFAULTS, read_yaml, refuse
 
@@ -48,8 +48,6 @@ def _check_ladder(tiers: Any, run: Any) -> Iterator[Fault]:
         return
     for position, (tier, change) in enumerate(tiers.items()):
         yield from check_mapping(f"tiers.{tier}", change, fields_of(Engine), complete=position == 0)
-        if str(tier).startswith(WITHOUT):
-            yield Fault(f"tiers.{tier}", f"names that begin with {WITHOUT!r} are those of the leave-one-outs")
         if not _names_a_folder(str(tier)) or tier in RESERVED:
             yield Fault(
                 f"tiers.{tier}", f"a tier names a folder: letters, digits, - and _, and not {', '.join(RESERVED)}"
@@ -70,7 +68,8 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault("name", f"{c['name']!r} must be letters, digits, - and _: it names a folder")
     engines = {tier: climb(c["tiers"], tier) for tier in c["run"]["tiers"]}
     if c["benchmark"]["leave_one_out"]:
-        engines |= leave_one_out(c["tiers"], topmost(c))
+        variants = leave_one_out(c["tiers"], topmost(c))
+        engines |= {f"{topmost(c)} without {rung}": engine for rung, engine in variants.items()}
     for tier, engine in engines.items():
         yield from _check_batch(tier, engine, c)
         yield from _check_switches(tier, engine)

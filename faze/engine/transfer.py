@@ -27,6 +27,11 @@ class Transfer:
     order: Order
     switches: tuple[Switch, ...]
 
+    @property
+    def ahead(self) -> int:
+        """Batches that may have been read before they are asked for: torch lets each process read two."""
+        return 2 * self.workers
+
     def __call__(self, dataset: Dataset, numbers: Iterable[int], bring: Bring, clock: Clock) -> Iterator[Tensors]:
         """The items of a dataset with these numbers, in order, brought to the device.
 

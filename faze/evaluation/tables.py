@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 from numpy.typing import NDArray
 
+from faze.base.benchmark_file import left_out_rows
 from faze.base.run_log import changed_switches
-from faze.config.ladder import WITHOUT
 from faze.config.parameters import Evaluate
 from faze.evaluation.runs import Ablation, Training
 from faze.evaluation.statistics import bootstrap_mean, bootstrap_reduction, compare
@@ -141,8 +141,5 @@ def leave_one_out(benchmark: Mapping[str, Any]) -> dict[str, Any]:
     if not measured:
         return {}
     named = ("step_ms", "speedup", "peak_gib", "memory_ratio", "same")
-    rows = {
-        variant.removeprefix(WITHOUT): {name: row[name] for name in named if name in row}
-        for variant, row in measured["without"].items()
-    }
+    rows = {rung: {name: row[name] for name in named if name in row} for rung, row in left_out_rows(measured).items()}
     return {"of": measured["of"], "without": rows}

@@ -53,7 +53,7 @@ def fewest_of_the_fastest(times: dict[int, float]) -> int:
 
 def seconds_per_batch(transfer: Transfer, source: Dataset, steps: Iterator[int]) -> float:
     """Mean over some of the next steps' batches, once what was read ahead at the start is used up."""
-    ahead = 1 + 2 * transfer.workers  # torch lets each process read two batches ahead
+    ahead = 1 + transfer.ahead
     timed = max(BATCHES, 2 * ahead)
     batches = transfer.read(source, itertools.islice(steps, ahead + timed))
     for _ in range(ahead):

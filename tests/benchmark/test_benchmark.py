@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from faze.benchmark.interleave import split_idle, warm_up, why_same
+from faze.benchmark.interleave import dismiss_same, warm_up, why_same
 from faze.benchmark.intervals import ratio_interval
 from faze.benchmark.roofline import Roofline, count_work, number_format, shares
 from faze.benchmark.tier_table import markdown_tables
-from faze.config.check import ConfigError, build
+from faze.config.check import build
 from faze.config.ladder import climb, leave_one_out, topmost
 from faze.config.parameters import Benchmark, Loss, Model, Train
 from faze.config.stage_config import resolve, to_lines
@@ -98,16 +98,16 @@ def test_each_share_of_the_roof_follows_from_work_time_and_roof(measured: tuple[
 def test_leave_one_outs_are_measured_against_the_topmost_tier(measured: tuple[dict, str]) -> None:
     left_out = measured[0]["leave_one_out"]
     assert left_out["of"] == "lean"
-    assert list(left_out["without"]) == ["without_foreach", "without_lean", "without_autotune"]
-    assert "same" not in left_out["without"]["without_foreach"]
-    without_lean = left_out["without"]["without_lean"]
+    assert list(left_out["left_out"]) == ["foreach", "lean", "autotune"]
+    assert "same" not in left_out["left_out"]["foreach"]
+    without_lean = left_out["left_out"]["lean"]
     assert without_lean["memory_ratio"] == pytest.approx(left_out["full"]["peak_gib"] / without_lean["peak_gib"])
     assert without_lean["speedup"] == ratio_interval(left_out["full"]["blocks_ms"], without_lean["blocks_ms"])
     assert {s["switch"]: s["acted"] for s in without_lean["switches"]}["lean"] == "false"
 
 
 def test_a_switch_that_cannot_act_here_is_not_measured_and_says_why(measured: tuple[dict, str]) -> None:
-    assert measured[0]["leave_one_out"]["without"]["without_autotune"] == {
+    assert measured[0]["leave_one_out"]["left_out"]["autotune"] == {
         "same": "inactive here, so the same step: cuDNN runs on CUDA devices only"
     }
 
@@ -160,14 +160,14 @@ LADDER = {
 def test_leave_one_out_takes_back_one_rung_and_keeps_the_others() -> None:
     variants = leave_one_out(LADDER, "d")
     full = climb(LADDER, "d")
-    assert list(variants) == ["without_b", "without_c", "without_d"]
-    assert variants["without_b"] == full  # d sets the same switch
-    assert variants["without_c"] == dataclasses.replace(full, lean=False)
-    assert variants["without_d"] == dataclasses.replace(full, precision="fp16")
+    assert list(variants) == ["b", "c", "d"]
+    assert variants["b"] == full  # d sets the same switch
+    assert variants["c"] == dataclasses.replace(full, lean=False)
+    assert variants["d"] == dataclasses.replace(full, precision="fp16")
 
 
 def test_leave_one_out_stops_at_the_tier_and_of_the_first_there_is_none() -> None:
-    assert list(leave_one_out(LADDER, "c")) == ["without_b", "without_c"]
+    assert list(leave_one_out(LADDER, "c")) == ["b", "c"]
     assert leave_one_out(LADDER, "a") == {}
 
 
@@ -175,16 +175,10 @@ def test_the_topmost_tier_is_the_ladders_last_whatever_the_order_of_run_tiers() 
     values = merge(DEFAULTS, {"run": {"tiers": ["lean", "baseline", "amp"]}, "benchmark": {"leave_one_out": True}})
     assert topmost(values) == "lean"
     flat = resolve(values, "benchmark")
-    assert flat["leave_one_out.without_amp.lean"] is True
-    assert flat["leave_one_out.without_lean.lean"] is False
+    assert flat["leave_one_out.amp.lean"] is True
+    assert flat["leave_one_out.lean.lean"] is False
     values["benchmark"]["leave_one_out"] = False
     assert not [key for key in resolve(values, "benchmark") if key.startswith("leave_one_out.")]
-
-
-def test_a_rung_cannot_be_called_like_a_leave_one_out() -> None:
-    values = merge(DEFAULTS, {"tiers": {"without_lean": {}}})
-    with pytest.raises(ConfigError, match="tiers.without_lean: .*leave-one-outs"):
-        validate(values)
 
 
 def describe(engine: dict, **acted: str) -> dict:
@@ -282,25 +276,41 @@ def count_small():
 @pytest.mark.parametrize(
     ("precision", "tf32", "expected"),
     [
-        ("fp32", "false", "fp32"),
-        ("fp32", "true", "tf32"),
-        ("bf16 autocast", "true", "bf16"),
-        ("fp16 autocast, x", "false", "fp16"),
+        (("fp32", ""), ("false", ""), "fp32"),
+        (("fp32", ""), ("true", ""), "tf32"),
+        (("bf16", ""), ("true", ""), "bf16"),
+        (("fp16", ""), ("false", ""), "fp16"),
+        (("fp16", "no kernels"), ("false", ""), "fp32"),
+        (("fp16", "no kernels"), ("true", ""), "tf32"),
+        (("fp32", ""), ("true", "not CUDA"), "fp32"),
     ],
 )
-def test_number_format_of_a_tier(precision: str, tf32: str, expected: str) -> None:
-    switches = [{"switch": "precision", "acted": precision}, {"switch": "tf32", "acted": tf32}]
+def test_number_format_of_a_tier_whatever_the_words_of_its_switches(precision, tf32, expected: str) -> None:
+    switches = [
+        {"switch": name, "wanted": wanted, "acted": "some words", "reason": reason}
+        for name, (wanted, reason) in (("precision", precision), ("tf32", tf32))
+    ]
     assert number_format(switches) == expected
 
 
 def test_those_that_are_the_same_are_let_go() -> None:
     class Idle:
-        name, gone = "without_b", False
+        gone = False
         description = describe({"lean": True}, lean="true")
 
         def dismiss(self) -> None:
             self.gone = True
 
-    idle = Idle()
-    measured, same = split_idle(Idle(), [idle])
-    assert (measured, list(same), idle.gone) == ([], ["without_b"], True)
+    class Other(Idle):
+        description = describe({"lean": False}, lean="false")
+
+    idle, other = Idle(), Other()
+    measured, same = dismiss_same(Idle(), {"b": idle, "c": other})
+    assert (measured, list(same), idle.gone, other.gone) == ({"c": other}, ["b"], True, False)
+
+
+def test_the_leave_one_outs_of_an_older_file_are_read(measured: tuple[dict, str]) -> None:
+    older = copy.deepcopy(measured[0])
+    rows = older["leave_one_out"].pop("left_out")
+    older["leave_one_out"]["without"] = {f"without_{rung}": row for rung, row in rows.items()}
+    assert markdown_tables(older) == markdown_tables(measured[0])

@@ -14,7 +14,7 @@ import threading
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -144,11 +144,12 @@ def test_a_measuring_process_that_debugs_measures_nothing(do: str, tmp_path: Pat
     steps = []
     world = SimpleNamespace(rank=0, size=1, device=torch.device("cpu"), wait=lambda: steps.append("wait"))
     step = SimpleNamespace(switches=(), settling_steps=0, __call__=steps.append)
+    feed = SimpleNamespace(switches=(), notes=(), transfer=SimpleNamespace(ahead=0))
+    engine = climb(read_yaml(ROOT / "config" / "config.yaml")["tiers"], "baseline")
     process = MeasuringProcess(
-        tier_steps=TierSteps(step, SimpleNamespace(switches=()), world, None, None),
+        tier=TierSteps(SimpleNamespace(world=world, engine=engine), step, feed),
         block_steps=1,
-        peak=None,
-        engine=climb(read_yaml(ROOT / "config" / "config.yaml")["tiers"], "baseline"),
+        peak=SimpleNamespace(read=None),
         meter=Meter("none"),
     )
     with socket.socket(socket.AF_UNIX) as server:
@@ -166,7 +167,7 @@ def test_a_measuring_process_that_debugs_measures_nothing(do: str, tmp_path: Pat
         coordinator = threading.Thread(target=conduct, daemon=True)
         coordinator.start()
         with pytest.raises(ValueError, match="anomaly mode"), torch.autograd.set_detect_anomaly(True):
-            process.serve(str(tmp_path / "c"), "baseline")
+            process.serve((str(tmp_path / "c"), "baseline"))
         coordinator.join(timeout=5)
     assert not steps
 
@@ -189,6 +190,54 @@ def test_no_energy_comes_with_its_reason(tmp_path: Path, monkeypatch: pytest.Mon
     meter = build_meter(torch.device("cpu"))
     assert meter.since(meter.read()) is None
     assert "no energy counters" in meter.reason
+
+
+class FakeNvml(ModuleType):
+    """The functions of nvidia-ml-py that are used; a GPU that has used so many millijoules at each reading."""
+
+    class NVMLError(Exception):
+        """As there: no OSError."""
+
+    def __init__(self, *millijoules: float, broken: str = "") -> None:
+        super().__init__("pynvml")
+        self.millijoules, self.broken, self.uuid = list(millijoules), broken, ""
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        if self.broken:
+            raise self.NVMLError(self.broken)
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
+        self.uuid = uuid
+        return "handle"
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> float:  # noqa: N802
+        assert handle == "handle"
+        return self.millijoules.pop(0)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """Whichever the process sees as its own: NVML does not know CUDA_VISIBLE_DEVICES, but the UUID."""
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="abc-1"))
+    return torch.device("cuda", 0)
+
+
+def test_energy_of_a_gpu_is_that_of_the_board_that_computes(gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml(0, 1500, 4000)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    meter = build_meter(gpu)
+    assert (meter.source, meter.reason, nvml.uuid) == ("NVML, GPU board", "", "GPU-abc-1")
+    assert meter.since(meter.read()) == 2.5
+
+
+@pytest.mark.parametrize(
+    ("nvml", "reason"),
+    [(FakeNvml(broken="Driver Not Loaded"), "NVML says Driver Not Loaded"), (None, "nvidia-ml-py: pip install")],
+)
+def test_no_energy_of_a_gpu_comes_with_its_reason(gpu, monkeypatch: pytest.MonkeyPatch, nvml, reason: str) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    meter = build_meter(gpu)
+    assert meter.source == "none" and reason in meter.reason and meter.since(meter.read()) is None
 
 
 def test_no_code_of_ours_checks_gradients() -> None:

@@ -1,5 +1,6 @@
 """Commands for people that measure one tier: profile, largest batch, scaling."""
 
+import dataclasses
 import importlib.util
 import json
 import subprocess
@@ -12,11 +13,9 @@ import torch
 
 from faze.benchmark import profiling
 from faze.benchmark.roofline import Roofline
-from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, sections
+from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, tier_config
 from faze.commands import profile
 from faze.commands.largest_batch import largest
-from faze.config.check import build
-from faze.config.data_parameters import Data
 from faze.config.ladder import climb
 from faze.config.stage_config import load, to_lines
 from faze.config.validation import read_config
@@ -33,15 +32,35 @@ SPEC.loader.exec_module(scaling)
 
 @pytest.fixture(scope="module")
 def tier_steps() -> TierSteps:
-    values = merge(read_config([SMOKE]), {"model": {"growth": 2}, "tiers": {"baseline": {"device": "cpu"}}})
-    engine = climb(values["tiers"], "baseline")
-    chosen = sections(values)
-    people = read_people(None, build(Data, values["data"]), chosen["model"])
-    return build_tier_steps(engine, World(0, 1, torch.device("cpu")), people, **chosen)
+    return small_tier({})
+
+
+def small_tier(changes: dict) -> TierSteps:
+    small = {"model": {"growth": 2}, "tiers": {"baseline": {"device": "cpu"}}}
+    config = tier_config([SMOKE], "baseline", merge(small, changes))
+    return build_tier_steps(config, config.engine, World(0, 1, torch.device("cpu")), read_people(None, config))
+
+
+def test_what_is_timed_is_the_step_as_it_trains() -> None:
+    """Seen red: strips that are not augmented, and read in the process itself whatever data.workers says."""
+    plain, augmented = small_tier({}), small_tier({"augment": {"jitter_px": 4.0, "color_scale": 0.2}})
+    (as_stored,), (changed,) = (list(tier.feed(range(1))) for tier in (plain, augmented))
+    assert not torch.equal(as_stored["image_a"], changed["image_a"])
+    assert (plain.feed.transfer.workers, plain.feed.transfer.ahead) == (0, 0)
+    assert small_tier({"data": {"workers": 2}}).feed.transfer.workers == 2
+
+
+def test_what_is_read_ahead_is_used_up_before_steps_are_timed() -> None:
+    tier, done = small_tier({"data": {"workers": 1}}), []
+    counted = dataclasses.replace(tier, step=lambda *_: done.append(1))
+    batches = counted.begin(2)
+    assert len(done) == 3  # the first, and two that were read ahead meanwhile
+    counted.run(batches)
+    assert len(done) == 5
 
 
 def test_operations_share_all_the_time_and_know_their_work(tier_steps: TierSteps) -> None:
-    tier_steps(0)
+    tier_steps.run(tier_steps.feed(range(1)))
     flop, traffic = profiling.count_operations(tier_steps)
     profiler = profiling.record(tier_steps, 2)
     found = profiling.operations(profiler, 2, flop, traffic, on_gpu=False)
@@ -69,7 +88,7 @@ def test_profile_leaves_trace_and_tables(
     tier_steps: TierSteps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(profile, "Roofline", lambda device: Roofline(device, copy_mib=8, order=128, seconds=0.01))
-    profile.write(tier_steps, tier_steps.world, 1, tmp_path / "out")
+    profile.write(tier_steps, 1, tmp_path / "out")
     assert (tmp_path / "out" / "trace.json.gz").read_bytes()[:2] == b"\x1f\x8b"
     found = json.loads((tmp_path / "out" / "operations.json").read_text())
     assert len(found["operations"]) == 10

@@ -156,11 +156,11 @@ class Fabricated:
 
     def _left_out(self) -> dict[str, dict]:
         measured = {"step_ms": 430.0, "speedup": {"ratio": 0.95, "low": 0.93, "high": 0.98}, "peak_gib": 0.436}
-        without = {
-            "without_ddp": measured | {"memory_ratio": 1.7, "blocks_ms": [430.0] * 10},
-            "without_autotune": {"same": "inactive here, so the same step: cuDNN runs on CUDA devices only"},
+        left_out = {
+            "ddp": measured | {"memory_ratio": 1.7, "blocks_ms": [430.0] * 10},
+            "autotune": {"same": "inactive here, so the same step: cuDNN runs on CUDA devices only"},
         }
-        return {"leave_one_out": {"of": self.tiers[-1], "full": measured, "without": without}}
+        return {"leave_one_out": {"of": self.tiers[-1], "full": measured, "left_out": left_out}}
 
     def _write_store(self, paths: ResultPaths, dataset: str, count: int) -> None:
         splits = {"test": count} if dataset == "mpiigaze" else {"train": 3, "val": 2, "test": count}
