@@ -88,11 +88,12 @@ def _cell(text: str) -> str:
 def commands() -> str:
     """Give what every command says about itself."""
     return "\n\n".join(
-        f"## {name}\n\n```text\n{help_of(name, module)}\n```" for name, module in sorted(_modules().items())
+        f"## {name}\n\n```text\n{help_of(name, module)}\n```" for name, module in sorted(command_modules().items())
     )
 
 
-def _modules() -> dict[str, str]:
+def command_modules() -> dict[str, str]:
+    """Give the module behind each command."""
     return {s: f"faze.stages.{s}" for s in faze.__main__.STAGES} | faze.__main__.PEOPLE
 
 

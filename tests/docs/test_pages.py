@@ -1,10 +1,12 @@
 """What the pages say of the code is so: paths, the reading order, the picture, the decisions' table."""
 
+import importlib
 import re
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -43,6 +45,22 @@ def is_module(parts: list[str]) -> bool:
 def test_links_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert [link for link in LINK.findall(text) if not (page.parent / link).exists()] == []
+
+
+def test_every_switch_has_a_row_and_names_tests_that_exist() -> None:
+    text = (ROOT / "docs/switches.md").read_text(encoding="utf-8")
+    switches = yaml.safe_load((ROOT / "config/config.yaml").read_text(encoding="utf-8"))["tiers"]["baseline"]
+    told = set(re.findall(r"\w+", " ".join(re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE))))
+    assert set(switches) - told == set()
+    tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    assert set(re.findall(r"\btest_\w+", text)) - tests == set()
+
+
+def test_every_command_is_on_the_page_of_commands() -> None:
+    generated = importlib.import_module("generated")
+    stages = {path.stem for path in (ROOT / "faze/stages").glob("*.py")} - {"__init__"}
+    people = {path.stem.replace("_", "-") for path in (ROOT / "faze/commands").glob("*.py")} - {"--init--"}
+    assert stages | people <= set(generated.command_modules())
 
 
 def test_architecture_shows_the_rooms_and_arrows_of_the_code() -> None:
