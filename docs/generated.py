@@ -163,7 +163,10 @@ def as_rst(app: Sphinx, kind: str, name: str, thing: object, options: object, li
             shown.append("")
             in_table = False
         shown.append(line if in_table else _escaped(line))
-    lines[:] = shown
+    first = (
+        [""] if kind in ("attribute", "data", "property") else []
+    )  # or napoleon takes what precedes a colon for a type
+    lines[:] = first + shown
 
 
 def _escaped(line: str) -> str:
