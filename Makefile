@@ -25,7 +25,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check --line-length 120 Snakefile workflow
 	$(BIN)/lint-imports
-	$(BIN)/codespell Snakefile Makefile *.md benchmarks config docs envs faze profiles tests workflow
+	$(BIN)/codespell --skip docs/_build Snakefile Makefile NOTICE CITATION.cff *.md benchmarks config docs envs faze profiles tests workflow
 
 # One thread per process: two workers on two cores.
 unit: $(INSTALLED)
