@@ -31,7 +31,14 @@ def main() -> int:
         print(f"faze: no command {command!r}{nearest(command, list(commands))}", file=sys.stderr)
         return 2
     sys.argv[0] = f"faze {command}"
-    return importlib.import_module(commands[command]).main()
+    try:
+        module = importlib.import_module(commands[command])
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] == "faze":
+            raise
+        print(f"{sys.argv[0]} needs the package {error.name}: pip install 'faze[workflow]'", file=sys.stderr)
+        return 1
+    return module.main()
 
 
 if __name__ == "__main__":

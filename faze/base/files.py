@@ -2,11 +2,15 @@
 
 import contextlib
 import errno
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
+
+from faze.base.errors import UserError
 
 # Of a path or of a file itself; any other error in reading is the machine's, such as a network folder that is gone.
 _OF_THE_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG}
@@ -15,6 +19,17 @@ _OF_THE_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.E
 def is_of_the_file(error: OSError) -> bool:
     """Whether a file cannot be read for what it is, so that trying again would not help."""
     return error.errno in _OF_THE_FILE
+
+
+def read_json(path: Path, keys: Collection[str], remedy: str) -> dict[str, Any]:
+    """Read a JSON file that faze wrote; the remedy says how to make one again that is torn or lacks a key."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or not content.keys() >= set(keys):
+        raise UserError(f"{path}: is not whole, or not JSON with {', '.join(keys)}: {remedy}")
+    return content
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ Events, each with `time` (unix seconds) and `event`:
 Standard library only.
 """
 
+import contextlib
 import json
 import os
 import time
@@ -60,12 +61,10 @@ class RunLog:
 def read_events(path: Path | str) -> list[dict[str, Any]]:
     """All whole events of a run log, in order; a last line torn by a kill is left out."""
     events = []
-    for line in Path(path).read_text(encoding="utf-8").splitlines():
-        try:
+    for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
             events.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return events
+    return [event for event in events if isinstance(event, dict) and "event" in event]
 
 
 def _finite(value: Any) -> Any:

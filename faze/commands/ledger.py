@@ -23,7 +23,7 @@ def main() -> None:
     path = parse().benchmark
     try:
         words = markdown_tables(json.loads(path.read_text(encoding="utf-8")))
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path}: not a finished benchmark.json") from None
     print(words, end="")
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from faze.base.errors import UserError
 from faze.engine.step import Clock, Launch, Step, at_once, no_clock
 from faze.engine.switches import Switch
 
@@ -85,7 +84,7 @@ class Graph:
         """Train on one batch.
 
         Raises:
-            UserError: its tensors have other names or shapes than those captured.
+            ValueError: its tensors have other names or shapes than those captured.
         """
         with on_stream(self._stream):
             return self._launch(step, batch, weights, clock)
@@ -122,9 +121,9 @@ class Graph:
         shapes = {name: tuple(value.shape) for name, value in batch.items()}
         captured = {name: tuple(value.shape) for name, value in self._batch.items()}
         if shapes != captured:
-            raise UserError(f"engine.graphs: a batch of {shapes} after the graph was captured with {captured}")
+            raise ValueError(f"engine.graphs: a batch of {shapes} after the graph was captured with {captured}")
         if weights is not self._weights:
-            raise UserError("engine.graphs: the loss has other terms than when the graph was captured")
+            raise ValueError("engine.graphs: the loss has other terms than when the graph was captured")
 
 
 @contextlib.contextmanager

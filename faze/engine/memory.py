@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from faze.base.errors import UserError
 from faze.engine.switches import Switch
 
 
@@ -60,10 +59,10 @@ def in_parts(batch: Mapping[str, Tensor], parts: int) -> Iterator[dict[str, Tens
     """Cut a batch into contiguous parts of equal size.
 
     Raises:
-        UserError: it cannot be cut into so many.
+        ValueError: it cannot be cut into so many.
     """
     size = len(next(iter(batch.values())))
     if size % parts:
-        raise UserError(f"{size} pairs on one process cannot be cut into engine.accumulate {parts} equal parts")
+        raise ValueError(f"{size} pairs on one process cannot be cut into engine.accumulate {parts} equal parts")
     for first in range(0, size, size // parts):
         yield {name: value[first : first + size // parts] for name, value in batch.items()}

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from faze.base.errors import UserError
+from faze.base.files import read_json
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.run_log import read_events
 from faze.evaluation import UNADAPTED
@@ -153,12 +154,8 @@ def read_benchmark(ablation: Ablation) -> Mapping[str, Any]:
         UserError: the file is not JSON, or lacks a tier.
     """
     path = ablation.paths.benchmark
-    try:
-        benchmark = json.loads(path.read_text(encoding="utf-8"))
-        tiers = benchmark["tiers"]
-    except (json.JSONDecodeError, KeyError):
-        raise UserError(f"{path}: not a finished benchmark; delete it and run benchmark again") from None
-    absent = [tier for tier in ablation.tiers if tier not in tiers]
+    benchmark = read_json(path, ("tiers",), "delete it and run benchmark again")
+    absent = [tier for tier in ablation.tiers if tier not in benchmark["tiers"]]
     if absent:
         raise UserError(f"{path}: has no tier {', '.join(absent)}; delete it and run benchmark again")
     return benchmark

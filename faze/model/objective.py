@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faze.base.errors import UserError
 from faze.config.parameters import Loss
 from faze.model import losses
 from faze.model.dted import DTED, rotation_from_pitchyaw
@@ -72,7 +71,7 @@ class Objective(nn.Module):
         """Of the frontalised gaze codes (B, G, 3), compared within chunks and averaged over them."""
         pairs = self.loss.chunk_pairs
         if len(person) % pairs:
-            raise UserError(
+            raise ValueError(
                 f"{len(person)} pairs on one device are not a multiple of loss.chunk_pairs {pairs}: choose "
                 "train.global_batch as a multiple of devices x loss.chunk_pairs"
             )

@@ -138,7 +138,7 @@ def _faults(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterat
 def _fill(path: Path | str, state: Mapping[str, Tensor], model: Model) -> DTED:
     try:
         state = strict_state(state, model)
-    except ValueError as error:
+    except UserError as error:
         raise UserError(f"{path}: {error}") from None
     with torch.device("meta"):
         dted = DTED(model)

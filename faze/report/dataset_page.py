@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from faze.base.errors import UserError
+from faze.base.files import read_json
 from faze.data.inspection import Inspection, person_rows, summarise
 from faze.report.data_uris import Embedder
 from faze.report.dataset_figures import draw_density, draw_people
@@ -89,7 +90,7 @@ def read_page(folder: Path, root: Path, embedder: Embedder) -> DatasetPage:
     path = folder / "summary.json"
     if not path.is_file():
         raise UserError(f"{path} is missing: run inspect first")
-    summary = json.loads(path.read_text(encoding="utf-8"))
+    summary = read_json(path, ("dataset", "rejects"), "run inspect again")
     rejects = summary["rejects"]
     return DatasetPage(
         summary=summary,

@@ -1,7 +1,6 @@
 """Rule `report`: the tables of the evaluation, walks and data pages -> one self-contained page, table and figures."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 
 from faze.base.command_line import Parser, one_sentence
 from faze.base.errors import UserError
-from faze.base.files import whole_folder
+from faze.base.files import read_json, whole_folder
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config.stage_config import load
@@ -70,15 +69,15 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
     """Read what evaluate wrote.
 
     Raises:
-        UserError: a table is missing.
+        UserError: a table is missing or torn.
     """
     missing = [
         name for name in [*(f"{t}.csv" for t in TABLES), "summary.json"] if not (paths.evaluation / name).is_file()
     ]
     if missing:
         raise UserError(f"{paths.evaluation / missing[0]} is missing: run evaluate first")
-    summary = json.loads((paths.evaluation / "summary.json").read_text(encoding="utf-8"))
-    tables = {t: pd.read_csv(paths.evaluation / f"{t}.csv", dtype={"person": str, "tier": str}) for t in TABLES}
+    summary = read_json(paths.evaluation / "summary.json", ("tiers", "learners", "seeds"), "run evaluate again")
+    tables = {table: _read_table(paths.evaluation / f"{table}.csv") for table in TABLES}
     found = set(tables["tiers"]["dataset"])
     results = Results(
         tiers=summary["tiers"],
@@ -91,6 +90,13 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
         real=not (paths.root / "raw" / "truth.h5").exists(),
     )
     return summary, results
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_csv(path, dtype={"person": str, "tier": str})
+    except ValueError as error:  # of pandas' parser, and of bytes that are no text
+        raise UserError(f"{path}: is no whole table ({error}): run evaluate again") from None
 
 
 def draw(results: Results) -> dict[str, Figure]:

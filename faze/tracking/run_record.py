@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from faze.base.errors import UserError
+from faze.base.files import read_json
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.run_log import read_events
 
@@ -130,7 +131,7 @@ def _read_dataset(paths: ResultPaths, dataset: str) -> InputDataset:
     path = paths.inspection(dataset) / "summary.json"
     if not path.is_file():
         raise UserError(f"{path} is missing: run the rule inspect again")
-    summary = json.loads(path.read_text(encoding="utf-8"))
+    summary = read_json(path, ("dataset", "splits", "rejects"), "run the rule inspect again")
     profile = {key: summary[key] for key in ("people", "strips")}
     profile |= {f"{split['split']}_{key}": split[key] for split in summary["splits"] for key in ("people", "strips")}
     if summary["rejects"]:
@@ -192,9 +193,8 @@ def _training_points(events: Sequence[Event]) -> list[MetricValue]:
 def _result_points(summary: Path, tier: str, seed: int) -> list[MetricValue]:
     """Scalars at step 0 and error curves at step k, all with the time of the evaluation."""
     time_ms = round(summary.stat().st_mtime * 1000)
-    runs = [
-        r for r in json.loads(summary.read_text(encoding="utf-8"))["runs"] if (r["tier"], r["seed"]) == (tier, seed)
-    ]
+    found = read_json(summary, ("runs",), "run the rule evaluate again")["runs"]
+    runs = [run for run in found if (run["tier"], run["seed"]) == (tier, seed)]
     if not runs:
         raise UserError(f"{summary}: has no run of tier {tier}, seed {seed}; run the rule evaluate again")
     scalars = list(runs[0]["metrics"].items())[:MAX_RESULT_METRICS]

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.engine.step import Step
 from faze.model.dted import DTED
@@ -52,7 +53,7 @@ def load_training(path: Path, identity: str, dted: DTED, step: Step, device: tor
         return Resume()
     try:
         state = read_mapping(path, device)
-    except ValueError as error:
+    except UserError as error:
         print(f"{error}; training begins anew", file=sys.stderr)
         return Resume()
     if state.get("identity") != identity:
@@ -68,6 +69,6 @@ def is_finished(path: Path, identity: str, pairs: int) -> bool:
     """Whether a checkpoint is the end of this very training (written, say, by the orphan of a killed workflow)."""
     try:
         state = read_mapping(path)
-    except ValueError:
+    except UserError:
         return False
     return state.get("identity") == identity and state.get("pairs", 0) >= pairs
