@@ -19,7 +19,6 @@ from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import read_supplementary
 from faze.evaluation.runs import Ablation, read_benchmark
 from faze.fewshot.learner_file import load_learned
-from faze.fewshot.personal_estimator import load_estimator
 from faze.model.weights import load_model
 from faze.report.dataset_page import read_page
 from faze.stages import report
@@ -64,7 +63,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     **{f"{stage}'s own": lambda path, stage=stage: load(path, stage) for stage in STAGES},
     "checkpoint": load_model,
     "learner": lambda path: load_learned(path, None, []),
-    "calibration": load_estimator,
     "strips": StripStore,
     "codes": CodeStore,
     "supplementary": lambda path: read_supplementary(path, "p00"),
