@@ -1,6 +1,6 @@
 """Where the outputs of one ablation lie: the paths under results/<name>/ that the workflow's rules declare.
 
-For stages that gather from many runs (evaluate, report, track). Standard library only.
+Stages that read the files of many runs (evaluate, report, track) find them here. Standard library only.
 """
 
 from dataclasses import dataclass
@@ -19,10 +19,6 @@ class ResultPaths:
         """Normalised strips."""
         return self.root / "data" / f"{dataset}.h5"
 
-    def rejects(self, dataset: str) -> Path:
-        """Frames that preprocess left out, with reasons (csv)."""
-        return self.root / "data" / f"{dataset}_rejects.csv"
-
     def inspection(self, dataset: str) -> Path:
         """Folder of the data set's page."""
         return self.root / "inspection" / dataset
@@ -31,13 +27,13 @@ class ResultPaths:
         """Folder of one run."""
         return self.root / tier / f"seed{seed}"
 
-    def checkpoint(self, tier: str, seed: int) -> Path:
-        """Trained weights and all of the training's state."""
-        return self.run(tier, seed) / "checkpoint.pt"
-
     def run_log(self, tier: str, seed: int) -> Path:
         """The training's run log."""
         return self.run(tier, seed) / "run.jsonl"
+
+    def live_log(self, tier: str, seed: int) -> Path:
+        """The run log of a training that is under way, in the folder that no rule declares."""
+        return self.run(tier, seed) / "train.work" / "run.jsonl"
 
     def codes(self, tier: str, seed: int, dataset: str) -> Path:
         """Codes of every strip."""
@@ -50,6 +46,11 @@ class ResultPaths:
     def walks(self, tier: str, seed: int) -> Path:
         """Folder of videos, contact sheet inside."""
         return self.run(tier, seed) / "walks"
+
+    @property
+    def truth(self) -> Path:
+        """What is true of rendered people; only they have it."""
+        return self.root / "raw" / "truth.h5"
 
     @property
     def benchmark(self) -> Path:

@@ -152,12 +152,18 @@ class Fewshot:
 
 
 @dataclass(frozen=True)
-class FewshotSection(Fewshot):
-    """The whole section `fewshot`: with what trains no learner anew."""
+class FewshotAdapt(Fewshot):
+    """With what adaptation alone knows, and no learner is trained anew for."""
 
-    learners: list[Literal["maml", "fomaml", "meta_sgd", "reference", "none", "offset"]]
     min_entries: Positive
     predictions: bool
+
+
+@dataclass(frozen=True)
+class FewshotSection(FewshotAdapt):
+    """The whole section `fewshot`: one learner more runs nothing of the others again."""
+
+    learners: list[Literal["maml", "fomaml", "meta_sgd", "reference", "none", "offset"]]
 
 
 @dataclass(frozen=True)
@@ -237,7 +243,7 @@ STAGES: dict[str, dict[str, Any]] = {
     },
     "encode": {"model": Model, "encode": Encode},
     "meta_train": {"fewshot": Fewshot},
-    "adapt": {"fewshot": FewshotSection},
+    "adapt": {"fewshot": FewshotAdapt},
     "walk": {"walk": Walk},
     "benchmark": {
         **{"preprocess": StripCamera, "data": Data, "augment": Augment},

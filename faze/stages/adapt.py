@@ -16,7 +16,7 @@ from pathlib import Path
 from faze.base.command_line import Parser, one_sentence
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
-from faze.config.parameters import FewshotSection
+from faze.config.parameters import FewshotAdapt
 from faze.config.stage_config import load
 from faze.fewshot.draws import draw_calibrations
 from faze.fewshot.interface import Adaptation
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def people_of_test(
-    paths: Sequence[Path], settings: FewshotSection, learned: Learned
+    paths: Sequence[Path], settings: FewshotAdapt, learned: Learned
 ) -> tuple[list[PersonCodes], list[str]]:
     """Read the people of the split test of every store; a store that states no splits is all test.
 
@@ -94,7 +94,7 @@ def people_of_test(
     return everyone, all_left_out
 
 
-def _needed_entries(settings: FewshotSection) -> tuple[int, str]:
+def _needed_entries(settings: FewshotAdapt) -> tuple[int, str]:
     """How many entries a test person must have, and for what."""
     protocol = max(settings.shots) + settings.query_entries
     if settings.min_entries > protocol:

@@ -87,7 +87,7 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
         margin_deg=summary["margin_deg"],
         tables=tables,
         machine=formats.machine(summary["machine"] or summary["training_machine"]),
-        real=not (paths.root / "raw" / "truth.h5").exists(),
+        real=not paths.truth.exists(),
     )
     return summary, results
 

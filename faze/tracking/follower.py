@@ -40,7 +40,7 @@ class Follower:
     def _logs(self) -> Iterator[tuple[RunPlace, Path, int]]:
         """A run's live log while it trains, else its final one."""
         for place in self._places:
-            live = self._paths.run(place.tier, place.seed) / "train.work" / "run.jsonl"
+            live = self._paths.live_log(place.tier, place.seed)
             for log in (live, self._paths.run_log(place.tier, place.seed)):
                 if log.exists() and (size := log.stat().st_size):
                     yield place, log, size

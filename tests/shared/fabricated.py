@@ -13,6 +13,7 @@ from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import read_yaml
+from faze.data.rejects import sidecar_of
 from faze.data.store.codes import write_codes
 from faze.data.store.strips import PersonStrips, write_strips
 
@@ -173,7 +174,9 @@ class Fabricated:
                 pixels = np.stack([_draw_eyes(label, i) for label in labels])
                 people.append(PersonStrips(person, split, names, pixels, labels))
         write_strips(paths.store(dataset), dataset, people)
-        paths.rejects(dataset).write_text("person,file_name,reason\n" + ("p01,p01/0003.jpg,unreadable image\n" * 2))
+        sidecar_of(paths.store(dataset)).write_text(
+            "person,file_name,reason\n" + ("p01,p01/0003.jpg,unreadable image\n" * 2)
+        )
 
 
 ROOF = {"copy_gbytes_per_s": {"median": 26.2}, "matmul_tflops": {"fp32": {"median": 0.29}, "bf16": {"median": 2.12}}}

@@ -1,0 +1,90 @@
+"""The paths that the code reads are those that the rules write: both say them, as rules hold literal paths."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from faze.base.result_paths import DATASETS, ResultPaths
+from faze.config.data_parameters import RAW
+
+ROOT = Path(__file__).resolve().parents[2]
+PATHS = ResultPaths(Path("results/{name}"))
+RUN = ("{tier}", "{seed}")
+WORK = "train.work"  # what lies in it is no output of a rule
+
+
+def declared() -> set[str]:
+    """Every path among the outputs of the rules."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "workflow" / "rules").glob("*.smk")]
+    outputs = "".join(re.findall(r"^    output:\n((?: {8}.*\n)+)", "\n".join(texts), re.MULTILINE))
+    return {path.replace("{config['name']}", "{name}") for path in re.findall(r'"(results/[^"]+)"', outputs)}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        PATHS.store("{dataset}"),
+        PATHS.inspection("{dataset}"),
+        PATHS.run_log(*RUN),
+        PATHS.codes(*RUN, "{dataset}"),
+        PATHS.errors(*RUN, "{learner}"),
+        PATHS.walks(*RUN),
+        PATHS.truth,
+        PATHS.benchmark,
+        PATHS.evaluation,
+        PATHS.report,
+    ],
+    ids=str,
+)
+def test_each_path_is_an_output_of_a_rule(path: Path) -> None:
+    assert str(path) in declared()
+
+
+def test_the_test_above_covers_every_path() -> None:
+    names = {name for name in vars(ResultPaths) if not name.startswith("_")}
+    covered = {
+        "store",
+        "inspection",
+        "run_log",
+        "codes",
+        "errors",
+        "walks",
+        "truth",
+        "benchmark",
+        "evaluation",
+        "report",
+    }
+    assert names - covered == {"run", "live_log"}
+
+
+def test_a_live_log_lies_in_the_work_folder_of_its_training() -> None:
+    assert PATHS.live_log(*RUN) == PATHS.run(*RUN) / WORK / PATHS.run_log(*RUN).name
+    assert f'args.out.parent / "{WORK}"' in (ROOT / "faze/stages/train.py").read_text(encoding="utf-8")
+
+
+def test_data_sets_are_those_of_the_configuration() -> None:
+    assert tuple(RAW) == DATASETS
+
+
+def test_no_other_module_spells_the_path_of_a_result() -> None:
+    """A training names the files of its own work folder, a meta-training that of its checkpoint."""
+    files = re.compile(r"run\.jsonl|benchmark\.json|_errors\.parquet|truth\.h5|seed\{|/codes/|/walks/|/fewshot/")
+    own = {"faze/base/result_paths.py", "faze/stages/train.py"}
+    for path in sorted((ROOT / "faze").rglob("*.py")):
+        if str(path.relative_to(ROOT)) in own:
+            continue
+        tree = ast.parse(path.read_bytes())
+        told = [s.value for n in ast.walk(tree) if isinstance(n, ast.JoinedStr | ast.Constant) for s in _texts(n)]
+        found = [text for text in told if files.search(text) and not _is_prose(text)]
+        assert not found, (path, found)
+
+
+def _texts(node: ast.JoinedStr | ast.Constant) -> list[ast.Constant]:
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    return [part for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+
+
+def _is_prose(text: str) -> bool:
+    return " " in text or "NAME" in text  # as the help of a command has it
