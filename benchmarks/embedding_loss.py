@@ -63,7 +63,7 @@ def of_gaze(term: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Codes], Tenso
 
 
 def ours(clip: float | None) -> Callable[[Codes], Tensor]:
-    distance = losses.exact_or_clipped(clip)
+    distance = losses.CodeAngle(clip)
     return of_gaze(lambda codes, person: losses.embedding_consistency(codes, person, distance))
 
 

@@ -29,7 +29,7 @@ from faze.config.check import build
 from faze.config.ladder import climb
 from faze.config.parameters import Loss, Model, Train
 from faze.config.yaml_files import DEFAULTS, read_yaml
-from faze.data.pairs import PairBatches, PairOrder, PairPlaces, PeopleStrips, hold, load_people
+from faze.data.pairs import PairBatches, PairOrder, PairPlaces, load_people
 from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine import machine
 from faze.engine.parallel import World
@@ -89,7 +89,7 @@ class Ours:
             World(0, 1, HOST),
             seed=0,
         )
-        self.people, _ = load_people(path, "train", height=HEIGHT, width=WIDTH, min_entries=2, memory_gib=0.0)
+        self.people, _ = load_people(path, "train", (HEIGHT, WIDTH), min_entries=2)
         self._step = 0
 
     def feed(self, row: str) -> Feed:
@@ -99,8 +99,7 @@ class Ours:
             return trained
         if row == "store":
             return Feed(PairBatches(self.people, share), lambda batch: batch, trained.transfer, ())
-        held: PeopleStrips = hold(self.people)
-        return Feed(PairPlaces(held.counts, share), lay_out(held, HOST).gather, trained.transfer, ())
+        return Feed(PairPlaces(self.people.counts, share), lay_out(self.people, HOST), trained.transfer, ())
 
     def batches(self, feed: Feed, count: int) -> Callable[[], Iterator[dict]]:
         """The next batches of a feed whenever called."""

@@ -8,57 +8,60 @@ z away from the camera, gaze vectors pointing toward the camera with their sign 
 The latent frame of the codes turns with R(p, y) = R_y(y) R_x(p). R e_z = (cos p sin y, -sin p, cos p cos y) is the gaze
 vector mirrored in y; the paper's code does the same, consistently. Do not mix the two.
 
-numpy only; float64 unless the input is float32. Readers of data with another sign convert on entry.
+The functions of angles and vectors are written over an array namespace `xp`, numpy or torch, that of their argument.
+float64 unless the input is float32. Readers of data with another sign convert on entry.
 """
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
-def vector_from_pitchyaw(pitchyaw: ArrayLike) -> NDArray:
+def vector_from_pitchyaw(pitchyaw: ArrayLike, xp: Any = np) -> Any:
     """Unit vectors of (pitch, yaw).
 
     Args:
         pitchyaw: (..., 2) radians.
+        xp: numpy or torch.
 
     Returns:
         (..., 3).
     """
-    pitchyaw = np.asarray(pitchyaw)
-    pitch, yaw = pitchyaw[..., 0], pitchyaw[..., 1]
-    return np.stack([np.cos(pitch) * np.sin(yaw), np.sin(pitch), np.cos(pitch) * np.cos(yaw)], axis=-1)
+    sin, cos = xp.sin(pitchyaw), xp.cos(pitchyaw)
+    cos_p = cos[..., 0]
+    return xp.stack([cos_p * sin[..., 1], sin[..., 0], cos_p * cos[..., 1]], axis=-1)
 
 
-def pitchyaw_from_vector(vector: ArrayLike) -> NDArray:
+def pitchyaw_from_vector(vector: ArrayLike, xp: Any = np) -> Any:
     """(pitch, yaw) of vectors of any length: pitch = asin(y), yaw = atan2(x, z).
 
     Args:
         vector: (..., 3).
+        xp: numpy or torch.
 
     Returns:
         (..., 2) radians.
     """
-    vector = np.asarray(vector)
-    x, y, z = vector[..., 0], vector[..., 1], vector[..., 2]
+    x, y, z = xp.moveaxis(vector, -1, 0)
     # atan2 of the horizontal length equals asin(y / |v|) and stays exact near the poles.
-    return np.stack([np.arctan2(y, np.hypot(x, z)), np.arctan2(x, z)], axis=-1)
+    return xp.stack([xp.arctan2(y, xp.hypot(x, z)), xp.arctan2(x, z)], axis=-1)
 
 
-def rotation_from_pitchyaw(pitchyaw: ArrayLike) -> NDArray:
+def rotation_from_pitchyaw(pitchyaw: ArrayLike, xp: Any = np) -> Any:
     """R_y(yaw) R_x(pitch), the rotation that turns a frontal code to (pitch, yaw).
 
     Args:
         pitchyaw: (..., 2) radians.
+        xp: numpy or torch.
 
     Returns:
         (..., 3, 3).
     """
-    pitchyaw = np.asarray(pitchyaw)
-    sin_p, cos_p = np.sin(pitchyaw[..., 0]), np.cos(pitchyaw[..., 0])
-    sin_y, cos_y = np.sin(pitchyaw[..., 1]), np.cos(pitchyaw[..., 1])
-    zero = np.zeros_like(sin_p)
+    (sin_p, sin_y), (cos_p, cos_y) = (xp.moveaxis(each, -1, 0) for each in (xp.sin(pitchyaw), xp.cos(pitchyaw)))
+    zero = xp.zeros_like(sin_p)
     rows = [cos_y, sin_y * sin_p, sin_y * cos_p, zero, cos_p, -sin_p, -sin_y, cos_y * sin_p, cos_y * cos_p]
-    return np.stack(rows, axis=-1).reshape(*sin_p.shape, 3, 3)
+    return xp.stack(rows, axis=-1).reshape(*sin_p.shape, 3, 3)
 
 
 def angular_error(a: ArrayLike, b: ArrayLike) -> NDArray:

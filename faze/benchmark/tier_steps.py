@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved, build_config, resolve
 from faze.config.validation import read_config
 from faze.config.yaml_files import DEFAULTS, merge
-from faze.data.pairs import PeopleStrips, load_people
+from faze.data.pairs import PeopleStrips, hold_what_fits, load_people
+from faze.data.row_sources import TableRows
 from faze.engine.parallel import World, check_chunks
 from faze.engine.step import Clock, Step, no_clock
 from faze.engine.switches import Switch
@@ -76,14 +78,14 @@ def build_tier_steps(config: Resolved, engine: Engine, world: World, people: Peo
 
 def read_people(path: Path | None, config: Resolved) -> PeopleStrips:
     """Read the training people of a store at the network's size; without a store, make four of noise."""
-    height, width = config.model.image_height_px, config.model.image_width_px
+    size = (config.model.image_height_px, config.model.image_width_px)
     if path:
-        limits = {"min_entries": config.data.min_entries, "memory_gib": config.data.memory_gib}
-        return load_people(path, "train", height=height, width=width, **limits)[0]
+        people, _ = load_people(path, "train", size, min_entries=config.data.min_entries)
+        return hold_what_fits([people], config.data.memory_gib)[0]
     random = np.random.default_rng(0)
-    pixels = [random.integers(0, 256, (8, height, width, 3), dtype=np.uint8) for _ in range(4)]
-    labels = [random.normal(0, 0.2, (8, 4)).astype(np.float32) for _ in range(4)]
-    return PeopleStrips([f"made-up-{i}" for i in range(4)], pixels, labels)
+    pixels = random.integers(0, 256, (32, *size, 3), dtype=np.uint8)
+    labels = list(random.normal(0, 0.2, (4, 8, 4)).astype(np.float32))
+    return PeopleStrips([f"made-up-{i}" for i in range(4)], labels, TableRows(torch.from_numpy(pixels)), size)
 
 
 def tier_config(overrides: Sequence[Path], tier: str, changes: Mapping[str, Any] | None = None) -> Resolved:

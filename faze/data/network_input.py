@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from faze.base.errors import UserError
-from faze.data.reused_memory import Buffers, Fresh, spread
+from faze.data.thread_pool import spread
 
 # OpenCV's fixed-point colour conversion: coefficients times 2^14, rounded by adding a half before the shift.
 SHIFT = 14
@@ -23,21 +23,8 @@ CR_FROM_R, CB_FROM_B = 11682, 9241
 R_FROM_CR, G_FROM_CR, G_FROM_CB, B_FROM_CB = 22987, -11698, -5636, 29049
 
 SCALED = ((2 * torch.arange(256) - 255).float() / 255).numpy()  # the network's input for each level
-FRESH = Fresh()
 # Strips that OpenCV gets at a time: they stay in the core's cache, and threads seldom wait for Python's lock.
 TOGETHER = 4
-
-
-def equalize(strips: Tensor) -> Tensor:
-    """Equalise the histogram of the luma Y in YCrCb.
-
-    Args:
-        strips: (B, H, W, 3) uint8.
-
-    Returns:
-        (B, H, W, 3) uint8.
-    """
-    return _equalize(strips.permute(0, 3, 1, 2).int()).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 
 
 def shrink(strips: Tensor, height: int, width: int) -> Tensor:
@@ -59,14 +46,13 @@ def shrink(strips: Tensor, height: int, width: int) -> Tensor:
     return planes.to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 
 
-def to_network(strips: Tensor, height: int, width: int, buffers: Buffers = FRESH) -> Tensor:
+def to_network(strips: Tensor, height: int, width: int) -> Tensor:
     """Shrink by area, equalise, and scale to the network's input.
 
     Args:
         strips: (B, H, W, 3) uint8.
         height: of the result, px.
         width: of the result, px; H / height = W / width, a whole number.
-        buffers: whose memory the result takes on a CPU.
 
     Returns:
         (B, 3, height, width) float32 in [-1, 1].
@@ -75,7 +61,7 @@ def to_network(strips: Tensor, height: int, width: int, buffers: Buffers = FRESH
         UserError: the strips cannot be shrunk to this size.
     """
     if strips.device.type == "cpu":
-        return _to_network_opencv(shrink(strips, height, width), buffers)
+        return _to_network_opencv(shrink(strips, height, width))
     return to_network_torch(strips, height, width)
 
 
@@ -86,11 +72,11 @@ def to_network_torch(strips: Tensor, height: int, width: int) -> Tensor:
     return levels / torch.full_like(levels, 255)  # by a number, CUDA would multiply by its rounded inverse
 
 
-def _to_network_opencv(strips: Tensor, buffers: Buffers) -> Tensor:
+def _to_network_opencv(strips: Tensor) -> Tensor:
     """(B, H, W, 3) uint8 on a CPU -> (B, 3, H, W) float32."""
     batch, height, width, channels = strips.shape
-    planes = buffers.take((batch, channels, height, width), np.float32)
-    source, out = strips.contiguous().numpy(), planes.numpy()
+    out = np.empty((batch, channels, height, width), np.float32)
+    source = strips.contiguous().numpy()
 
     def part(first: int, stop: int) -> None:
         picture = np.empty((TOGETHER * height, width, channels), np.uint8)
@@ -104,7 +90,7 @@ def _to_network_opencv(strips: Tensor, buffers: Buffers) -> Tensor:
                 cv2.LUT(flat, SCALED, out[some, channel].reshape(flat.shape))
 
     spread(part, batch, torch.get_num_threads())
-    return planes
+    return torch.from_numpy(out)
 
 
 def _levels_opencv(strips: NDArray[np.uint8], picture: NDArray[np.uint8], levels: NDArray[np.uint8]) -> None:

@@ -5,7 +5,7 @@ Neither the number of processes, nor of loader workers, nor a resumed run change
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +16,11 @@ from torch.utils.data import Dataset
 
 from faze.base.errors import UserError
 from faze.data.network_input import shrink
-from faze.data.reused_memory import Buffers
-from faze.data.row_sources import FileRows, Rows, SingleRows, TableRows, file_rows
+from faze.data.row_sources import Rows, TableRows, stored_rows
 from faze.data.store.strips import StripStore
 
 Batch = dict[str, Tensor]
+HOST = torch.device("cpu")
 Pairs = tuple[NDArray, NDArray, NDArray]  # person, entry a, entry b
 
 
@@ -58,17 +58,15 @@ class PairOrder:
 
 @dataclass(frozen=True)
 class PeopleStrips:
-    """Strips and labels of some people, at the model's image size.
+    """Strips and labels of some people, one person after the other, at the model's image size.
 
-    pixels: per person (N, height, width, 3) uint8; labels: per person (N, 4) float32 radians; table: everyone's pixels
-    in one array of which `pixels` are parts, None where they are read when needed; file: whence, where by position.
+    A strip's place is its number among all these people's strips.
     """
 
     names: list[str]
-    pixels: list[NDArray] | list["StoredPixels"]
-    labels: list[NDArray]
-    table: NDArray | None = None
-    file: FileRows | None = None
+    labels: list[NDArray]  # per person (N, 4) float32 radians
+    rows: Rows  # stored strips by place
+    size: tuple[int, int]  # height and width that they are shrunk to
 
     @property
     def counts(self) -> list[int]:
@@ -76,15 +74,22 @@ class PeopleStrips:
         return [len(labels) for labels in self.labels]
 
     @property
-    def size(self) -> int:
-        """Bytes of all pixels."""
-        return sum(self.counts) * self.pixels[0][0].size
+    def nbytes(self) -> int:
+        """Bytes of all strips."""
+        return sum(self.counts) * 3 * self.size[0] * self.size[1]
 
-    def rows(self) -> Rows:
-        """Where everyone's strips come from, one person after the other."""
-        if self.table is not None:
-            return TableRows(self.table)
-        return self.file or SingleRows(self.pixels, self.counts)
+    @property
+    def held(self) -> bool:
+        """Whether all strips lie in one table, in memory or on a device."""
+        return isinstance(self.rows, TableRows)
+
+    def read(self, places: Tensor) -> Tensor:
+        """Strips at these places, (n, height, width, 3) uint8."""
+        return shrink(self.rows.read(places), *self.size)
+
+    def places(self) -> tuple[Tensor, ...]:
+        """Of each person's strips."""
+        return torch.arange(sum(self.counts)).split(self.counts)
 
     def digest(self) -> str:
         """Identity of these people: 8 hex digits over names and labels."""
@@ -94,54 +99,54 @@ class PeopleStrips:
         return digest.hexdigest()[:8]
 
 
-@dataclass(frozen=True)
-class StoredPixels:
-    """One person's strips, read from the file and shrunk each time; for people who do not fit in memory."""
+def load_people(path: Path, split: str, size: tuple[int, int], *, min_entries: int) -> tuple[PeopleStrips, list[str]]:
+    """Find the people of a split who have enough entries, and name those left out; strips are read when needed.
 
-    strips: StripStore
-    person: str
-    height: int
-    width: int
-
-    def __getitem__(self, index: int | slice) -> NDArray:
-        """(height, width, 3) or (n, height, width, 3) uint8."""
-        pixels = torch.from_numpy(self.strips.pixels(self.person, index))
-        shrunk = shrink(pixels.reshape(-1, *pixels.shape[-3:]), self.height, self.width).numpy()
-        return shrunk if isinstance(index, slice) else shrunk[0]
-
-
-def load_people(
-    path: Path, split: str, *, height: int, width: int, min_entries: int, memory_gib: float
-) -> tuple[PeopleStrips, list[str]]:
-    """Read the people of a split who have enough entries, and name those left out.
-
-    Strips are kept in memory at the network's size where they fit into memory_gib, and read when needed otherwise.
+    Args:
+        path: store of normalised strips.
+        split: train, val or test.
+        size: height and width that the strips are shrunk to.
+        min_entries: fewest of a person.
 
     Raises:
         UserError: nobody is left.
     """
     strips = StripStore(path)
-    names, left_out = [], []
-    for name in strips.persons(split):
-        (names if strips.count(name) >= min_entries else left_out).append(name)
+    everyone = strips.persons(split)
+    if not everyone:
+        raise UserError(
+            f"{path}: holds no person of split {split!r}; give some people that split where the store is made "
+            "(preprocess.gazecapture_split, or synthetic.gazecapture_val_people of synthetic data)"
+        )
+    names = [name for name in everyone if strips.count(name) >= min_entries]
+    left_out = [name for name in everyone if name not in names]
     if not names:
         raise UserError(
             f"{path}: no person of split {split!r} has {min_entries} entries (data.min_entries); "
             f"{len(left_out)} have fewer"
         )
-    pixels = [StoredPixels(strips, name, height, width) for name in names]
-    labels = [strips.labels(name) for name in names]
-    stored = PeopleStrips(names, pixels, labels, file=file_rows(strips, path, names))
-    return hold(stored) if stored.size <= memory_gib * 2**30 else stored, left_out
+    rows = stored_rows(strips, path, names)
+    return PeopleStrips(names, [strips.labels(name) for name in names], rows, size), left_out
 
 
-def hold(people: PeopleStrips) -> PeopleStrips:
-    """The same people with all their pixels in memory, in one array."""
-    table = np.empty((sum(people.counts), *people.pixels[0][0].shape), np.uint8)
-    parts = np.split(table, np.cumsum(people.counts)[:-1])
-    for part, pixels in zip(parts, people.pixels, strict=True):
-        part[:] = pixels[:]
-    return PeopleStrips(people.names, parts, people.labels, table)
+def hold(people: PeopleStrips, device: torch.device = HOST) -> PeopleStrips:
+    """The same people with all their strips in one table, in memory or on a device."""
+    if people.held:
+        return replace(people, rows=TableRows(people.rows.table.to(device)))
+    table = torch.empty(sum(people.counts), *people.size, 3, dtype=torch.uint8, device=device)
+    for places in people.places():
+        table[places[0] : places[-1] + 1] = people.read(places)
+    return replace(people, rows=TableRows(table))
+
+
+def hold_what_fits(groups: Sequence[PeopleStrips], memory_gib: float) -> list[PeopleStrips]:
+    """Hold in memory, first come first, each of these groups that fits into what is left of it."""
+    left, found = memory_gib * 2**30, []
+    for people in groups:
+        fits = people.nbytes <= left
+        left -= fits * people.nbytes
+        found.append(hold(people) if fits else people)
+    return found
 
 
 @dataclass(frozen=True)
@@ -182,24 +187,27 @@ class PairBatches(Dataset):
 
     def __init__(self, people: PeopleStrips, share: BatchShare) -> None:
         """Args: people: whose pairs. share: those of this process."""
-        self._places = PairPlaces(people.counts, share)
-        self._rows, self._shape = people.rows(), people.pixels[0][0].shape
-        self._labels = np.concatenate(people.labels)
-        self._buffers = Buffers()
+        self._places, self._people = PairPlaces(people.counts, share), people
+        self._labels = torch.from_numpy(np.concatenate(people.labels))
 
     def __getitem__(self, step: int) -> Batch:
         """Strips uint8 (B, height, width, 3), labels float32 (B, 2) radians, person int64 (B,)."""
-        places = self._places[step]
-        entries = np.concatenate([places["place_a"], places["place_b"]])
-        strips = self._buffers.take((len(entries), *self._shape), np.uint8)
-        self._rows.read(entries, strips)
-        return in_pairs(places["person"], strips, torch.from_numpy(self._labels[entries]))
+        return gather_pairs(self._places[step], self._people, self._labels)
 
 
-def in_pairs(person: Tensor, strips: Tensor, labels: Tensor) -> Batch:
-    """Batch of pairs from person (B,), and strips (2 B, H, W, 3) and labels (2 B, 4) of all a, then all b."""
-    batch: Batch = {"person": person}
-    for member, rows in (("a", slice(None, len(person))), ("b", slice(len(person), None))):
+def gather_pairs(places: Batch, people: PeopleStrips, labels: Tensor) -> Batch:
+    """Replace the places of pairs by what lies there.
+
+    Args:
+        places: of PairPlaces, and whatever else belongs to the pairs.
+        people: whose strips.
+        labels: all theirs, (N, 4).
+    """
+    both = torch.cat([places["place_a"], places["place_b"]])
+    strips, labels = people.read(both), labels.index_select(0, both)
+    batch = {name: value for name, value in places.items() if not name.startswith("place_")}
+    pairs = len(places["person"])
+    for member, rows in (("a", slice(None, pairs)), ("b", slice(pairs, None))):
         batch[f"image_{member}"] = strips[rows]
         batch[f"gaze_{member}"], batch[f"head_{member}"] = labels[rows, :2], labels[rows, 2:]
     return batch

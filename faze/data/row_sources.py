@@ -1,4 +1,4 @@
-"""Rows of strips by their places among everyone's, from memory or from the file, straight into the batch.
+"""Stored strips by their places among everyone's: from memory, or from the file when they are needed.
 
 A store keeps a person's strips in one uncompressed piece: a row is then read by its position in the file, without HDF5,
 by several threads. The rows of other files come through `StripStore.pixels`, one by one.
@@ -19,78 +19,77 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from faze.base.errors import UserError
-from faze.data.network_input import shrink
-from faze.data.reused_memory import Buffers, spread
 from faze.data.store.strips import StripStore
+from faze.data.thread_pool import spread
 
 
 class Rows(Protocol):
     """Where rows come from."""
 
-    def read(self, places: NDArray[np.int64], out: Tensor) -> None:
-        """Fill out (n, H, W, 3) uint8 with the rows at these places."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a row: H, W, 3."""
+
+    def read(self, places: Tensor) -> Tensor:
+        """Rows at these places, (n, H, W, 3) uint8 in memory of their own."""
 
 
 @dataclass(frozen=True, eq=False)
 class TableRows:
-    """Rows of one array in memory."""
+    """Rows of one tensor, in memory or on a device."""
 
-    table: NDArray[np.uint8]  # (N, H, W, 3)
+    table: Tensor  # (N, H, W, 3) uint8
 
-    def read(self, places: NDArray[np.int64], out: Tensor) -> None:
-        """Fill out with the rows at these places."""
-        gather(torch.from_numpy(self.table), torch.from_numpy(places), out)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a row: H, W, 3."""
+        return tuple(self.table.shape[1:])
 
-
-def gather(table: Tensor, places: Tensor, out: Tensor) -> None:
-    """Fill out (n, ...) with the rows of table (N, ...) at these places; both uint8 on the host, in one piece."""
-    rows, filled = table.flatten(1), out.flatten(1)
-    if rows.shape[1] % 8 == 0:  # torch copies words 1.5 times as fast as bytes
-        rows, filled = rows.view(torch.int64), filled.view(torch.int64)
-    torch.index_select(rows, 0, places, out=filled)
+    def read(self, places: Tensor) -> Tensor:
+        """Rows at these places, on the same device as they."""
+        rows = self.table.flatten(1)
+        if rows.shape[1] % 8 == 0:  # torch copies words 1.5 times as fast as bytes
+            rows = rows.view(torch.int64)
+        return rows.index_select(0, places).view(torch.uint8).unflatten(1, self.shape)
 
 
 @dataclass(frozen=True, eq=False)
-class SingleRows:
-    """Rows of people, each read by itself."""
+class StoreRows:
+    """Rows of some people in a store, read one by one through HDF5."""
 
-    people: Sequence  # per person what gives a row (H, W, 3) for a position
-    counts: Sequence[int]
+    strips: StripStore
+    persons: Sequence[str]
 
-    def read(self, places: NDArray[np.int64], out: Tensor) -> None:
-        """Fill out with the rows at these places."""
-        first = np.cumsum([0, *self.counts])
-        person = np.searchsorted(first, places, side="right") - 1
-        rows = out.numpy()
-        for row, (who, entry) in enumerate(zip(person, places - first[person], strict=True)):
-            rows[row] = self.people[who][entry]
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a row: H, W, 3."""
+        return (*self.strips.size(self.persons[0]), 3)
+
+    def read(self, places: Tensor) -> Tensor:
+        """Rows at these places."""
+        first, wanted = np.cumsum([0, *map(self.strips.count, self.persons)]), places.numpy()
+        person = np.searchsorted(first, wanted, side="right") - 1
+        found = zip(person, wanted - first[person], strict=True)
+        return torch.from_numpy(np.stack([self.strips.pixels(self.persons[who], int(entry)) for who, entry in found]))
 
 
 @dataclass(frozen=True, eq=False)
 class FileRows:
-    """Rows at known positions of a file, shrunk to (height, width)."""
+    """Rows at known positions of a file."""
 
     path: Path
     offsets: NDArray[np.int64]  # (N,) bytes
-    shape: tuple[int, int, int]  # of a stored row
-    _scratch: Buffers = field(default_factory=Buffers)
+    shape: tuple[int, int, int]
     _opened: dict[int, int] = field(default_factory=dict)  # process -> file descriptor
 
-    def read(self, places: NDArray[np.int64], out: Tensor) -> None:
-        """Fill out with the rows at these places.
+    def read(self, places: Tensor) -> Tensor:
+        """Rows at these places.
 
         Raises:
             UserError: the file ends early.
         """
-        if tuple(out.shape[1:]) == self.shape:
-            self._read(places, out.numpy())
-            return
-        stored = self._scratch.take((len(places), *self.shape), np.uint8)
-        self._read(places, stored.numpy())
-        out.copy_(shrink(stored, *out.shape[1:3]))
-
-    def _read(self, places: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:
-        descriptor, size, offsets = self._descriptor(), int(np.prod(self.shape)), self.offsets[places].tolist()
+        rows = np.empty((len(places), *self.shape), np.uint8)
+        descriptor, size, offsets = self._descriptor(), int(np.prod(self.shape)), self.offsets[places.numpy()].tolist()
         flat = memoryview(rows.reshape(-1))
 
         def fill(row: int, flags: int) -> int:
@@ -111,6 +110,7 @@ class FileRows:
                     raise UserError(f"{self.path}: ends within its strips, write or fetch it again")
 
         spread(part, len(places), torch.get_num_threads())
+        return torch.from_numpy(rows)
 
     def _descriptor(self) -> int:
         if os.getpid() not in self._opened:
@@ -125,14 +125,14 @@ class FileRows:
             os.close(self._opened.pop(os.getpid(), -1))
 
 
-def file_rows(strips: StripStore, path: Path, persons: Sequence[str]) -> FileRows | None:
-    """Rows of these people in this order; None where the file has not got all of them in plain pieces of one shape."""
+def stored_rows(strips: StripStore, path: Path, persons: Sequence[str]) -> Rows:
+    """Rows of these people in this order, by position where the file has all of them in plain pieces of one shape."""
     pieces = [strips.location(person) for person in persons]
-    shapes = {strips.pixels(person, slice(0, 0)).shape[1:] for person in persons}
-    if len(shapes) != 1 or None in pieces:
-        return None
+    sizes = {strips.size(person) for person in persons}
+    if len(sizes) != 1 or None in pieces:
+        return StoreRows(strips, persons)
     offsets = [
         offset + size * np.arange(strips.count(person), dtype=np.int64)
         for person, (offset, size) in zip(persons, pieces, strict=True)
     ]
-    return FileRows(path.absolute(), np.concatenate(offsets), shapes.pop())
+    return FileRows(path.absolute(), np.concatenate(offsets), (*sizes.pop(), 3))

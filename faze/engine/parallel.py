@@ -30,6 +30,11 @@ class World:
     size: int
     device: torch.device
 
+    @property
+    def processes_here(self) -> int:
+        """How many of them run on this machine."""
+        return int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
+
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """Sum a tensor over all processes, in place."""
         if self.size > 1:
@@ -90,18 +95,18 @@ def launch(engine: Engine, module: str, arguments: Sequence[str]) -> None:
 def join(engine: Engine, threads: int) -> Iterator[World]:
     """Join the processes that train together (or be alone), and share the CPU threads fairly."""
     device = pick_device(engine.device)
-    alone = engine.parallel != "ddp"
-    local = 1 if alone else int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    torch.set_num_threads(max(threads // local, 1))
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    if alone:
+    if engine.parallel != "ddp":
+        torch.set_num_threads(threads)
         yield World(0, 1, device)
         return
     threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    world = World(dist.get_rank(), dist.get_world_size(), device)
+    torch.set_num_threads(max(threads // world.processes_here, 1))
     try:
-        yield World(dist.get_rank(), dist.get_world_size(), device)
+        yield world
     finally:
         dist.destroy_process_group()
 

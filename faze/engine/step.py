@@ -36,8 +36,9 @@ class DeviceNumbers:
         if self._views.keys() != values.keys():
             self._tensor = self._tensor.new_empty(len(values))
             self._views = dict(zip(values, self._tensor.unbind(), strict=True))
+        in_order = [values[name] for name in self._views]
         # From memory that is new each time: the last copy may still be under way when the host writes the next numbers.
-        fresh = torch.tensor(list(values.values()), dtype=self._tensor.dtype, pin_memory=self._tensor.is_cuda)
+        fresh = torch.tensor(in_order, dtype=self._tensor.dtype, pin_memory=self._tensor.is_cuda)
         self._tensor.copy_(fresh, non_blocking=True)
         return self._views
 

@@ -126,21 +126,6 @@ class DTED(nn.Module):
         return F.normalize(code, dim=(1, 2) if axis == 3 else axis)
 
 
-def rotation_from_pitchyaw(pitchyaw: Tensor) -> Tensor:
-    """R_y(yaw) R_x(pitch), as faze.base.geometry's, in torch.
-
-    Args:
-        pitchyaw: (..., 2) radians.
-
-    Returns:
-        (..., 3, 3).
-    """
-    (sin_p, sin_y), (cos_p, cos_y) = pitchyaw.sin().unbind(-1), pitchyaw.cos().unbind(-1)
-    zero = torch.zeros_like(sin_p)
-    rows = [cos_y, sin_y * sin_p, sin_y * cos_p, zero, cos_p, -sin_p, -sin_y, cos_y * sin_p, cos_y * cos_p]
-    return torch.stack(rows, dim=-1).unflatten(-1, (3, 3))
-
-
 def _initialize(module: nn.Module) -> None:
     if isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
         nn.init.kaiming_normal_(module.weight)

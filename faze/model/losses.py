@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from faze.base.geometry import vector_from_pitchyaw
+
 
 class CodeDistance(Protocol):
     """How far codes are apart."""
@@ -23,19 +25,6 @@ class CodeDistance(Protocol):
 
     def grid(self, codes: Tensor) -> Tensor:
         """(..., N, F, 3) -> (..., N, N), every code to every code, up to a factor: to search in, without gradient."""
-
-
-def vector_from_pitchyaw(pitchyaw: Tensor) -> Tensor:
-    """Unit vectors of (pitch, yaw), as faze.base.geometry's, in torch.
-
-    Args:
-        pitchyaw: (..., 2) radians.
-
-    Returns:
-        (..., 3).
-    """
-    (sin_p, sin_y), (cos_p, cos_y) = pitchyaw.sin().unbind(-1), pitchyaw.cos().unbind(-1)
-    return torch.stack([cos_p * sin_y, sin_p, cos_p * cos_y], dim=-1)
 
 
 def angle_deg(a: Tensor, b: Tensor, clip: float | None = None) -> Tensor:
@@ -101,23 +90,14 @@ class CodeEuclidean:
         return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").mean(-3)
 
 
-code_angle_deg = CodeAngle()
-code_euclidean = CodeEuclidean()
-
-
-def exact_or_clipped(clip: float | None) -> CodeDistance:
-    """The angular code distance, exact (None) or under the released code's clip."""
-    return CodeAngle(clip)
-
-
 def gaze_angle_deg(vector: Tensor, gaze: Tensor, clip: float | None = None) -> Tensor:
     """Mean angle of predicted (B, 3) vectors to (B, 2) gaze labels in radians; degrees."""
-    return angle_deg(vector, vector_from_pitchyaw(gaze), clip).mean()
+    return angle_deg(vector, vector_from_pitchyaw(gaze, torch), clip).mean()
 
 
 def gaze_mse(vector: Tensor, gaze: Tensor) -> Tensor:
     """Mean over B x 3 of the squared difference to the label's unit vector."""
-    return F.mse_loss(vector, vector_from_pitchyaw(gaze))
+    return F.mse_loss(vector, vector_from_pitchyaw(gaze, torch))
 
 
 def hard_distances(codes: Tensor, person: Tensor, distance: CodeDistance) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from faze.base.geometry import rotation_from_pitchyaw
 from faze.config.parameters import Loss
 from faze.model import losses
-from faze.model.dted import DTED, rotation_from_pitchyaw
+from faze.model.dted import DTED
 
 
 class Objective(nn.Module):
@@ -30,7 +31,6 @@ class Objective(nn.Module):
         self.dted = dted
         self.loss = loss
         self.clip = clip
-        self.angle = losses.exact_or_clipped(clip)
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Unweighted terms under the names of their weights in `loss`.
@@ -43,7 +43,7 @@ class Objective(nn.Module):
             Scalars in the dtype of the weights; angles in degrees.
         """
         rotations = {
-            key: rotation_from_pitchyaw(batch[key].to(self.dted.dtype))
+            key: rotation_from_pitchyaw(batch[key].to(self.dted.dtype), torch)
             for key in ("gaze_a", "head_a", "gaze_b", "head_b")
         }
         codes_a, codes_b = self.dted.encode(torch.cat([batch["image_a"], batch["image_b"]])).halves()
@@ -78,7 +78,7 @@ class Objective(nn.Module):
         # (B, G, 3) twice -> (B / P, 2 P, G, 3)
         codes = torch.cat([code.unflatten(0, (-1, pairs)) for code in (frontal_a, frontal_b)], dim=1)
         person = person.unflatten(0, (-1, pairs)).repeat(1, 2)
-        angle, euclidean, margin = self.angle, losses.code_euclidean, self.loss.triplet_margin
+        angle, euclidean, margin = losses.CodeAngle(self.clip), losses.CodeEuclidean(), self.loss.triplet_margin
         terms: dict[str, Tensor] = {}
         if self.loss.embedding_consistency:
             terms["embedding_consistency"] = losses.embedding_consistency(codes, person, angle)

@@ -14,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
+from faze.base.geometry import rotation_from_pitchyaw
 from faze.data.network_input import from_network, to_network
 from faze.data.store.strips import StripStore
-from faze.model.dted import DTED, rotation_from_pitchyaw
+from faze.model.dted import DTED
 
 Picture = NDArray[np.uint8]  # (..., H, W, 3) RGB
 
@@ -50,7 +51,7 @@ def walk_rotations(axis: int, range_deg: float, steps: int) -> tuple[NDArray[np.
     angles_deg = np.linspace(-range_deg, range_deg, steps)
     pitchyaw = np.zeros((steps, 2))
     pitchyaw[:, axis] = np.radians(angles_deg)
-    return angles_deg, rotation_from_pitchyaw(torch.from_numpy(pitchyaw))
+    return angles_deg, rotation_from_pitchyaw(torch.from_numpy(pitchyaw), torch)
 
 
 def first_people(strips: StripStore, count: int) -> list[str]:
@@ -70,7 +71,7 @@ def walk_person(dted: DTED, strips: StripStore, person: str, *, range_deg: float
     image = to_network(pixels, dted.model.image_height_px, dted.model.image_width_px)
     label = torch.from_numpy(strips.labels(person)[:1]).to(like)
     codes = dted.encode(image)
-    frontal = codes.turn(rotation_from_pitchyaw(label[:, :2]), rotation_from_pitchyaw(label[:, 2:]))
+    frontal = codes.turn(rotation_from_pitchyaw(label[:, :2], torch), rotation_from_pitchyaw(label[:, 2:], torch))
     walked = {}
     for name, (code, axis) in WALKS.items():
         angles_deg, rotations = walk_rotations(axis, range_deg, steps)

@@ -17,11 +17,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import Dataset
 
+from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.data_parameters import Augment, StripCamera
 from faze.config.parameters import Model
-from faze.data.network_input import shrink
 from faze.data.pairs import Batch, BatchShare
-from faze.model.losses import vector_from_pitchyaw
 
 STREAM = 0xA06  # tells these draws from those of other things with the same seed
 DRAWN = ("flip", "shift_px", "zoom", "color")  # what a batch carries until it is augmented
@@ -51,16 +50,15 @@ class Augmentation:
     settings: Augment
     camera: VirtualCamera
     people: int
-    size: tuple[int, int]  # of the network's images: height, width
 
     def __call__(self, batch: Batch) -> Batch:
-        """Change a batch that carries its draws; strips come out at the network's size."""
+        """Change a batch that carries its draws; its strips have the network's size."""
         drawn = {name: batch[name] for name in DRAWN}
         batch = {name: value for name, value in batch.items() if name not in DRAWN}
         person = batch["person"] + self.people * drawn["flip"]  # to losses that compare, a mirrored person is another
         for place, member in enumerate("ab"):
             names = [f"{what}_{member}" for what in ("image", "gaze", "head")]
-            changed = shrink(batch[names[0]], *self.size), batch[names[1]], batch[names[2]]
+            changed = tuple(batch[name] for name in names)
             for change in self._changes(drawn, place):
                 changed = change(*changed)
             batch |= dict(zip(names, changed, strict=True))
@@ -82,9 +80,7 @@ def build_augmentation(settings: Augment, camera: StripCamera, model: Model, peo
     """What the config asks for; None where that is nothing."""
     if not (settings.flip or settings.jitter_px or settings.zoom or settings.color_scale):
         return None
-    return Augmentation(
-        settings, VirtualCamera.of(camera, model), people, (model.image_height_px, model.image_width_px)
-    )
+    return Augmentation(settings, VirtualCamera.of(camera, model), people)
 
 
 class Drawn(Dataset):
@@ -155,8 +151,7 @@ def camera_rotation(shift_px: Tensor, focal_length_px: float) -> Tensor:
 
 def turned(pitchyaw: Tensor, rotation: Tensor) -> Tensor:
     """(B, 2) rad in the old frame -> in the new one."""
-    x, y, z = rotated(rotation, vector_from_pitchyaw(pitchyaw)).unbind(1)
-    return torch.stack([torch.atan2(y, torch.hypot(x, z)), torch.atan2(x, z)], dim=1)
+    return pitchyaw_from_vector(rotated(rotation, vector_from_pitchyaw(pitchyaw, torch)), torch)
 
 
 def rotated(rotation: Tensor, vectors: Tensor) -> Tensor:

@@ -1,22 +1,23 @@
-"""The training of DT-ED: schedule, validation, checkpoints, resume. Paper section 3.1.
+"""The training of DT-ED: schedule, validation, checkpoints. Paper section 3.1.
 
-fit() is the loop. It reads top to bottom and has no branch on a switch, a process or a device: those were decided in
-`faze.engine`.
+Fit.run() is the loop. It reads top to bottom and has no branch on a switch, a process or a device: those were decided
+in `faze.engine`.
 """
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from faze import engine
 from faze.base.errors import UserError
+from faze.base.geometry import vector_from_pitchyaw
 from faze.base.progress import Progress
 from faze.base.run_log import RunLog
-from faze.config.parameters import Loss, Model, Train
+from faze.config.parameters import Loss, Train
 from faze.data.network_input import to_network
 from faze.data.pairs import PeopleStrips
 from faze.engine.parallel import World
@@ -24,14 +25,15 @@ from faze.engine.precision import Precision
 from faze.engine.schedule import decay, learning_rate, ramp
 from faze.engine.step import Step
 from faze.model.dted import DTED
-from faze.model.losses import angle_deg, vector_from_pitchyaw
+from faze.model.losses import angle_deg
 from faze.model.objective import Objective
 from faze.training.feed import Feed
-from faze.training.resume import Resume, save_training
+from faze.training.resume import Resume, WorkFolder
 from faze.training.setup import TrainingSetup
 
 TERMS = ("reconstruction_l1", "gaze_angle", "gaze_mse")
 RAMPED_TERMS = ("embedding_consistency", "triplet_angular", "triplet_euclidean", "all_equal")  # compare embeddings
+MOST_LOST_STEPS = 20  # in a row without a finite loss, in which the loss scale falls a millionfold
 
 
 def build_step(setup: TrainingSetup) -> Step:
@@ -84,17 +86,17 @@ def bare_model(step: Step) -> DTED:
 
 
 @torch.inference_mode()
-def validate(step: Step, people: PeopleStrips, *, model: Model, world: World, batch: int = 64) -> float:
+def validate(step: Step, people: PeopleStrips, setup: TrainingSetup, batch: int = 64) -> float:
     """Mean over people of their mean gaze error, in degrees; every process takes its share of each person."""
-    dted = bare_model(step)
+    dted, model, world = bare_model(step), setup.model, setup.world
     sums = torch.zeros(len(people.names), 2, dtype=torch.float64, device=world.device)
-    for i, (pixels, labels) in enumerate(zip(people.pixels, people.labels, strict=True)):
+    for person, (places, labels) in enumerate(zip(people.places(), people.labels, strict=True)):
         for first in range(world.rank * batch, len(labels), world.size * batch):
-            strips = torch.from_numpy(pixels[first : first + batch]).to(world.device)
+            strips = people.read(places[first : first + batch]).to(world.device)
             gaze = torch.from_numpy(labels[first : first + batch, :2]).to(world.device)
             image = to_network(strips, model.image_height_px, model.image_width_px)
-            error = angle_deg(dted.gaze_vector(dted.encode(image).gaze), vector_from_pitchyaw(gaze))
-            sums[i] += torch.stack([error.double().sum(), torch.tensor(float(len(error)), device=world.device)])
+            error = angle_deg(dted.gaze_vector(dted.encode(image).gaze), vector_from_pitchyaw(gaze, torch))
+            sums[person] += torch.stack([error.double().sum(), torch.tensor(float(len(error)), device=world.device)])
     world.sum(sums)
     return float((sums[:, 0] / sums[:, 1]).mean())
 
@@ -106,11 +108,13 @@ class LogWindow:
     terms: dict[str, Tensor] = field(default_factory=dict)
     steps: int = 0
     seconds: float = 0.0
+    lost: Tensor | float = 0.0  # steps in a row, up to the last one, whose loss is not finite; on through all windows
 
     def add(self, terms: Mapping[str, Tensor]) -> None:
         """Count one step."""
         self.terms = {name: self.terms.get(name, 0.0) + term for name, term in terms.items()}
         self.steps += 1
+        self.lost = (self.lost + 1.0) * ~terms["loss"].isfinite()
 
     def read(self, world: World, global_batch: int) -> dict[str, float]:
         """Means over steps and processes, in one collective, and the rate; then start anew."""
@@ -125,60 +129,57 @@ class LogWindow:
 
 @dataclass(frozen=True)
 class Fit:
-    """All that the loop needs; `work` is the folder of the resume checkpoint."""
+    """All that the loop needs."""
 
+    setup: TrainingSetup
     step: Step
     feed: Feed
     validation: PeopleStrips
-    model: Model
-    loss: Loss
-    train: Train
-    world: World
+    work: WorkFolder
     log: RunLog | None  # of the first process; None on the others
-    work: Path
-    identity: str
 
     def run(self, first_step: int) -> None:
         """Train from a step to the end; leave the last checkpoint in the work folder."""
-        train, batch = self.train, self.train.global_batch
+        train, batch = self.setup.train, self.setup.train.global_batch
         steps = -(-train.pairs // batch)
         progress = Progress("train", train.pairs, "pairs", done=first_step * batch) if self.log else _no_progress
         window, began = LogWindow(), time.perf_counter()
         for number, ready in enumerate(self.feed(range(first_step, steps)), start=first_step):
             pairs = number * batch
             self.step.set_learning_rates(learning_rates(pairs, train))
-            window.add(self.step(ready, loss_weights(pairs, self.loss, batch)))
+            window.add(self.step(ready, loss_weights(pairs, self.setup.loss, batch)))
             window.seconds += time.perf_counter() - began
-            self._after(number + 1, steps, window, progress)
+            self._after(number + 1, steps, window)
+            progress((number + 1) * batch)
             began = time.perf_counter()
 
-    def _after(self, step: int, steps: int, window: LogWindow, progress: Callable[..., None]) -> None:
+    def _after(self, step: int, steps: int, window: LogWindow) -> None:
         """Log, validate and save when due: when a step crosses a multiple of the period, and at the end."""
-        train, batch = self.train, self.train.global_batch
+        train, batch = self.setup.train, self.setup.train.global_batch
 
         def due(every_pairs: int) -> bool:
             return step == steps or step * batch // every_pairs > (step - 1) * batch // every_pairs
 
         values: dict[str, float] = {}
         if due(train.log_every_pairs):
-            values |= window.read(self.world, batch)
+            values |= window.read(self.setup.world, batch)
             values["train/lr"] = learning_rates((step - 1) * batch, train)[0]
             values |= self.step.scaler.counts()
-            _refuse_divergence(values["train/loss"], step * batch)
+            if not math.isfinite(values["train/loss"]):
+                self._refuse_divergence(window, step * batch)
         if due(train.validate_every_pairs):
-            values["val/gaze_deg"] = validate(self.step, self.validation, model=self.model, world=self.world)
+            values["val/gaze_deg"] = validate(self.step, self.validation, self.setup)
         if self.log and values:
             self.log.metrics(step * batch, values)
         if self.log and due(train.checkpoint_every_pairs):
-            at = Resume(step, step * batch, self.log.size)
-            save_training(self.work / "checkpoint.pt", bare_model(self.step), self.step, at=at, identity=self.identity)
-        progress(step * batch)
+            self.work.save(bare_model(self.step), self.step, Resume(step, step * batch, self.log.size))
+
+    def _refuse_divergence(self, window: LogWindow, pairs: int) -> None:
+        """End a training whose weights are lost: a loss scaler skips the steps that overflow, but not for ever."""
+        in_a_row = -self.setup.world.least(-int(window.lost))
+        if not self.step.scaler.is_enabled() or in_a_row >= MOST_LOST_STEPS:
+            raise UserError(f"the loss is not a number after {pairs} pairs; lower train.base_lr or train.head_lr")
 
 
 def _no_progress(done: int) -> None:
     return
-
-
-def _refuse_divergence(loss: float, pairs: int) -> None:
-    if loss != loss:
-        raise UserError(f"the loss is not a number after {pairs} pairs; lower train.base_lr or train.head_lr")

@@ -1,12 +1,16 @@
-"""Checkpoints of a training in progress: everything that a killed run needs to end as if it had not been killed."""
+"""The work folder of a training: checkpoint and run log, from which a killed training goes on.
+
+However it is killed, it ends with the weights of one that was not, and with a log without gap: the folder keeps both
+until the outputs are whole, and a checkpoint whose log is not as long as it says is not resumed from.
+"""
 
 import dataclasses
-import random
+import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from faze.base.errors import UserError
@@ -25,50 +29,76 @@ class Resume:
     log_bytes: int = 0
 
 
-def save_training(path: Path, dted: DTED, step: Step, *, at: Resume, identity: str) -> None:
-    """Write weights, optimiser, scaler, position and random state; whole or not at all.
+@dataclass(frozen=True)
+class WorkFolder:
+    """Where a training keeps its checkpoint and its log until it has ended."""
 
-    The sampler's state is the position: pairs follow from (seed, pair number) alone.
-    """
-    state = {
-        "format": FORMAT,
-        "model": dted.state_dict(),
-        "model_config": dataclasses.asdict(dted.model),
-        **step.state_dict(),
-        **dataclasses.asdict(at),
-        "rng": {
-            "torch": torch.get_rng_state(),
-            "numpy": repr(np.random.get_state()),
-            "python": repr(random.getstate()),
-        },
-        "identity": identity,
-    }
-    with whole_file(path) as temporary:
-        torch.save(state, temporary)
+    path: Path
+    identity: str  # of this very training: its configuration, code and data
 
+    @property
+    def checkpoint(self) -> Path:
+        """The last one written."""
+        return self.path / "checkpoint.pt"
 
-def load_training(path: Path, identity: str, dted: DTED, step: Step, device: torch.device) -> Resume:
-    """Continue from a checkpoint if there is one of this very training; say so and begin anew if it is another's."""
-    if not path.exists():
-        return Resume()
-    try:
-        state = read_mapping(path, device)
-    except UserError as error:
-        print(f"{error}; training begins anew", file=sys.stderr)
-        return Resume()
-    if state.get("identity") != identity:
-        print(f"{path}: is of another configuration, code or data; training begins anew", file=sys.stderr)
-        return Resume()
-    dted.load_state_dict(state["model"])
-    step.load_state_dict(state)
-    torch.set_rng_state(state["rng"]["torch"].cpu())
-    return Resume(state["step"], state["pairs"], state["log_bytes"])
+    @property
+    def log(self) -> Path:
+        """The run log."""
+        return self.path / "run.jsonl"
 
+    def save(self, dted: DTED, step: Step, at: Resume) -> None:
+        """Write weights, optimiser, scaler, position and random state; whole or not at all.
 
-def is_finished(path: Path, identity: str, pairs: int) -> bool:
-    """Whether a checkpoint is the end of this very training (written, say, by the orphan of a killed workflow)."""
-    try:
-        state = read_mapping(path)
-    except UserError:
-        return False
-    return state.get("identity") == identity and state.get("pairs", 0) >= pairs
+        The sampler's state is the position: pairs follow from (seed, pair number) alone.
+        """
+        state = {
+            "format": FORMAT,
+            "model": dted.state_dict(),
+            "model_config": dataclasses.asdict(dted.model),
+            **step.state_dict(),
+            **dataclasses.asdict(at),
+            "rng": {"torch": torch.get_rng_state()},
+            "identity": self.identity,
+        }
+        with whole_file(self.checkpoint) as temporary:
+            torch.save(state, temporary)
+
+    def load(self, dted: DTED, step: Step) -> Resume:
+        """Continue from the checkpoint if it is of this very training; else say why not, and begin anew."""
+        if not self.checkpoint.exists():
+            return Resume()
+        try:
+            state = read_mapping(self.checkpoint, dted.fc_enc.weight.device)
+            self._check(state)
+        except UserError as error:
+            print(f"{error}; training begins anew", file=sys.stderr)
+            return Resume()
+        dted.load_state_dict(state["model"])
+        step.load_state_dict(state)
+        torch.set_rng_state(state["rng"]["torch"].cpu())
+        return Resume(state["step"], state["pairs"], state["log_bytes"])
+
+    def _check(self, state: Mapping) -> None:
+        if state.get("identity") != self.identity:
+            raise UserError(f"{self.checkpoint}: is of another configuration, code or data")
+        if not self.log.exists() or self.log.stat().st_size < state["log_bytes"]:
+            raise UserError(f"{self.log}: lacks what was written before the checkpoint")
+
+    def publish(self, out: Path, run_log: Path) -> None:
+        """Copy log and checkpoint to where they belong, in this order: where the checkpoint is, the log is too."""
+        for source, target in ((self.log, run_log), (self.checkpoint, out)):
+            with whole_file(target) as temporary:
+                shutil.copyfile(source, temporary)
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove the folder, whose outputs are whole."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def has_ended(self, out: Path, run_log: Path, pairs: int) -> bool:
+        """Whether the outputs are this very training's end (written, say, by the orphan of a killed workflow)."""
+        try:
+            state = read_mapping(out)
+        except UserError:
+            return False
+        return run_log.exists() and state.get("identity") == self.identity and state.get("pairs", 0) >= pairs

@@ -66,7 +66,7 @@ def seconds_per_batch(transfer: Transfer, source: Dataset, steps: Iterator[int])
 
 def cores_of(world: World) -> int:
     """That this training may use, for each of its processes on this machine."""
-    return max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", world.size)))
+    return max(1, len(os.sched_getaffinity(0)) // world.processes_here)
 
 
 def _most_in_shared_memory(source: Dataset, world: World) -> int:
@@ -74,7 +74,7 @@ def _most_in_shared_memory(source: Dataset, world: World) -> int:
     if not SHARED_MEMORY.is_dir():
         return sys.maxsize
     size = sum(tensor.nbytes for tensor in source[0].values())
-    free = SHARED_SHARE * shutil.disk_usage(SHARED_MEMORY).free / int(os.environ.get("LOCAL_WORLD_SIZE", world.size))
+    free = SHARED_SHARE * shutil.disk_usage(SHARED_MEMORY).free / world.processes_here
     return int(free // (2 * size))
 
 

@@ -5,11 +5,23 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trajectory import made_up_people
 
-from faze.data.pairs import BatchShare, PairBatches, PairOrder, PeopleStrips, load_people
+from faze.data.pairs import BatchShare, PairBatches, PairOrder, PeopleStrips, hold, hold_what_fits, load_people
 from faze.data.store.strips import PersonStrips, write_strips
 
 COUNTS = [5, 2, 9]
+
+
+class Untouched:
+    """Rows that are not in a table yet."""
+
+    def __init__(self, strips: torch.Tensor) -> None:
+        self._strips = strips
+        self.shape = tuple(strips.shape[1:])
+
+    def read(self, places: torch.Tensor) -> torch.Tensor:
+        return self._strips[places]
 
 
 def people() -> PeopleStrips:
@@ -19,7 +31,7 @@ def people() -> PeopleStrips:
         for e, strip in enumerate(strips):
             strip[:] = 16 * p + e
     labels = [np.repeat(strips[:, 0, 0, :1], 4, axis=1).astype(np.float32) for strips in pixels]
-    return PeopleStrips(["a", "b", "c"], pixels, labels)
+    return made_up_people(pixels, labels)
 
 
 @given(seed=st.integers(0, 2**32), counts=st.lists(st.integers(2, 12), min_size=1, max_size=5))
@@ -73,11 +85,10 @@ def test_people_who_do_not_fit_in_memory_are_read_when_needed(tmp_path):
     ]
     path = tmp_path / "gazecapture.h5"
     write_strips(path, "gazecapture", strips)
-    size = {"height": 32, "width": 128, "min_entries": 2}
-    held, left_out = load_people(path, "train", memory_gib=1.0, **size)
-    stored, _ = load_people(path, "train", memory_gib=0.0, **size)
+    stored, left_out = load_people(path, "train", (32, 128), min_entries=2)
+    held = hold(stored)
     assert (held.names, left_out) == (["a", "c"], ["b"])
-    assert isinstance(held.pixels[0], np.ndarray) and not isinstance(stored.pixels[0], np.ndarray)
+    assert held.held and not stored.held
     assert held.digest() == stored.digest()
     for step in range(3):
         batches = [PairBatches(people, BatchShare(1, 4))[step] for people in (held, stored)]
@@ -88,4 +99,24 @@ def test_nobody_left_is_one_sentence(tmp_path):
     pixels = np.zeros((1, 64, 256, 3), np.uint8)
     write_strips(tmp_path / "x.h5", "x", [PersonStrips("a", "train", ["f"], pixels, np.ones((1, 4), np.float32))])
     with pytest.raises(ValueError, match=r"no person of split 'train' has 2 entries \(data\.min_entries\); 1 have"):
-        load_people(tmp_path / "x.h5", "train", height=32, width=128, min_entries=2, memory_gib=1.0)
+        load_people(tmp_path / "x.h5", "train", (32, 128), min_entries=2)
+
+
+def test_a_missing_split_is_said_to_be_missing(tmp_path):
+    """Seen red: the sentence blamed data.min_entries, of which the split val knows nothing."""
+    pixels = np.zeros((1, 64, 256, 3), np.uint8)
+    write_strips(tmp_path / "x.h5", "x", [PersonStrips("a", "train", ["f"], pixels, np.ones((1, 4), np.float32))])
+    with pytest.raises(ValueError, match=r"holds no person of split 'val'; .*preprocess\.gazecapture_split") as error:
+        load_people(tmp_path / "x.h5", "val", (32, 128), min_entries=1)
+    assert "min_entries" not in str(error.value)
+
+
+@pytest.mark.parametrize(("strips", "held"), [(0, []), (5, [0]), (9, [0, 1]), (16, [0, 1, 2])])
+def test_memory_gib_is_the_budget_of_all_groups_together(strips, held):
+    """Seen red: every group was given the whole budget."""
+    counts = (5, 4, 7)
+    rows = [Untouched(torch.zeros(n, 2, 8, 3, dtype=torch.uint8)) for n in counts]
+    labels = [[np.zeros((n, 4), np.float32)] for n in counts]
+    groups = [PeopleStrips(["a"], *each, (2, 8)) for each in zip(labels, rows, strict=True)]
+    found = hold_what_fits(groups, strips * 2 * 8 * 3 / 2**30)
+    assert [number for number, people in enumerate(found) if people.held] == held

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from faze.data import row_sources
-from faze.data.network_input import shrink
 from faze.data.pairs import hold, load_people
-from faze.data.row_sources import FileRows, SingleRows, TableRows, file_rows, gather
+from faze.data.row_sources import FileRows, StoreRows, TableRows, stored_rows
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
 
 COUNTS = {"a": 7, "b": 5, "c": 9}
@@ -40,30 +39,19 @@ def everything(path: Path, persons: list[str]) -> torch.Tensor:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_rows_are_those_of_hdf5_in_any_order_and_repeated(path, persons, threads, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    rows, wanted = file_rows(StripStore(path), path, persons), everything(path, persons)
+    rows, wanted = stored_rows(StripStore(path), path, persons), everything(path, persons)
     places = np.random.default_rng(1).integers(0, len(wanted), 40)
-    out = torch.empty(40, 64, 256, 3, dtype=torch.uint8)
-    rows.read(places, out)
-    assert torch.equal(out, wanted[places])
-
-
-def test_rows_are_shrunk_where_the_batch_is_smaller(path):
-    rows, wanted = file_rows(StripStore(path), path, ["a", "b"]), everything(path, ["a", "b"])
-    for height, width in ((32, 128), (16, 64)):
-        out = torch.empty(3, height, width, 3, dtype=torch.uint8)
-        rows.read(np.array([11, 0, 5]), out)
-        assert torch.equal(out, shrink(wanted[[11, 0, 5]], height, width))
+    assert rows.shape == (64, 256, 3)
+    assert torch.equal(rows.read(torch.from_numpy(places)), wanted[places])
 
 
 def _read(rows: FileRows) -> int:
-    out = torch.empty(1, 64, 256, 3, dtype=torch.uint8)
-    rows.read(np.array([6]), out)
-    return int(out.long().sum())
+    return int(rows.read(torch.tensor([6])).long().sum())
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_rows_travel_to_other_processes(path, start):
-    rows = file_rows(StripStore(path), path, ["a"])
+    rows = stored_rows(StripStore(path), path, ["a"])
     with ProcessPoolExecutor(1, get_context(start)) as pool:
         assert pool.submit(_read, rows).result() == _read(rows) == int(everything(path, ["a"])[6].long().sum())
     assert _read(pickle.loads(pickle.dumps(rows))) == _read(rows)
@@ -78,15 +66,14 @@ def test_a_file_system_that_cannot_say_what_is_cached_is_read_all_the_same(path,
         return real(descriptor, buffers, offset, flags)
 
     monkeypatch.setattr(row_sources.os, "preadv", preadv)
-    assert _read(file_rows(StripStore(path), path, ["a"])) == int(everything(path, ["a"])[6].long().sum())
+    assert _read(stored_rows(StripStore(path), path, ["a"])) == int(everything(path, ["a"])[6].long().sum())
 
 
 def test_a_file_that_became_shorter_is_one_sentence(path):
-    rows = file_rows(StripStore(path), path, ["a", "b", "c"])
+    rows = stored_rows(StripStore(path), path, ["a", "b", "c"])
     os.truncate(path, int(rows.offsets[-1]) + 100)
-    out = torch.empty(1, 64, 256, 3, dtype=torch.uint8)
     with pytest.raises(ValueError, match=r"strips\.h5: ends within its strips, write or fetch it again"):
-        rows.read(np.array([20]), out)
+        rows.read(torch.tensor([20]))
 
 
 @pytest.mark.parametrize("layout", [{"chunks": (1, 64, 256, 3)}, {"chunks": (4, 64, 256, 3), "compression": "lzf"}])
@@ -97,11 +84,9 @@ def test_strips_in_chunks_come_through_hdf5(path, layout, tmp_path):
             file.create_dataset(f"{person}/pixels", data=source[f"{person}/pixels"], **layout)
             file.create_dataset(f"{person}/labels", data=source[f"{person}/labels"])
     assert StripStore(other).location("a") is None
-    people, _ = load_people(other, "train", height=64, width=256, min_entries=2, memory_gib=0.0)
-    assert isinstance(people.rows(), SingleRows)
-    out = torch.empty(4, 64, 256, 3, dtype=torch.uint8)
-    people.rows().read(np.array([11, 0, 6, 7]), out)
-    assert torch.equal(out, wanted[[11, 0, 6, 7]])
+    people, _ = load_people(other, "train", (64, 256), min_entries=2)
+    assert isinstance(people.rows, StoreRows)
+    assert torch.equal(people.read(torch.tensor([11, 0, 6, 7])), wanted[[11, 0, 6, 7]])
 
 
 def test_location_is_where_the_bytes_lie(path):
@@ -113,19 +98,16 @@ def test_location_is_where_the_bytes_lie(path):
 
 
 def test_held_people_come_from_their_table(path):
-    people, _ = load_people(path, "train", height=64, width=256, min_entries=2, memory_gib=0.0)
-    assert isinstance(people.rows(), FileRows)
-    rows = hold(people).rows()
-    assert isinstance(rows, TableRows)
-    out = torch.empty(3, 64, 256, 3, dtype=torch.uint8)
-    rows.read(np.array([20, 3, 7]), out)
-    assert torch.equal(out, everything(path, ["a", "b", "c"])[[20, 3, 7]])
+    people, _ = load_people(path, "train", (64, 256), min_entries=2)
+    assert isinstance(people.rows, FileRows) and not people.held
+    held = hold(people)
+    assert held.held
+    assert torch.equal(held.read(torch.tensor([20, 3, 7])), everything(path, ["a", "b", "c"])[[20, 3, 7]])
 
 
 @pytest.mark.parametrize("shape", [(4, 8, 3), (1, 5, 3)])
 def test_gathered_rows_are_those_at_their_places(shape):
     """In words of eight bytes and, where a row is not made of them, in bytes."""
     table = torch.randint(0, 256, (9, *shape), dtype=torch.uint8)
-    places, out = torch.tensor([8, 0, 0, 3]), torch.empty(4, *shape, dtype=torch.uint8)
-    gather(table, places, out)
-    assert torch.equal(out, table[places])
+    places = torch.tensor([8, 0, 0, 3])
+    assert torch.equal(TableRows(table).read(places), table[places])

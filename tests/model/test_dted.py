@@ -8,7 +8,7 @@ import torch
 from faze.base import geometry
 from faze.config.parameters import Model
 from faze.model import densenet
-from faze.model.dted import DTED, rotation_from_pitchyaw
+from faze.model.dted import DTED
 
 MODEL = Model(
     growth=2,
@@ -33,12 +33,14 @@ def build(**changes: object) -> DTED:
 
 
 def rotations(count: int = 2, seed: int = 0) -> torch.Tensor:
-    return rotation_from_pitchyaw(torch.randn(count, 2, generator=torch.Generator().manual_seed(seed)))
+    pitchyaw = torch.randn(count, 2, generator=torch.Generator().manual_seed(seed))
+    return geometry.rotation_from_pitchyaw(pitchyaw, torch)
 
 
 def test_rotation_is_that_of_geometry():
     pitchyaw = torch.randn(30, 2, dtype=torch.float64)
-    assert np.allclose(rotation_from_pitchyaw(pitchyaw), geometry.rotation_from_pitchyaw(pitchyaw), atol=1e-15)
+    found = geometry.rotation_from_pitchyaw(pitchyaw, torch)
+    assert np.allclose(found, geometry.rotation_from_pitchyaw(pitchyaw.numpy()), atol=1e-15)
 
 
 @pytest.mark.parametrize(("height", "width"), [(32, 128), (64, 256)])

@@ -4,9 +4,10 @@ import pickle
 import pytest
 import torch
 
+from faze.base.geometry import rotation_from_pitchyaw
 from faze.config.parameters import Loss, Model
-from faze.model.dted import DTED, rotation_from_pitchyaw
-from faze.model.losses import code_angle_deg
+from faze.model.dted import DTED
+from faze.model.losses import CodeAngle
 from faze.model.objective import Objective
 
 MODEL = Model(2, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
@@ -70,11 +71,11 @@ def test_hard_positives_are_searched_within_chunks():
 def test_the_farthest_of_one_pair_is_its_partner():
     objective, batch = build(chunk_pairs=1), pairs(1)
     frontal = [
-        objective.dted.encode(batch[f"image_{x}"]).gaze @ rotation_from_pitchyaw(batch[f"gaze_{x}"].double())
+        objective.dted.encode(batch[f"image_{x}"]).gaze @ rotation_from_pitchyaw(batch[f"gaze_{x}"].double(), torch)
         for x in "ab"
     ]
     term = objective(batch)["embedding_consistency"]
-    assert torch.allclose(term, code_angle_deg(*frontal).squeeze(), rtol=1e-12)
+    assert torch.allclose(term, CodeAngle()(*frontal).squeeze(), rtol=1e-12)
 
 
 def test_gradients_reach_every_parameter_and_are_finite():

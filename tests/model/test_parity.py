@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from faze.base.geometry import rotation_from_pitchyaw, vector_from_pitchyaw
 from faze.config.parameters import Loss, Model
 from faze.data.network_input import from_network, to_network
 from faze.model import losses
-from faze.model.dted import DTED, rotation_from_pitchyaw
-from faze.model.losses import vector_from_pitchyaw
+from faze.model.dted import DTED
 from faze.model.objective import Objective
 from faze.redirection.walk import walk_rotations
 
@@ -86,9 +86,9 @@ def run(dted: DTED, given: Tensors, clip: float | None = CLIP) -> tuple[Tensors,
 
 
 def embedding_terms(code: str, frontal: Tensor, person: Tensor, clip: float | None) -> Tensors:
-    angle = losses.exact_or_clipped(clip)
+    angle = losses.CodeAngle(clip)
     terms = {f"all_equal_{code}": losses.all_equal(frontal, angle)}
-    for infix, name, distance in (("", "angular", angle), ("_euc", "euclidean", losses.code_euclidean)):
+    for infix, name, distance in (("", "angular", angle), ("_euc", "euclidean", losses.CodeEuclidean())):
         within, between, _ = losses.hard_distances(frontal, person, distance)
         terms |= {
             f"embedding_consistency{infix}_{code}_{name}": losses.embedding_consistency(frontal, person, distance),
@@ -217,8 +217,8 @@ def test_recovered_image_is_bit_equal(misc):
 
 def test_rotations_and_vectors(misc):
     pitchyaw = torch.tensor(misc["rot/pitchyaw"])
-    np.testing.assert_allclose(rotation_from_pitchyaw(pitchyaw), misc["rot/R"], atol=2e-7)
-    np.testing.assert_allclose(vector_from_pitchyaw(pitchyaw.double()), misc["rot/vector"], atol=1e-7)
+    np.testing.assert_allclose(rotation_from_pitchyaw(pitchyaw, torch), misc["rot/R"], atol=2e-7)
+    np.testing.assert_allclose(vector_from_pitchyaw(pitchyaw.double(), torch), misc["rot/vector"], atol=1e-7)
 
 
 @pytest.mark.parametrize(("name", "axis"), [("x_45_-45", 0), ("y_-45_45", 1)])

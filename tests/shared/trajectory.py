@@ -9,12 +9,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from numpy.typing import NDArray
 
 from faze.config.check import build
 from faze.config.ladder import climb
 from faze.config.parameters import Engine, Loss, Model, Train
 from faze.config.yaml_files import read_yaml
-from faze.data.pairs import PeopleStrips, hold
+from faze.data.pairs import PeopleStrips
+from faze.data.row_sources import TableRows
 from faze.engine.parallel import World
 from faze.training.feed import build_feed
 from faze.training.loop import build_step, learning_rates, loss_weights
@@ -37,8 +39,13 @@ def people() -> PeopleStrips:
     random = np.random.default_rng(7)
     counts = [5, 9, 6, 8]
     pixels = [random.integers(0, 256, (n, 32, 128, 3), dtype=np.uint8) for n in counts]
-    labels = [random.normal(0, 0.25, (n, 4)).astype(np.float32) for n in counts]
-    return hold(PeopleStrips([f"p{i}" for i in range(4)], pixels, labels))
+    return made_up_people(pixels, [random.normal(0, 0.25, (n, 4)).astype(np.float32) for n in counts])
+
+
+def made_up_people(pixels: list[NDArray], labels: list[NDArray]) -> PeopleStrips:
+    """People held in memory, from each one's strips and labels."""
+    rows = TableRows(torch.from_numpy(np.concatenate(pixels)))
+    return PeopleStrips([f"p{i}" for i in range(len(pixels))], labels, rows, pixels[0].shape[1:3])
 
 
 def tier(name: str, **switches) -> Engine:

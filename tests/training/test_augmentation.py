@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from trajectory import made_up_people
 
 from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.data_parameters import Augment, StripCamera
@@ -155,14 +156,14 @@ def test_colours_are_scaled_each_by_itself_and_clipped():
     assert recolor(strips, torch.tensor([[0.5, 1.25, 1.5]]))[0, 0, 0].tolist() == [5, 125, 255]
 
 
-def people() -> PeopleStrips:
+def people(height: int = 64, width: int = 256) -> PeopleStrips:
     random = np.random.default_rng(0)
-    pixels = [random.integers(0, 256, (n, 64, 256, 3), dtype=np.uint8) for n in (5, 7)]
-    return PeopleStrips(["a", "b"], pixels, [random.normal(0, 0.2, (n, 4)).astype(np.float32) for n in (5, 7)])
+    pixels = [random.integers(0, 256, (n, height, width, 3), dtype=np.uint8) for n in (5, 7)]
+    return made_up_people(pixels, [random.normal(0, 0.2, (n, 4)).astype(np.float32) for n in (5, 7)])
 
 
 def test_a_batch_is_changed_as_drawn_and_pairs_share_colour_and_mirror():
-    everyone, small = people(), model(32, 128)
+    everyone, small = people(32, 128), model(32, 128)
     source = Drawn(PairBatches(everyone, BatchShare(1, 16)), ALL, BatchShare(1, 16))
     plain, drawn = PairBatches(everyone, BatchShare(1, 16))[3], source[3]
     batch = build_augmentation(ALL, LENS, small, 2)(drawn)
@@ -170,8 +171,7 @@ def test_a_batch_is_changed_as_drawn_and_pairs_share_colour_and_mirror():
     assert 0 < drawn["flip"].sum() < 16
     assert torch.equal(batch["person"], plain["person"] + 2 * drawn["flip"])
     for place, member in enumerate("ab"):
-        strips = shrink(plain[f"image_{member}"], 32, 128)
-        strips, gaze, head = mirror(strips, plain[f"gaze_{member}"], plain[f"head_{member}"], drawn["flip"])
+        strips, gaze, head = mirror(*(plain[f"{what}_{member}"] for what in ("image", "gaze", "head")), drawn["flip"])
         camera = VirtualCamera.of(LENS, small)
         turned = look_elsewhere(strips, gaze, head, drawn["shift_px"][:, place], drawn["zoom"][:, place], camera)
         assert torch.equal(batch[f"image_{member}"], recolor(turned[0], drawn["color"]))

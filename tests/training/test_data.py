@@ -25,7 +25,7 @@ from faze.engine import transfer
 from faze.engine.step import DeviceNumbers, Step, no_clock
 from faze.training.feed import Feed, build_feed
 from faze.training.loop import bare_model, build_step, learning_rates, loss_weights
-from faze.training.resume import Resume, load_training, save_training
+from faze.training.resume import Resume, WorkFolder
 
 CPU = torch.device("cpu")
 STEPS = 12  # of 8 pairs: more than three epochs of 28
@@ -60,7 +60,7 @@ def test_resident_training_is_the_streamed_one():
 
 def test_people_who_are_read_when_needed_are_not_resident_on_a_cpu():
     held = people()
-    read = PeopleStrips(held.names, held.pixels, held.labels)
+    read = replace(held, rows=SimpleNamespace(read=held.rows.read, shape=held.rows.shape))
     resident = feed(read, resident=True)
     [switch] = [s for s in resident.switches if s.switch == "resident"]
     assert not switch.active and "data.memory_gib" in switch.reason
@@ -185,9 +185,10 @@ def test_rates_on_the_device_go_through_a_checkpoint(tmp_path):
         return float(step(batches[number], loss_weights(8 * number, LOSS, 8))["loss"])
 
     train(steps[0], 0)
-    path = tmp_path / "checkpoint.pt"
-    save_training(path, bare_model(steps[0]), steps[0], at=Resume(1, 8, 0), identity="one")
-    assert load_training(path, "one", bare_model(steps[1]), steps[1], CPU).step == 1
+    work = WorkFolder(tmp_path, "one")
+    work.save(bare_model(steps[0]), steps[0], Resume(1, 8, 0))
+    work.log.touch()
+    assert work.load(bare_model(steps[1]), steps[1]).step == 1
     assert [train(steps[1], n) for n in (1, 2)] == [train(steps[0], n) for n in (1, 2)]
     assert isinstance(steps[1].optimizer.param_groups[0]["lr"], torch.Tensor)
 
@@ -198,3 +199,10 @@ def test_held_numbers_keep_their_addresses_and_do_not_share_memory_with_the_host
     second = held({"a": 3.0, "b": 4.0})
     assert second is first and [float(v) for v in first.values()] == [3.0, 4.0]
     assert math.isclose(float(held({"a": 0.1, "b": 0.0})["a"]), 0.1, rel_tol=1e-7)
+
+
+def test_numbers_on_the_device_go_by_name_not_by_order():
+    """Seen red: values in another order of the same names were written under each other's names."""
+    held = DeviceNumbers(CPU, torch.float32)
+    held({"a": 1.0, "b": 2.0})
+    assert {name: float(value) for name, value in held({"b": 4.0, "a": 3.0}).items()} == {"a": 3.0, "b": 4.0}

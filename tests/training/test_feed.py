@@ -14,7 +14,7 @@ from worlds import Apart
 
 from faze.config.data_parameters import Augment, StripCamera
 from faze.data.network_input import to_network_torch
-from faze.data.pairs import Batch, PairOrder, PeopleStrips, load_people
+from faze.data.pairs import Batch, PairOrder, PeopleStrips, hold_what_fits, load_people
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import Feed, build_feed
@@ -44,8 +44,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def people(path: Path, memory_gib: float) -> PeopleStrips:
-    size = {"height": MODEL.image_height_px, "width": MODEL.image_width_px}
-    return load_people(path, "train", min_entries=2, memory_gib=memory_gib, **size)[0]
+    found, _ = load_people(path, "train", (MODEL.image_height_px, MODEL.image_width_px), min_entries=2)
+    return hold_what_fits([found], memory_gib)[0]
 
 
 def feed(whom: PeopleStrips, *, rank: int = 0, processes: int = 1, changes: Augment | None = None, **how) -> Feed:

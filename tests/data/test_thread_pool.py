@@ -1,0 +1,47 @@
+"""Work cut into parts for threads."""
+
+import multiprocessing
+
+import numpy as np
+import pytest
+
+from faze.data.thread_pool import spread
+
+
+@pytest.mark.parametrize(("count", "threads"), [(0, 2), (1, 4), (7, 2), (64, 1), (64, 3), (65, 16)])
+def test_parts_make_up_the_whole_once(count, threads):
+    met = np.zeros(count, int)
+
+    def work(first: int, stop: int) -> None:
+        met[first:stop] += 1
+
+    spread(work, count, threads)
+    assert (met == 1).all()
+
+
+@pytest.mark.parametrize("bad", [0, 63])
+def test_an_error_of_any_part_is_the_callers(bad):
+    def work(first: int, stop: int) -> None:
+        if first <= bad < stop:
+            raise ValueError("bad row")
+
+    with pytest.raises(ValueError, match="bad row"):
+        spread(work, 64, 4)
+
+
+def _spread_in_child(queue: multiprocessing.Queue) -> None:
+    spread(lambda first, stop: queue.put(stop - first), 64, 2)
+
+
+def test_a_forked_process_has_threads_of_its_own():
+    """Seen red: with one pool for all processes the child waits for ever for threads that it has not got."""
+    spread(lambda first, stop: None, 64, 2)
+    fork = multiprocessing.get_context("fork")
+    queue = fork.Queue()
+    child = fork.Process(target=_spread_in_child, args=(queue,))
+    child.start()
+    child.join(20)
+    ended = child.exitcode
+    child.kill()
+    assert ended == 0
+    assert sorted(queue.get(timeout=5) for _ in range(2)) == [32, 32]

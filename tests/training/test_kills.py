@@ -1,0 +1,122 @@
+"""A kill at any write of a training: re-run, it ends with the same weights and with a log that lacks nothing.
+
+The kill is an error that no code expects, raised in front of each write in turn: log line, checkpoint, rename, copy,
+removal of the work folder. As the workflow does before a job, the re-run finds no outputs.
+
+Seen red: killed between the renames of log and checkpoint, the re-run's log had lost its start.
+"""
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from faze.base.run_log import RunLog, read_events
+from faze.config.stage_config import resolve, to_lines
+from faze.config.yaml_files import merge, read_yaml
+from faze.data.store.strips import PersonStrips, write_strips
+from faze.stages import train
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 200  # more writes than a training has
+
+
+class Killed(BaseException):
+    """As a kill: nobody catches it."""
+
+
+class Kills:
+    """Ends the program at one of its writes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = PATIENCE
+        for where, name in (
+            (RunLog, "event"),
+            (torch, "save"),
+            (os, "replace"),
+            (os, "unlink"),
+            (shutil, "copyfile"),
+            (shutil, "rmtree"),
+        ):
+            monkeypatch.setattr(where, name, self._around(getattr(where, name)))
+        monkeypatch.setattr(Path, "replace", lambda path, target: os.replace(path, target))
+
+    def _around(self, write: Callable) -> Callable:
+        def written(*args, **kwargs):
+            self.left -= 1
+            if not self.left:
+                raise Killed
+            return write(*args, **kwargs)
+
+        return written
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    random = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("store") / "strips.h5"
+    pixels = random.integers(0, 256, (6, 32, 128, 3), dtype=np.uint8)
+    labels = random.normal(0, 0.2, (6, 4)).astype(np.float32)
+    write_strips(path, "made-up", [PersonStrips(split, split, ["f"] * 6, pixels, labels) for split in ("train", "val")])
+    return path
+
+
+@pytest.fixture
+def run(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[Path, Path]]:
+    """Train in a folder of this name."""
+    small = {"growth": 2, "decoder_channels": 2, "z_app": 2, "z_head": 2}
+    plan = {"pairs": 16, "global_batch": 8, "log_every_pairs": 8, "checkpoint_every_pairs": 8}
+    values = merge(read_yaml(ROOT / "config" / "config.yaml"), {"model": small, "train": plan})
+    values["tiers"]["baseline"]["device"] = "cpu"
+    config = tmp_path / "train.yaml"
+    config.write_text("\n".join(to_lines(resolve(values, "train", "baseline", 0))) + "\n")
+
+    def once(name: str) -> tuple[Path, Path]:
+        out, log = tmp_path / name / "checkpoint.pt", tmp_path / name / "run.jsonl"
+        arguments = {"config": config, "data": store, "threads": 1, "out": out, "run-log": log}
+        monkeypatch.setattr(sys, "argv", ["train", *(f"--{key}={value}" for key, value in arguments.items())])
+        assert train.main() == 0
+        return out, log
+
+    return once
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return torch.load(path, weights_only=True)["model"]
+
+
+def told(log: Path) -> list[tuple]:
+    """What the log says of who trains and how it went, without times."""
+    events = [event for event in read_events(log) if event["event"] in ("start", "switch", "metrics")]
+    return [
+        (event["event"], event.get("step"), event.get("switch"), event.get("values", {}).get("train/loss"))
+        for event in events
+    ]
+
+
+def test_a_kill_at_any_write_costs_neither_weights_nor_log(run, tmp_path, monkeypatch):
+    out, log = run("undisturbed")
+    wanted, lines = weights(out), told(log)
+    assert [line[0] for line in lines].count("start") == 1
+    kills = Kills(monkeypatch)
+    for number in range(1, PATIENCE):
+        kills.left, folder = number, tmp_path / str(number)
+        with contextlib.suppress(Killed):
+            run(str(number))
+        ended = kills.left > 0
+        kills.left = PATIENCE
+        if ended:
+            break
+        for name in ("checkpoint.pt", "run.jsonl"):
+            (folder / name).unlink(missing_ok=True)
+        out, log = run(str(number))
+        assert all(torch.equal(value, wanted[name]) for name, value in weights(out).items()), number
+        assert told(log) == lines, number
+        assert not (folder / "train.work").exists(), number
+    assert ended and number > 20
