@@ -41,7 +41,7 @@ def test_every_command_shows_a_traceback_when_asked(
     said = capsys.readouterr().out
     assert "--traceback" in said
     stage = module.startswith("faze.stages.") and module.rpartition(".")[2] in STAGES
-    assert ("--config " in said) == stage, "--config is a stage's own file; people give --configfile"
+    assert ("--config CONFIG" in said) == stage, "--config is a stage's own file; people give --configfile"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,86 @@
+"""The built wheel works outside the checkout: every data file is in it, and commands find the defaults."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy of the sources, since setuptools leaves folders beside them."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in ("faze", "config"):
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(ROOT / name, folder / "project" / name, symlinks=True, ignore=ignored)
+    for name in ("pyproject.toml", "LICENSE"):
+        shutil.copy(ROOT / name, folder / "project")
+    build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder)]
+    subprocess.run([*build, str(folder / "project")], check=True, timeout=120)
+    (built,) = folder.glob("faze-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path) -> Path:
+    target = wheel.parent / "installed"
+    install = [*PIP, "install", "--no-deps", "--no-index", "--target", str(target), str(wheel)]
+    subprocess.run(install, check=True, timeout=120)
+    return target
+
+
+def test_every_data_file_is_in_the_wheel(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    data = {path.relative_to(ROOT).as_posix() for path in (ROOT / "faze").rglob("*") if path.is_file()}
+    data = {name for name in data if not name.endswith((".py", ".pyc")) and ".egg-info" not in name}
+    assert {Path(name).suffix for name in data} >= {".c", ".css", ".j2", ".csv", ".yaml"}
+    assert data <= names, "name them under tool.setuptools.package-data"
+
+
+def test_the_wheels_defaults_are_the_checkouts(installed: Path) -> None:
+    defaults = installed / "faze" / "config" / "config.yaml"
+    assert not defaults.is_symlink()
+    assert defaults.read_bytes() == (ROOT / "config" / "config.yaml").read_bytes()
+
+
+def run(installed: Path, empty: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in an empty folder with the wheel; its dependencies come from this environment."""
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_the_wheel_itself_is_run(installed: Path, tmp_path: Path) -> None:
+    program = "import faze, faze.config.yaml_files as files; print(faze.__file__, files.DEFAULTS)"
+    found = run(installed, tmp_path, "-c", program).stdout.split()
+    assert len(found) == 2 and all(path.startswith(str(installed)) for path in found)
+
+
+def test_resolve_finds_the_defaults_from_any_folder(installed: Path, tmp_path: Path) -> None:
+    answer = run(installed, tmp_path, "-m", "faze", "resolve", "train", "--tier", "baseline", "--seed", "0")
+    assert answer.stdout.startswith('stage: "train"\nname: "default"\ntier: "baseline"\nseed: 0\n'), answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("profile --tier nope", "tier 'nope' is not defined under tiers: baseline, amp"),
+        ("largest-batch --tier nope", "tier 'nope' is not defined under tiers: baseline, amp"),
+        ("import-checkpoint none.pth --out here.pt", "none.pth: no such "),
+        ("ui --configfile none.yaml", "none.yaml: no such config file"),
+    ],
+)
+def test_commands_find_the_defaults_from_any_folder(
+    arguments: str, sentence: str, installed: Path, tmp_path: Path
+) -> None:
+    """Each has read them when it finds what is wrong."""
+    answer = run(installed, tmp_path, "-m", "faze", *arguments.split())
+    assert answer.returncode == 1
+    assert sentence in answer.stderr and answer.stderr.count("\n") == 1
