@@ -108,9 +108,9 @@ def measure_adaptation(
     return times
 
 
-def sequential_work(adaptation: Adaptation, networks: InitialNetworks, place: int) -> Callable[[], list[float]]:
-    lr, network = adaptation.settings.adapt_lr, network_of(networks.weights)
-    return adaptation_of(network, adaptation.calibrations[place], steps=STEPS, lr=lr, every=EVERY)
+def sequential_work(adaptation: Adaptation, networks: InitialNetworks, place: int) -> Callable:
+    options = {"steps": STEPS, "lr": adaptation.settings.adapt_lr, "every": EVERY}
+    return adaptation_of(network_of(networks.weights), adaptation.calibrations[place], **options)
 
 
 def play_block(
@@ -133,7 +133,7 @@ def play_block(
 
     for play in (ours, theirs) if block % 2 else (theirs, ours):
         play()
-    played["difference"] = float(np.abs(played.pop("errors") - work()).max())
+    played["difference"] = float(np.abs(played.pop("errors") - work()[1]).max())
     return played
 
 

@@ -15,9 +15,9 @@ from torch.nn.functional import normalize
 from faze.engine import machine
 from faze.fewshot.draws import TaskDraws
 from faze.fewshot.kernel import Kernel, TorchKernel, in_chunks, same_rates, single_threaded_operations
+from faze.fewshot.meta_training import Tasks, outer_gradient
 from faze.fewshot.mlp import SampleSets, random_weights
 from faze.fewshot.native import NativeKernel
-from faze.fewshot.outer_gradient import Tasks, outer_gradient
 
 
 class TorchCompiled(TorchKernel):

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 
@@ -27,17 +27,13 @@ class Clock:
         return time.process_time() / threads if self.of_processor else time.perf_counter()
 
 
-def _two_processes() -> ProcessPoolExecutor:
-    # Fresh interpreters: a fork would inherit our threads' locks.
-    return ProcessPoolExecutor(2, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,))
-
-
-@dataclass(frozen=True)
 class Sequential:
     """The sequential side in this process, or in two at once."""
 
-    clock: Clock
-    pool: ProcessPoolExecutor = field(default_factory=_two_processes)
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        # Fresh interpreters: a fork would inherit our threads' locks.
+        self.pool = ProcessPoolExecutor(2, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,))
 
     def seconds(self, work: Callable[[], object]) -> float:
         """Time a call on one thread."""
@@ -69,20 +65,11 @@ def network_of(weights: Weights) -> baseline.GazeNetwork:
     return network
 
 
-def adaptation_of(
-    network: baseline.GazeNetwork, calibration: Calibration, *, steps: int, lr: float, every: int
-) -> Callable[[], list[float]]:
-    """What the sequential side does for a calibration, to its errors; can be sent to another process."""
+def adaptation_of(network: baseline.GazeNetwork, calibration: Calibration, **options: float) -> Callable:
+    """What the sequential side does for a calibration, to network and errors; can be sent to another process."""
     samples = samples_of(calibration.person)
-    support, query = (
-        samples.take(calibration.support.tolist()),
-        baseline.Samples(samples.code[-500:], samples.gaze[-500:]),
-    )
-    return partial(_adapted_errors, network, support, query, steps=steps, lr=lr, every=every)
-
-
-def _adapted_errors(*samples: object, **options: float) -> list[float]:
-    return baseline.adapt(*samples, **options)[1]
+    query = baseline.Samples(samples.code[-500:], samples.gaze[-500:])
+    return partial(baseline.adapt, network, samples.take(calibration.support.tolist()), query, **options)
 
 
 def meta_training_of(train: Sequence[PersonCodes], val: Sequence[PersonCodes], *, k: int, steps: int) -> Callable:

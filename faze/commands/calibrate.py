@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned | None:
-    """The learner's file, for this k; None for `offset`, which needs none.
+    """Read the learner's file and check that it serves this k; None for `offset`, which needs none.
 
     Raises:
         UserError: it is not the wanted learner's, does not serve this k, or is missing where one is needed.
@@ -83,7 +83,7 @@ def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned 
 
 
 def pick_person(codes: CodeStore, path: Path, name: str | None) -> PersonCodes:
-    """The named person, or the only one.
+    """Read the named person, or the only one.
 
     Raises:
         UserError: the store does not hold the person, or holds several and none is named.
@@ -99,7 +99,7 @@ def pick_person(codes: CodeStore, path: Path, name: str | None) -> PersonCodes:
 
 
 def split_entries(person: PersonCodes, shots: int, query_entries: int | None) -> tuple[list[int], NDArray[np.int64]]:
-    """Entries that calibrate, the first k, and those that measure: what remains, or the last of it.
+    """Part the entries into those that calibrate, the first k, and those that measure: the rest, or its last.
 
     Raises:
         UserError: the person has too few.
@@ -118,7 +118,7 @@ def split_entries(person: PersonCodes, shots: int, query_entries: int | None) ->
 
 
 def describe(found: PersonalEstimator, path: Path) -> str:
-    """What was found, in one line."""
+    """Say in one line what was found."""
     begun = f"{path}: {found.person} of {found.dataset}, {found.learner} on {found.shots} samples"
     if found.error_deg is None:
         return f"{begun}; no entry is left to measure the error on"

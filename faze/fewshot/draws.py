@@ -75,12 +75,12 @@ def _grid_cells(gaze: NDArray[np.float64], k: int) -> list[NDArray[np.int64]]:
 
 
 def support_of(calibrations: Sequence[Calibration]) -> SampleSets:
-    """The k samples of each calibration, all of one k."""
+    """Stack the k samples of calibrations of one k."""
     return _sample_sets([(calibration.person, calibration.support) for calibration in calibrations])
 
 
 def query_of(calibrations: Sequence[Calibration], query_entries: int) -> ModelSamples:
-    """The last entries of each calibration's person."""
+    """Take the last entries of each calibration's person; each person is held once."""
     row = {person: position for position, person in enumerate(dict.fromkeys(c.person for c in calibrations))}
     sets = _sample_sets([(person, slice(-query_entries, None)) for person in row])
     return sets.for_models(torch.tensor([row[calibration.person] for calibration in calibrations]), query_entries)

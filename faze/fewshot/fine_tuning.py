@@ -20,9 +20,8 @@ from faze.fewshot.draws import Calibration, TaskDraws, draw_calibrations, query_
 from faze.fewshot.interface import Adaptation, Errors, Estimates, MetaTraining
 from faze.fewshot.kernel import adapt
 from faze.fewshot.learner_file import Learned, plain, state_of
-from faze.fewshot.meta_training import meta_train
-from faze.fewshot.mlp import InitialNetwork, InitialNetworks, Weights, gaze_vector, random_weights
-from faze.fewshot.outer_gradient import Rule
+from faze.fewshot.meta_training import Rule, meta_train
+from faze.fewshot.mlp import InitialNetwork, InitialNetworks, Weights, gaze_of, random_weights
 
 
 class FineTuned:
@@ -44,11 +43,14 @@ class FineTuned:
         for positions, adapted in fine_tuned_weights(learned.networks, adaptation, steps):
             of_chunk = [adaptation.calibrations[position] for position in positions]
             query = query_of(of_chunk, adaptation.settings.query_entries)
-            vector = gaze_vector(adapted, query.code[query.row], learned.activation).double().numpy()
-            yield positions, vector / np.linalg.norm(vector, axis=-1, keepdims=True)
+            yield positions, gaze_of(adapted, query.code[query.row], learned.activation)
 
     def steps(self, learned: Learned, settings: Fewshot) -> dict[int, int]:
-        """The number of adaptation steps for each k."""
+        """Tell the number of adaptation steps for each k.
+
+        Raises:
+            UserError: val people are to choose it, and did not, or not at these settings.
+        """
         if settings.stopping == "fixed":
             return dict.fromkeys(learned.shots, settings.adapt_steps)
         if not learned.stop_steps:
@@ -87,7 +89,7 @@ class FineTuned:
 
 
 class MetaLearner(FineTuned):
-    """A network, meta-trained so that fine-tuning does well; see faze.fewshot.outer_gradient for the rules."""
+    """A network, meta-trained so that fine-tuning does well; see faze.fewshot.meta_training for the rules."""
 
     def __init__(self, rule: Rule) -> None:
         self.name = self._rule = rule
@@ -135,7 +137,7 @@ class GazeHead(FineTuned):
 
 
 def trained_gaze_head(training: MetaTraining, use: str) -> InitialNetworks:
-    """The trained gaze head for every k, with its own activation; `use` says for what, and what else to do.
+    """Take the trained gaze head for every k, with its own activation; `use` tells the user for what, and the remedy.
 
     Raises:
         UserError: the store of codes came without it.
@@ -148,7 +150,7 @@ def trained_gaze_head(training: MetaTraining, use: str) -> InitialNetworks:
 
 
 def recorded_steps(settings: Fewshot) -> tuple[int, ...]:
-    """Steps after which the error is measured, ascending: none, those asked for, and all."""
+    """List the steps after which the error is measured, ascending: none, those asked for, and all."""
     return tuple(sorted({0, *(step for step in settings.record_steps if step < settings.adapt_steps)})) + (
         settings.adapt_steps,
     )
@@ -172,7 +174,7 @@ def best_steps(
 def error_at(
     errors_deg: NDArray[np.float64], calibrations: Sequence[Calibration], chosen: dict[int, int], steps: Sequence[int]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Error (M,) of each calibration after the steps chosen for its k, and these steps (M,)."""
+    """Pick the error (M,) of each calibration after the steps chosen for its k; give these steps (M,), too."""
     taken = np.array([chosen[calibration.shots] for calibration in calibrations])
     column = np.searchsorted(steps, taken)
     return errors_deg[np.arange(len(calibrations)), column], taken
@@ -227,7 +229,7 @@ def fine_tuned_weights(
 def _by_k(
     networks: InitialNetworks, adaptation: Adaptation
 ) -> Iterator[tuple[NDArray[np.int64], Sequence[Calibration], InitialNetwork]]:
-    """The positions of each k's calibrations, these calibrations, and their network."""
+    """Part the calibrations by k: yield their positions, the calibrations and the network of each k."""
     inputs, person = networks.weights.hidden_weight.shape[1], adaptation.calibrations[0].person
     if inputs != person.code.shape[1]:
         found = person.code.shape[1]

@@ -80,7 +80,7 @@ class Learner(Protocol):
 
 
 class ClosedForm(ABC):
-    """A learner that computes a person's correction from the k samples at once; a subclass has these two functions."""
+    """A learner that computes a correction from the k samples at once: a subclass writes `fit` and `estimate`."""
 
     name: str
     learns_from_tasks, takes_steps = False, False

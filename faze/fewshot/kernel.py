@@ -14,7 +14,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -30,64 +30,44 @@ _DEGREES = 180.0 / torch.pi
 _SELU_SCALE, _SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 
 
-class Kernel(Protocol):
-    """What can be asked about M networks and the samples that each sees."""
-
-    models_per_chunk: int  # to give to one thread at a time
-
-    def sgd_(self, weights: Weights, samples: ModelSamples, *, steps: int, rates: Weights) -> None:
-        """Change the weights by full-batch SGD steps on the mean angle; rates (1, ...) per degree, by parameter."""
-
-    def gradient(self, weights: Weights, samples: ModelSamples) -> tuple[Weights, Tensor]:
-        """Gradient of each model's mean angle, and the mean angles (M,), degrees."""
-
-    def hessian_product(self, weights: Weights, samples: ModelSamples, direction: Weights) -> Weights:
-        """Hessian of each model's mean angle times a direction."""
-
-    def mean_angle_deg(self, weights: Weights, samples: ModelSamples) -> Tensor:
-        """Mean angle of each model, (M,) float64 degrees."""
-
-
 class TorchKernel:
-    """In torch's operations: any dtype, and where there is no compiler."""
+    """What can be asked about M networks and the samples that each sees; in torch's operations, for any dtype."""
 
     def __init__(self, inputs: int, hidden: int, activation: Activation) -> None:
         self._activation = activation
         parameters, samples = hidden * (inputs + 4) + 3, 18
-        # Value, slope and two gradients of the hidden layer.
+        # For one thread at a time; of the hidden layer: value, slope and two gradients.
         self.models_per_chunk = max(1, CACHE_BYTES // (4 * (parameters + 4 * samples * hidden)))
 
+    @torch.no_grad()
     def sgd_(self, weights: Weights, samples: ModelSamples, *, steps: int, rates: Weights) -> None:
-        """As Kernel's."""
+        """Change the weights by full-batch SGD steps on the mean angle; rates (1, ...) per degree, by parameter."""
         assert len(rates.hidden_bias) == 1
-        code, gaze, share = _laid_out(samples)
-        with torch.no_grad():
-            for _ in range(steps):
-                for parameter, rate, gradient in zip(
-                    weights, rates, self._gradient(weights, code, gaze, share), strict=True
-                ):
-                    parameter.sub_(gradient.mul_(rate))
+        laid_out = _laid_out(samples)
+        for _ in range(steps):
+            for parameter, rate, gradient in zip(weights, rates, self._gradient(weights, *laid_out), strict=True):
+                parameter.sub_(gradient.mul_(rate))
 
+    @torch.no_grad()
     def gradient(self, weights: Weights, samples: ModelSamples) -> tuple[Weights, Tensor]:
-        """As Kernel's."""
-        code, gaze, share = _laid_out(samples)
-        with torch.no_grad():
-            return self._gradient(weights, code, gaze, share), self._mean_angle_deg(weights, code, gaze, share)
+        """Compute the gradient of each model's mean angle, and the mean angles (M,), degrees."""
+        laid_out = _laid_out(samples)
+        return self._gradient(weights, *laid_out), self._mean_angle_deg(weights, *laid_out)
 
     def hessian_product(self, weights: Weights, samples: ModelSamples, direction: Weights) -> Weights:
-        """As Kernel's: the gradient's derivative, forward."""
-        code, gaze, share = _laid_out(samples)
+        """Multiply the Hessian of each model's mean angle by a direction: the gradient's derivative, forward."""
+        laid_out = _laid_out(samples)
 
         def gradient(*parameters: Tensor) -> tuple[Tensor, ...]:
-            return tuple(self._gradient(parameters, code, gaze, share))
+            return tuple(self._gradient(parameters, *laid_out))
 
         with torch.enable_grad():  # which forward derivatives need, too
             return Weights(*torch.func.jvp(gradient, tuple(weights), tuple(direction))[1])
 
+    @torch.no_grad()
     def mean_angle_deg(self, weights: Weights, samples: ModelSamples) -> Tensor:
-        """As Kernel's."""
-        with torch.no_grad():
-            return self._mean_angle_deg(weights, *_laid_out(samples)).double()
+        """Compute the mean angle of each model, (M,) float64 degrees."""
+        return self._mean_angle_deg(weights, *_laid_out(samples)).double()
 
     def _mean_angle_deg(self, weights: Weights, code: Tensor, gaze: Tensor, share: Tensor) -> Tensor:
         return (angle_deg(gaze_vector(weights, code, self._activation), gaze) * share).sum(-1)
@@ -113,15 +93,18 @@ class TorchKernel:
         )
 
 
+Kernel = TorchKernel | NativeKernel
+
+
 def _laid_out(samples: ModelSamples) -> tuple[Tensor, Tensor, Tensor]:
-    """Code (M, n, F), gaze (M, n, 3) and each sample's share (M, n): the first count share alike, the rest pad."""
+    """Lay out code (M, n, F), gaze (M, n, 3), and each sample's share (M, n): equal for the first count, else 0."""
     first = torch.arange(samples.code.shape[1]) < samples.count[:, None]
     share = first.to(samples.code.dtype) / samples.count[:, None]
     return samples.code[samples.row], samples.gaze[samples.row], share
 
 
 def _angle_gradient(vector: Tensor, gaze: Tensor) -> Tensor:
-    """Derivative of the angle in degrees by a vector of any length: (..., 3), 0 where vector and gaze coincide.
+    """Differentiate the angle in degrees by a vector of any length: (..., 3), 0 where vector and gaze coincide.
 
     It is minus the unit vector from the direction toward gaze along the sphere, over the vector's length.
     """
@@ -133,7 +116,7 @@ def _angle_gradient(vector: Tensor, gaze: Tensor) -> Tensor:
 
 
 def kernel_for(weights: Weights, activation: Activation) -> Kernel:
-    """The compiled kernel where the numbers are float32 and there is a compiler, else torch's, which is said once."""
+    """Choose the compiled kernel for float32 where there is a compiler, else torch's, and say so once."""
     _, inputs, hidden = weights.hidden_weight.shape
     if weights.hidden_weight.dtype == torch.float32:
         try:
@@ -149,7 +132,7 @@ def _say(sentence: str) -> None:
 
 
 def same_rates(lr: float, weights: Weights) -> Weights:
-    """The same rate for every parameter, as rates (1, ...)."""
+    """Give every parameter the same rate: rates (1, ...)."""
     return map_weights(lambda parameter: torch.full_like(parameter[:1], lr), weights)
 
 
@@ -190,7 +173,7 @@ def adapt(
 
 
 def in_chunks(work: Callable[[Tensor], T], models: int, kernel: Kernel, threads: int) -> Iterator[T]:
-    """Call work with chunks of the models' positions, on threads; hand on what it returns, in order."""
+    """Call work with chunks of the models' positions, on threads; yield what it returns, in order."""
     chunks = torch.arange(models).split(kernel.models_per_chunk)
     # OpenMP keeps the number for each thread apart: unset in the pool's own, every product would start a spinning team.
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
@@ -200,7 +183,7 @@ def in_chunks(work: Callable[[Tensor], T], models: int, kernel: Kernel, threads:
 
 @contextlib.contextmanager
 def single_threaded_operations() -> Iterator[None]:
-    """A block in which each torch operation uses one thread: for small tensors the others only spin and wait."""
+    """Let each torch operation in the block use one thread: for small tensors the others only spin and wait."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

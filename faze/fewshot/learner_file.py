@@ -99,5 +99,5 @@ def save_fields(content: Any, path: Path | str) -> None:
 
 
 def plain(settings: Fewshot) -> dict[str, object]:
-    """Settings as a file of tensors and plain values holds them."""
+    """Turn settings into what a file of tensors and plain values can hold."""
     return {name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(settings).items()}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -92,7 +93,7 @@ class ModelSamples(NamedTuple):
 
 
 def random_weights(models: int, inputs: int, hidden: int, seed: int) -> Weights:
-    """The same random network for every model: normal with variance 1 / fan-in, biases 0, as SELU wants it.
+    """Draw one random network for all models: normal with variance 1 / fan-in, biases 0, as SELU wants it.
 
     The scale matters beyond the start: by the angle, a step of SGD turns the output by an angle that goes with
     1 / length^2 of it. torch's own default for linear layers gives an output of length 0.4 instead of 1, so that the
@@ -108,7 +109,7 @@ def random_weights(models: int, inputs: int, hidden: int, seed: int) -> Weights:
 
 
 def gaze_head_weights(arrays: Mapping[str, NDArray]) -> Weights:
-    """The trained gaze head, M = 1, from the arrays of its linear layers as the store of codes holds them."""
+    """Build the trained gaze head, M = 1, from the arrays of its linear layers in the store of codes."""
     layers = {name: torch.from_numpy(array).to(torch.float32) for name, array in arrays.items()}
     return Weights(
         layers["gaze1.weight"].T[None].contiguous(),
@@ -118,9 +119,15 @@ def gaze_head_weights(arrays: Mapping[str, NDArray]) -> Weights:
     )
 
 
-def gaze_vector(weights: Sequence[Tensor], code: Tensor, activation: Activation = "selu") -> Tensor:
-    """Gaze directions, not normalised: Weights and code (M, n, F) -> (M, n, 3)."""
+def gaze_vector(weights: Sequence[Tensor], code: Tensor, activation: Activation) -> Tensor:
+    """Compute gaze directions, not normalised: Weights and code (M, n, F) -> (M, n, 3)."""
     hidden_weight, hidden_bias, output_weight, output_bias = weights
     hidden = torch.baddbmm(hidden_bias, code, hidden_weight)
     hidden = torch.selu(hidden) if activation == "selu" else torch.relu(hidden)
     return torch.baddbmm(output_bias, hidden, output_weight)
+
+
+def gaze_of(weights: Weights, code: Tensor, activation: Activation) -> NDArray[np.float64]:
+    """Compute gaze as unit vectors: Weights and code (M, n, F) -> (M, n, 3)."""
+    vector = gaze_vector(weights, code, activation).double().numpy()
+    return vector / np.linalg.norm(vector, axis=-1, keepdims=True)

@@ -24,7 +24,7 @@ from torch import Tensor
 from faze.base.cache_folder import cache_folder
 from faze.base.files import whole_file
 from faze.base.output_lock import sole_writer
-from faze.fewshot.mlp import Activation, ModelSamples, Weights
+from faze.fewshot.mlp import Activation, ModelSamples, Weights, map_weights
 
 SOURCE = Path(__file__).with_name("kernel.c")
 # Sums may be reordered, as vectors need; NaN and infinity stay what they are.
@@ -36,7 +36,7 @@ _OF_X86 = ("-mprefer-vector-width=512",)  # of use where the processor has such 
 
 
 class NativeError(RuntimeError):
-    """Why the kernel cannot be had; one sentence."""
+    """There is no compiled kernel; one sentence says why."""
 
 
 class _Tensors(ctypes.Structure):
@@ -48,7 +48,7 @@ class _Samples(ctypes.Structure):
 
 
 class NativeKernel:
-    """faze.fewshot.kernel.Kernel by the compiled code; float32 on a CPU. Calls release Python's lock."""
+    """What kernel.TorchKernel computes, by the compiled code: float32 on a CPU. Calls release Python's lock."""
 
     models_per_chunk = 32  # few enough to keep all threads busy, enough for a call to be worth its while
 
@@ -65,24 +65,24 @@ class NativeKernel:
         self._library = library
 
     def sgd_(self, weights: Weights, samples: ModelSamples, *, steps: int, rates: Weights) -> None:
-        """As Kernel's."""
+        """As TorchKernel's."""
         assert len(rates.hidden_bias) == 1
         self._call("sgd", weights, samples, weights, rates, ctypes.c_int64(steps))
 
     def gradient(self, weights: Weights, samples: ModelSamples) -> tuple[Weights, Tensor]:
-        """As Kernel's."""
-        out, degrees = _like(weights), torch.empty(len(samples.row))
+        """As TorchKernel's."""
+        out, degrees = map_weights(torch.empty_like, weights), torch.empty(len(samples.row))
         self._call("gradient", weights, samples, weights, out, ctypes.c_void_p(degrees.data_ptr()))
         return out, degrees
 
     def hessian_product(self, weights: Weights, samples: ModelSamples, direction: Weights) -> Weights:
-        """As Kernel's."""
-        out = _like(weights)
+        """As TorchKernel's."""
+        out = map_weights(torch.empty_like, weights)
         self._call("hessian_product", weights, samples, weights, direction, out)
         return out
 
     def mean_angle_deg(self, weights: Weights, samples: ModelSamples) -> Tensor:
-        """As Kernel's."""
+        """As TorchKernel's."""
         degrees = torch.empty(len(samples.row), dtype=torch.float64)
         self._call("mean_angle", weights, samples, weights, ctypes.c_void_p(degrees.data_ptr()))
         return degrees
@@ -96,10 +96,6 @@ class NativeKernel:
         pointers = _Samples(*(_pointer(tensor) for tensor in samples), samples.code.shape[1])
         passed = [ctypes.byref(_Tensors(*map(_pointer, a))) if isinstance(a, Weights) else a for a in arguments]
         getattr(self._library, function)(ctypes.c_int64(models), ctypes.byref(pointers), *passed)
-
-
-def _like(weights: Weights) -> Weights:
-    return Weights(*(torch.empty_like(parameter) for parameter in weights))
 
 
 def _pointer(tensor: Tensor) -> int:
@@ -136,7 +132,7 @@ def _library(inputs: int, hidden: int, activation: Activation) -> ctypes.CDLL | 
 
 
 def _processor() -> str:
-    """What -march=native depends on."""
+    """Describe what -march=native depends on."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

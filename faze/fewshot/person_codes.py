@@ -85,5 +85,5 @@ def read_person(codes: CodeStore, name: str) -> PersonCodes:
 
 
 def unadapted_error_deg(person: PersonCodes, query_entries: int) -> float:
-    """Mean angle, at k = 0, of the trained gaze head's own gaze_hat over a person's query."""
+    """Measure the trained gaze head itself, k = 0: the mean angle of gaze_hat over a person's query."""
     return mean_angle_deg(person.gaze_hat[-query_entries:], person.gaze[-query_entries:])

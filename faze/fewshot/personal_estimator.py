@@ -19,12 +19,13 @@ from faze.fewshot.fine_tuning import fine_tuned_weights
 from faze.fewshot.interface import Adaptation, ClosedForm
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
+from faze.fewshot.mlp import Weights, gaze_of
 from faze.fewshot.person_codes import PersonCodes
 
 
 @dataclass(frozen=True, eq=False)
 class PersonalEstimator:
-    """A person's calibration: what its file holds, as a dict of these fields.
+    """A person's own estimator; its file holds a dict of these fields.
 
     Attributes:
         learner: that adapted.
@@ -54,7 +55,7 @@ class PersonalEstimator:
     unadapted_deg: float | None = None
 
     def gaze(self, code: NDArray[np.float32], gaze_hat: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Calibrated directions.
+        """Estimate calibrated directions.
 
         Args:
             code: (n, F) gaze codes, flattened; what a network sees.
@@ -65,10 +66,8 @@ class PersonalEstimator:
         """
         if not self.activation:
             return LEARNERS[self.learner].estimate(self.state, code, gaze_hat)
-        hidden = torch.addmm(self.state["hidden_bias"], torch.from_numpy(code), self.state["hidden_weight"])
-        hidden = torch.selu(hidden) if self.activation == "selu" else torch.relu(hidden)  # (n, F) -> (n, H)
-        vector = torch.addmm(self.state["output_bias"], hidden, self.state["output_weight"]).double().numpy()
-        return vector / np.linalg.norm(vector, axis=1, keepdims=True)
+        weights = Weights(*(self.state[name].reshape(1, -1, self.state[name].shape[-1]) for name in Weights._fields))
+        return gaze_of(weights, torch.from_numpy(code)[None], self.activation)[0]
 
 
 def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned | None) -> PersonalEstimator:

@@ -20,7 +20,7 @@ from faze.fewshot.person_codes import PersonCodes, unadapted_error_deg
 
 
 def errors_table(learner: str, people: Sequence[PersonCodes], adaptation: Adaptation, errors: Errors) -> pa.Table:
-    """One row per person for k = 0, then one per calibration."""
+    """Make one row per person for k = 0, then one per calibration."""
     rows = [*(Calibration(person, 0, np.empty(0, np.int64)) for person in people), *adaptation.calibrations]
     unadapted = [unadapted_error_deg(person, adaptation.settings.query_entries) for person in people]
     columns = _keys(learner, rows) | {
@@ -34,14 +34,14 @@ def errors_table(learner: str, people: Sequence[PersonCodes], adaptation: Adapta
 
 
 def trace_table(learner: str, calibrations: Sequence[Calibration], errors: Errors) -> pa.Table:
-    """One row per calibration and number of steps; none for a learner that takes no steps."""
+    """Make one row per calibration and number of steps; none for a learner that takes no steps."""
     rows = [calibration for calibration in calibrations for _ in errors.trace_steps]
     steps = np.tile(np.array(errors.trace_steps, np.int64), len(calibrations))
     return pa.table(_keys(learner, rows) | {"steps": steps, "error_deg": errors.trace_deg.ravel()})
 
 
 def predictions_tables(learned: Learned, adaptation: Adaptation) -> Iterator[pa.Table]:
-    """The estimate for every query entry of every calibration; adapted once more, since `errors` keeps no network."""
+    """Adapt once more, since `errors` keeps no network; make one row per query entry of every calibration."""
     count, query = len(adaptation.calibrations), adaptation.settings.query_entries
     progress, done = Progress("predict", count, "models"), 0
     for positions, gaze in LEARNERS[learned.learner].gaze(learned, adaptation):

@@ -20,23 +20,18 @@ def contact_sheet(walks: Sequence[PersonWalk]) -> Picture:
 
 def video_frames(walk: PersonWalk) -> Iterator[Picture]:
     """Draw frames of even size, there and back so that they loop: input and reconstruction above the four walks."""
-    width, height = _tile_size(walk, VIDEO_TILE_PX)
+    width, height = size = _tile_size(walk, VIDEO_TILE_PX)
     row_px = LINE_PX + height + GAP_PX
     background = _canvas(LINE_PX + 3 * row_px + GAP_PX, 2 * (width + GAP_PX) + GAP_PX)
     _write(background, f"{walk.dataset} {walk.person}", 0, GAP_PX, bold=True)
-
-    def put(canvas: Picture, place: int, caption: str, image: Picture) -> None:
-        top, left = LINE_PX + place // 2 * row_px, GAP_PX + place % 2 * (width + GAP_PX)
-        _write(canvas, caption, top, left)
-        _paste(canvas, image, top + LINE_PX, left, width, height)
-
-    put(background, 0, "input", walk.input)
-    put(background, 1, "reconstruction", walk.reconstruction)
+    places = [(LINE_PX + row * row_px, GAP_PX + column * (width + GAP_PX)) for row in range(3) for column in range(2)]
+    _put(background, places[0], "input", walk.input, size)
+    _put(background, places[1], "reconstruction", walk.reconstruction, size)
     there = list(range(len(walk.angles_deg)))
     for step in there + there[-2:0:-1]:
         frame = background.copy()
-        for place, (name, pictures) in enumerate(walk.steps.items(), start=2):
-            put(frame, place, f"{name}  {_degrees(walk.angles_deg[step])}", pictures[step])
+        for place, (name, pictures) in zip(places[2:], walk.steps.items(), strict=True):
+            _put(frame, place, f"{name}  {_degrees(walk.angles_deg[step])}", pictures[step], size)
         yield frame
 
 
@@ -48,25 +43,22 @@ def write_picture(path: Path, picture: Picture) -> None:
 
 def _block(walk: PersonWalk) -> Picture:
     """Draw one person's part of the contact sheet."""
-    width, height = _tile_size(walk, SHEET_TILE_PX)
+    width, height = size = _tile_size(walk, SHEET_TILE_PX)
     count = len(walk.angles_deg)
     chosen = np.unique(np.linspace(0, count - 1, min(count, SHEET_STEPS)).round().astype(int))
     tile_left = GAP_PX + width + 2 * GAP_PX + LABEL_PX
     # As wide for every walk, so that blocks fit under each other.
     canvas = _canvas(LINE_PX + len(WALKS) * (height + GAP_PX) + 2 * GAP_PX, tile_left + len(chosen) * (width + GAP_PX))
     _write(canvas, f"{walk.dataset} {walk.person}", 0, GAP_PX, bold=True)
-    for row, (caption, image) in enumerate({"input": walk.input, "reconstruction": walk.reconstruction}.items()):
-        top = LINE_PX + row * (LINE_PX + height + GAP_PX)
-        _write(canvas, caption, top, GAP_PX)
-        _paste(canvas, image, top + LINE_PX, GAP_PX, width, height)
+    _put(canvas, (LINE_PX, GAP_PX), "input", walk.input, size)
+    _put(canvas, (2 * LINE_PX + height + GAP_PX, GAP_PX), "reconstruction", walk.reconstruction, size)
     for column, step in enumerate(chosen):
-        left = tile_left + column * (width + GAP_PX)
-        _write(canvas, _degrees(walk.angles_deg[step]), 0, left, middle_of=width)
-        for row, pictures in enumerate(walk.steps.values()):
-            _paste(canvas, pictures[step], LINE_PX + row * (height + GAP_PX), left, width, height)
-    for row, name in enumerate(walk.steps):
-        top = LINE_PX + row * (height + GAP_PX) + (height - LINE_PX) // 2
-        _write(canvas, name, top, tile_left - LABEL_PX)
+        _write(canvas, _degrees(walk.angles_deg[step]), 0, tile_left + column * (width + GAP_PX), middle_of=width)
+    for row, (name, pictures) in enumerate(walk.steps.items()):
+        top = LINE_PX + row * (height + GAP_PX)
+        _write(canvas, name, top + (height - LINE_PX) // 2, tile_left - LABEL_PX)
+        for column, step in enumerate(chosen):
+            _paste(canvas, pictures[step], (top, tile_left + column * (width + GAP_PX)), size)
     return canvas
 
 
@@ -79,8 +71,16 @@ def _canvas(height: int, width: int) -> Picture:
     return np.full((height + height % 2, width + width % 2, 3), 255, np.uint8)
 
 
-def _paste(canvas: Picture, image: Picture, top: int, left: int, width: int, height: int) -> None:
-    canvas[top : top + height, left : left + width] = cv2.resize(image, (width, height), interpolation=cv2.INTER_CUBIC)
+def _put(canvas: Picture, place: tuple[int, int], caption: str, image: Picture, size: tuple[int, int]) -> None:
+    """Write a caption and paste the image below it; place is (top, left), size (width, height)."""
+    top, left = place
+    _write(canvas, caption, top, left)
+    _paste(canvas, image, (top + LINE_PX, left), size)
+
+
+def _paste(canvas: Picture, image: Picture, place: tuple[int, int], size: tuple[int, int]) -> None:
+    (top, left), (width, height) = place, size
+    canvas[top : top + height, left : left + width] = cv2.resize(image, size, interpolation=cv2.INTER_CUBIC)
 
 
 def _write(canvas: Picture, text: str, top: int, left: int, *, bold: bool = False, middle_of: int = 0) -> None:

@@ -1,5 +1,7 @@
 """A video file that browsers play."""
 
+import contextlib
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,10 +21,10 @@ def write_video(path: Path, frames: Iterator[Picture], fps: int) -> None:
         import imageio_ffmpeg  # only here: the training core does without
     except ImportError:
         raise UserError("walks need imageio-ffmpeg, which brings its own encoder: pip install imageio-ffmpeg") from None
-    frame = next(frames)
+    first = next(frames)
     writer = imageio_ffmpeg.write_frames(
         str(path),
-        (frame.shape[1], frame.shape[0]),
+        (first.shape[1], first.shape[0]),
         fps=fps,
         codec="libx264",
         pix_fmt_out="yuv420p",
@@ -31,9 +33,6 @@ def write_video(path: Path, frames: Iterator[Picture], fps: int) -> None:
         output_params=["-crf", "18", "-threads", "1", "-movflags", "+faststart"],
     )
     writer.send(None)
-    try:
-        while frame is not None:
+    with contextlib.closing(writer):
+        for frame in itertools.chain([first], frames):
             writer.send(np.ascontiguousarray(frame))
-            frame = next(frames, None)
-    finally:
-        writer.close()

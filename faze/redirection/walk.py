@@ -38,7 +38,7 @@ class PersonWalk:
 
 
 def walk_rotations(axis: int, range_deg: float, steps: int) -> tuple[NDArray[np.float64], torch.Tensor]:
-    """Rotations of one walk, in the latent frame.
+    """Compute the rotations of one walk, in the latent frame.
 
     Args:
         axis: 0 turns the pitch, 1 the yaw.
@@ -55,7 +55,7 @@ def walk_rotations(axis: int, range_deg: float, steps: int) -> tuple[NDArray[np.
 
 
 def first_people(strips: StripStore, count: int) -> list[str]:
-    """The first people of the split test, whom no training saw; of all, where there is no such split."""
+    """Name the first people of the split test, whom no training saw; of all, where there is no such split."""
     return (strips.persons("test") or strips.persons())[:count]
 
 

@@ -74,13 +74,14 @@ def people_of_test(
             one data set.
     """
     everyone, all_left_out, sources = [], [], {}
+    of_draws = (max(settings.shots) + settings.query_entries, "the largest of fewshot.shots + fewshot.query_entries")
+    needed, reason = max(of_draws, (settings.min_entries, "fewshot.min_entries"), key=lambda need: need[0])
     for path in paths:
         codes = open_codes(path, default_split="test")
         if codes.dataset in sources:
             raise UserError(f"{path} and {sources[codes.dataset]} are both of the data set {codes.dataset}: give one")
         sources[codes.dataset] = path
         learned.check_codes(codes.checkpoint, path)
-        needed, reason = _needed_entries(settings)
         people, left_out = read_people(codes, "test", needed=needed, reason=reason)
         if not people:
             if not left_out:
@@ -92,14 +93,6 @@ def people_of_test(
         everyone += people
         all_left_out += left_out
     return everyone, all_left_out
-
-
-def _needed_entries(settings: FewshotAdapt) -> tuple[int, str]:
-    """How many entries a test person must have, and for what."""
-    protocol = max(settings.shots) + settings.query_entries
-    if settings.min_entries > protocol:
-        return settings.min_entries, "fewshot.min_entries"
-    return protocol, "the largest of fewshot.shots + fewshot.query_entries"
 
 
 if __name__ == "__main__":

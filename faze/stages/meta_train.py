@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def identity(config: Resolved, codes: Path) -> str:
-    """What tells meta-trainings apart: configuration, code, and what they learn from."""
+    """Tell this meta-training from others: by configuration, code, and what it learns from."""
     with codes.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return f"{config.hash}-{code_hash.fingerprint('faze.stages.meta_train')}-{digest}"

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from faze.fewshot import kernel as kernels
 from faze.fewshot.kernel import TorchKernel, adapt, same_rates
+from faze.fewshot.meta_training import Tasks, outer_gradient, reference_gradient
 from faze.fewshot.mlp import InitialNetwork, SampleSets, Weights, gaze_vector, map_weights, random_weights
 from faze.fewshot.native import NativeError, NativeKernel
-from faze.fewshot.outer_gradient import Tasks, outer_gradient, reference_gradient
 from faze.model.losses import angle_deg
 
 INPUTS, HIDDEN = 6, 5
@@ -46,7 +46,7 @@ def tasks_of(shots: list[int], support: SampleSets, query: SampleSets) -> Tasks:
 
 def loss(parameters: list[Tensor], code: Tensor, gaze: Tensor) -> Tensor:
     """Of one network, by the model alone."""
-    return angle_deg(gaze_vector([p[None] for p in parameters], code[None])[0], gaze).mean()
+    return angle_deg(gaze_vector([p[None] for p in parameters], code[None], "selu")[0], gaze).mean()
 
 
 def taken(weights: Weights, model: int) -> list[Tensor]:
