@@ -43,7 +43,7 @@ docs: $(INSTALLED)
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs docs/_build
 
 ui: $(INSTALLED)
-	$(BIN)/python -m faze.commands.ui
+	$(BIN)/python -m faze ui
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 11) <= v < (3, 14) else \

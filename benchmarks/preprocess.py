@@ -7,7 +7,7 @@ compare  on 1280 x 720 JPEGs of 153 kB: the released procedure in one process wi
          --processes processes of one thread, decoding whole frames or only the rows that a strip needs; and the floor,
          cv2.imdecode of the same frames in as many processes, plain ones and such as keep freed memory. All live on
          between blocks. Ours reads files and writes its strips, the floor does neither.
-command  the whole commands on --frames frames, with their start: `python -m faze.stages.preprocess` and the baseline.
+command  the whole commands on --frames frames, with their start: `python -m faze preprocess` and the baseline.
 memory   the command's peak memory on 1,000 and 20,000 frames: the high-water marks of its processes, added up, so what
          they share counts more than once.
 

@@ -32,7 +32,7 @@ def many_frames(source: Path, count: int) -> Iterator[Path]:
 
 
 def commands(folder: Path, processes: int) -> dict[str, list[str]]:
-    ours = [sys.executable, "-m", "faze.stages.preprocess", "--dataset", "mpiigaze", "--threads", str(processes)]
+    ours = [sys.executable, "-m", "faze", "preprocess", "--dataset", "mpiigaze", "--threads", str(processes)]
     ours += ["--config", str(folder / "preprocess.config.yaml"), "--raw", str(folder / "raw")]
     ours += ["--supplementary", str(folder / "supplementary.h5")]
     ours += ["--out", str(folder / "ours.h5"), "--rejects", str(folder / "rejects.csv")]

@@ -94,7 +94,7 @@ def commands() -> str:
 
 def command_modules() -> dict[str, str]:
     """Give the module behind each command."""
-    return {s: f"faze.stages.{s}" for s in faze.__main__.STAGES} | faze.__main__.PEOPLE
+    return faze.__main__.STAGES | faze.__main__.COMMANDS
 
 
 def help_of(command: str, module: str) -> str:

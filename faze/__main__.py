@@ -1,38 +1,32 @@
 """`faze COMMAND ...`: every stage of the workflow, and the commands for people beside it."""
 
 import importlib
+import pkgutil
 import sys
 
+import faze.commands
+import faze.stages
 from faze.config.check import nearest
-from faze.config.parameters import STAGES
 
-PEOPLE = {
-    "calibrate": "faze.commands.calibrate",
-    "export": "faze.commands.export",
-    "import-checkpoint": "faze.commands.import_checkpoint",
-    "inspect": "faze.stages.inspect",
-    "landmarks": "faze.stages.landmarks",
-    "largest-batch": "faze.commands.largest_batch",
-    "ledger": "faze.commands.ledger",
-    "profile": "faze.commands.profile",
-    "resolve": "faze.commands.resolve",
-    "ui": "faze.commands.ui",
+STAGES = {module.name: f"faze.stages.{module.name}" for module in pkgutil.iter_modules(faze.stages.__path__)}
+COMMANDS = {
+    module.name.replace("_", "-"): f"faze.commands.{module.name}"
+    for module in pkgutil.iter_modules(faze.commands.__path__)
 }
 
 
 def main() -> int:
-    """Hand the arguments to the module of the command; its errors of use become one sentence."""
-    commands = {stage: f"faze.stages.{stage}" for stage in STAGES} | PEOPLE
+    """Hand the arguments to the module of the stage or command."""
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
-        print(f"faze COMMAND --help\n\nstages: {', '.join(STAGES)}\nfor people: {', '.join(PEOPLE)}")
+        print(f"faze COMMAND --help\n\nstages: {', '.join(STAGES)}\nfor people: {', '.join(COMMANDS)}")
         return 0 if len(sys.argv) > 1 else 2
-    command = sys.argv.pop(1)
-    if command not in commands:
-        print(f"faze: no command {command!r}{nearest(command, list(commands))}", file=sys.stderr)
+    wanted, modules = sys.argv.pop(1), STAGES | COMMANDS
+    if wanted not in modules:
+        print(f"faze: no command {wanted!r}{nearest(wanted, list(modules))}", file=sys.stderr)
         return 2
-    sys.argv[0] = f"faze {command}"
+    sys.argv[0] = f"faze {wanted}"
     try:
-        module = importlib.import_module(commands[command])
+        module = importlib.import_module(modules[wanted])
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] == "faze":
             raise

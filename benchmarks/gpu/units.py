@@ -116,7 +116,7 @@ def run(unit: Unit, c: dict, out: Path, limit_s: float) -> dict | None:
     answer.unlink(missing_ok=True)
     resolved.write_text("\n".join(_resolve(unit, c)) + "\n", encoding="utf-8")
     given = ["--config", resolved, "--data", out / "strips.h5", "--out", answer]
-    how = ["-m", "faze.stages.benchmark"] if unit.kind in ("tier", "without") else [HERE / "proof.py", unit.kind]
+    how = ["-m", "faze", "benchmark"] if unit.kind in ("tier", "without") else [HERE / "proof.py", unit.kind]
     words = out / "words.txt"
     code = _child([*how, *given], words, out / "caches", limit_s)
     if code == 0:

@@ -1,40 +1,40 @@
-"""The command line that every stage and command has: the arguments that many of them take, and how an error ends it."""
+"""The command line of a stage or command: declared above its main function, with the arguments that many share.
+
+@command(__doc__, CONFIG, needed("--data", "store of normalised strips"), threads(), needed("--out", "file to write"))
+def main(args: Namespace) -> None:
+"""
 
 import argparse
 import functools
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from faze.base.errors import UserError
+
+Argument = tuple[str, dict[str, Any]]  # what argparse's add_argument takes
 
 TRACEBACK = "--traceback"
 OUR_FAULT = "This is a fault of faze: please report it, with the traceback above."
 NO_MEMORY = "The memory did not suffice: less at a time (a smaller batch, more parts), or a machine with more."
 
 
-class Parser(argparse.ArgumentParser):
-    """Reads a command line; `doc` is the description, line by line as it stands there."""
+def argument(name: str, **options: Any) -> Argument:
+    """Declare an argument, with the options of argparse's add_argument."""
+    return name, options
 
-    def __init__(self, doc: str | None) -> None:
-        # Without abbreviations, so that one_sentence finds --traceback by its name.
-        super().__init__(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-        self.add_argument(TRACEBACK, action="store_true", help="show where in the code an error arose")
 
-    def add_config(self) -> None:
-        """Take the file of a stage's own parameters."""
-        words = "this stage's own parameters, as the workflow and `faze resolve` write them"
-        self.add_argument("--config", type=Path, required=True, help=words)
+def needed(name: str, words: str, **options: Any) -> Argument:
+    """Declare a path that must be given."""
+    return argument(name, type=Path, required=True, help=words, **options)
 
-    def add_configfile(self) -> None:
-        """Take overrides as Snakemake does."""
-        words = "overrides, each laid over the defaults and the files before it, as for snakemake"
-        self.add_argument("--configfile", type=Path, nargs="+", default=[], help=words)
 
-    def add_threads(self, words: str = "CPU threads", default: int | None = None) -> None:
-        """Take a number of threads, at least 1; as many as there are CPU cores, if nothing else is the default."""
-        self.add_argument("--threads", type=at_least_one, default=default or os.cpu_count(), help=words)
+def threads(words: str = "CPU threads", default: int | None = None) -> Argument:
+    """Declare a number of threads, at least 1; as many as there are CPU cores, if nothing else is the default."""
+    return argument("--threads", type=at_least_one, default=default or os.cpu_count(), help=words)
 
 
 def at_least_one(text: str) -> int:
@@ -44,27 +44,53 @@ def at_least_one(text: str) -> int:
     return int(text)
 
 
-def one_sentence(main: Callable[[], None]) -> Callable[[], int]:
-    """Let a command end with exit code 1 and one sentence where the person can mend it: UserError, or a file's OSError.
+CONFIG = needed("--config", "this stage's own parameters, as the workflow and `faze resolve` write them")
+CONFIGFILE = argument(
+    "--configfile",
+    type=Path,
+    nargs="+",
+    default=[],
+    help="overrides, each laid over the defaults and the files before it, as for snakemake",
+)
 
-    Any other error shows its traceback and says whose fault it is; with --traceback, every error shows its own.
+
+def command(doc: str | None, *arguments: Argument) -> Callable[[Callable[[Namespace], None]], Callable[[], int]]:
+    """Read the command line for a main function, and give its exit code.
+
+    The code is 1, after one sentence, where the person can mend what is wrong: UserError, or a file's OSError. Any
+    other error shows its traceback and says whose fault it is; with --traceback, every error shows its own.
+
+    Args:
+        doc: describes the command, line by line as it stands there.
+        arguments: that it takes, beside --traceback.
     """
+    # Without abbreviations, so that --traceback is found by its name.
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument(TRACEBACK, action="store_true", help="show where in the code an error arose")
+    for name, options in arguments:
+        parser.add_argument(name, **options)
 
-    @functools.wraps(main)
-    def run() -> int:
-        try:
-            main()
-        except (UserError, OSError) as error:
-            if TRACEBACK in sys.argv:
-                raise
-            named = isinstance(error, OSError) and error.filename and error.strerror
-            sentence = f"{error.filename}: {error.strerror}" if named else error
-            print(f"{sys.argv[0].rsplit('/', 1)[-1]}: {sentence}", file=sys.stderr)
-            return 1
-        except Exception as error:
-            # torch, which this room does not import, has an OutOfMemoryError of its own.
-            error.add_note(NO_MEMORY if type(error).__name__ in ("MemoryError", "OutOfMemoryError") else OUR_FAULT)
+    def decorate(main: Callable[[Namespace], None]) -> Callable[[], int]:
+        return functools.partial(_run, main, parser)
+
+    return decorate
+
+
+def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> int:
+    parser.prog = os.path.basename(sys.argv[0])  # `faze train`: known when it runs
+    args = parser.parse_args()
+    try:
+        main(args)
+    except (UserError, OSError) as error:
+        if args.traceback:
             raise
-        return 0
-
-    return run
+        named = isinstance(error, OSError) and error.filename and error.strerror
+        print(f"{parser.prog}: {f'{error.filename}: {error.strerror}' if named else error}", file=sys.stderr)
+        return 1
+    except Exception as error:
+        # torch, which this room does not import, has an OutOfMemoryError of its own.
+        error.add_note(NO_MEMORY if type(error).__name__ in ("MemoryError", "OutOfMemoryError") else OUR_FAULT)
+        raise
+    return 0

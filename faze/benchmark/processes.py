@@ -208,5 +208,5 @@ def process_command(config: Path, data: Path | None, threads: int, what: Sequenc
         what: arguments of the stage that say what it measures.
     """
     stored = ["--data", os.fspath(data)] if data else []
-    command = [sys.executable, "-m", "faze.stages.benchmark", "--config", os.fspath(config), *stored]
+    command = [sys.executable, "-m", "faze", "benchmark", "--config", os.fspath(config), *stored]
     return [*command, "--threads", str(threads), *what, "--coordinator"]

@@ -8,15 +8,14 @@ file the simplest learner, `offset`, is used. The file that is written holds pla
 `faze.fewshot.personal_estimator.PersonalEstimator`) and is read by torch.load(..., weights_only=True).
 """
 
-import argparse
-import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.command_line import Parser, at_least_one, one_sentence
+from faze.base.command_line import argument, at_least_one, command, needed
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.data.store.codes import CodeStore
@@ -26,25 +25,18 @@ from faze.fewshot.person_codes import PersonCodes, open_codes, read_person
 from faze.fewshot.personal_estimator import PersonalEstimator, calibrate, measure
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_argument(
-        "--codes", type=Path, required=True, help="store of codes, as encode writes it, with the person"
-    )
-    parser.add_argument("--person", help="whose; not needed where the store holds one person")
-    parser.add_argument("--shots", type=at_least_one, required=True, help="k: the person's first k entries calibrate")
-    parser.add_argument("--learner-file", type=Path, help="of meta_train, for these codes' checkpoint; none: offset")
-    parser.add_argument("--learner", choices=LEARNERS, help="refuse any other learner's file")
-    parser.add_argument("--query-entries", type=int, help="measure on the last so many only; default: all that remain")
-    parser.add_argument("--out", type=Path, required=True, help="calibration to write")
-    return parser.parse_args()
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    needed("--codes", "store of codes, as encode writes it, with the person"),
+    argument("--person", help="whose; not needed where the store holds one person"),
+    argument("--shots", type=at_least_one, required=True, help="k: the person's first k entries calibrate"),
+    argument("--learner-file", type=Path, help="of meta_train, for these codes' checkpoint; none: offset"),
+    argument("--learner", choices=LEARNERS, help="refuse any other learner's file"),
+    argument("--query-entries", type=int, help="measure on the last so many only; default: all that remain"),
+    needed("--out", "calibration to write"),
+)
+def main(args: Namespace) -> None:
     """Read codes and learner, adapt, measure, write."""
-    args = parse()
     if args.out.resolve() in [path.resolve() for path in (args.codes, args.learner_file) if path]:
         raise UserError(f"--out {args.out} would overwrite an input: give it a name of its own")
     began = time.perf_counter()
@@ -124,7 +116,3 @@ def describe(found: PersonalEstimator, path: Path) -> str:
         return f"{begun}; no entry is left to measure the error on"
     error = f"{found.error_deg:.2f} degrees instead of {found.unadapted_deg:.2f} unadapted"
     return f"{begun}: {error}, on {found.query_entries} other entries"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,16 +8,15 @@ checkpoint: weights become float32 again, and codes are computed in float32. The
 weights does by itself, and together with computing in that precision (autocast).
 """
 
-import argparse
 import functools
-import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from faze.base.command_line import Parser, at_least_one, one_sentence
+from faze.base.command_line import argument, at_least_one, command, needed
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.data.store.strips import StripStore
@@ -29,21 +28,16 @@ from faze.stages.encode import encode_strips
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_argument("--precision", choices=DTYPES, required=True, help="number format of the copy's weights")
-    parser.add_argument("--checkpoint", type=Path, required=True, help="trained DT-ED")
-    parser.add_argument("--data", type=Path, help="store of normalised strips to compare on; none: random patterns")
-    parser.add_argument("--strips", type=at_least_one, default=64, help="how many of them, evenly from all people")
-    parser.add_argument("--out", type=Path, required=True, help="checkpoint to write")
-    return parser.parse_args()
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    argument("--precision", choices=DTYPES, required=True, help="number format of the copy's weights"),
+    needed("--checkpoint", "trained DT-ED"),
+    argument("--data", type=Path, help="store of normalised strips to compare on; none: random patterns"),
+    argument("--strips", type=at_least_one, default=64, help="how many of them, evenly from all people"),
+    needed("--out", "checkpoint to write"),
+)
+def main(args: Namespace) -> None:
     """Convert, write, read back and compare."""
-    args = parse()
     trained = load_model(args.checkpoint)
     if args.out.exists() and args.out.samefile(args.checkpoint):
         raise UserError(f"--out {args.out} is the checkpoint itself; a copy needs a name of its own")
@@ -82,7 +76,3 @@ def random_strips(count: int) -> NDArray[np.uint8]:
     coarse = torch.rand(count, 3, 8, 32, generator=torch.Generator().manual_seed(0))
     smooth = torch.nn.functional.interpolate(coarse, size=(64, 256), mode="bilinear")
     return (255 * smooth).byte().permute(0, 2, 3, 1).contiguous().numpy()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,19 +8,19 @@ doubled until one does not fit, then bisected. Memory is what benchmark.json cal
 accumulation is off.
 """
 
-import argparse
 import bisect
 import json
 import resource
 import subprocess
 import sys
+from argparse import SUPPRESS, Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from faze.base.command_line import Parser, at_least_one, one_sentence
+from faze.base.command_line import CONFIGFILE, argument, at_least_one, command, threads
 from faze.base.errors import UserError
 from faze.base.machine_lock import machine_shared
 from faze.benchmark.memory_peak import MemoryPeak
@@ -31,26 +31,20 @@ STEPS = 2
 MARGIN_GIB = 1.0  # by how much a process may exceed the limit before it is refused more; modules load late, too
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_argument("--tier", required=True, help="rung of the ladder")
-    parser.add_configfile()
-    parser.add_argument("--memory-gib", type=float, help="what it has to fit into; needed on a CPU")
-    parser.add_argument("--multiple", type=at_least_one, default=1, help="try multiples of this")
-    parser.add_argument("--most", type=int, default=65536, help="pairs beyond which nothing is tried")
-    parser.add_threads()
-    parser.add_argument("--pairs", type=int, help=argparse.SUPPRESS)  # try this size
-    args = parser.parse_args()
-    if args.most < args.multiple:
-        parser.error("--most must be no less than --multiple")
-    return args
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    argument("--tier", required=True, help="rung of the ladder"),
+    CONFIGFILE,
+    argument("--memory-gib", type=float, help="what it has to fit into; needed on a CPU"),
+    argument("--multiple", type=at_least_one, default=1, help="try multiples of this"),
+    argument("--most", type=int, default=65536, help="pairs beyond which nothing is tried"),
+    threads(),
+    argument("--pairs", type=int, help=SUPPRESS),
+)
+def main(args: Namespace) -> None:
     """Search, or try one size for the search."""
-    args = parse()
+    if args.most < args.multiple:
+        raise UserError("--most must be no less than --multiple")
     if args.pairs:
         print(json.dumps(try_size(args)))
         return
@@ -84,13 +78,13 @@ def largest(fits: Callable[[int], bool], *, most: int, multiple: int = 1) -> int
     return multiple * (half + bisect.bisect_left(between, True, key=lambda number: not fits(number * multiple)))
 
 
-def fits(pairs: int, args: argparse.Namespace, peaks: dict[int, float]) -> bool:
+def fits(pairs: int, args: Namespace, peaks: dict[int, float]) -> bool:
     """Try one size in a fresh process; remember its peak if it ran.
 
     Raises:
         UserError: it failed for another reason than memory.
     """
-    command = [sys.executable, "-m", "faze.commands.largest_batch", *sys.argv[1:], "--pairs", str(pairs)]
+    command = [sys.executable, "-m", "faze", "largest-batch", *sys.argv[1:], "--pairs", str(pairs)]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if ended.returncode > 0:
         raise UserError(f"the try with {pairs} pairs failed; its words are above")
@@ -103,7 +97,7 @@ def fits(pairs: int, args: argparse.Namespace, peaks: dict[int, float]) -> bool:
     return fitting
 
 
-def try_size(args: argparse.Namespace) -> float | None:
+def try_size(args: Namespace) -> float | None:
     """Measure the peak memory of two steps, in GiB; None if they ran out of it."""
     one_chunk = {"train": {"global_batch": args.pairs}, "loss": {"chunk_pairs": args.pairs}}
     config = tier_config(args.configfile, args.tier, one_chunk)
@@ -145,7 +139,3 @@ def _slope(peaks: dict[int, float]) -> str:
         return ""
     mib = 1024 * (peaks[many] - peaks[few]) / (many - few)
     return f"; {mib:.3g} MiB more for each pair (from {few} to {many})"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,15 +8,15 @@ operations.json: time, share of the step, rates, and share of the device's own r
 timed in the same process.
 """
 
-import argparse
 import json
 import os
 import sys
 import time
+from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
 
-from faze.base.command_line import Parser, at_least_one, one_sentence
+from faze.base.command_line import CONFIGFILE, argument, at_least_one, command, threads
 from faze.base.files import whole_file
 from faze.base.machine_lock import machine_shared
 from faze.benchmark import profiling
@@ -30,24 +30,19 @@ WARMUP_STEPS = 3
 COSTLIEST = 10
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_argument("--tier", required=True, help="rung of the ladder")
-    parser.add_configfile()
-    parser.add_argument("--data", type=Path, help="store of normalised strips; without it, strips of noise")
-    parser.add_argument("--steps", type=at_least_one, default=3, help="profiled steps")
-    parser.add_threads("CPU threads, over all processes")
-    parser.add_argument("--out", type=Path, help="folder; default results/NAME/profile/TIER")
-    return parser.parse_args()
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    argument("--tier", required=True, help="rung of the ladder"),
+    CONFIGFILE,
+    argument("--data", type=Path, help="store of normalised strips; without it, strips of noise"),
+    argument("--steps", type=at_least_one, default=3, help="profiled steps"),
+    threads("CPU threads, over all processes"),
+    argument("--out", type=Path, help="folder; default results/NAME/profile/TIER"),
+)
+def main(args: Namespace) -> None:
     """Profile; the first of several processes speaks for all."""
-    args = parse()
     config = tier_config(args.configfile, args.tier)
-    launch(config.engine, "faze.commands.profile", sys.argv[1:])
+    launch(config.engine, ["profile", *sys.argv[1:]])
     out = args.out or Path("results") / config.name / "profile" / args.tier
     with machine_shared(f"the profile {out.absolute()}"), join(config.engine, args.threads) as world:
         people = read_people(args.data, config)
@@ -93,7 +88,3 @@ def _undisturbed_ms(tier: TierSteps, steps: int) -> float:
     tier.run(batches)
     synchronize(world.device)
     return 1e3 * (time.perf_counter() - began) / steps
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,11 +4,11 @@ faze resolve train --tier lean --seed 0 --configfile mine.yaml --out train.yaml
 faze train --config train.yaml --data strips.h5 --out checkpoint.pt --run-log run.jsonl
 """
 
-import argparse
-import sys
+from argparse import Namespace
 from pathlib import Path
 
-from faze.base.command_line import Parser, one_sentence
+from faze.base.command_line import CONFIGFILE, argument, command
+from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.config.data_parameters import RAW
 from faze.config.ladder import climb
@@ -17,27 +17,20 @@ from faze.config.stage_config import resolve, to_lines
 from faze.config.validation import read_config
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_argument("stage", choices=STAGES)
-    parser.add_configfile()
-    parser.add_argument("--tier", help=f"rung of the ladder: of {', '.join(sorted(PER_RUN))}")
-    parser.add_argument("--seed", type=int, help="of the same stages")
-    parser.add_argument("--dataset", choices=RAW, help=f"of {', '.join(PER_DATASET)}")
-    parser.add_argument("--out", type=Path, help="file to write; without it, the terminal")
-    args = parser.parse_args()
-    wanted = {"tier": PER_RUN, "seed": PER_RUN, "dataset": PER_DATASET}
-    for option, stages in wanted.items():
-        if (args.stage in stages) != (getattr(args, option) is not None):
-            parser.error(f"--{option} is {'needed' if args.stage in stages else 'not'} for {args.stage}")
-    return args
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    argument("stage", choices=STAGES),
+    CONFIGFILE,
+    argument("--tier", help=f"rung of the ladder: of {', '.join(sorted(PER_RUN))}"),
+    argument("--seed", type=int, help="of the same stages"),
+    argument("--dataset", choices=RAW, help=f"of {', '.join(PER_DATASET)}"),
+    argument("--out", type=Path, help="file to write; without it, the terminal"),
+)
+def main(args: Namespace) -> None:
     """Read the configuration and write what one stage may know of it."""
-    args = parse()
+    for option, stages in {"tier": PER_RUN, "seed": PER_RUN, "dataset": PER_DATASET}.items():
+        if (args.stage in stages) != (getattr(args, option) is not None):
+            raise UserError(f"--{option} is {'needed' if args.stage in stages else 'not'} for {args.stage}")
     config = read_config(args.configfile)
     if args.tier is not None:
         climb(config["tiers"], args.tier)  # or say that it is not defined
@@ -48,7 +41,3 @@ def main() -> None:
         return
     with whole_file(args.out) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

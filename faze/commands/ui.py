@@ -4,14 +4,13 @@ faze ui                                      the ablation of config/config.yaml
 faze ui --configfile config/smoke.yaml       another one
 """
 
-import argparse
 import signal
 import subprocess
-import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 
-from faze.base.command_line import Parser, one_sentence
+from faze.base.command_line import CONFIGFILE, argument, command
 from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.config.check import build
@@ -22,19 +21,14 @@ from faze.tracking.store import open_store
 from faze.tracking.view import PORT, address, serving, share_view
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_configfile()
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all ablations")
-    parser.add_argument("--port", type=int, default=PORT, help="of the page, on this machine alone")
-    return parser.parse_args()
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    CONFIGFILE,
+    argument("--results", type=Path, default=Path("results"), help="folder of all ablations"),
+    argument("--port", type=int, default=PORT, help="of the page, on this machine alone"),
+)
+def main(args: Namespace) -> None:
     """Serve the store and follow the trainings until interrupted."""
-    args = parse()
     config = read_config(args.configfile)
     run = build(Run, config["run"])
     store = open_store(build(Tracking, config["tracking"]), args.results)
@@ -55,7 +49,3 @@ def follow(follower: Follower, server: subprocess.Popen | None) -> None:
         follower.look()
         time.sleep(EVERY_SECONDS)
     raise UserError(f"MLflow's server ended with exit code {server.returncode}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

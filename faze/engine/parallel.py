@@ -76,10 +76,10 @@ def count_processes(engine: Engine) -> int:
     return torch.cuda.device_count() if pick_device(engine.device).type == "cuda" else 2
 
 
-def launch(engine: Engine, module: str, arguments: Sequence[str]) -> None:
+def launch(engine: Engine, command: Sequence[str]) -> None:
     """Become torchrun with one process per device, if the tier wants that and torchrun has not started us already.
 
-    On several nodes start `torchrun -m faze.stages.train ...` yourself; then this returns at once.
+    On several nodes start `torchrun -m faze train ...` yourself; then this returns at once.
     """
     processes = count_processes(engine)
     if engine.parallel != "ddp" or "RANK" in os.environ:
@@ -88,7 +88,7 @@ def launch(engine: Engine, module: str, arguments: Sequence[str]) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # join() shares the threads; unset, torchrun prints a warning
     sys.stdout.flush()
     # exec, not a child: a signal for the stage reaches torchrun, which passes it on.
-    os.execv(sys.executable, [*torchrun, "-m", module, *arguments])
+    os.execv(sys.executable, [*torchrun, "-m", "faze", *command])
 
 
 @contextlib.contextmanager

@@ -1,1 +1,1 @@
-"""One thin module per rule: parse, call, write. `python -m faze.stages.<stage>` and `faze <stage>` are the same."""
+"""One thin module per rule: parse, call, write. `faze STAGE --help`."""

@@ -8,12 +8,12 @@ as JSON, a sentence about each person without samples enough, and `left_out_of_t
 not use.
 """
 
-import argparse
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from faze.base.command_line import Parser, one_sentence
+from faze.base.command_line import CONFIG, argument, command, needed, threads
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.config.parameters import FewshotAdapt
@@ -26,24 +26,19 @@ from faze.fewshot.person_codes import PersonCodes, open_codes, read_people
 from faze.fewshot.result_tables import errors_table, predictions_tables, trace_table, write_tables
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_config()
-    parser.add_argument("--learner", choices=LEARNERS, required=True)
-    parser.add_argument("--learner-file", type=Path, required=True, help="of meta_train")
-    parser.add_argument("--codes", type=Path, nargs="+", required=True, help="stores of codes of different data sets")
-    parser.add_threads(default=1)
-    parser.add_argument("--out", type=Path, required=True, help="errors (parquet)")
-    parser.add_argument("--trace", type=Path, help="errors along the adaptation (parquet)")
-    parser.add_argument("--predictions", type=Path, help="gaze of every query entry (parquet)")
-    return parser.parse_args()
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    CONFIG,
+    argument("--learner", choices=LEARNERS, required=True),
+    needed("--learner-file", "of meta_train"),
+    argument("--codes", type=Path, nargs="+", required=True, help="stores of codes of different data sets"),
+    threads(default=1),
+    needed("--out", "errors (parquet)"),
+    argument("--trace", type=Path, help="errors along the adaptation (parquet)"),
+    argument("--predictions", type=Path, help="gaze of every query entry (parquet)"),
+)
+def main(args: Namespace) -> None:
     """Read test people and learner, draw calibrations, adapt, write the errors."""
-    args = parse()
     settings = load(args.config, "adapt").fewshot
     with sole_writer(args.out):
         learned = load_learned(args.learner_file, args.learner, settings.shots)
@@ -93,7 +88,3 @@ def people_of_test(
         everyone += people
         all_left_out += left_out
     return everyone, all_left_out
-
-
-if __name__ == "__main__":
-    sys.exit(main())

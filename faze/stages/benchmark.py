@@ -4,16 +4,17 @@ Nothing else may run on the machine meanwhile: the rule claims every core, and t
 benchmark or a training runs, of whatever checkout and user.
 """
 
-import argparse
 import json
 import sys
+from argparse import SUPPRESS, Namespace
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from faze.base.command_line import Parser, one_sentence
+from faze.base.command_line import CONFIG, argument, command, threads
+from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.machine_lock import machine_alone
 from faze.base.output_lock import sole_writer
@@ -30,28 +31,21 @@ from faze.engine import machine
 from faze.engine.parallel import join, launch, pick_device
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_config()
-    parser.add_argument("--data", type=Path, help="store of normalised strips")
-    parser.add_threads("CPU threads of each tier in its turn")
-    parser.add_argument("--out", type=Path, help="benchmark.json to write")
-    # Of a measuring process: its coordinator, and what it measures.
-    parser.add_argument("--coordinator", nargs=2, metavar=("ADDRESS", "NAME"), help=argparse.SUPPRESS)
-    parser.add_argument("--roofline", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--tier", help=argparse.SUPPRESS)
-    parser.add_argument("--without", metavar="RUNG", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if not args.coordinator and not (args.data and args.out):
-        parser.error("--data and --out are needed")
-    return args
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    CONFIG,
+    argument("--data", type=Path, help="store of normalised strips"),
+    threads("CPU threads of each tier in its turn"),
+    argument("--out", type=Path, help="benchmark.json to write"),
+    argument("--coordinator", nargs=2, metavar=("ADDRESS", "NAME"), help=SUPPRESS),
+    argument("--roofline", action="store_true", help=SUPPRESS),
+    argument("--tier", help=SUPPRESS),  # with --coordinator: be a measuring process
+    argument("--without", metavar="RUNG", help=SUPPRESS),
+)
+def main(args: Namespace) -> None:
     """Coordinate the benchmark, or be one of its measuring processes."""
-    args = parse()
+    if not args.coordinator and not (args.data and args.out):
+        raise UserError("--data and --out are needed")
     config = load(args.config, "benchmark")
     if args.coordinator:
         (measure_roofline if args.roofline else measure_tier)(config, args)
@@ -67,7 +61,7 @@ def main() -> None:
     print(markdown_tables(result), end="")
 
 
-def measure_ladder(config: Resolved, args: argparse.Namespace, work: Work) -> dict[str, Any]:
+def measure_ladder(config: Resolved, args: Namespace, work: Work) -> dict[str, Any]:
     """Measure every tier of run.tiers, and the roofline of the device."""
     commands = {tier: command(args, "--tier", tier) for tier in config.engines}
     with measuring_processes(commands | {"the roofline": command(args, "--roofline")}) as (*tiers, roofline):
@@ -76,7 +70,7 @@ def measure_ladder(config: Resolved, args: argparse.Namespace, work: Work) -> di
     return {"work": asdict(work), "roof": rates.as_dict(), "tiers": tiers}
 
 
-def measure_leave_one_out(config: Resolved, args: argparse.Namespace) -> dict[str, Any]:
+def measure_leave_one_out(config: Resolved, args: Namespace) -> dict[str, Any]:
     """Measure the topmost tier without each of its rungs' changes, in processes of their own after the ladder's."""
     *_, topmost = config.leave_one_out
     commands = {topmost: command(args, "--tier", topmost)}
@@ -87,15 +81,15 @@ def measure_leave_one_out(config: Resolved, args: argparse.Namespace) -> dict[st
     return leave_one_out_rows(of_full, dict(zip(variants, rest, strict=True)), same)
 
 
-def command(args: argparse.Namespace, *what: str) -> list[str]:
+def command(args: Namespace, *what: str) -> list[str]:
     """Make the command line of a measuring process."""
     return process_command(args.config, args.data, args.threads, what)
 
 
-def measure_tier(config: Resolved, args: argparse.Namespace) -> None:
+def measure_tier(config: Resolved, args: Namespace) -> None:
     """Build the step of one tier, and run blocks when told to."""
     engine = config.leave_one_out[args.without] if args.without else config.engines[args.tier]
-    launch(engine, "faze.stages.benchmark", sys.argv[1:])
+    launch(engine, ["benchmark", *sys.argv[1:]])
     with join(engine, args.threads) as world:
         people = read_people(args.data, config)
         # All processes of a CPU share one counter, each GPU has its own.
@@ -105,13 +99,9 @@ def measure_tier(config: Resolved, args: argparse.Namespace) -> None:
         MeasuringProcess(tier, config.benchmark.block_steps, peak, meter).serve(args.coordinator)
 
 
-def measure_roofline(config: Resolved, args: argparse.Namespace) -> None:
+def measure_roofline(config: Resolved, args: Namespace) -> None:
     """Copy and multiply when told to, on the baseline's device with as many threads as a tier has."""
     torch.set_num_threads(args.threads)
     roofline = Roofline(pick_device(next(iter(config.engines.values())).device))
     answers = {"copy": roofline.copy, "matmul": roofline.matmul}
     serve(args.coordinator, {"rank": 0, "processes": 1}, answers)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,15 +1,13 @@
 """Rule `encode`: checkpoint and normalised strips -> codes of every strip, the trained gaze head and its estimate."""
 
-import argparse
-import sys
+from argparse import Namespace
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from faze.base.command_line import Parser, one_sentence
+from faze.base.command_line import CONFIG, command, needed, threads
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
@@ -21,21 +19,16 @@ from faze.model.dted import DTED
 from faze.model.weights import check_same_model, load_model
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_config()
-    parser.add_argument("--checkpoint", type=Path, required=True, help="trained DT-ED")
-    parser.add_argument("--data", type=Path, required=True, help="store of normalised strips")
-    parser.add_threads()
-    parser.add_argument("--out", type=Path, required=True, help="store of codes to write")
-    return parser.parse_args()
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    CONFIG,
+    needed("--checkpoint", "trained DT-ED"),
+    needed("--data", "store of normalised strips"),
+    threads(),
+    needed("--out", "store of codes to write"),
+)
+def main(args: Namespace) -> None:
     """Encode every person of the store."""
-    args = parse()
     torch.set_num_threads(args.threads)
     config = load(args.config, "encode")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -79,7 +72,3 @@ def encode_strips(dted: DTED, pixels: NDArray[np.uint8]) -> dict[str, NDArray[np
     codes = dted.encode(to_network(strips, dted.model.image_height_px, dted.model.image_width_px))
     arrays = {"z_app": codes.app, "z_gaze": codes.gaze, "z_head": codes.head, "gaze_hat": dted.gaze_vector(codes.gaze)}
     return {name: array.cpu().numpy() for name, array in arrays.items()}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,12 +1,11 @@
 """Rule `evaluate`: errors, codes, run logs and benchmark of every run -> tables with intervals, and the verdict."""
 
-import argparse
-import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pandas as pd
 
-from faze.base.command_line import Parser, one_sentence
+from faze.base.command_line import CONFIG, command, needed
 from faze.base.files import whole_folder
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import ResultPaths
@@ -19,19 +18,14 @@ from faze.evaluation.summary import summarize, write_json
 from faze.evaluation.tables import changes, performance, run_errors, tier_errors
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_config()
-    parser.add_argument("--results", type=Path, required=True, help="results/<name> with all runs in it")
-    parser.add_argument("--out", type=Path, required=True, help="folder of tables to write")
-    return parser.parse_args()
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    CONFIG,
+    needed("--results", "results/<name> with all runs in it"),
+    needed("--out", "folder of tables to write"),
+)
+def main(args: Namespace) -> None:
     """Read every run, judge each tier against the first, and write what was found."""
-    args = parse()
     config = load(args.config, "evaluate")
     ablation = Ablation(
         paths=ResultPaths(args.results),
@@ -76,7 +70,3 @@ def print_verdict(verdict: dict[str, str]) -> None:
     for part in ("speed", "memory", "error", "learners", "scope", "switches"):
         if verdict[part]:
             print(verdict[part])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,12 +6,11 @@ faze inspect STORE --verify --out FOLDER       every checksum too, and a page wi
 Stores of faze and of the released code (pixels and labels alone) are read.
 """
 
-import argparse
 import os
-import sys
+from argparse import Namespace
 from pathlib import Path
 
-from faze.base.command_line import Parser, one_sentence
+from faze.base.command_line import argument, command
 from faze.base.errors import UserError
 from faze.base.files import whole_folder
 from faze.base.output_lock import sole_writer
@@ -24,20 +23,15 @@ from faze.report.dataset_words import describe
 from faze.report.strip_sheet import pick_strips
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_argument("store", type=Path, help="HDF5 of strips")
-    parser.add_argument("--rejects", type=Path, help="csv of the frames left out (default: STORE_rejects.csv, if any)")
-    parser.add_argument("--verify", action="store_true", help="check every checksum; reads all pixels")
-    parser.add_argument("--out", type=Path, help="folder of the page to write")
-    return parser.parse_args()
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    argument("store", type=Path, help="HDF5 of strips"),
+    argument("--rejects", type=Path, help="csv of the frames left out (default: STORE_rejects.csv, if any)"),
+    argument("--verify", action="store_true", help="check every checksum; reads all pixels"),
+    argument("--out", type=Path, help="folder of the page to write"),
+)
+def main(args: Namespace) -> None:
     """Say what is in the store, and write its page where one is asked for."""
-    args = parse()
     if args.out:
         check_page_folder(args.out)
     with StripStore(args.store) as strips:
@@ -60,14 +54,10 @@ def check_page_folder(folder: Path) -> None:
         raise UserError(f"--out {folder}: is there already, and is no page of faze inspect: name a new folder")
 
 
-def look(strips: StripStore, args: argparse.Namespace) -> Inspection:
+def look(strips: StripStore, args: Namespace) -> Inspection:
     """Inspect an open store and the list of rejects that was given or lies beside it."""
     beside = sidecar_of(args.store)
     sidecar = args.rejects or (beside if beside.is_file() else None)
     rejects = read_rejects(sidecar) if sidecar else []
     progress = Progress("verify", len(strips.persons()), "people") if args.verify else lambda done: None
     return inspect(strips, args.store, sidecar, rejects, args.verify, progress)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,13 +3,13 @@
 It runs in an environment of its own (envs/landmarks.yaml). A run that was killed goes on where it stood.
 """
 
-import argparse
 import shutil
 import sys
+from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
-from faze.base.command_line import Parser, one_sentence
+from faze.base.command_line import argument, command, needed, threads
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.data.preparation.estimated_annotation import annotate_everybody, identity_of, read_parts
@@ -19,20 +19,15 @@ from faze.data.readers.gazecapture import list_recordings
 from faze.data.store.supplementary import write_supplementary
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_argument("--raw", type=Path, required=True, help="folder of GazeCapture, with 00002/frames ...")
-    parser.add_argument("--out", type=Path, required=True, help="HDF5 to write, in the layout of FAZE's supplementary")
-    parser.add_argument("--model", type=Path, help="MediaPipe Face Landmarker file; default: the mesh in MediaPipe")
-    parser.add_threads("processes", default=1)
-    return parser.parse_args()
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    needed("--raw", "folder of GazeCapture, with 00002/frames ..."),
+    needed("--out", "HDF5 to write, in the layout of FAZE's supplementary"),
+    argument("--model", type=Path, help="MediaPipe Face Landmarker file; default: the mesh in MediaPipe"),
+    threads("processes", default=1),
+)
+def main(args: Namespace) -> None:
     """Annotate every recording."""
-    args = parse()
     people = list_recordings(args.raw)
     if not people:
         raise UserError(f"{args.raw}: holds no folder 00002, ...; preprocess.gazecapture is the one that does")
@@ -56,7 +51,3 @@ def main() -> None:
         f"landmarks: {counts['with']} frames with a label, {counts['without']} entries without; "
         "head pose and camera are estimated"
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

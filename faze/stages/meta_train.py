@@ -3,14 +3,14 @@
 A killed meta-training leaves a file beside the output, in a work folder, and goes on from there.
 """
 
-import argparse
 import dataclasses
 import hashlib
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 from faze.base import code_hash
-from faze.base.command_line import Parser, one_sentence
+from faze.base.command_line import CONFIG, argument, command, needed, threads
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.config.parameters import Fewshot
@@ -24,21 +24,16 @@ from faze.fewshot.mlp import gaze_head_weights
 from faze.fewshot.person_codes import PersonCodes, open_codes, read_people
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_config()
-    parser.add_argument("--learner", choices=LEARNERS, required=True)
-    parser.add_argument("--codes", type=Path, required=True, help="store of codes with people of the split train")
-    parser.add_threads(default=1)
-    parser.add_argument("--out", type=Path, required=True)
-    return parser.parse_args()
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    CONFIG,
+    argument("--learner", choices=LEARNERS, required=True),
+    needed("--codes", "store of codes with people of the split train"),
+    threads(default=1),
+    argument("--out", type=Path, required=True),
+)
+def main(args: Namespace) -> None:
     """Read the people's codes, learn, write the learner's file."""
-    args = parse()
     config = load(args.config, "meta_train")
     if config.seed is None:
         raise UserError(f"{args.config}: has no seed, of initial weights and tasks")
@@ -93,7 +88,3 @@ def training_people(
             f"fewshot.tasks = {settings.tasks}: lower fewshot.tasks, fewshot.meta_query or fewshot.shots"
         )
     return train, val, left_out + few
-
-
-if __name__ == "__main__":
-    sys.exit(main())

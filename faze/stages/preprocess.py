@@ -4,12 +4,12 @@ Blocks of frames are normalised in parallel and kept, so that a killed run goes 
 same for any number of processes and any history. Instead of a folder of frames, an HDF5 of strips is taken as it is.
 """
 
-import argparse
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from faze.base.command_line import Parser, one_sentence
+from faze.base.command_line import CONFIG, argument, command, needed, threads
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.output_lock import sole_writer
@@ -42,10 +42,18 @@ LOADED_AHEAD = (
 )
 
 
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    CONFIG,
+    argument("--dataset", choices=READERS, required=True),
+    needed("--raw", "the data set's folder, or an HDF5 of its strips"),
+    argument("--supplementary", type=Path, help="FAZE supplementary HDF5 of the data set"),
+    threads("processes", default=1),
+    needed("--out", "HDF5 of strips"),
+    needed("--rejects", "csv of the frames left out, with reasons"),
+)
+def main(args: Namespace) -> None:
     """Normalise every usable frame of a data set and list the others."""
-    args = parse()
     if not args.raw.exists():
         raise UserError(f"{args.raw}: no such folder, nor an HDF5 of strips")
     settings = load(args.config, "preprocess").preprocess
@@ -55,20 +63,7 @@ def main() -> None:
     print(f"{args.dataset}: {counts}, listed in {args.rejects}")
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_config()
-    parser.add_argument("--dataset", choices=READERS, required=True)
-    parser.add_argument("--raw", type=Path, required=True, help="the data set's folder, or an HDF5 of its strips")
-    parser.add_argument("--supplementary", type=Path, help="FAZE supplementary HDF5 of the data set")
-    parser.add_threads("processes", default=1)
-    parser.add_argument("--out", type=Path, required=True, help="HDF5 of strips")
-    parser.add_argument("--rejects", type=Path, required=True, help="csv of the frames left out, with reasons")
-    return parser.parse_args()
-
-
-def normalise(args: argparse.Namespace, settings: Preprocess) -> RejectWriter:
+def normalise(args: Namespace, settings: Preprocess) -> RejectWriter:
     """Make the blocks that are not there yet, and put them together."""
     by_matlab = ["scipy.io"] if args.dataset == "mpiigaze" and not args.supplementary else []  # Camera.mat
     load_ahead(*LOADED_AHEAD, *by_matlab)
@@ -103,7 +98,7 @@ def normalise(args: argparse.Namespace, settings: Preprocess) -> RejectWriter:
     return counts
 
 
-def take_strips(args: argparse.Namespace, settings: Preprocess) -> RejectWriter:
+def take_strips(args: Namespace, settings: Preprocess) -> RejectWriter:
     """Copy strips that are normalised already into our layout."""
     listed = settings.gazecapture_split if args.dataset == "gazecapture" else None
     splits = read_splits(Path(listed)) if listed else None
@@ -123,7 +118,7 @@ def take_strips(args: argparse.Namespace, settings: Preprocess) -> RejectWriter:
         return write(args, people, size_of(pixel_bytes, total, len(strips.persons())))
 
 
-def write(args: argparse.Namespace, people: Iterator[Prepared], size: int) -> RejectWriter:
+def write(args: Namespace, people: Iterator[Prepared], size: int) -> RejectWriter:
     """Write store and rejects, each whole or not at all."""
     # A name that is no UTF-8 is written with escapes, for the list itself to be UTF-8.
     how = {"newline": "", "encoding": "utf-8", "errors": "backslashreplace"}
@@ -131,7 +126,3 @@ def write(args: argparse.Namespace, people: Iterator[Prepared], size: int) -> Re
         rejects = RejectWriter(text)
         write_strips(args.out, args.dataset, rejects.usable(people, args.raw), size)
     return rejects
-
-
-if __name__ == "__main__":
-    sys.exit(main())

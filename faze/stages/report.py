@@ -1,14 +1,13 @@
 """Rule `report`: the tables of the evaluation, walks and data pages -> one self-contained page, table and figures."""
 
-import argparse
-import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from faze.base.command_line import Parser, one_sentence
+from faze.base.command_line import CONFIG, command, needed
 from faze.base.errors import UserError
 from faze.base.files import read_json, whole_folder
 from faze.base.output_lock import sole_writer
@@ -31,19 +30,14 @@ from faze.report.tier_figures import (
 TABLES = ("runs", "tiers", "persons", "changes", "learners", "controls", "performance", "training", "convergence")
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_config()
-    parser.add_argument("--results", type=Path, required=True, help="results/<name>, evaluated")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the page to write")
-    return parser.parse_args()
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    CONFIG,
+    needed("--results", "results/<name>, evaluated"),
+    needed("--out", "folder of the page to write"),
+)
+def main(args: Namespace) -> None:
     """Read the evaluation, draw it, and write the page."""
-    args = parse()
     config = load(args.config, "report")
     paths = ResultPaths(args.results)
     with sole_writer(args.out):
@@ -121,7 +115,3 @@ def save_figures(figures: dict[str, Figure], folder: Path, embedder: Embedder) -
             figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
             figure.savefig(folder / f"{name}.png", dpi=160)
     return {name: embedder.file(folder / f"{name}.svg", "image/svg+xml") for name in figures}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,11 +1,9 @@
 """Rule `synthesise`: synthetic people -> raw camera frames in the data sets' own layouts, and the truth beside them."""
 
-import argparse
 import contextlib
-import sys
-from pathlib import Path
+from argparse import Namespace
 
-from faze.base.command_line import Parser, one_sentence
+from faze.base.command_line import CONFIG, command, needed, threads
 from faze.base.files import whole_folder
 from faze.base.output_lock import sole_writer
 from faze.config.data_parameters import RAW
@@ -15,23 +13,18 @@ from faze.data.synthetic.faults import plant, truncate, write_list
 from faze.data.synthetic.people import annotation_of, render_everybody
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_config()
-    parser.add_threads("people rendered at the same time", default=1)
-    parser.add_argument("--mpiifacegaze", type=Path, required=True, help="folder to write: laptop users")
-    parser.add_argument("--gazecapture", type=Path, required=True, help="folder to write: phone and tablet users")
-    parser.add_argument("--mpiifacegaze-supplementary", type=Path, required=True, help="HDF5 to write")
-    parser.add_argument("--gazecapture-supplementary", type=Path, required=True, help="HDF5 to write")
-    parser.add_argument("--truth", type=Path, required=True, help="HDF5 to write: the bias-free truth of everybody")
-    return parser.parse_args()
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    CONFIG,
+    threads("people rendered at the same time", default=1),
+    needed("--mpiifacegaze", "folder to write: laptop users"),
+    needed("--gazecapture", "folder to write: phone and tablet users"),
+    needed("--mpiifacegaze-supplementary", "HDF5 to write"),
+    needed("--gazecapture-supplementary", "HDF5 to write"),
+    needed("--truth", "HDF5 to write: the bias-free truth of everybody"),
+)
+def main(args: Namespace) -> None:
     """Render everybody."""
-    args = parse()
     synthetic = load(args.config, "synthesise").synthetic
     folders = {dataset: getattr(args, layout) for dataset, layout in RAW.items()}
     files = {dataset: getattr(args, f"{layout}_supplementary") for dataset, layout in RAW.items()}
@@ -48,7 +41,3 @@ def main() -> None:
         if "truncated_hdf5" in synthetic.faults:
             planted += truncate(files)
         write_list(args.truth.with_name("faults.csv"), planted)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,12 +4,10 @@ A store that does not answer fails this rule alone, after everything else is wri
 lost, and the same command tries again.
 """
 
-import argparse
 import json
-import sys
-from pathlib import Path
+from argparse import Namespace
 
-from faze.base.command_line import Parser, one_sentence
+from faze.base.command_line import CONFIG, command, needed
 from faze.base.files import whole_file
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import ResultPaths
@@ -20,19 +18,14 @@ from faze.tracking.store import bare, open_store
 from faze.tracking.view import address, invitation, share_view
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_config()
-    parser.add_argument("--results", type=Path, required=True, help="results/<name>, with every run evaluated")
-    parser.add_argument("--out", type=Path, required=True, help="tracked.json to write")
-    return parser.parse_args()
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    CONFIG,
+    needed("--results", "results/<name>, with every run evaluated"),
+    needed("--out", "tracked.json to write"),
+)
+def main(args: Namespace) -> None:
     """Mirror every run of the ablation and say where to look at it."""
-    args = parse()
     config = load(args.config, "track")
     with sole_writer(args.out):
         records = [
@@ -52,7 +45,3 @@ def main() -> None:
         with whole_file(args.out) as out:
             out.write_text(json.dumps(tracked, indent=2) + "\n", encoding="utf-8")
     print(tracked["invitation"])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

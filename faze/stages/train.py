@@ -4,14 +4,14 @@ Under the tier `ddp` the stage becomes torchrun with one process per device; on 
 A killed training leaves its work folder and resumes from it.
 """
 
-import argparse
 import contextlib
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from faze.base.command_line import Parser, one_sentence
+from faze.base.command_line import CONFIG, command, needed, threads
 from faze.base.machine_lock import machine_shared
 from faze.base.output_lock import sole_writer
 from faze.config.stage_config import load
@@ -19,25 +19,18 @@ from faze.engine.parallel import join, launch
 from faze.training.run import train
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_config()
-    parser.add_argument(
-        "--data", type=Path, required=True, help="store of normalised strips, with train and val people"
-    )
-    parser.add_threads("CPU threads, over all processes")
-    parser.add_argument("--out", type=Path, required=True, help="checkpoint.pt to write")
-    parser.add_argument("--run-log", type=Path, required=True, help="run.jsonl to write")
-    return parser.parse_args()
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    CONFIG,
+    needed("--data", "store of normalised strips, with train and val people"),
+    threads("CPU threads, over all processes"),
+    needed("--out", "checkpoint.pt to write"),
+    needed("--run-log", "run.jsonl to write"),
+)
+def main(args: Namespace) -> None:
     """Train, or go on training."""
-    args = parse()
     config = load(args.config, "train")
-    launch(config.engine, "faze.stages.train", sys.argv[1:])
+    launch(config.engine, ["train", *sys.argv[1:]])
     with writing(args.out), join(config.engine, args.threads) as world:
         train(config, args.data, world, args.out, args.run_log)
 
@@ -54,7 +47,3 @@ def writing(out: Path) -> Iterator[None]:
         if int(os.environ.get("LOCAL_RANK", 0)) == 0:
             stack.enter_context(machine_shared(f"the training {out.absolute()}"))
         yield
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,12 +1,11 @@
 """Rule `walk`: checkpoint and normalised strips -> latent walks as one contact sheet and a video per person."""
 
-import argparse
-import sys
+from argparse import Namespace
 from pathlib import Path
 
 import torch
 
-from faze.base.command_line import Parser, one_sentence
+from faze.base.command_line import CONFIG, argument, command, needed, threads
 from faze.base.files import whole_folder
 from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
@@ -18,21 +17,16 @@ from faze.redirection.video import write_video
 from faze.redirection.walk import first_people, walk_person
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(__doc__)
-    parser.add_config()
-    parser.add_argument("--checkpoint", type=Path, required=True, help="trained DT-ED")
-    parser.add_argument("--data", type=Path, nargs="+", required=True, help="stores of normalised strips")
-    parser.add_threads()
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
-    return parser.parse_args()
-
-
-@one_sentence
-def main() -> None:
+@command(
+    __doc__,
+    CONFIG,
+    needed("--checkpoint", "trained DT-ED"),
+    argument("--data", type=Path, nargs="+", required=True, help="stores of normalised strips"),
+    threads(),
+    needed("--out", "folder to write"),
+)
+def main(args: Namespace) -> None:
     """Walk from the first strip of some people of each store."""
-    args = parse()
     torch.set_num_threads(args.threads)
     walk = load(args.config, "walk").walk
     dted = load_model(args.checkpoint, "cuda" if torch.cuda.is_available() else "cpu")
@@ -46,7 +40,3 @@ def main() -> None:
                     write_video(folder / f"{strips.dataset}_{person}.mp4", video_frames(walks[-1]), walk.fps)
                     progress(len(walks))
         write_picture(folder / "contact_sheet.png", contact_sheet(walks))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

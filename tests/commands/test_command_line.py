@@ -2,17 +2,19 @@
 
 import importlib
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from faze.__main__ import PEOPLE
-from faze.base.command_line import NO_MEMORY, OUR_FAULT, Parser, one_sentence
+from faze.__main__ import COMMANDS, STAGES
+from faze.base.command_line import CONFIGFILE, NO_MEMORY, OUR_FAULT, command, threads
 from faze.base.errors import UserError
-from faze.config.parameters import STAGES
+from faze.config.parameters import STAGES as WITH_A_CONFIG
 
-MODULES = sorted({*PEOPLE.values(), *(f"faze.stages.{stage}" for stage in STAGES)})
+seen: list[Namespace] = []
+MODULES = sorted([*STAGES.values(), *COMMANDS.values()])
 
 
 @pytest.fixture
@@ -20,12 +22,15 @@ def arguments(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return lambda *given: monkeypatch.setattr(sys, "argv", ["faze thing", *given])
 
 
-@one_sentence
-def main() -> None:
+@command("A thing.", CONFIGFILE, threads())
+def main(args: Namespace) -> None:
+    seen.append(args)
+    if not failing:
+        return
     raise failing
 
 
-def fail_with(error: Exception) -> int:
+def fail_with(error: Exception | None) -> int:
     global failing
     failing = error
     return main()
@@ -40,8 +45,10 @@ def test_every_command_shows_a_traceback_when_asked(
         importlib.import_module(module).main()
     said = capsys.readouterr().out
     assert "--traceback" in said
-    stage = module.startswith("faze.stages.") and module.rpartition(".")[2] in STAGES
-    assert ("--config CONFIG" in said) == stage, "--config is a stage's own file; people give --configfile"
+    stage = module.startswith("faze.stages.") and module.rpartition(".")[2] in WITH_A_CONFIG
+    assert ("--config " in said.partition("\n\n")[0]) == stage, (
+        "--config is a stage's own file; people give --configfile"
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,18 +87,15 @@ def test_want_of_memory_is_not_our_fault(arguments: Callable) -> None:
     assert shown.value.__notes__ == [NO_MEMORY]
 
 
-@pytest.mark.parametrize("threads", ["0", "-1", "two"])
-def test_threads_are_at_least_one(threads: str, arguments: Callable, capsys: pytest.CaptureFixture) -> None:
-    parser = Parser("A thing.")
-    parser.add_threads()
-    arguments("--threads", threads)
+@pytest.mark.parametrize("count", ["0", "-1", "two"])
+def test_threads_are_at_least_one(count: str, arguments: Callable, capsys: pytest.CaptureFixture) -> None:
+    arguments("--threads", count)
     with pytest.raises(SystemExit, match="2"):
-        parser.parse_args()
-    assert f"--threads: {threads!r} is not a whole number of at least 1" in capsys.readouterr().err
+        main()
+    assert f"--threads: {count!r} is not a whole number of at least 1" in capsys.readouterr().err
 
 
 def test_configfiles_come_in_their_order(arguments: Callable) -> None:
-    parser = Parser("A thing.")
-    parser.add_configfile()
     arguments("--configfile", "a.yaml", "b.yaml")
-    assert parser.parse_args().configfile == [Path("a.yaml"), Path("b.yaml")]
+    assert fail_with(None) == 0
+    assert seen[-1].configfile == [Path("a.yaml"), Path("b.yaml")]

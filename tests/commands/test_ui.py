@@ -43,7 +43,7 @@ def test_the_page_serves_runs_under_way_and_ends_with_all_its_processes(tmp_path
     start = json.loads(lines[0]) | {"tier": "amp"}
     (work / "run.jsonl").write_text("\n".join([json.dumps(start), *lines[1:6]]) + "\n")
     (tmp_path / "live.yaml").write_text("name: live\n")
-    command = [sys.executable, "-m", "faze.commands.ui", "--configfile", tmp_path / "live.yaml"]
+    command = [sys.executable, "-m", "faze", "ui", "--configfile", tmp_path / "live.yaml"]
     command += ["--results", results, "--port", str(port)]
     with open(tmp_path / "out", "w") as out:
         page = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)

@@ -191,7 +191,7 @@ def test_the_command_stands_alone(tmp_path: Path) -> None:
     """As a process of its own, whose pool must find the stage's functions under another module name."""
     raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5")
     write_config(tmp_path, "preprocess")
-    command = [sys.executable, "-m", "faze.stages.preprocess", "--dataset", "gazecapture"]
+    command = [sys.executable, "-m", "faze", "preprocess", "--dataset", "gazecapture"]
     command += ["--config", "preprocess.config.yaml"]
     command += ["--raw", "raw", "--supplementary", "supplementary.h5", "--threads", "2"]
     command += ["--out", "data/gazecapture.h5", "--rejects", "data/gazecapture_rejects.csv"]

@@ -38,7 +38,7 @@ def command(raw: Path, out: Path) -> list[str]:
     config = write_config(out, "preprocess")
     arguments = ["--config", config, "--dataset", "mpiigaze", "--raw", raw, "--threads", 2]
     arguments += ["--out", out / "strips.h5", "--rejects", out / "rejects.csv"]
-    return [sys.executable, "-m", "faze.stages.preprocess", *map(str, arguments)]
+    return [sys.executable, "-m", "faze", "preprocess", *map(str, arguments)]
 
 
 def run(raw: Path, out: Path) -> float:

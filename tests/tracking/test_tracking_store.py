@@ -84,7 +84,7 @@ def test_a_store_that_does_not_answer_fails_the_stage_in_one_sentence_and_soon(t
 
 
 def track(results, config, out):
-    command = [sys.executable, "-m", "faze.stages.track", "--config", config, "--results", results, "--out", out]
+    command = [sys.executable, "-m", "faze", "track", "--config", config, "--results", results, "--out", out]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
 
 

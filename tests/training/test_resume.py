@@ -66,7 +66,7 @@ class Training:
         path.write_text("\n".join(to_lines(resolve(values, "train", tier, 0))) + "\n")
         self._arguments = ["--config", path, "--data", data, "--threads", "2", "--out", self.out, "--run-log", self.log]
 
-    def start(self, program: tuple[str, ...] = ("-m", "faze.stages.train")) -> subprocess.Popen:
+    def start(self, program: tuple[str, ...] = ("-m", "faze", "train")) -> subprocess.Popen:
         command = [sys.executable, *program, *map(str, self._arguments)]
         return subprocess.Popen(
             command, cwd=ROOT, start_new_session=True, text=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL

@@ -192,7 +192,7 @@ def test_raw_gazecapture_without_annotation_gets_landmarks_by_the_python_that_is
     with fresh.appended("config/smoke.yaml", f"\n{keys}"):
         answer = fresh.dry_run("ablation", "--printshellcmds")
     assert answer.jobs["landmarks"] == 1 and answer.jobs["preprocess"] == 2
-    assert f"{python} -m faze.stages.landmarks" in answer.text
+    assert f"{python} -m faze landmarks" in answer.text
     assert "--supplementary=results/smoke/raw/gazecapture_landmarks.h5" in answer.text
     python.unlink()
     with fresh.appended("config/smoke.yaml", f"\n{keys}"):

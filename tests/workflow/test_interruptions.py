@@ -59,7 +59,7 @@ def stage_runs(log: Path, stage: str, group: int) -> bool:
     """Whether a stage has started in this process group, and writes."""
     for process in children_of(group):
         with contextlib.suppress(OSError):
-            if f"faze.stages.{stage}".encode() in Path(f"/proc/{process}/cmdline").read_bytes():
+            if f"faze\0{stage}\0".encode() in Path(f"/proc/{process}/cmdline").read_bytes():
                 return bool(list(log.parent.glob("faze/results/smoke/raw/.*")))
     return False
 

@@ -18,7 +18,7 @@ rule benchmark:
         *code("benchmark"),
     shell:
         r"""
-        alone python -m faze.stages.benchmark \
+        alone python -m faze benchmark \
             --config {input.config:q} \
             --data {input.data:q} \
             --threads {threads} \

@@ -53,7 +53,7 @@ rule synthesise:
         *code("synthesise"),
     shell:
         r"""
-        beside python -m faze.stages.synthesise \
+        beside python -m faze synthesise \
             --config {input.config:q} \
             --threads {threads} \
             --mpiifacegaze {output.mpiifacegaze:q} \
@@ -84,7 +84,7 @@ rule landmarks:
         model=[f"--model={config['landmarks']['model']}"] if config["landmarks"]["model"] else [],
     shell:
         r"""
-        beside {params.python:q} -m faze.stages.landmarks \
+        beside {params.python:q} -m faze landmarks \
             --raw {input.raw:q} \
             --threads {threads} \
             --out {output:q} \
@@ -114,7 +114,7 @@ rule preprocess:
         supplementary=lambda wildcards, input: [f"--supplementary={path}" for path in [input.supplementary] if path],
     shell:
         r"""
-        beside python -m faze.stages.preprocess \
+        beside python -m faze preprocess \
             --config {input.config:q} \
             --dataset {wildcards.dataset} \
             --raw {input.raw:q} \

@@ -25,7 +25,7 @@ rule encode:
         *code("encode"),
     shell:
         r"""
-        beside python -m faze.stages.encode \
+        beside python -m faze encode \
             --config {input.config:q} \
             --checkpoint {input.checkpoint:q} \
             --data {input.data:q} \
@@ -52,7 +52,7 @@ rule meta_train:
         *code("meta_train"),
     shell:
         r"""
-        beside python -m faze.stages.meta_train \
+        beside python -m faze meta_train \
             --config {input.config:q} \
             --learner {wildcards.learner} \
             --codes {input.codes:q} \
@@ -84,7 +84,7 @@ rule adapt:
         predictions=lambda wildcards, output: [word for key in PREDICTIONS for word in (f"--{key}", output[key])],
     shell:
         r"""
-        beside python -m faze.stages.adapt \
+        beside python -m faze adapt \
             --config {input.config:q} \
             --learner {wildcards.learner} \
             --learner-file {input.learner:q} \

@@ -21,7 +21,7 @@ rule evaluate:
         *code("evaluate"),
     shell:
         r"""
-        beside python -m faze.stages.evaluate \
+        beside python -m faze evaluate \
             --config {input.config:q} \
             --results results/{wildcards.name:q} \
             --out {output:q} \
@@ -53,7 +53,7 @@ rule inspect:
         *code("inspect"),
     shell:
         r"""
-        beside python -m faze.stages.inspect \
+        beside python -m faze inspect \
             {input.data:q} \
             --rejects {input.rejects:q} \
             --out {output:q} \
@@ -89,7 +89,7 @@ rule report:
         results=f"results/{config['name']}",
     shell:
         r"""
-        beside python -m faze.stages.report \
+        beside python -m faze report \
             --config {input.config:q} \
             --results {params.results:q} \
             --out {output:q} \
@@ -118,7 +118,7 @@ rule track:
         *code("track"),
     shell:
         r"""
-        beside python -m faze.stages.track \
+        beside python -m faze track \
             --config {input.config:q} \
             --results results/{wildcards.name:q} \
             --out {output:q} \

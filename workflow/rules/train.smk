@@ -19,7 +19,7 @@ rule train:
         *code("train"),
     shell:
         r"""
-        alone python -m faze.stages.train \
+        alone python -m faze train \
             --config {input.config:q} \
             --data {input.data:q} \
             --threads {threads} \

@@ -26,7 +26,7 @@ rule walk:
         *code("walk"),
     shell:
         r"""
-        beside python -m faze.stages.walk \
+        beside python -m faze walk \
             --config {input.config:q} \
             --checkpoint {input.checkpoint:q} \
             --data {input.mpiigaze:q} {input.gazecapture:q} \
