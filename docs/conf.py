@@ -15,6 +15,7 @@ html_title = "faze"
 html_static_path = ["style"]
 html_css_files = ["faze.css"]
 html_show_sphinx = False
+html_show_copyright = False
 html_copy_source = False
 
 myst_enable_extensions = ["colon_fence", "deflist"]
