@@ -37,6 +37,7 @@ from rendered_frames import render
 from faze.base.machine_lock import machine_alone
 from faze.base.process_pool import worker_processes
 from faze.benchmark.intervals import ratio_interval
+from faze.config.yaml_files import DEFAULTS, read_yaml
 from faze.data.normalization.frame import EncodedFrame, FrameReader
 from faze.data.normalization.lookup import StripLookup
 from faze.data.normalization.pose import NormalizedCamera, normalize_poses
@@ -45,7 +46,8 @@ from faze.data.readers import Frame
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.engine import machine
 
-CAMERA = NormalizedCamera(focal_length_px=1300, distance_mm=600, width_px=256, height_px=64)
+_SETTINGS = read_yaml(DEFAULTS)["preprocess"]
+CAMERA = NormalizedCamera(*(_SETTINGS[key] for key in ("focal_length_px", "distance_mm", "width_px", "height_px")))
 PEOPLE, FRAMES = 4, 50  # of each: as the released procedure was measured with
 BLOCK = 256  # frames that StripMaker is given at once, at most
 

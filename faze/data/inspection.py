@@ -63,7 +63,7 @@ class Inspection:
         return sum(person.strips for person in self.people)
 
     def labels_deg(self, split: str | None = None) -> NDArray[np.float32]:
-        """Usable labels (N, 4) of a split, or of all."""
+        """Collect the usable labels (N, 4) of a split, or of all."""
         chosen = [person.labels_deg for person in self.people if split in (None, person.split)]
         labels = np.concatenate(chosen) if chosen else np.empty((0, 4), np.float32)
         return labels[_usable(labels)]
@@ -83,15 +83,15 @@ def inspect(
     verify: bool = False,
     tick: Callable[[int], object] = lambda done: None,
 ) -> Inspection:
-    """Read what there is to know of a store without its pixels.
+    """Read what there is to know of a store without its pixels, but for the first strip.
 
     Args:
         strips: the store, open.
         store: its path.
-        sidecar: path of the rejects; None if there is none.
+        sidecar: path of the list of rejects; None if there is none.
         rejects: that it lists.
         verify: whether to check every person's checksum, reading all pixels.
-        tick: told how many people are done.
+        tick: is told how many people are done.
 
     Raises:
         UserError: the store holds nobody, or codes that have no meaning.
@@ -103,9 +103,10 @@ def inspect(
     for done, person in enumerate(persons, start=1):
         labels = strips.labels(person)
         digest.update(f"{person} {strips.split(person)} {len(labels)}\n".encode() + labels.tobytes())
-        people.append(_person(strips, person, labels, verify))
+        people.append(_summarise_person(strips, person, labels, verify))
         tick(done)
-    strip = _one_strip(strips, people)
+    filled = next((person.person_id for person in people if person.strips), None)
+    strip = np.empty((0, 0, 3), np.uint8) if filled is None else strips.pixels(filled, 0)
     digest.update(strip.tobytes())
     return Inspection(
         store=store,
@@ -119,7 +120,7 @@ def inspect(
     )
 
 
-def _person(strips: StripStore, person: str, labels: NDArray[np.float32], verify: bool) -> PersonSummary:
+def _summarise_person(strips: StripStore, person: str, labels: NDArray[np.float32], verify: bool) -> PersonSummary:
     return PersonSummary(
         person_id=person,
         split=strips.split(person) if strips.states_split(person) else UNSTATED,
@@ -131,20 +132,14 @@ def _person(strips: StripStore, person: str, labels: NDArray[np.float32], verify
     )
 
 
-def _one_strip(strips: StripStore, people: Sequence[PersonSummary]) -> NDArray[np.uint8]:
-    """The first strip of the first person who has one (H, W, 3)."""
-    filled = next((person.person_id for person in people if person.strips), None)
-    return np.empty((0, 0, 3), np.uint8) if filled is None else strips.pixels(filled, 0)
-
-
 def _usable(labels_deg: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Rows that are finite and angles at all."""
+    """Find the rows whose labels are finite, and angles that can be."""
     pitches = np.abs(labels_deg[:, ::2]) <= LARGEST_DEG
     return np.isfinite(labels_deg).all(axis=1) & pitches.all(axis=1)
 
 
 def summarise(inspection: Inspection) -> dict:
-    """All but the labels themselves, for json: counts, ranges in degrees, kinds of rejects, verdicts."""
+    """Summarise an inspection for json, without the labels: counts, ranges in degrees, kinds of rejects, verdicts."""
     people = inspection.people
     labels = inspection.labels_deg()
     return {
@@ -166,7 +161,7 @@ def summarise(inspection: Inspection) -> dict:
 
 
 def _in_order(names: Sequence[str], counters: Iterable[Counter[str]]) -> dict[str, int]:
-    """Sums in the order of the names, names that only the file knows last; what never occurs is left out."""
+    """Add counters up, in the order of the names, others last; what never occurs is left out."""
     total = sum(counters, Counter())
     return {name: total[name] for name in dict.fromkeys([*names, *sorted(total)]) if total[name]}
 
@@ -204,7 +199,7 @@ def _count_rejects(inspection: Inspection) -> dict[str, object]:
 
 
 def person_rows(inspection: Inspection) -> list[dict[str, object]]:
-    """One row per person, those left out whole last: counts, label ranges in degrees, checksum, for other programs."""
+    """List one row per person for other programs, people left out whole last: counts, label ranges, checksum."""
     rejected, gone = by_person(inspection.rejects), left_out(inspection.rejects)
     held = {person.person_id for person in inspection.people}
     rows = [

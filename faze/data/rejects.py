@@ -1,4 +1,4 @@
-"""The sidecar of a store: the annotated frames that have no strip, and why; reasons of one kind are told together."""
+"""The sidecar of a store: which annotated frames have no strip, and why. Reasons of one kind are counted together."""
 
 import csv
 import re
@@ -27,7 +27,7 @@ class Kind:
 
 
 def sidecar_of(store: Path) -> Path:
-    """Where preprocess lists the rejects of a store."""
+    """Return the path at which preprocess lists the rejects of a store."""
     return store.with_name(f"{store.stem}_rejects.csv")
 
 
@@ -43,21 +43,21 @@ def read_rejects(path: Path) -> list[Reject]:
             header = next(rows, None)
             if header is None or tuple(header) != COLUMNS:
                 raise UserError(f"{path}: not a list of rejects, its first line is not {','.join(COLUMNS)}")
-            return [_reject(row, path, rows.line_num) for row in rows if row]
+            rejects = []
+            for row in filter(None, rows):
+                if len(row) != len(COLUMNS):
+                    columns = f"{len(row)} of the columns {','.join(COLUMNS)}"
+                    raise UserError(f"{path}: line {rows.line_num} has {columns}: preprocess again")
+                rejects.append(Reject(*row))
+            return rejects
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except csv.Error as error:
         raise UserError(f"{path}: not a list of rejects ({error})") from None
 
 
-def _reject(row: Sequence[str], path: Path, line: int) -> Reject:
-    if len(row) != len(COLUMNS):
-        raise UserError(f"{path}: line {line} has {len(row)} of the columns {','.join(COLUMNS)}: preprocess again")
-    return Reject(*row)
-
-
 def kinds(rejects: Iterable[Reject]) -> list[Kind]:
-    """Rejects by kind of reason, those with most frames first."""
+    """Group rejects by kind of reason, those with most frames first."""
     groups: dict[str, list[Reject]] = defaultdict(list)
     for reject in rejects:
         groups[_NUMBERED.sub(DIFFERS, reject.reason)].append(reject)
@@ -74,17 +74,17 @@ def kinds(rejects: Iterable[Reject]) -> list[Kind]:
 
 
 def _common(reasons: Sequence[str]) -> str:
-    """What reasons of one kind have in common: a number that all share is told."""
+    """Say what reasons of one kind have in common, with the numbers that all of them share."""
     shared = [len(set(values)) == 1 for values in zip(*map(_NUMBERED.findall, set(reasons)), strict=True)]
     same = iter(shared)
     return _NUMBERED.sub(lambda found: found.group() if next(same) else DIFFERS, reasons[0])
 
 
 def by_person(rejects: Iterable[Reject]) -> Counter[str]:
-    """Rejected frames of each person; a person left out whole does not count as a frame."""
+    """Count the rejected frames of each person; a person left out whole does not count as a frame."""
     return Counter(reject.person_id for reject in rejects if reject.file_name)
 
 
 def left_out(rejects: Iterable[Reject]) -> dict[str, str]:
-    """People left out whole, sorted, each with the reason."""
+    """List the people left out whole, sorted, each with the reason."""
     return dict(sorted((reject.person_id, reject.reason) for reject in rejects if not reject.file_name))

@@ -16,6 +16,7 @@ import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from truth import read_truth
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.stage_config import resolve, to_lines
@@ -24,7 +25,7 @@ from faze.data.preparation import estimated_annotation
 from faze.data.preparation.estimated_annotation import annotate
 from faze.data.readers.head_pose import FACE_MODEL_MM
 from faze.data.store.strips import StripStore
-from faze.data.store.supplementary import Supplementary, read_supplementary, read_truth, write_supplementary
+from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
 from faze.stages import preprocess, synthesise
 
 PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")

@@ -53,7 +53,7 @@ def test_released_strips_are_taken_as_they_are(tmp_path: Path, run: Callable, ca
     assert run("mpiigaze") == 0
     assert "mpiigaze: 304 strips of 3 people; 0 rejects" in capsys.readouterr().out
     assert rejects(tmp_path) == []
-    with StripStore(tmp_path / "strips.h5", default_split="val") as strips:
+    with StripStore(tmp_path / "strips.h5") as strips:
         assert (strips.dataset, strips.persons("test")) == ("mpiigaze", list(PIXELS))
         for person, pixels in PIXELS.items():
             np.testing.assert_array_equal(strips.pixels(person), pixels)

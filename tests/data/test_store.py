@@ -8,13 +8,13 @@ import h5py
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from truth import read_truth
 
 from faze.data.store.codes import GAZE_HEAD, CodeStore, write_codes
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.data.store.supplementary import (
     Supplementary,
     read_supplementary,
-    read_truth,
     supplementary_persons,
     write_supplementary,
     write_truth,
@@ -87,8 +87,8 @@ def test_strips_of_the_released_code_open(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "MPIIGaze.h5", "w") as file:
         file.create_dataset("p00/pixels", data=pixels, chunks=(1, 64, 256, 3), compression="lzf")
         file.create_dataset("p00/labels", data=labels, chunks=(1, 4), compression="lzf")
-    with StripStore(tmp_path / "MPIIGaze.h5", default_split="test") as strips:
-        assert (strips.dataset, strips.persons("test"), strips.file_names("p00")) == ("MPIIGaze", ["p00"], None)
+    with StripStore(tmp_path / "MPIIGaze.h5") as strips:
+        assert (strips.dataset, strips.persons("train"), strips.file_names("p00")) == ("MPIIGaze", ["p00"], None)
         assert strips.labels("p00").dtype == np.float32
         np.testing.assert_array_equal(strips.pixels("p00", [2, 1]), pixels[[2, 1]])
 
@@ -221,7 +221,7 @@ def test_a_file_of_another_layout_is_named(path: Path, change: Callable, sentenc
     assert str(path) in str(error.value)
 
 
-@pytest.mark.parametrize("opener", [StripStore, CodeStore, read_truth, supplementary_persons])
+@pytest.mark.parametrize("opener", [StripStore, CodeStore, supplementary_persons])
 def test_an_absent_torn_or_foreign_file_is_named(tmp_path: Path, path: Path, opener: Callable) -> None:
     with pytest.raises(ValueError, match=r"absent.h5: no such file"):
         opener(tmp_path / "absent.h5")

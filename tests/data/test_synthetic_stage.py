@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from truth import read_truth
 
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import read_yaml
-from faze.data.store.supplementary import read_supplementary, read_truth
+from faze.data.store.supplementary import read_supplementary
 from faze.data.synthetic import people
 from faze.stages import synthesise
 

@@ -52,7 +52,7 @@ class FrameReader:
         return EncodedFrame(self._buffer, length, header)
 
     def _read_header(self, length: int) -> JpegHeader | None:
-        """A camera's files begin alike, so the header read last is most often this one too."""
+        """Read the header; a camera's files begin alike, so it is most often the one that was read last."""
         if not (self._beginning and self._buffer.startswith(self._beginning, 0, length)):
             self._header = read_header(self._buffer, length)
             self._beginning = bytes(self._buffer[: self._header.end]) if self._header else b""
@@ -81,13 +81,13 @@ class EncodedFrame:
 
     @property
     def size_px(self) -> tuple[int, int] | None:
-        """(width, height) where the header tells how the frame will be decoded."""
+        """Width and height, where the header tells how the frame will be decoded; None where it does not."""
         if self.header is None or not self.header.can_be_cut:
             return None
         return self.header.width_px, self.header.height_px
 
     def decode(self, rows: int | None = None) -> NDArray[np.uint8]:
-        """As (H, W, 3) BGR, upright; at least the upper `rows` of it, and only once. None: all.
+        """Decode to (H, W, 3) BGR, upright; with `rows`, only once, and at least that many of the upper rows.
 
         Raises:
             UnusableFrame: not an image.

@@ -1,7 +1,7 @@
-"""The header of a JPEG, and the file cut to its upper rows, which then decode to the very same pixels.
+"""The header of a JPEG, and a way to cut the file to its upper rows, which still decode to the very same pixels.
 
-A decoder works from the top down and stops at the height that the header states; whoever needs the upper rows alone
-lowers that number (ITU-T T.81, B.2.2). No decoder here.
+A decoder works from the top down and stops at the height that the header states. To decode the upper rows alone, that
+number is lowered (ITU-T T.81, B.2.2). Decoding itself is left to OpenCV.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class JpegHeader:
 
     @property
     def end(self) -> int:
-        """All that is said here follows from the bytes before this one."""
+        """Where the bytes end from which all of this was read."""
         return self.scan_at + 5
 
 
@@ -69,7 +69,9 @@ def is_whole(data: bytes | bytearray, length: int, header: JpegHeader) -> bool:
 
 
 def cut(data: bytearray, length: int, header: JpegHeader, rows: int) -> int:
-    """Let data, which has room for PADDING behind `length`, decode to its upper rows, at least `rows` of them.
+    """Cut a file so that it decodes to its upper rows only, at least `rows` of them.
+
+    The data have room for PADDING behind `length`.
 
     Returns:
         the new length; `length`, with data unchanged, where all rows are needed or the file cannot be cut.
@@ -86,7 +88,7 @@ def cut(data: bytearray, length: int, header: JpegHeader, rows: int) -> int:
 
 
 def _find_end(data: bytearray, length: int, header: JpegHeader, mcu_rows: int) -> int:
-    """The first marker behind the first rows of units that ends a stretch of image data."""
+    """Find the first marker that ends a stretch of image data behind the first rows of units."""
     units = mcu_rows * -(-header.width_px // header.mcu_width_px)
     skipped = -(-units // header.restart_interval) - 1 if header.restart_interval else 0
     view = np.frombuffer(data, np.uint8, length)
@@ -97,7 +99,7 @@ def _find_end(data: bytearray, length: int, header: JpegHeader, mcu_rows: int) -
 
 
 def _judge(data: bytes | bytearray, end: int, scan_at: int, frame_at: int, interval: int) -> JpegHeader:
-    """The header of a baseline frame that stands upright."""
+    """Read the rest of the header of a baseline frame that stands upright, and judge whether it can be cut."""
     precision, height, width = data[frame_at], _number(data, frame_at + 1), _number(data, frame_at + 3)
     components = data[frame_at + 5]
     sampling = data[frame_at + 7 : frame_at + 6 + 3 * components : 3]

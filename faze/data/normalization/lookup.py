@@ -23,7 +23,7 @@ EXACT_PX = 1e-3  # error at the checked places beyond which a strip is computed 
 
 @dataclass(frozen=True, eq=False)
 class _Basis:
-    """What depends on the strip's size alone: N nodes, then the C checked places; x, y in the strip, px."""
+    """What depends on the strip's size alone: N nodes, then C checked places in the strip (px), and weights."""
 
     places_px: NDArray  # (N + C, 2)
     checked: NDArray  # (N, C) weights of the nodes at the checked places
@@ -48,7 +48,7 @@ def _basis(width_px: int, height_px: int) -> _Basis:
 
 
 class StripLookup:
-    """The maps of a block of n frames, for cv2.remap."""
+    """Computes the maps of a block of n frames for cv2.remap."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class StripLookup:
         poses: NormalizedPose,
         camera: NormalizedCamera,
     ) -> None:
-        """Take n (3, 3) camera matrices, n (d,) distortions and n poses in one."""
+        """Evaluate the lens model at the nodes of n strips; n (3, 3) camera matrices, n (d,) distortions, n poses."""
         self._camera_matrices, self._distortions = camera_matrices, distortions
         self._poses, self._camera = poses, camera
         self._basis = basis = _basis(camera.width_px, camera.height_px)
@@ -72,7 +72,7 @@ class StripLookup:
         self._buffer = np.empty((2, camera.height_px, camera.width_px), np.float32)
 
     def maps(self, row: int) -> NDArray[np.float32]:
-        """(2, height, width) x and y in frame `row`, px, of each pixel of its strip; until the next call."""
+        """Compute (2, height, width) x, y in frame `row`, px, of each pixel of its strip; valid until the next call."""
         if self.is_smooth[row]:
             return np.matmul(self._basis.rows, self._columns[row], out=self._buffer)
         scaled = self._camera.matrix @ np.diag([1, 1, self._scale[row]])
@@ -81,7 +81,7 @@ class StripLookup:
         return np.stack(cv2.initUndistortRectifyMap(*model, rotation, scaled, size, cv2.CV_32FC1))
 
     def _rays(self) -> NDArray:
-        """(n, 1 + N + C, 3) in the camera frame: to the gaze origin, and through places of the strip."""
+        """Compute (n, 1 + N + C, 3) rays in the camera frame: to the gaze origin, and through places of the strip."""
         camera = self._camera
         through = np.empty((len(self._scale), len(self._basis.places_px), 3))
         middle_px = (camera.width_px / 2, camera.height_px / 2)
@@ -90,7 +90,7 @@ class StripLookup:
         return np.concatenate([self._poses.gaze_origin_mm[:, None], through @ self._poses.rotation], axis=1)
 
     def _project(self, rays: NDArray) -> NDArray:
-        """Where each frame's camera sees its rays, (n, P, 3) -> (n, P, 2) px; as one for all frames of one camera."""
+        """Project each frame's rays into it, (n, P, 3) -> (n, P, 2) px, all frames of one camera at once."""
         rows_by_camera = defaultdict(list)
         for row, (matrix, distortion) in enumerate(zip(self._camera_matrices, self._distortions, strict=True)):
             rows_by_camera[matrix.tobytes(), distortion.tobytes()].append(row)

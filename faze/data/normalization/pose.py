@@ -32,7 +32,7 @@ class NormalizedCamera:
 
     @property
     def matrix(self) -> NDArray:
-        """(3, 3) intrinsics, px."""
+        """Intrinsics (3, 3), px."""
         f = self.focal_length_px
         return np.array([[f, 0, self.width_px / 2], [0, f, self.height_px / 2], [0, 0, 1]])
 
@@ -86,7 +86,7 @@ def normalize_poses(
 
 
 def _rotations(vectors: NDArray) -> NDArray:
-    """(n, 3) axis times angle, rad -> (n, 3, 3), by Rodrigues' formula."""
+    """Turn (n, 3) axes times angles, rad, into (n, 3, 3) rotations by Rodrigues' formula."""
     angles = np.linalg.norm(vectors, axis=1)[:, None, None]
     x, y, z = np.divide(vectors, angles[:, 0], out=np.zeros_like(vectors), where=angles[:, 0] > 0).T
     zero = np.zeros_like(x)
@@ -95,7 +95,7 @@ def _rotations(vectors: NDArray) -> NDArray:
 
 
 def _look_at(origins: NDArray, head_x: NDArray) -> tuple[NDArray, NDArray]:
-    """Rotations with z toward the gaze origin and x in the plane of z and the head's x axis.
+    """Compute rotations with z toward the gaze origin and x in the plane of z and the head's x axis.
 
     Returns:
         (n, 3, 3), and (n,) the sine of the angle between z and the head's x axis.

@@ -29,8 +29,6 @@ from faze.data.readers.head_pose import Detector, estimate_pose
 from faze.data.readers.recording import Recording, read_recording
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
 
-_NOTHING = np.full(13, np.nan)  # in place of the numbers of a frame that has no annotation
-
 
 def identity_of(raw: Path, model: Path | None) -> str:
     """Hash all that annotation depends on, except for the recordings' own files: 8 hex digits."""
@@ -107,16 +105,14 @@ def annotate(raw: Path, person: str, detect: Detector) -> Supplementary:
         if not recording.names:
             raise UserError("frames.json: lists no frame")
     except UserError as error:
-        return _entries([""], [_NOTHING], [str(error)])
+        return _entries([""], np.full((1, 13), np.nan), [str(error)])
     names = [f"{person}/frames/{name}" for name in recording.names]
-    numbers, reasons = [], []
+    numbers, reasons = np.full((len(names), 13), np.nan), [""] * len(names)
     for row, name in enumerate(names):
         try:
-            numbers.append(_annotate_frame(raw, name, recording, row, detect))
-            reasons.append("")
-        except UnusableFrame as reason:
-            numbers.append(_NOTHING)
-            reasons.append(str(reason))
+            numbers[row] = _annotate_frame(raw, name, recording, row, detect)
+        except UnusableFrame as unusable:
+            reasons[row] = str(unusable)
     return _entries(names, numbers, reasons)
 
 
@@ -134,8 +130,8 @@ def _annotate_frame(raw: Path, name: str, recording: Recording, row: int, detect
     return np.concatenate([camera, estimate_pose(landmarks_px, camera), recording.targets_mm[row]])
 
 
-def _entries(names: list[str], numbers: list[NDArray], reasons: list[str]) -> Supplementary:
-    table = np.stack(numbers)
+def _entries(names: list[str], table: NDArray, reasons: list[str]) -> Supplementary:
+    """Build the annotation of N frames from their (N, 13) numbers, NaN where a frame has none."""
     return Supplementary(
         file_names=names,
         camera_parameters=table[:, :4],

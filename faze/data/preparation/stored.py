@@ -101,21 +101,8 @@ def copy_stored(
         rejects = [
             Reject(person, names[row] if names else f"sample {row}", OFF_SCREEN) for row in np.flatnonzero(~kept)
         ]
-        if not kept.any():
-            yield Prepared(None, rejects)
-            continue
-        copied = PersonStrips(
-            person,
-            split,
-            None if names is None else [names[row] for row in np.flatnonzero(kept)],
-            pixels_of(person, kept),
-            strips.labels(person)[kept],
-            strips.device(person),
-            strips.frame_index(person)[kept],
-            _positions(strips.origins(person)[kept], ORIGINS),
-            _positions(strips.validity(person)[kept], VALIDITIES),
-        )
-        yield Prepared(copied, rejects)
+        copied = _copy(strips, person, split, kept, pixels_of(person, kept))
+        yield Prepared(copied if kept.any() else None, rejects)
 
 
 def _judge(
@@ -142,6 +129,23 @@ def _judge(
         return "test", ""
     split = strips.split(person) if strips.states_split(person) else (splits or {}).get(person, "")
     return split, "" if split else "not in the list of splits"
+
+
+def _copy(
+    strips: StripStore, person: str, split: str, kept: NDArray[np.bool_], pixels: Iterator[np.ndarray]
+) -> PersonStrips:
+    names = strips.file_names(person)
+    return PersonStrips(
+        person,
+        split,
+        None if names is None else [names[row] for row in np.flatnonzero(kept)],
+        pixels,
+        strips.labels(person)[kept],
+        strips.device(person),
+        strips.frame_index(person)[kept],
+        _positions(strips.origins(person)[kept], ORIGINS),
+        _positions(strips.validity(person)[kept], VALIDITIES),
+    )
 
 
 def _positions(names: np.ndarray, known: tuple[str, ...]) -> np.ndarray:

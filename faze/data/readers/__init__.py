@@ -45,22 +45,18 @@ class Reader(Protocol):
 
     def persons(self) -> list[str]:
         """List the people, sorted."""
-        ...
 
     def folder(self, person: str) -> Path:
         """Return the folder that holds a person's frames and annotation."""
-        ...
 
     def count(self, person: str) -> int:
         """Count the annotated frames of a person: `entries` yields at most as many records.
 
         It is 1 where none can be read, for the one Reject that says why.
         """
-        ...
 
     def entries(self, person: str) -> Iterator[Frame | Reject]:
         """Read a person's records, in the order of the annotation.
 
         Where the person's files are missing, torn or not of their format: one Reject that names the file.
         """
-        ...

@@ -4,6 +4,9 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from faze.base.errors import UserError
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers import Frame, Reject
@@ -11,6 +14,7 @@ from faze.data.readers import Frame, Reject
 # Reasons to leave a frame out, which more than one module tells.
 OFF_SCREEN = "gaze target off the screen"
 OUTSIDE = "path leads out of the data folder"
+OnScreen = list[bool | None]  # per annotated frame; None: the screen is not known
 _DISTORTION_LENGTHS = (4, 5, 8, 12, 14)  # that OpenCV knows
 _PRINCIPAL_SHARE = 0.15  # of a side: how far from the frame's middle a principal point may lie
 
@@ -33,6 +37,25 @@ def check_distortion(count: int, where: str) -> None:
     """
     if count not in _DISTORTION_LENGTHS:
         raise UserError(f"{where}: {count} distortion coefficients, not one of {_DISTORTION_LENGTHS}")
+
+
+def lie_on_screen(targets: ArrayLike, sizes: ArrayLike | None) -> OnScreen:
+    """Tell of each gaze target whether it lies on the screen.
+
+    MPIIFaceGaze's targets are pixels of the laptop's screen; some lie off it (8.8 % of person p07's, none or below
+    0.4 % of the others'). GazeCapture's are points of a screen whose size is in each recording's screen.json.
+
+    Args:
+        targets: (N, 2) from the screen's top left corner, px or points.
+        sizes: (2,) width and height of the screen in the same unit, or (N, 2); None where it is not known.
+    """
+    points = np.asarray(targets, np.float64).reshape(-1, 2)
+    if sizes is None:
+        return [None] * len(points)
+    sizes = np.broadcast_to(np.asarray(sizes, np.float64), points.shape)
+    within = ((points >= 0) & (points <= sizes)).all(axis=1)
+    known = np.isfinite(points).all(axis=1) & (sizes > 0).all(axis=1)
+    return [bool(is_within) if is_known else None for is_within, is_known in zip(within, known, strict=True)]
 
 
 def check_entries(entries: Iterable[Frame | Reject], exclude_off_screen: bool) -> Iterator[Frame | Reject]:

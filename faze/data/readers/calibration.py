@@ -1,4 +1,4 @@
-"""Files about a person's laptop in MPIIGaze and MPIIFaceGaze: pXX/Calibration/*.mat."""
+"""The files about a person's laptop in MPIIGaze and MPIIFaceGaze, pXX/Calibration/*.mat: its camera and its screen."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,3 +47,27 @@ def read_matlab(path: Path, names: Sequence[str]) -> list[NDArray]:
         raise UserError(f"{path}: has no {error}") from None
     except Exception as error:  # scipy has no common class for a torn or foreign file
         raise UserError(f"{path}: not a readable MATLAB file ({error})") from error
+
+
+def read_screen_px(folder: Path) -> tuple[float, float] | None:
+    """Read width and height of a person's screen in px; None where no file states them.
+
+    Raises:
+        UserError: the file is torn or states no size; names it.
+    """
+    path = folder / SCREEN
+    if not path.is_file():
+        return None
+    width, height = (array.ravel() for array in read_matlab(path, ("width_pixel", "height_pixel")))
+    if len(width) != 1 or len(height) != 1 or not (width[0] > 0 and height[0] > 0):
+        raise UserError(f"{path}: width_pixel and height_pixel are not one positive number each")
+    return float(width[0]), float(height[0])
+
+
+def unknown_screens(folders: Sequence[Path]) -> str:
+    """Say in one sentence whose screen is not known; "" where all screens are."""
+    without = [folder.name for folder in folders if not (folder / SCREEN).is_file()]
+    some = ", ".join(without[:3]) + (", ..." if len(without) > 3 else "")
+    if not without:
+        return ""
+    return f"{len(without)} of {len(folders)} people ({some}) have no {SCREEN}: whether they look off it is not known"

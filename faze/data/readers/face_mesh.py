@@ -5,6 +5,7 @@ Which vertices of the mesh of 468 stand for the points of the face model: the br
 is found on the faces of GazeCapture is not proved here: no real face comes with faze.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,8 +43,8 @@ def open_detector(model: Path | None) -> Detector:
     mesh = mediapipe.solutions.face_mesh.FaceMesh(static_image_mode=True, max_num_faces=1)
 
     def detect(image: NDArray[np.uint8]) -> NDArray | None:
-        faces = mesh.process(np.ascontiguousarray(image[:, :, ::-1])).multi_face_landmarks
-        return _in_px(faces[0].landmark, image) if faces else None
+        found = mesh.process(_rgb(image)).multi_face_landmarks or ()
+        return _in_px([face.landmark for face in found], image)
 
     return detect
 
@@ -60,14 +61,22 @@ def _open_task(mediapipe: object, model: Path) -> Detector:
         raise UserError(f"{model}: not a MediaPipe Face Landmarker file ({error})") from None
 
     def detect(image: NDArray[np.uint8]) -> NDArray | None:
-        rgb = mediapipe.Image(image_format=mediapipe.ImageFormat.SRGB, data=np.ascontiguousarray(image[:, :, ::-1]))
-        faces = landmarker.detect(rgb).face_landmarks
-        return _in_px(faces[0], image) if faces else None
+        rgb = mediapipe.Image(image_format=mediapipe.ImageFormat.SRGB, data=_rgb(image))
+        return _in_px(landmarker.detect(rgb).face_landmarks, image)
 
     return detect
 
 
-def _in_px(landmarks: object, image: NDArray[np.uint8]) -> NDArray:
-    """(13, 2): MediaPipe counts in shares of the sides from the frame's corner, we in px from the first's centre."""
-    shares = np.array([[landmarks[vertex].x, landmarks[vertex].y] for vertex in VERTICES])
+def _rgb(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(image[:, :, ::-1])
+
+
+def _in_px(faces: Sequence, image: NDArray[np.uint8]) -> NDArray | None:
+    """Find (13, 2) px of the first face, from the first pixel's centre; None: there is no face.
+
+    MediaPipe counts in shares of the sides from the frame's corner.
+    """
+    if not faces:
+        return None
+    shares = np.array([[faces[0][vertex].x, faces[0][vertex].y] for vertex in VERTICES])
     return shares * [image.shape[1], image.shape[0]] - 0.5

@@ -22,7 +22,7 @@ def list_recordings(raw: Path) -> list[str]:
     return sorted(folder.name for folder in raw.glob("*/") if RECORDING.fullmatch(folder.name))
 
 
-class GazeCapture:
+class GazeCapture(SupplementaryReader):
     """The recordings under the raw folder or in the supplementary annotation; only those in both yield frames."""
 
     def __init__(self, raw: Path, supplementary: Path | None) -> None:
@@ -36,25 +36,19 @@ class GazeCapture:
                 f"{raw}: raw GazeCapture has no head pose; give the FAZE supplementary HDF5 with it "
                 f"(preprocess.gazecapture_supplementary), or what `faze landmarks --raw {raw}` estimates"
             )
-        self._raw = raw
-        self._annotation = SupplementaryReader(raw, supplementary, split="train")
-        self._annotated = frozenset(self._annotation.persons())
+        super().__init__(raw, supplementary, split="")  # each recording states its own
 
     def persons(self) -> list[str]:
         """List the recordings, sorted."""
-        return sorted(self._annotated.union(list_recordings(self._raw)))
-
-    def folder(self, person: str) -> Path:
-        """See Reader."""
-        return self._raw / person
+        return sorted({*super().persons(), *list_recordings(self._raw)})
 
     def count(self, person: str) -> int:
         """Count the annotated frames; 1 for a recording that is not whole."""
-        return self._annotation.count(person) if person in self._annotated else 1
+        return super().count(person) if person in self._counts else 1
 
     def entries(self, person: str) -> Iterator[Frame | Reject]:
         """See Reader; a recording with a broken JSON file is one Reject."""
-        if person not in self._annotated:
+        if person not in self._counts:
             yield Reject(person, "", "not in the supplementary annotation")
             return
         if not (self._raw / person).is_dir():
@@ -66,7 +60,7 @@ class GazeCapture:
             yield Reject(person, "", str(error))
             return
         rows = {PurePosixPath(name).name: row for row, name in reversed(list(enumerate(recording.names)))}
-        for entry in self._annotation.entries_of(person, recording.split, recording.device, {}):
+        for entry in self.entries_of(person, recording.split, recording.device, {}):
             row = rows.get(PurePosixPath(entry.file_name).name)
             fault = "not listed in frames.json" if row is None else recording.faults[row]
             if isinstance(entry, Reject):

@@ -18,9 +18,8 @@ from faze.base.errors import UserError
 from faze.base.files import is_of_the_file
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.readers import Frame, Reader, Reject
-from faze.data.readers.annotation_checks import OUTSIDE, is_inside
-from faze.data.readers.calibration import read_camera
-from faze.data.readers.screen import lie_on_screen, read_screen_px, unknown_screens
+from faze.data.readers.annotation_checks import OUTSIDE, is_inside, lie_on_screen
+from faze.data.readers.calibration import read_camera, read_screen_px, unknown_screens
 from faze.data.readers.supplementary_reader import SupplementaryReader
 
 SPLIT = "test"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.files import is_of_the_file
-from faze.data.readers.screen import OnScreen, lie_on_screen
+from faze.data.readers.annotation_checks import OnScreen, lie_on_screen
 from faze.data.store.layout import SPLITS
 
 _DETECTIONS = ("appleFace", "appleLeftEye", "appleRightEye", "faceGrid")
@@ -80,7 +80,7 @@ def _find_faults(folder: Path, count: int, orientations: NDArray | None) -> list
 
 
 def _read_arrays(folder: Path, name: str, keys: Sequence[str], count: int) -> list[NDArray]:
-    """Arrays of one number per frame, float64; NaN where it is null."""
+    """Read arrays of one number per frame, float64; NaN where it is null."""
     content = _read_json(folder / f"{name}.json", dict)
     arrays = []
     for key in keys:

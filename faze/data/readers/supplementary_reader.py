@@ -60,14 +60,7 @@ class SupplementaryReader:
     def entries_of(
         self, person: str, split: str, device: str, on_screen: Mapping[str, bool | None]
     ) -> Iterator[Frame | Reject]:
-        """Read the records of a person, as `entries` does, with what the HDF5 does not say.
-
-        Args:
-            person: whose records.
-            split: of the person.
-            device: that recorded the person, "" where it is not known.
-            on_screen: whether a target lies on the screen, by file name; None or missing where that is not known.
-        """
+        """Read a person's records, as `entries` does, with what the HDF5 does not say; see Frame."""
         if not (self._raw / person).is_dir():
             yield Reject(person, "", f"no folder {person}")
             return

@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,7 +24,7 @@ def write_codes(
     persons: Iterable[tuple[str, str, Mapping[str, NDArray]]],
     gaze_head: Mapping[str, NDArray] | None = None,
 ) -> None:
-    """Write (person, split, arrays by name) as float32; the file appears when all are in, a ValueError if none is.
+    """Write (person, split, arrays by name) as float32; the file appears when all are in, a UserError if none is.
 
     Args:
         path: of the file.
@@ -58,22 +57,18 @@ class CodeStore(PersonGroups):
             # None: the released code's files, and those of people with no such network.
             has_head = all(name in file.attrs for name in GAZE_HEAD)
             self.gaze_head = {name: file.attrs[name][:] for name in GAZE_HEAD} if has_head else None
-            self._read_splits(file)
             for person in file:
-                _check_codes(group_of(file, path, person, _NEEDED_CODES), path, person)
+                self._read_split(person, file[person])
+                counts = {name: len(array) for name, array in group_of(file, path, person, _NEEDED_CODES).items()}
+                if len(set(counts.values())) != 1:
+                    raise UserError(f"{path}: the codes of person {person} differ in number: {counts}")
 
     @property
     def checkpoint(self) -> str:
-        """Tells checkpoints apart: a hash of the trained gaze head; empty where the file holds none."""
+        """Hash of the trained gaze head, which tells checkpoints apart; "" where the file holds no gaze head."""
         layers = (self.gaze_head or {}).values()
         return hashlib.sha256(b"".join(layer.tobytes() for layer in layers)).hexdigest()[:16] if layers else ""
 
     def __getitem__(self, person: str) -> dict[str, NDArray]:
         with open_file(self._path) as file:
             return {name: array[:] for name, array in group_of(file, self._path, person).items()}
-
-
-def _check_codes(group: h5py.Group, path: Path, person: str) -> None:
-    counts = {name: len(array) for name, array in group.items()}
-    if len(set(counts.values())) != 1:
-        raise UserError(f"{path}: the codes of person {person} differ in number: {counts}")

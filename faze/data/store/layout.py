@@ -23,15 +23,11 @@ _SMALL = 1 << 17  # bytes for all that HDF5 itself writes about the next array
 
 
 class PersonGroups:
-    """People of a file and their splits."""
+    """The people of a file, each in an HDF5 group, and their splits."""
 
     def __init__(self, path: Path | str, default_split: str) -> None:
         self._path, self._default_split = Path(path), default_split
         self._splits: dict[str, str] = {}
-
-    def _read_splits(self, file: h5py.File) -> None:
-        for person, group in file.items():
-            self._read_split(person, group)
 
     def _read_split(self, person: str, group: h5py.Group) -> None:
         self._splits[person] = str(group.attrs.get("split", self._default_split))
@@ -39,11 +35,11 @@ class PersonGroups:
             raise UserError(f"{self._path}: split {self._splits[person]!r} of person {person} is not in {SPLITS}")
 
     def persons(self, split: str | None = None) -> list[str]:
-        """People in the file, sorted; of one split, or all."""
+        """List the people in the file, sorted; of one split, or all."""
         return [p for p, s in sorted(self._splits.items()) if split in (None, s)]
 
     def split(self, person: str) -> str:
-        """The split of a person: train, val or test."""
+        """Return the split of a person: train, val or test."""
         if person not in self._splits:
             raise UserError(f"{self._path}: holds no person {person}")
         return self._splits[person]
@@ -51,7 +47,7 @@ class PersonGroups:
 
 @contextlib.contextmanager
 def whole_hdf5(path: Path | str, size: int = 0) -> Iterator[h5py.File]:
-    """Give a file to fill, by `new_array` where `size` does not tell how much; it appears when the block ends well.
+    """Give a file to fill; it appears when the block ends well. Where `size` is not known, fill it by `new_array`.
 
     Args:
         path: of the file.
@@ -72,7 +68,7 @@ def whole_hdf5(path: Path | str, size: int = 0) -> Iterator[h5py.File]:
 
 @contextlib.contextmanager
 def whole_store(path: Path | str, schema: str, dataset: str, size: int = 0) -> Iterator[h5py.File]:
-    """Give a file of people to fill, as `whole_hdf5`; a ValueError if it holds nobody in the end.
+    """Give a file of people to fill, as `whole_hdf5` does; a UserError if it holds nobody in the end.
 
     Args:
         path: of the file.
@@ -88,7 +84,7 @@ def whole_store(path: Path | str, schema: str, dataset: str, size: int = 0) -> I
 
 
 def _take(path: Path, first: int, count: int) -> None:
-    """Take bytes of a disk for a file, so that writing them cannot fail."""
+    """Reserve bytes of the disk for a file, so that writing them cannot fail."""
     with path.open("r+b") as file:
         try:
             os.posix_fallocate(file.fileno(), first, count)
@@ -99,14 +95,14 @@ def _take(path: Path, first: int, count: int) -> None:
 
 
 def new_array(group: h5py.Group, name: str, array: ArrayLike) -> None:
-    """Write an array, and take its room first."""
+    """Write an array, and reserve its bytes on the disk first."""
     array = np.asarray(array)
     _take(Path(group.file.filename), group.file.id.get_filesize(), array.nbytes + _PAGE + _SMALL)
     group.create_dataset(name, data=array)
 
 
 def new_group(file: h5py.File, person: str, split: str) -> h5py.Group:
-    """Begin a person."""
+    """Begin the group of a person."""
     assert split in SPLITS, split
     group = file.create_group(person)
     group.attrs["split"] = split
@@ -114,7 +110,7 @@ def new_group(file: h5py.File, person: str, split: str) -> h5py.Group:
 
 
 def open_file(path: Path | str) -> h5py.File:
-    """Open a file for reading; a ValueError says what is wrong with it."""
+    """Open a file for reading; a UserError says what is wrong with it."""
     try:
         return h5py.File(path, "r")
     except FileNotFoundError:
@@ -124,7 +120,7 @@ def open_file(path: Path | str) -> h5py.File:
 
 
 def group_of(file: h5py.File, path: Path | str, person: str, needed: Iterable[str] = ()) -> h5py.Group:
-    """A person's group; a ValueError names the person who is not there, or what of them."""
+    """Return the group of a person; a UserError names the person, or the needed array, that is not there."""
     if person not in file:
         raise UserError(f"{path}: holds no person {person}")
     group = file[person]
@@ -135,7 +131,7 @@ def group_of(file: h5py.File, path: Path | str, person: str, needed: Iterable[st
 
 
 def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> str:
-    """Name of the data set; files without attributes are the released code's.
+    """Return the name of the data set; files without attributes are the released code's.
 
     Raises:
         UserError: the file is of another schema, or of a later version than the one that is known.
@@ -153,10 +149,10 @@ def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> 
 
 
 def encoded(names: Iterable[str]) -> NDArray[np.bytes_]:
-    """Text -> bytes as HDF5 keeps them; a file name that is no UTF-8 keeps its bytes."""
+    """Encode text as the bytes that HDF5 keeps; a file name that is no UTF-8 keeps its bytes."""
     return np.array([name.encode("utf-8", "surrogateescape") for name in names])
 
 
 def decoded(names: h5py.Dataset) -> list[str]:
-    """Bytes of a data set -> text."""
+    """Decode the bytes of an HDF5 data set."""
     return [name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else str(name) for name in names[:]]

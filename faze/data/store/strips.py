@@ -54,7 +54,7 @@ class PersonStrips:
 
 
 def write_strips(path: Path | str, dataset: str, persons: Iterable[PersonStrips], size: int = 0) -> None:
-    """Write strips person by person as they come; the file appears when all are in, a ValueError if there is none.
+    """Write strips person by person as they come; the file appears when all are in, a UserError if there is none.
 
     Args:
         path: of the file.
@@ -70,7 +70,7 @@ def write_strips(path: Path | str, dataset: str, persons: Iterable[PersonStrips]
 
 
 def size_of(pixel_bytes: int, strips: int, people: int) -> int:
-    """No fewer bytes than a file takes: with labels and file names of usual length, attributes and HDF5's own."""
+    """Count at least as many bytes as a file takes, with labels, file names of usual length, and what HDF5 adds."""
     return pixel_bytes + 512 * strips + 2**15 * (people + 1)
 
 
@@ -125,18 +125,17 @@ def _as_text(checksum: int) -> str:
 class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
     """A file of strips, open for reading. Loader processes may inherit it (HDF5 reads by position) or unpickle it."""
 
-    def __init__(self, path: Path | str, default_split: str = "train", tolerant: bool = False) -> None:
+    def __init__(self, path: Path | str, tolerant: bool = False) -> None:
         """Open and check a file.
 
         Args:
             path: written by faze or by the released code.
-            default_split: of the people in a file that states none.
             tolerant: leave out people who are not of this layout, and say in `faults` why.
 
         Raises:
             UserError: the file is missing, torn or not of this layout; the sentence names file and person.
         """
-        super().__init__(path, default_split)
+        super().__init__(path, "train")
         self._tolerant = tolerant
         self.faults: dict[str, str] = {}  # by person
         self._file = open_file(self._path)
@@ -151,11 +150,11 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
                 self._read_split(person, self._file[person])
 
     def count(self, person: str) -> int:
-        """Number of strips of a person."""
+        """Count the strips of a person."""
         return len(self._group(person)["labels"])
 
     def pixels(self, person: str, index: int | slice | ArrayLike = slice(None)) -> NDArray[np.uint8]:
-        """Strips as uint8 RGB.
+        """Read strips as uint8 RGB.
 
         Args:
             person: whose.
@@ -173,19 +172,19 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return strips
 
     def size(self, person: str) -> tuple[int, int]:
-        """Height and width of a person's strips, px."""
+        """Return height and width of a person's strips, px."""
         return self._group(person)["pixels"].shape[1:3]
 
     def states_split(self, person: str) -> bool:
-        """Whether the file itself says which split a person belongs to."""
+        """Tell whether the file itself says which split a person belongs to."""
         return "split" in self._group(person).attrs
 
     def pieces(self, person: str) -> Iterator[NDArray[np.uint8]]:
-        """All of a person's strips in order, (n, H, W, 3) at a time: 12 MiB of strips of 64 x 256 px."""
+        """Read all of a person's strips in order, (n, H, W, 3) at a time: 12 MiB of strips of 64 x 256 px."""
         return _cut(self._group(person)["pixels"])
 
     def location(self, person: str) -> tuple[int, int] | None:
-        """Where a person's strips lie in the file, one after the other, for those who read the bytes themselves.
+        """Tell where in the file a person's strips lie, one after the other, for those who read the bytes themselves.
 
         Returns:
             byte offset of the first strip and bytes of each; None where HDF5 has to put them together (chunks, lzf).
@@ -198,29 +197,29 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return None if offset is None else (offset, int(np.prod(pixels.shape[1:])))
 
     def labels(self, person: str) -> NDArray[np.float32]:
-        """(N, 4): gaze pitch, yaw, head pitch, yaw in radians."""
+        """Read (N, 4) gaze pitch, yaw, head pitch, yaw in radians."""
         return self._group(person)["labels"][:].astype(np.float32, copy=False)
 
     def file_names(self, person: str) -> list[str] | None:
-        """Source frames relative to the raw folder; None where the file states none (the released code's)."""
+        """Read the source frames' names, relative to the raw folder; None where the file has none."""
         group = self._group(person)
         return decoded(group["file_name"]) if "file_name" in group else None
 
     def device(self, person: str) -> str:
-        """The camera that recorded a person, as the data set calls it; "" where the file states none."""
+        """Name the camera that recorded a person, as the data set calls it; "" where the file states none."""
         return str(self._group(person).attrs.get("device", ""))
 
     def frame_index(self, person: str) -> NDArray[np.int64]:
-        """(N,) positions of the samples in the person's annotation; 0 .. N - 1 where the file states none."""
+        """Read (N,) positions of the samples in the person's annotation; 0 .. N - 1 where the file states none."""
         group = self._group(person)
         return group["frame_index"][:] if "frame_index" in group else np.arange(self.count(person), dtype=np.int64)
 
     def origins(self, person: str) -> NDArray[np.str_]:
-        """(N,) where each sample's labels come from, of ORIGINS; `stored` where the file does not say."""
+        """Read (N,) where each sample's labels come from, of ORIGINS; `stored` where the file does not say."""
         return self._named(person, "origin", "origins", "stored")
 
     def validity(self, person: str) -> NDArray[np.str_]:
-        """(N,) whether each gaze target lies on the screen, of VALIDITIES; `unknown_screen` where it is not said."""
+        """Read (N,) whether targets lie on the screen, of VALIDITIES; `unknown_screen` where the file does not say."""
         return self._named(person, "validity", "validities", "unknown_screen")
 
     def _named(self, person: str, name: str, names: str, default: str) -> NDArray[np.str_]:
@@ -236,7 +235,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return known[positions]
 
     def verify(self, person: str) -> bool | None:
-        """Whether pixels and labels are those that were written, by their checksum; None where the file has none."""
+        """Tell by checksum whether pixels and labels are those that were written; None where there is no checksum."""
         stated = str(self._group(person).attrs.get("checksum", ""))
         if not stated.startswith("crc32:"):
             return None
@@ -251,12 +250,12 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def __reduce__(self) -> tuple[type["StripStore"], tuple[Path, str, bool]]:
-        return StripStore, (self._path, self._default_split, self._tolerant)
+    def __reduce__(self) -> tuple[type["StripStore"], tuple[Path, bool]]:
+        return StripStore, (self._path, self._tolerant)
 
 
 def _fault(group: h5py.Group | h5py.Dataset, of: str) -> str:
-    """What is not of this layout, "" where all is; `of` names the person."""
+    """Say what of a person is not of this layout, "" where all is; `of` names the person in the sentence."""
     for name in ("pixels", "labels"):
         if not isinstance(group, h5py.Group) or name not in group:
             return f"no {name}{of}"

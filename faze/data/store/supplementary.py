@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from faze.base.errors import UserError
 from faze.data.store.layout import ORIGINS, decoded, encoded, group_of, new_array, open_file, whole_hdf5
 
-# Published names and widths (None: any) of the arrays of Supplementary, in its order.
+# Published names and widths (None: any) of the arrays of Supplementary, and their names there.
 _SUPPLEMENTARY = {"camera_parameters": 4, "distortion_parameters": None, "head_pose": 6, "3d_gaze_target": 3}
+_FIELDS = ("camera_parameters", "distortion_parameters", "head_pose", "gaze_target_mm")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,19 +34,17 @@ def write_supplementary(path: Path | str, persons: Iterable[tuple[str, Supplemen
     """Write FAZE's annotation in its published layout, person by person as they come."""
     with whole_hdf5(path) as file:
         for person, entries in persons:
-            group = _new_truth(file, person, _published(entries))
+            numbers = (getattr(entries, field) for field in _FIELDS)
+            arrays = {"file_name": encoded(entries.file_names), **dict(zip(_SUPPLEMENTARY, numbers, strict=True))}
+            if any(entries.reasons):
+                arrays["reason"] = encoded(entries.reasons)
+            group = _new_person(file, person, arrays)
             if entries.origin != "supplementary":
                 group.attrs["origin"] = entries.origin
 
 
-def _published(entries: Supplementary) -> dict[str, NDArray]:
-    arrays = (entries.camera_parameters, entries.distortion_parameters, entries.head_pose, entries.gaze_target_mm)
-    reasons = {"reason": encoded(entries.reasons)} if any(entries.reasons) else {}
-    return {"file_name": encoded(entries.file_names), **dict(zip(_SUPPLEMENTARY, arrays, strict=True)), **reasons}
-
-
 def supplementary_persons(path: Path | str) -> dict[str, int]:
-    """People in a supplementary file, sorted, each with its number of entries; 1 for one who has no list of them."""
+    """Count the entries of each person in a supplementary file, sorted by person; 1 for a person without file names."""
     with open_file(path) as file:
         return {p: _count_entries(file[p]) for p in sorted(file)}
 
@@ -83,17 +82,11 @@ def write_truth(path: Path | str, persons: Iterable[tuple[str, Mapping[str, Arra
     """Write arrays by person and name."""
     with whole_hdf5(path) as file:
         for person, arrays in persons:
-            _new_truth(file, person, arrays)
+            _new_person(file, person, arrays)
 
 
-def _new_truth(file: h5py.File, person: str, arrays: Mapping[str, ArrayLike]) -> h5py.Group:
+def _new_person(file: h5py.File, person: str, arrays: Mapping[str, ArrayLike]) -> h5py.Group:
     group = file.create_group(person)
     for name, array in arrays.items():
         new_array(group, name, array)
     return group
-
-
-def read_truth(path: Path | str) -> dict[str, dict[str, NDArray]]:
-    """All arrays by person and name."""
-    with open_file(path) as file:
-        return {p: {name: array[()] for name, array in file[p].items()} for p in sorted(file)}

@@ -2,12 +2,12 @@
 
 They replace the download and nothing else: the same readers, normalisation and training run on them as on real people.
 
-    person       who somebody is: anatomy, colours, kappa, biases
-    setting      what they look at, and through which camera they are seen (camera: the lens, both ways)
-    scene        head poses, targets and eye directions in three dimensions
-    render       one frame of it, by rays: surface, skin, eyeball, lids, room, with the tools in texture
-    annotation   what of it is annotated, and the truth that is not
-    layouts      MPIIFaceGaze's and GazeCapture's files
-    people       everybody, and one person's folder
-    sheet        strips on one picture
+    person        who somebody is: anatomy, colours, kappa, biases
+    setting       what people look at, and through which camera they are seen (camera: the lens, both ways)
+    scene         head poses, targets and eye directions in three dimensions
+    render        one frame of a scene, by rays: surface, skin, eyeball, lids, room, with the tools in texture
+    annotation    what of a frame is annotated, and the truth that is not
+    layouts       MPIIFaceGaze's and GazeCapture's files
+    people        everybody who is rendered, and each person's folder
+    faults        faults of real data, planted after rendering into what was written (written_data)
 """

@@ -48,19 +48,19 @@ class PersonFrames:
 
 
 def rotation_vectors(rotation: NDArray) -> NDArray:
-    """(N, 3, 3) -> (N, 3) rad."""
+    """Turn (N, 3, 3) rotations into (N, 3) rotation vectors, rad."""
     return np.stack([cv2.Rodrigues(matrix)[0].ravel() for matrix in rotation])
 
 
 def head_pose(scene: Scene, inner_eye_corners_mm: NDArray) -> NDArray:
-    """(N, 6) annotated rotation vector and translation of the face model with these (2, 3) inner eye corners."""
+    """Compute (N, 6) annotated rotation vector, translation of the face model with these (2, 3) inner eye corners."""
     middle = np.mean(inner_eye_corners_mm, axis=0)
     translation = scene.annotated_origin_mm - scene.annotated_rotation @ middle
     return np.column_stack([rotation_vectors(scene.annotated_rotation), translation])
 
 
 def face_centres_mm(scene: Scene) -> NDArray:
-    """(N, 3) mean of the 6-point model's landmarks, as MPIIFaceGaze has it."""
+    """Compute (N, 3) means of the 6-point model's landmarks, as MPIIFaceGaze annotates them."""
     offset = FACE_MODEL_6_MM.mean(axis=0) - INNER_EYE_CORNERS_6_MM.mean(axis=0)
     return scene.annotated_origin_mm + scene.annotated_rotation @ offset
 
@@ -73,7 +73,7 @@ def project_head_points(frames: PersonFrames, points_mm: NDArray) -> NDArray:
 
 
 def landmarks_px(frames: PersonFrames) -> NDArray:
-    """(N, 6, 2) pixels of the person's own eye and mouth corners, in the order of the 6-point model."""
+    """Compute (N, 6, 2) pixels of the person's own eye and mouth corners, in the order of the 6-point model."""
     return project_head_points(frames, np.concatenate([frames.person.corners_mm, frames.person.mouth_mm]))
 
 
@@ -89,7 +89,7 @@ def supplementary(frames: PersonFrames) -> Supplementary:
 
 
 def truth(frames: PersonFrames) -> dict[str, NDArray]:
-    """Collect what nobody annotates: per person the angles kappa and the biases, per frame the scene without biases.
+    """Collect what nobody annotates: a person's angles kappa and biases, and every frame's scene without the biases.
 
     `labels` are (N, 4) gaze and head pitch, yaw without the biases, in the annotated ones' normalised camera.
     """

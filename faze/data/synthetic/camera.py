@@ -19,23 +19,23 @@ class Camera:
 
     @cached_property
     def matrix(self) -> NDArray:
-        """(3, 3) intrinsics, px."""
+        """Intrinsics (3, 3), px."""
         (fx, fy), (cx, cy) = self.focal_px, self.principal_px
         return np.array([[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]])
 
     @property
     def parameters(self) -> NDArray:
-        """(4,) fx fy cx cy, px."""
+        """Intrinsics (4,) fx fy cx cy, px."""
         return np.array([*self.focal_px, *self.principal_px])
 
     def project(self, points_mm: ArrayLike) -> NDArray:
-        """Pixels of points in the camera frame: (..., 3) mm -> (..., 2) px."""
+        """Project points of the camera frame: (..., 3) mm -> (..., 2) px."""
         points = np.asarray(points_mm, np.float64)
         ideal = points[..., :2] / points[..., 2:]
         return self._distort(ideal) * self.focal_px + self.principal_px
 
     def rays(self, pixels: ArrayLike) -> NDArray:
-        """Directions (x/z, y/z) that pixels see: (..., 2) px -> (..., 2)."""
+        """Compute directions (x/z, y/z) that pixels see: (..., 2) px -> (..., 2)."""
         seen = (np.asarray(pixels, np.float64) - self.principal_px) / self.focal_px
         ideal = seen.copy()
         for _ in range(8):  # a contraction for mild distortion: each round leaves less than a tenth of the error
@@ -43,7 +43,7 @@ class Camera:
         return ideal
 
     def ray_grid(self, box: tuple[int, int, int, int], scale: float) -> NDArray[np.float32]:
-        """Directions of a regular grid of samples over a box of pixels.
+        """Compute directions of a regular grid of samples over a box of pixels.
 
         Args:
             box: left, top, width, height in px.
@@ -61,7 +61,7 @@ class Camera:
         return np.stack(grid, axis=-1).astype(np.float32)
 
     def turned(self, quarters: int) -> "Camera":
-        """The camera after turning its image by quarter turns, clockwise: a device held in another orientation."""
+        """Turn the camera's image clockwise by quarter turns, as of a device held in another orientation."""
         camera = self
         for _ in range(quarters % 4):
             (fx, fy), (cx, cy) = camera.focal_px, camera.principal_px
@@ -90,7 +90,7 @@ class Camera:
 
 
 def _interpolation(start: int, length: int, scale: float) -> tuple[NDArray, NDArray]:
-    """Weights (samples, knots) of linear interpolation between knots every few px, and the knots."""
+    """Compute weights (samples, knots) of linear interpolation between knots every few px, and the knots."""
     samples = start - 0.5 + (np.arange(round(length * scale)) + 0.5) / scale
     knots = np.linspace(samples[0], samples[-1], max(2, length // 16 + 2))
     position = (samples - knots[0]) / (knots[1] - knots[0])
@@ -98,7 +98,7 @@ def _interpolation(start: int, length: int, scale: float) -> tuple[NDArray, NDAr
 
 
 def sample_camera(rng: np.random.Generator, width_px: int, height_px: int, focal_px: tuple[float, float]) -> Camera:
-    """A camera of its own: focal length within a range, principal point off the middle, mild distortion."""
+    """Draw a camera: focal length within a range, principal point off the middle, mild distortion."""
     focal = rng.uniform(*focal_px)
     middle = np.array([(width_px - 1) / 2, (height_px - 1) / 2])
     principal = middle + rng.normal(0.0, 0.012 * width_px, 2)

@@ -4,6 +4,8 @@ Refraction-free: the iris is the cap of the eyeball around the optical axis; onl
 Everything in the head frame, mm, float32.
 """
 
+from dataclasses import dataclass
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +21,7 @@ _CARUNCLE_RGB = np.array([0.80, 0.50, 0.46], np.float32)
 
 
 def paint_iris(rng: np.random.Generator, person: SyntheticPerson) -> Image:
-    """(n, n, 4) RGB and padding around the optical axis: fibres, collarette, dark rim; no pupil."""
+    """Paint fibres, collarette and dark rim around the optical axis, but no pupil: (n, n, 4) RGB and padding."""
     samples = np.arange(-_MAP_HALF_MM, _MAP_HALF_MM + 1e-6, 1 / _MAP_PER_MM)
     x, y = np.meshgrid(samples, samples)
     radius, angle = np.hypot(x, y) / IRIS_RADIUS_MM, np.arctan2(y, x)
@@ -33,45 +35,46 @@ def paint_iris(rng: np.random.Generator, person: SyntheticPerson) -> Image:
     return padded(np.clip(iris, 0.01, 1))
 
 
+@dataclass(frozen=True, eq=False)
+class Eyeball:
+    """One eyeball in one frame, as the head sees it."""
+
+    centre_mm: NDArray  # (3,)
+    optical: NDArray  # (3,) unit vector of the optical axis
+    pupil_mm: float  # radius of the pupil
+
+
 def shade_eyeball(
-    person: SyntheticPerson,
-    iris: Image,
-    eye: int,
-    origin: NDArray,
-    rays: Image,
-    optical: NDArray,
-    pupil_mm: float,
-    light: Light,
+    person: SyntheticPerson, iris: Image, eye: Eyeball, origin: NDArray, rays: Image, light: Light
 ) -> Image:
-    """What rays see of an eyeball, as if it lay open.
+    """Compute what rays see of an eyeball, as if it lay open.
 
     Args:
         person: whose.
         iris: painted by `paint_iris`.
-        eye: 0 or 1.
+        eye: which looks out of the face.
         origin: (3,) the camera.
         rays: (h, w, 3) directions of any length.
-        optical: (3,) unit vector of the optical axis.
-        pupil_mm: radius of the pupil.
         light: in the head frame.
 
     Returns:
         (h, w, 3) RGB.
     """
-    start = (origin - person.eye_centres_mm[eye]).astype(np.float32)
+    start = (origin - eye.centre_mm).astype(np.float32)
     rays = rays / np.sqrt(np.einsum("hwc,hwc->hw", rays, rays))[..., None]
-    axis = optical.astype(np.float32)
+    axis = eye.optical.astype(np.float32)
     normal, square = _meet_sphere(start, rays, EYEBALL_RADIUS_MM)
     lit = light.on(normal, wrap=0.55)
     colour = person.sclera.astype(np.float32) * lit
     beside = np.clip(np.float32(0.5) - square * np.float32(0.06), 0, 1)[..., None]  # rays that miss: the caruncle
     colour += beside * (_CARUNCLE_RGB * np.float32(1.3 * person.skin.mean()) * lit - colour)
-    colour += _iris_cover(normal, axis) * (_iris_colour(iris, normal, axis, pupil_mm) * (0.35 + 0.65 * lit) - colour)
+    inside = _iris_colour(iris, normal, axis, eye.pupil_mm) * (0.35 + 0.65 * lit)
+    colour += _iris_cover(normal, axis) * (inside - colour)
     return colour + _glints(start, rays, axis, light)[..., None]
 
 
 def _meet_sphere(start: Image, rays: Image, radius_mm: float) -> tuple[Image, Image]:
-    """Unit normals where rays from `start` (relative to the centre) meet a sphere; negative second value: they miss."""
+    """Compute unit normals where rays from `start`, relative to the centre, meet a sphere; second < 0: they miss."""
     b = rays @ start
     square = b * b - np.float32(start @ start - radius_mm**2)
     distance = -b - np.sqrt(np.maximum(square, 0))
@@ -97,7 +100,7 @@ def _iris_colour(iris: Image, normal: Image, axis: Image, pupil_mm: float) -> Im
 
 
 def _glints(start: Image, rays: Image, axis: Image, light: Light) -> Image:
-    """Mirror images of the lights on the cornea."""
+    """Compute the mirror images of the lights on the cornea."""
     normal, square = _meet_sphere(start - np.float32(_CORNEA_CENTRE_MM) * axis, rays, _CORNEA_RADIUS_MM)
     glow = np.zeros(square.shape, np.float32)
     for towards, width_rad, strength in light.mirrored:

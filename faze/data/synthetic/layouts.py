@@ -24,7 +24,7 @@ _FACE_MM, _EYE_MM = 165.0, 48.0  # sides of the boxes around face and eyes
 
 
 def name_mpiifacegaze(rng: np.random.Generator, person_id: str, rooms: NDArray) -> list[str]:
-    """File names in which each room is a day."""
+    """Name the frames of a person; each room is a day."""
     days = np.sort(rng.choice(np.arange(1, 40), rooms.max() + 1, replace=False))
     counters = dict.fromkeys(range(len(days)), 0)
     names = []
@@ -71,7 +71,7 @@ def _write_calibration(folder: Path, frames: PersonFrames) -> None:
 
 
 def name_gazecapture(person_id: str, count: int) -> list[str]:
-    """File names as the recording app counts them."""
+    """Name the frames of a person as the recording app counts them."""
     return [f"{person_id}/frames/{row:05d}.jpg" for row in range(count)]
 
 
@@ -84,7 +84,7 @@ def write_gazecapture(root: Path, frames: PersonFrames) -> None:
 
 
 def _detected(frames: PersonFrames) -> dict[str, list | dict]:
-    """What GazeCapture's detectors say of each frame, and of all."""
+    """Compute what GazeCapture's detectors say of each frame, and of all."""
     scene, count = frames.scene, len(frames.scene)
     centres = np.array([[0.0, 28.0, 0.0], *frames.person.eye_centres_mm * [1, 1, 0]])
     pixels = project_head_points(frames, centres)  # face, the image's left eye, the right one
@@ -109,7 +109,7 @@ def _detected(frames: PersonFrames) -> dict[str, list | dict]:
 
 
 def _shown(frames: PersonFrames) -> dict[str, list | dict]:
-    """The dots, the screens they are on, and how the device moves (not at all)."""
+    """Compute the dots, the screens they are on, and how the device moves (not at all)."""
     scene = frames.scene
     screens = [frames.setting.screens[index] for index in scene.screen]
     numbers = list(range(len(scene)))
@@ -133,12 +133,12 @@ def _shown(frames: PersonFrames) -> dict[str, list | dict]:
 
 
 def _boxes(centres_px: NDArray, sides_px: NDArray) -> NDArray:
-    """(N, 4) left, top, width, height of squares."""
+    """Compute (N, 4) left, top, width, height of squares."""
     return np.round(np.column_stack([centres_px - sides_px[:, None] / 2, sides_px, sides_px]), 2)
 
 
 def _face_grid(face: NDArray, frames: PersonFrames) -> NDArray:
-    """(N, 4) the face's box in cells of a 25 x 25 grid over the frame, counted from 1."""
+    """Compute (N, 4) the face's box in cells of a 25 x 25 grid over the frame, counted from 1."""
     sizes = np.array([[camera.width_px, camera.height_px] for camera in frames.cameras])
     first = np.clip(np.round(face[:, :2] / sizes * _CELLS) + 1, 1, _CELLS)
     cells = np.maximum(np.minimum(np.round(face[:, 2:] / sizes * _CELLS), _CELLS + 1 - first), 1)

@@ -25,7 +25,7 @@ class Opening:
     crease: Image  # below the upper lid's crease
 
     def window(self, margin_mm: float) -> tuple[slice, slice]:
-        """Rows and columns that hold the opening."""
+        """Find the rows and columns that hold the opening."""
         inside = (np.minimum(self.upper, self.lower) > -margin_mm) & (np.abs(self.along - np.float32(0.5)) < 0.55)
         rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
         if not len(rows):
@@ -34,7 +34,7 @@ class Opening:
 
 
 def open_lids(person: SyntheticPerson, eye: int, x: Image, y: Image, optical: NDArray, aperture: float) -> Opening:
-    """Where the lids are open.
+    """Compute where the lids are open.
 
     Args:
         person: whose.
@@ -67,7 +67,7 @@ def open_lids(person: SyntheticPerson, eye: int, x: Image, y: Image, optical: ND
 
 
 def draw_lashes(rng: np.random.Generator, strength: float) -> Image:
-    """Cover of one eye's upper lashes over position along the margin and distance from it."""
+    """Draw how one eye's upper lashes cover it, over position along the margin and distance from it."""
     mask = np.zeros((int((_LASH_ABOVE_MM + _LASH_BELOW_MM) * _LASH_PER_MM), int(1.2 * _LASH_WIDTH)), np.uint8)
     for root in np.sort(rng.uniform(0.06, 0.99, int(40 + 45 * strength))):
         length = rng.uniform(1.2, 2.4) * (0.6 + 0.7 * root) * (0.7 + 0.5 * strength)
@@ -78,7 +78,7 @@ def draw_lashes(rng: np.random.Generator, strength: float) -> Image:
 
 
 def shadow(opening: Opening) -> Image:
-    """Share of the light that the lids leave to the eyeball."""
+    """Compute the share of the light that the lids leave to the eyeball."""
     above = np.float32(0.42) + np.float32(0.58) * ramp(opening.upper / np.float32(3.2))
     below = np.float32(0.8) + np.float32(0.2) * ramp(opening.lower / np.float32(1.0))
     corner = np.minimum(opening.along, 1 - opening.along)
@@ -111,7 +111,7 @@ def cover_lids(person: SyntheticPerson, lashes: Image, opening: Opening, skin: I
 
 
 def _hairs(person: SyntheticPerson, lashes: Image, opening: Opening, between: Image) -> Image:
-    """Cover of lashes and of the dark line at their roots."""
+    """Compute how lashes, and the dark line at their roots, cover the eye."""
     line = np.exp(-np.square((opening.upper + np.float32(0.1)) * np.float32(1.8))) * np.float32(0.75)
     below = np.exp(-np.square((opening.lower + np.float32(0.1)) * np.float32(2.2))) * np.float32(0.28)
     upper = cv2.remap(

@@ -24,7 +24,7 @@ _HAIRS = np.array([[24, 20, 20], [44, 32, 26], [78, 56, 40], [128, 96, 62], [112
 
 
 def random(seed: int, domain: str, index: int, stream: int, *more: int) -> np.random.Generator:
-    """Random numbers that depend on nothing but their arguments."""
+    """Begin a stream of random numbers that depends on nothing but the arguments."""
     return np.random.default_rng([seed, DOMAINS.index(domain), index, stream, *more])
 
 
@@ -42,7 +42,7 @@ class Lids:
 
 @dataclass(frozen=True, eq=False)
 class SyntheticPerson:
-    """One person. Angles are (pitch, yaw) in radians; colours RGB 0..1."""
+    """A person to be rendered. Angles are (pitch, yaw) in radians; colours RGB 0..1."""
 
     inner_half_mm: float  # half the distance of the inner corners
     outer_half_mm: float  # ... and of the outer ones
@@ -63,7 +63,7 @@ class SyntheticPerson:
 
     @property
     def corners_mm(self) -> NDArray:
-        """(4, 3) eye corners from the image's left to right: outer, inner, inner, outer."""
+        """Eye corners (4, 3) from the image's left to right: outer, inner, inner, outer."""
         inner, outer = self.inner_half_mm, self.outer_half_mm
         rim = [outer, -self.lids.tilt_mm, self.outer_depth_mm]
         return np.array([[-rim[0], *rim[1:]], [-inner, 0.0, 0.0], [inner, 0.0, 0.0], rim])
@@ -121,6 +121,6 @@ def _sample_lids(rng: np.random.Generator) -> Lids:
 
 
 def _blend(palette: NDArray, position: float) -> NDArray:
-    """A colour between two neighbours of a palette."""
+    """Mix a colour between two neighbours of a palette."""
     lower = min(int(position), len(palette) - 2)
     return ((1 - position + lower) * palette[lower] + (position - lower) * palette[lower + 1]) / 255.0

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.data.synthetic.camera import Camera
-from faze.data.synthetic.eyeball import paint_iris, shade_eyeball
+from faze.data.synthetic.eyeball import Eyeball, paint_iris, shade_eyeball
 from faze.data.synthetic.lids import cover_lids, draw_lashes, open_lids
 from faze.data.synthetic.person import PIXELS, ROOM, SKIN, SyntheticPerson, random
 from faze.data.synthetic.room import Light, Room, add_noise, draw_body, sample_noise, sample_room
@@ -31,26 +31,29 @@ Box = tuple[int, int, int, int]  # left, top, width, height, px
 
 @dataclass(frozen=True, eq=False)
 class _Shot:
-    """One frame being taken: camera and light as the head sees them."""
+    """One frame being taken: camera, light and eyes as the head sees them."""
 
     camera: Camera
     rotation: NDArray  # (3, 3) head -> camera
     origin_mm: NDArray  # (3,) of the head in the camera frame
     light: Light  # in the head frame
     exposure: np.float32  # grey level of white
+    optical: NDArray  # (2, 3) optical axes in the head frame
+    aperture: float  # how wide the lids are open, 1 = as usual
+    pupil_mm: float
 
     @property
     def viewpoint_mm(self) -> NDArray:
-        """(3,) the camera in the head frame."""
+        """Position (3,) of the camera in the head frame."""
         return -self.rotation.T @ self.origin_mm
 
     def rays(self, box: Box, scale: float) -> Image:
-        """(h, w, 3) directions in the head frame."""
+        """Compute (h, w, 3) directions in the head frame."""
         grid = self.camera.ray_grid(box, scale)
         return grid @ self.rotation[:2].astype(np.float32) + self.rotation[2].astype(np.float32)
 
     def box(self, corners_mm: tuple[tuple[float, ...], ...] | NDArray) -> Box:
-        """Pixels around a box of the head frame, cut to the frame."""
+        """Find the pixels around a box of the head frame, within the frame."""
         (left, top, near), (right, bottom, far) = corners_mm
         points = np.array([[x, y, z] for x in (left, right) for y in (top, bottom) for z in (near, far)])
         pixels = self.camera.project(points @ self.rotation.T + self.origin_mm)
@@ -79,7 +82,7 @@ class Renderer:
         self._noise = sample_noise(rng, width, height)
 
     def render(self, scene: Scene, row: int, room: int) -> NDArray[np.uint8]:
-        """One frame: (H, W, 3) uint8 RGB.
+        """Render one frame: (H, W, 3) uint8 RGB.
 
         Args:
             scene: the person's frames.
@@ -92,12 +95,13 @@ class Renderer:
         to_screen = screen.middle_mm - origin
         light = replace(place.light, screen=to_screen / np.linalg.norm(to_screen)).turned(rotation.T)
         exposure = np.float32(255 * np.clip(rng.normal(1.0, 0.05), 0.85, 1.15))
-        shot = _Shot(screen.camera, rotation, origin, light, exposure)
         image = place.crop(rng, screen.camera.width_px, screen.camera.height_px)
+        pupil_mm = self._person.pupil_mm * float(np.clip(rng.normal(1.0, 0.06), 0.8, 1.2))
+        eyes = scene.optical_in_head[row], float(scene.aperture[row]), pupil_mm
+        shot = _Shot(screen.camera, rotation, origin, light, exposure, *eyes)
         draw_body(image, place, self._person, shot.camera, rotation, origin)
         self._draw_head(image, shot)
-        pupil_mm = self._person.pupil_mm * float(np.clip(rng.normal(1.0, 0.06), 0.8, 1.2))
-        self._draw_band(image, shot, scene.optical_in_head[row], float(scene.aperture[row]), pupil_mm)
+        self._draw_band(image, shot)
         left, top, width, height = shot.box(_HEAD_MM)
         region = image[top : top + height, left : left + width]
         cv2.GaussianBlur(region, (0, 0), float(rng.uniform(0.4, 0.95)), dst=region)
@@ -112,35 +116,29 @@ class Renderer:
         # Narrowed to the face's side of the silhouette, since beyond it the colours mean nothing.
         _blend(image, box, colour, np.clip(cover * 2 - 1, 0, 1))
 
-    def _draw_band(
-        self, image: NDArray[np.uint8], shot: _Shot, optical: NDArray, aperture: float, pupil_mm: float
-    ) -> None:
+    def _draw_band(self, image: NDArray[np.uint8], shot: _Shot) -> None:
         box = shot.box(_BAND_MM)
         rays = shot.rays(box, 1.0)
         hit = self._face.hit(shot.viewpoint_mm, rays)
         colour = self._skin(hit, shot.light)
         for eye, centre in enumerate(self._person.eye_centres_mm):
             part = _within(shot.box(_EYE_MM + centre * [1, 1, 0]), box)
-            seen = (colour[part], hit.x[part], hit.y[part], rays[part])
-            colour[part] = self._eye(shot, eye, seen, optical[eye], aperture, pupil_mm)
+            colour[part] = self._eye(shot, eye, (colour[part], hit.x[part], hit.y[part], rays[part]))
         inside = cv2.GaussianBlur(hit.inside.astype(np.float32), (0, 0), 2.0)
         _blend(image, box, _levels(colour, shot), _feather(box) * np.clip(inside * 2 - 1, 0, 1))
 
-    def _eye(
-        self, shot: _Shot, eye: int, seen: tuple[Image, ...], optical: NDArray, aperture: float, pupil_mm: float
-    ) -> Image:
-        """One eye's part of the band, (h, w, 3), from its skin, points on the face and rays at the same pixels."""
+    def _eye(self, shot: _Shot, eye: int, seen: tuple[Image, ...]) -> Image:
+        """Draw one eye's part of the band, (h, w, 3), from its skin, points on the face and rays at the same pixels."""
         height, width = seen[0].shape[:2]
         if min(height, width) < 2 * _FEATHER_PX:  # at the frame's edge
             return seen[0]
         fine = (width * _EYE_SAMPLES, height * _EYE_SAMPLES)
         skin, x, y, rays = (cv2.resize(array, fine, interpolation=cv2.INTER_LINEAR) for array in seen)
-        opening = open_lids(self._person, eye, x, y, optical, aperture)
+        opening = open_lids(self._person, eye, x, y, shot.optical[eye], shot.aperture)
         eyeball = np.zeros_like(skin)
         part = opening.window(0.4)
-        eyeball[part] = shade_eyeball(
-            self._person, self._iris, eye, shot.viewpoint_mm, rays[part], optical, pupil_mm, shot.light
-        )
+        looking = Eyeball(self._person.eye_centres_mm[eye], shot.optical[eye], shot.pupil_mm)
+        eyeball[part] = shade_eyeball(self._person, self._iris, looking, shot.viewpoint_mm, rays[part], shot.light)
         colour = cover_lids(self._person, self._lashes[eye], opening, skin, eyeball)
         colour = cv2.resize(colour, (width, height), interpolation=cv2.INTER_AREA)
         weight = _feather((0, 0, width, height))[..., None]
@@ -152,14 +150,14 @@ class Renderer:
 
 
 def _within(box: Box, outer: Box) -> tuple[slice, slice]:
-    """Rows and columns of a box in an image of the outer box."""
+    """Find rows and columns of a box in an image of the outer box."""
     left, top = max(box[0] - outer[0], 0), max(box[1] - outer[1], 0)
     right, bottom = box[0] + box[2] - outer[0], box[1] + box[3] - outer[1]
     return slice(top, min(bottom, outer[3])), slice(left, min(right, outer[2]))
 
 
 def _feather(box: Box) -> Image:
-    """Weights that fall to nothing at a box's edges."""
+    """Compute weights that fall to nothing at a box's edges."""
     ramps = [np.minimum(np.arange(n) + 0.5, n - 0.5 - np.arange(n)) / _FEATHER_PX for n in box[2:]]
     across, down = (np.clip(ramp, 0, 1).astype(np.float32) for ramp in ramps)
     return down[:, None] * across

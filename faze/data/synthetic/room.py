@@ -25,14 +25,14 @@ class Light:
     ambient_rgb: NDArray
 
     def on(self, normal: Image, wrap: float = 0.25) -> Image:
-        """Light that falls on surfaces: (h, w, 3) unit normals -> (h, w, 3) RGB."""
+        """Compute the light that falls on surfaces: (h, w, 3) unit normals -> (h, w, 3) RGB."""
         sources = np.stack([self.key, self.screen], axis=1).astype(np.float32)
         rgb = np.stack([self.key_rgb, self.screen_rgb]).astype(np.float32) / np.float32(1 + wrap)
         cosine = np.maximum(normal @ sources + np.float32(wrap), 0)
         return cosine @ rgb + self.ambient_rgb.astype(np.float32)
 
     def turned(self, rotation: NDArray) -> "Light":
-        """The same light in another frame: rotation (3, 3) takes vectors there."""
+        """Express the light in another frame of reference, into which the rotation (3, 3) takes vectors."""
         return Light(rotation @ self.key, self.key_rgb, rotation @ self.screen, self.screen_rgb, self.ambient_rgb)
 
     @property
@@ -51,13 +51,13 @@ class Room:
     long_hair: bool
 
     def crop(self, rng: np.random.Generator, width_px: int, height_px: int) -> NDArray[np.uint8]:
-        """A background for one frame, from a place that moves as the hand does."""
+        """Cut a background for one frame, at a place that moves as the hand does."""
         top, left = rng.integers(0, _ROOM_MARGIN_PX + 1, 2)
         return self.background[top : top + height_px, left : left + width_px].copy()
 
 
 def sample_room(rng: np.random.Generator, width_px: int, height_px: int) -> Room:
-    """A room lit by a window or a lamp, out of focus."""
+    """Draw a room lit by a window or a lamp, out of focus."""
     warmth = rng.normal(0.0, 0.06)
     tint = np.array([1 + warmth, 1.0, 1 - warmth])
     around, above = rng.uniform(-1.15, 1.15), rng.uniform(0.05, 0.95)
@@ -121,7 +121,7 @@ def draw_body(
 
 
 def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDArray[np.uint8]:
-    """Sensor noise (h, w, 3) around 128, larger than a frame: frames take it at a random offset."""
+    """Draw sensor noise (h, w, 3) around 128, larger than a frame: frames take it at a random offset."""
     shape = (height_px + _NOISE_MARGIN_PX, width_px + _NOISE_MARGIN_PX)
     grey = rng.standard_normal(shape, np.float32)
     coloured = rng.standard_normal((*shape, 3), np.float32)

@@ -37,12 +37,12 @@ class Scene:
     aperture: NDArray  # (N,) how wide the lids are open, 1 = as usual
 
     def eye_centres_mm(self, person: SyntheticPerson) -> NDArray:
-        """(N, 2, 3) centres of the eyeballs."""
+        """Compute (N, 2, 3) centres of the eyeballs."""
         return person.eye_centres_mm @ np.swapaxes(self.rotation, 1, 2) + self.origin_mm[:, None]
 
     @property
     def optical(self) -> NDArray:
-        """(N, 2, 3) unit vectors of the optical axes."""
+        """Unit vectors (N, 2, 3) of the optical axes."""
         return np.einsum("nij,nej->nei", self.rotation, self.optical_in_head)
 
     def __len__(self) -> int:
@@ -53,13 +53,18 @@ class Scene:
 
 
 def bias_rotation(pitchyaw_rad: NDArray) -> NDArray:
-    """(3, 3) rotation of the camera frame that turns a frontal gaze, or head, by (pitch, yaw)."""
+    """Compute the (3, 3) rotation of the camera frame that turns a frontal gaze, or head, by (pitch, yaw)."""
     return rotation_from_pitchyaw(np.asarray(pitchyaw_rad) * [-1, 1])
 
 
 def sample_scene(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, count: int) -> Scene:
     """Draw frames in random order; those with the eyes outside the frame or turned too far are drawn again."""
-    habits = _Habits.sample(rng, setting)
+    habits = _Habits(
+        follow=rng.normal(0.15, 0.15),
+        toward_screen=rng.uniform(0.0, 0.5),
+        neutral_rad=np.radians(rng.normal(0.0, [4.0, 3.0, 2.0])),
+        aside_mm=rng.normal(0.0, 0.03 * setting.distance_mm, 2),
+    )
     parts: list[Scene] = []
     missing = count
     for _ in range(200):
@@ -79,17 +84,8 @@ class _Habits:
 
     follow: float  # share of the gaze that the head takes part in; negative: it turns against it
     toward_screen: float  # neutral pose: 0 faces the camera, 1 the middle of the screen
-    neutral_rad: NDArray  # (3,) usual pitch, yaw, roll beside it
+    neutral_rad: NDArray  # (3,) usual pitch, yaw, roll relative to the neutral pose
     aside_mm: NDArray  # (2,) usual place of the head beside the camera's axis
-
-    @classmethod
-    def sample(cls, rng: np.random.Generator, setting: Setting) -> "_Habits":
-        return cls(
-            follow=rng.normal(0.15, 0.15),
-            toward_screen=rng.uniform(0.0, 0.5),
-            neutral_rad=np.radians(rng.normal(0.0, [4.0, 3.0, 2.0])),
-            aside_mm=rng.normal(0.0, 0.03 * setting.distance_mm, 2),
-        )
 
 
 def _draw(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, habits: _Habits, count: int) -> Scene:
@@ -101,7 +97,9 @@ def _draw(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, h
         units[rows] = seen.sample_targets(rng, len(rows))
         target[rows] = seen.target_mm(units[rows])
         middle[rows] = seen.middle_mm
-    origin = _draw_origin(rng, setting, habits, middle)
+    distance = setting.distance_mm * rng.normal(1.0, 0.05, count)
+    place = 0.3 * middle[:, :2] + habits.aside_mm + rng.normal(0.0, 0.05 * setting.distance_mm, (count, 2))
+    origin = np.column_stack([place, distance])
     rotation = _draw_rotation(rng, habits, origin, middle, target)
     annotated_origin = origin * (MODEL_OUTER_HALF_MM / person.outer_half_mm)
     true_target = _true_target(person, setting.screens, screen, origin, annotated_origin, target)
@@ -119,16 +117,10 @@ def _draw(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, h
     )
 
 
-def _draw_origin(rng: np.random.Generator, setting: Setting, habits: _Habits, middle: NDArray) -> NDArray:
-    distance = setting.distance_mm * rng.normal(1.0, 0.05, len(middle))
-    place = 0.3 * middle[:, :2] + habits.aside_mm + rng.normal(0.0, 0.05 * setting.distance_mm, (len(middle), 2))
-    return np.column_stack([place, distance])
-
-
 def _draw_rotation(
     rng: np.random.Generator, habits: _Habits, origin: NDArray, middle: NDArray, target: NDArray
 ) -> NDArray:
-    """Head -> camera; the head's -z axis points where the nose does."""
+    """Draw rotations head -> camera; the head's -z axis points where the nose does."""
     neutral = pitchyaw_from_vector(origin - habits.toward_screen * middle)
     facing = neutral + habits.follow * (pitchyaw_from_vector(origin - target) - neutral)
     pitch, yaw, roll = (habits.neutral_rad + np.radians(rng.normal(0.0, [5.0, 6.5, 3.5], (len(origin), 3)))).T
@@ -146,7 +138,7 @@ def _true_target(
     annotated_origin: NDArray,
     target: NDArray,
 ) -> NDArray:
-    """Where on the screen's plane the eyes really look: the annotated direction without the person's bias."""
+    """Find where on the screen's plane the eyes really look: the annotated direction without the person's bias."""
     # Rows times a rotation turn by its transpose: the bias is taken away.
     direction = (target - annotated_origin) @ bias_rotation(person.gaze_bias_rad)
     normal = np.stack([seen.rotation[:, 2] for seen in screens])[screen]
@@ -156,14 +148,14 @@ def _true_target(
 
 
 def optical_axes(person: SyntheticPerson, rotation: NDArray, origin: NDArray, target: NDArray) -> NDArray:
-    """Optical axes of eyes whose visual axes meet in a target: (N, 2, 3) unit vectors in the head frame."""
+    """Compute the optical axes of eyes whose visual axes meet in a target: (N, 2, 3) unit vectors in the head frame."""
     in_head = np.einsum("nji,nj->ni", rotation, target - origin)
     visual = pitchyaw_from_vector(person.eye_centres_mm - in_head[:, None])
     return -vector_from_pitchyaw(visual - person.kappa_rad)
 
 
 def _plausible(scene: Scene, person: SyntheticPerson, setting: Setting) -> NDArray:
-    """(N,) the eyes are not turned too far, and the strip lies within the frame."""
+    """Tell of N frames whether the eyes are not turned too far and the strip lies within the frame."""
     turn = np.degrees(pitchyaw_from_vector(-scene.optical_in_head))
     low, high = np.transpose(_EYE_LIMITS_DEG)
     good = np.all((turn > low) & (turn < high), axis=(1, 2))

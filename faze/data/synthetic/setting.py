@@ -37,17 +37,17 @@ class Screen:
     translation_mm: NDArray  # (3,) the screen's top left corner in the camera frame
 
     def target_mm(self, units: NDArray) -> NDArray:
-        """Points on the screen in the camera frame: (..., 2) pixels or points -> (..., 3) mm."""
+        """Place points of the screen in the camera frame: (..., 2) pixels or points -> (..., 3) mm."""
         flat = np.asarray(units) * np.divide(self.size_mm, self.size_units)
         return flat @ self.rotation[:, :2].T + self.translation_mm
 
     @property
     def middle_mm(self) -> NDArray:
-        """(3,) the middle of the screen in the camera frame."""
+        """Middle (3,) of the screen in the camera frame."""
         return self.target_mm(np.array(self.size_units) / 2)
 
     def sample_targets(self, rng: np.random.Generator, count: int) -> NDArray:
-        """Uniform targets: (count, 2) whole pixels or points."""
+        """Draw uniform targets: (count, 2) whole pixels or points."""
         low, high = np.multiply(_MARGIN, self.size_units), np.multiply(1 - _MARGIN, self.size_units)
         return np.round(rng.uniform(low, high, (count, 2)))
 
@@ -62,7 +62,7 @@ class Setting:
 
 
 def sample_laptop(rng: np.random.Generator) -> Setting:
-    """A laptop with a 13 to 17 inch screen and a 1280 x 720 webcam above it."""
+    """Draw a laptop with a 13 to 17 inch screen and a 1280 x 720 webcam above it."""
     camera = sample_camera(rng, 1280, 720, (930.0, 1080.0))
     size_units = _LAPTOPS[rng.integers(len(_LAPTOPS))]
     diagonal_mm = rng.uniform(13.5, 17.3) * 25.4
@@ -74,7 +74,7 @@ def sample_laptop(rng: np.random.Generator) -> Setting:
 
 
 def sample_device(rng: np.random.Generator) -> Setting:
-    """A phone or tablet with a 640 x 480 front camera, used upright and lying on either side."""
+    """Draw a phone or tablet with a 640 x 480 front camera, used upright and lying on either side."""
     name = str(rng.choice(list(_DEVICES), p=_SHARES))
     (short, long), (short_units, long_units), above = _DEVICES[name]
     upright = sample_camera(rng, 480, 640, (545.0, 600.0))

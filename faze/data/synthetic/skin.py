@@ -79,7 +79,7 @@ def _hair(
 
 
 def _brows(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image, per_mm: int) -> Image:
-    """Cover of both brows, drawn hair by hair: (h, w)."""
+    """Draw both brows hair by hair: how they cover the skin, (h, w)."""
     fine = _BROW_FINENESS * per_mm
     mask = np.zeros((x.shape[0] * _BROW_FINENESS, x.shape[1] * _BROW_FINENESS), np.uint8)
     arch, thickness, drop = rng.uniform(1.5, 4.5), rng.uniform(2.2, 4.0), rng.uniform(-1.0, 3.0)

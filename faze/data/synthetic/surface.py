@@ -42,7 +42,7 @@ class Face:
     colour: Image  # (h, w, 4) RGB and padding
 
     def hit(self, origin: NDArray, rays: Image) -> Hit:
-        """First points of rays on the face.
+        """Find where rays first meet the face.
 
         Args:
             origin: (3,) the camera in the head frame, mm.
@@ -68,13 +68,13 @@ class Face:
         return Hit(x, y, inside)
 
     def look_up(self, hit: Hit) -> tuple[Image, Image]:
-        """Colours and normals at points of the face: (h, w, 3) each."""
+        """Look up colours and normals at points of the face: (h, w, 3) each."""
         colour = _look_up(self.colour, hit.x, hit.y, _COLOUR_PER_MM)
         return colour[..., :3], _look_up(self.normal, hit.x, hit.y, _SHAPE_PER_MM)[..., :3]
 
 
 def _look_up(texture: Image, x: Image, y: Image, per_mm: int) -> Image:
-    """A map's values at points of the head frame (mm)."""
+    """Look up a map's values at points of the head frame (mm)."""
     column = (x - np.float32(_LEFT)) * np.float32(per_mm)
     row = (y - np.float32(_TOP)) * np.float32(per_mm)
     return cv2.remap(texture, column, row, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
@@ -107,21 +107,26 @@ def _ellipsoid_depth(x: Image, y: Image) -> Image:
 
 
 def _features(person: SyntheticPerson, x: Image, y: Image) -> Image:
-    """Displacement of the face without lids, mm; negative protrudes."""
+    """Compute the displacement of the face without lids, mm; negative protrudes."""
     side = np.abs(x)
     eye_x, eye_y = person.eye_centres_mm[1, :2]
     mouth_y = person.mouth_mm[0, 1]
     nose = np.clip((y + 4) / 48, 0, 1)
     width = 5.0 + 6.5 * nose
     height = -(1.0 + 21.0 * nose**1.3) * np.exp(-((x / width) ** 2)) * step(54 - y, 3.0) * step(y + 16, 8.0)
-    height -= 7.0 * bump(side, y, (12.5, 46.0), (5.0, 5.0))  # nostrils' wings
-    height += 8.5 * bump(side, y, (person.inner_half_mm - 1.0, 0.0), (9.0, 11.0))  # inner corners lie in a hollow
-    height += 3.0 * bump(side, y, (eye_x, eye_y - 11.0), (15.0, 5.5))  # between lid and brow
-    height -= 2.5 * bump(side, y, (eye_x - 2, eye_y - person.brow_height_mm), (19.0, 6.0))
-    height += 2.0 * bump(side, y, (eye_x - 6, eye_y + 17.0), (15.0, 7.0))  # under the eye
-    height -= 4.0 * bump(side, y, (41.0, 38.0), (18.0, 18.0))  # cheeks
-    height -= 3.5 * bump(x, y, (0.0, mouth_y - 4), (24.0, 5.0)) + 3.5 * bump(x, y, (0.0, mouth_y + 6), (22.0, 5.0))
-    height -= 5.0 * bump(x, y, (0.0, 103.0), (18.0, 14.0))  # chin
+    lips = 3.5 * bump(x, y, (0.0, mouth_y - 4), (24.0, 5.0)) + 3.5 * bump(x, y, (0.0, mouth_y + 6), (22.0, 5.0))
+    hills = [
+        -7.0 * bump(side, y, (12.5, 46.0), (5.0, 5.0)),  # nostrils' wings
+        8.5 * bump(side, y, (person.inner_half_mm - 1.0, 0.0), (9.0, 11.0)),  # inner corners lie in a hollow
+        3.0 * bump(side, y, (eye_x, eye_y - 11.0), (15.0, 5.5)),  # between lid and brow
+        -2.5 * bump(side, y, (eye_x - 2, eye_y - person.brow_height_mm), (19.0, 6.0)),
+        2.0 * bump(side, y, (eye_x - 6, eye_y + 17.0), (15.0, 7.0)),  # under the eye
+        -4.0 * bump(side, y, (41.0, 38.0), (18.0, 18.0)),  # cheeks
+        -lips,
+        -5.0 * bump(x, y, (0.0, 103.0), (18.0, 14.0)),  # chin
+    ]
+    for hill in hills:  # in place, as single precision; a sum would be double
+        height += hill
     return height
 
 

@@ -1,5 +1,6 @@
 """A data set that was written, with its supplementary annotation: the same edits for both layouts, to plant faults."""
 
+import copy
 import dataclasses
 import json
 import os
@@ -39,11 +40,11 @@ class WrittenData:
 
     def set_head_pose(self, row: int, change: Callable[[np.ndarray], ArrayLike]) -> None:
         """Change a frame's (6,) rotation vector and translation in every annotation that has it."""
-        self._change_supplementary("head_pose", row, change)
+        self._change("head_pose", row, change)
 
     def set_target(self, row: int, target_mm: ArrayLike) -> None:
         """Change a frame's (3,) gaze target in every annotation."""
-        self._change_supplementary("gaze_target_mm", row, lambda _: target_mm)
+        self._change("gaze_target_mm", row, lambda _: target_mm)
 
     def rename(self, row: int, name: bytes) -> str:
         """Give a frame another name, which need not be text, in its folder; returns the file name."""
@@ -73,15 +74,13 @@ class WrittenData:
         return person
 
     def _set_name(self, row: int, file_name: str) -> None:
-        names = list(self.annotation[self.person].file_names)
-        names[row] = file_name
-        self.annotation[self.person] = dataclasses.replace(self.annotation[self.person], file_names=names)
+        self._change("file_names", row, lambda _: file_name)
 
-    def _change_supplementary(self, array: str, row: int, change: Callable[[np.ndarray], ArrayLike]) -> None:
+    def _change(self, field: str, row: int, change: Callable[[object], object]) -> None:
         entries = self.annotation[self.person]
-        values = getattr(entries, array).copy()
+        values = copy.copy(getattr(entries, field))
         values[row] = change(values[row])
-        self.annotation[self.person] = dataclasses.replace(entries, **{array: values})
+        self.annotation[self.person] = dataclasses.replace(entries, **{field: values})
 
     def _add_own(self, person: str, row: int) -> None:
         """Write the data set's own annotation of an added person."""

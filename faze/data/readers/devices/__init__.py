@@ -26,13 +26,13 @@ def _focal_lengths_px() -> dict[str, float]:
 
 
 def check_device(device: str) -> None:
-    """Raise a ValueError where nothing is known of a device's camera."""
+    """Refuse a device whose camera is not known, with a UserError."""
     if device.casefold() not in _focal_lengths_px():
         raise UserError(f"the camera of device {device!r} is not known: devices.csv of faze has no line for it")
 
 
 def estimate_camera(device: str, width_px: int, height_px: int) -> NDArray:
-    """(4,) fx fy cx cy in px of a device's front camera, whichever way it was held; a ValueError for an unknown one."""
+    """Estimate fx fy cx cy in px of a device's front camera, however it was held; a UserError if it is unknown."""
     check_device(device)
     focal_px = _focal_lengths_px()[device.casefold()] * max(width_px, height_px) / _LONGER_SIDE_PX
     return np.array([focal_px, focal_px, (width_px - 1) / 2, (height_px - 1) / 2])
