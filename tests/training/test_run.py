@@ -1,0 +1,84 @@
+"""What ends a training early, and what it may take of the machine."""
+
+import itertools
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from trajectory import setup, tier
+from worlds import Apart
+
+from faze.base.errors import UserError
+from faze.config.stage_config import Resolved, build_config, resolve
+from faze.config.yaml_files import DEFAULTS, read_yaml
+from faze.data.store.strips import PersonStrips, write_strips
+from faze.training import loop, run
+from faze.training.loop import MOST_LOST_STEPS, Fit
+
+CPU = torch.device("cpu")
+NAN, INF = math.nan, math.inf
+
+
+def config() -> Resolved:
+    return build_config(resolve(read_yaml(DEFAULTS), "train", "baseline", 0), "train", DEFAULTS)
+
+
+def train_on(losses: list[float], scales: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the loop with a step that has these losses, in log windows of two steps."""
+    monkeypatch.setattr(loop, "validate", lambda *args: 0.0)
+    given = iter(losses)
+    chosen = setup(tier("baseline"))
+    plan = {"pairs": 8 * len(losses), "log_every_pairs": 16, "checkpoint_every_pairs": 8}
+    chosen = replace(chosen, train=replace(chosen.train, **plan))
+
+    class Step:
+        scaler = SimpleNamespace(is_enabled=lambda: scales, counts=dict)
+        set_learning_rates = staticmethod(lambda rates: None)
+
+        def __call__(self, batch: dict, weights: dict) -> dict:
+            return {"loss": torch.tensor(next(given))}
+
+    Fit(chosen, Step(), lambda steps: itertools.repeat({}, len(steps)), None, None, None).run(0)
+
+
+@pytest.mark.parametrize("lost", [NAN, INF])
+def test_a_loss_that_is_not_finite_ends_a_training_without_a_scaler(lost, monkeypatch):
+    """Seen red: infinity passed."""
+    with pytest.raises(UserError, match="the loss is not a number after 16 pairs; lower"):
+        train_on([1.0, lost, 1.0, 1.0], False, monkeypatch)
+
+
+def test_a_scaler_that_skips_an_overflow_goes_on(monkeypatch):
+    """Seen red: the first overflow ended the training."""
+    train_on([1.0, NAN, 1.0, INF, NAN, 1.0], True, monkeypatch)
+
+
+def test_a_scaler_does_not_skip_for_ever(monkeypatch):
+    with pytest.raises(UserError, match=f"after {8 * (MOST_LOST_STEPS + 2)} pairs"):
+        train_on([1.0, *[NAN] * (MOST_LOST_STEPS + 4)], True, monkeypatch)
+    train_on([1.0, *[NAN] * (MOST_LOST_STEPS - 1), 1.0, *[NAN] * (MOST_LOST_STEPS - 1)], True, monkeypatch)
+
+
+def test_what_does_not_divide_is_said_before_strips_are_read(tmp_path):
+    """Seen red: the store was read first."""
+    absent = tmp_path / "absent.h5"
+    with pytest.raises(UserError, match=r"train\.global_batch 16 is not a multiple of 3 processes"):
+        run.train(config(), absent, Apart(0, 3, CPU), tmp_path / "checkpoint.pt", tmp_path / "run.jsonl")
+
+
+def test_processes_of_one_machine_share_memory_gib(tmp_path, monkeypatch):
+    """Seen red: each process took it all, for train and for val people."""
+
+    def stop(groups: list, memory_gib: float) -> None:
+        raise UserError(f"{len(groups)} groups, {memory_gib} GiB")
+
+    strips = {"pixels": np.zeros((2, 64, 256, 3), np.uint8), "labels": np.zeros((2, 4), np.float32)}
+    people = [PersonStrips(split, split, ["f"] * 2, **strips) for split in ("train", "val")]
+    write_strips(tmp_path / "strips.h5", "made-up", people)
+    monkeypatch.setattr(run, "hold_what_fits", stop)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(UserError, match=r"2 groups, 2\.0 GiB"):
+        run.train(config(), tmp_path / "strips.h5", Apart(0, 2, CPU), tmp_path / "out.pt", tmp_path / "run.jsonl")
