@@ -26,10 +26,6 @@ from faze.data.thread_pool import spread
 class Rows(Protocol):
     """Where rows come from."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of a row: H, W, 3."""
-
     def read(self, places: Tensor) -> Tensor:
         """Rows at these places, (n, H, W, 3) uint8 in memory of their own."""
 
@@ -40,17 +36,12 @@ class TableRows:
 
     table: Tensor  # (N, H, W, 3) uint8
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of a row: H, W, 3."""
-        return tuple(self.table.shape[1:])
-
     def read(self, places: Tensor) -> Tensor:
         """Rows at these places, on the same device as they."""
         rows = self.table.flatten(1)
         if rows.shape[1] % 8 == 0:  # torch copies words 1.5 times as fast as bytes
             rows = rows.view(torch.int64)
-        return rows.index_select(0, places).view(torch.uint8).unflatten(1, self.shape)
+        return rows.index_select(0, places).view(torch.uint8).unflatten(1, self.table.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +50,6 @@ class StoreRows:
 
     strips: StripStore
     persons: Sequence[str]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of a row: H, W, 3."""
-        return (*self.strips.size(self.persons[0]), 3)
 
     def read(self, places: Tensor) -> Tensor:
         """Rows at these places."""

@@ -1,14 +1,13 @@
 """Work cut into parts for threads."""
 
+import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
-
 
 def spread(work: Callable[[int, int], None], count: int, threads: int, grain: int = 4) -> None:
-    """Call work(first, stop) on parts that make up 0..count, at once on some threads.
+    """Call work(first, stop) on parts of 0..count, several at once.
 
     Args:
         work: leaves Python's lock alone most of the time.
@@ -21,7 +20,7 @@ def spread(work: Callable[[int, int], None], count: int, threads: int, grain: in
         work(0, count)
         return
     bounds = [count * part // parts for part in range(parts + 1)]
-    pool = _pool(parts - 1)
+    pool = _pool(os.getpid(), parts - 1)
     others = [pool.submit(work, *bounds[part : part + 2]) for part in range(1, parts)]
     try:
         work(*bounds[:2])
@@ -32,8 +31,7 @@ def spread(work: Callable[[int, int], None], count: int, threads: int, grain: in
         other.result()
 
 
-def _pool(threads: int) -> ThreadPoolExecutor:
-    key = (os.getpid(), threads)  # threads do not survive a fork
-    if key not in _pools:
-        _pools[key] = ThreadPoolExecutor(threads, "faze-rows")
-    return _pools[key]
+@functools.cache
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads of a process; they do not survive a fork."""
+    return ThreadPoolExecutor(threads, "faze-rows")

@@ -60,49 +60,40 @@ def build_transfer(*, pin: bool, prefetch: bool, workers: int, device: torch.dev
     pins, aheads = pin and cuda, prefetch and cuda
     if aheads and not pins:
         ahead = replace(ahead, acted="true, but the host waits for each copy: see pin")
-    return Transfer(workers, pins, Ahead(device) if aheads else in_turn, (pinned, ahead))
+    return Transfer(workers, pins, functools.partial(ahead_of_time, device) if aheads else in_turn, (pinned, ahead))
 
 
 def in_turn(batches: Iterator[Tensors], bring: Bring, clock: Clock) -> Iterator[Tensors]:
-    """Fetch and bring each batch when it is asked for; none is held on to, so that its memory can serve the next."""
-    return iter(functools.partial(_fetch_and_bring, batches, bring, clock), None)
+    """Fetch and bring each batch when it is asked for."""
+    return iter(functools.partial(_bring_next, batches, bring, clock), None)
 
 
-def _fetch_and_bring(batches: Iterator[Tensors], bring: Bring, clock: Clock) -> Tensors | None:
-    batch = _fetch(batches, clock)
-    if batch is None:
-        return None
-    with clock("copy"):
-        return bring(batch)
-
-
-@dataclass(frozen=True)
-class Ahead:
+def ahead_of_time(device: torch.device, batches: Iterator[Tensors], bring: Bring, clock: Clock) -> Iterator[Tensors]:
     """Bring the next batch on a stream of its own while the current one is computed with."""
+    compute, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    side.wait_stream(compute)  # on which the tables that `bring` reads were written
 
-    device: torch.device
-
-    def __call__(self, batches: Iterator[Tensors], bring: Bring, clock: Clock) -> Iterator[Tensors]:
-        """The same batches as in_turn, one fetched ahead."""
-        compute, side = torch.cuda.current_stream(self.device), torch.cuda.Stream(self.device)
-        side.wait_stream(compute)  # on which the tables that `bring` reads were written
-        coming = self._start(batches, bring, clock, side)
-        while coming is not None:
-            ready = coming
-            compute.wait_stream(side)
-            for value in ready.values():
-                value.record_stream(compute)  # its memory is the other stream's, who must not reuse it too early
-            coming = self._start(batches, bring, clock, side)
-            yield ready
-
-    def _start(self, batches: Iterator[Tensors], bring: Bring, clock: Clock, side: torch.cuda.Stream) -> Tensors | None:
+    def start() -> Tensors | None:
         with torch.cuda.stream(side):
-            return _fetch_and_bring(batches, bring, clock)
+            return _bring_next(batches, bring, clock)
+
+    coming = start()
+    while coming is not None:
+        ready = coming
+        compute.wait_stream(side)
+        for value in ready.values():
+            value.record_stream(compute)  # its memory is the other stream's, who must not reuse it too early
+        coming = start()
+        yield ready
 
 
-def _fetch(batches: Iterator[Tensors], clock: Clock) -> Tensors | None:
+def _bring_next(batches: Iterator[Tensors], bring: Bring, clock: Clock) -> Tensors | None:
     with clock("data"):
-        return next(batches, None)
+        batch = next(batches, None)
+    if batch is not None:
+        with clock("copy"):
+            batch = bring(batch)
+    return batch
 
 
 def judge_resident(wanted: bool, *, size: int, held: bool, device: torch.device) -> Switch:

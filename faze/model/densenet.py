@@ -11,6 +11,8 @@ Modules with the attribute `lean` have a second way to the same result that keep
 Shapes: B images; C channels; H x W pixels.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -128,6 +130,23 @@ def call(part: nn.Module, x: Tensor) -> Tensor:
     return part(x)
 
 
+def _add_blocks(
+    network: nn.Module,
+    channels: int,
+    growth: int,
+    conv: type[nn.Conv2d] | type[nn.ConvTranspose2d],
+    transition: Callable[[int], nn.Module],
+) -> int:
+    """Add the dense blocks, with transitions between them; return the channels of the last one's output."""
+    for number in range(1, BLOCKS + 1):
+        block = DenseBlock(channels, growth, conv)
+        channels = block.channels
+        network.add_module(f"block{number}", block)
+        if number < BLOCKS:
+            network.add_module(f"trans{number}", transition(channels))
+    return channels
+
+
 class DenseNetEncoder(nn.Module):
     """Image -> features, pooled over the picture."""
 
@@ -136,14 +155,7 @@ class DenseNetEncoder(nn.Module):
     def __init__(self, growth: int) -> None:
         super().__init__()
         self.initial = Initial(growth)
-        channels = 4 * growth
-        for number in range(1, BLOCKS + 1):
-            block = DenseBlock(channels, growth, nn.Conv2d)
-            channels = block.channels
-            self.add_module(f"block{number}", block)
-            if number < BLOCKS:
-                self.add_module(f"trans{number}", TransitionDown(channels))
-        self.channels = channels
+        self.channels = _add_blocks(self, 4 * growth, growth, nn.Conv2d, TransitionDown)
 
     def forward(self, image: Tensor) -> Tensor:
         """(B, 3, H, W) -> (B, 20 g)."""
@@ -160,13 +172,7 @@ class DenseNetDecoder(nn.Module):
 
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
-        for number in range(1, BLOCKS + 1):
-            block = DenseBlock(channels, growth, nn.ConvTranspose2d)
-            channels = block.channels
-            self.add_module(f"block{number}", block)
-            if number < BLOCKS:
-                self.add_module(f"trans{number}", transition_up(channels))
-        self.last = Last(channels, growth)
+        self.last = Last(_add_blocks(self, channels, growth, nn.ConvTranspose2d, transition_up), growth)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H/32, W/32) -> (B, 3, H, W)."""

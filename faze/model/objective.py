@@ -31,6 +31,7 @@ class Objective(nn.Module):
         self.dted = dted
         self.loss = loss
         self.clip = clip
+        self.angle, self.euclidean = losses.CodeAngle(clip), losses.CodeEuclidean()
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Unweighted terms under the names of their weights in `loss`.
@@ -78,14 +79,11 @@ class Objective(nn.Module):
         # (B, G, 3) twice -> (B / P, 2 P, G, 3)
         codes = torch.cat([code.unflatten(0, (-1, pairs)) for code in (frontal_a, frontal_b)], dim=1)
         person = person.unflatten(0, (-1, pairs)).repeat(1, 2)
-        angle, euclidean, margin = losses.CodeAngle(self.clip), losses.CodeEuclidean(), self.loss.triplet_margin
-        terms: dict[str, Tensor] = {}
-        if self.loss.embedding_consistency:
-            terms["embedding_consistency"] = losses.embedding_consistency(codes, person, angle)
-        if self.loss.triplet_angular:
-            terms["triplet_angular"] = losses.triplet(codes, person, angle, margin)
-        if self.loss.triplet_euclidean:
-            terms["triplet_euclidean"] = losses.triplet(codes, person, euclidean, margin)
-        if self.loss.all_equal:
-            terms["all_equal"] = losses.all_equal(codes, angle)
-        return terms
+        angle, euclidean, margin = self.angle, self.euclidean, self.loss.triplet_margin
+        terms = {
+            "embedding_consistency": lambda: losses.embedding_consistency(codes, person, angle),
+            "triplet_angular": lambda: losses.triplet(codes, person, angle, margin),
+            "triplet_euclidean": lambda: losses.triplet(codes, person, euclidean, margin),
+            "all_equal": lambda: losses.all_equal(codes, angle),
+        }
+        return {name: term() for name, term in terms.items() if getattr(self.loss, name)}

@@ -8,7 +8,6 @@ far. Larger or smaller, or in other colours, it has the same labels. What is dra
 Shapes: B pairs of H x W pixels, the network's size.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,27 +52,20 @@ class Augmentation:
 
     def __call__(self, batch: Batch) -> Batch:
         """Change a batch that carries its draws; its strips have the network's size."""
-        drawn = {name: batch[name] for name in DRAWN}
+        settings, drawn = self.settings, {name: batch[name] for name in DRAWN}
         batch = {name: value for name, value in batch.items() if name not in DRAWN}
-        person = batch["person"] + self.people * drawn["flip"]  # to losses that compare, a mirrored person is another
         for place, member in enumerate("ab"):
             names = [f"{what}_{member}" for what in ("image", "gaze", "head")]
             changed = tuple(batch[name] for name in names)
-            for change in self._changes(drawn, place):
-                changed = change(*changed)
+            if settings.flip:
+                changed = mirror(*changed, drawn["flip"])
+            if settings.jitter_px or settings.zoom:
+                changed = look_elsewhere(*changed, drawn["shift_px"][:, place], drawn["zoom"][:, place], self.camera)
+            if settings.color_scale:
+                changed = (recolor(changed[0], drawn["color"]), *changed[1:])
             batch |= dict(zip(names, changed, strict=True))
-        return batch | {"person": person}
-
-    def _changes(self, drawn: Batch, place: int) -> list[Callable[[Tensor, Tensor, Tensor], tuple]]:
-        settings, changes = self.settings, []
-        if settings.flip:
-            changes.append(lambda *strips: mirror(*strips, drawn["flip"]))
-        if settings.jitter_px or settings.zoom:
-            shift, zoom = drawn["shift_px"][:, place], drawn["zoom"][:, place]
-            changes.append(lambda *strips: look_elsewhere(*strips, shift, zoom, self.camera))
-        if settings.color_scale:
-            changes.append(lambda strips, *labels: (recolor(strips, drawn["color"]), *labels))
-        return changes
+        # To losses that compare people, a mirrored person is another.
+        return batch | {"person": batch["person"] + self.people * drawn["flip"]}
 
 
 def build_augmentation(settings: Augment, camera: StripCamera, model: Model, people: int) -> Augmentation | None:

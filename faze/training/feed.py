@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from faze.config.parameters import Model
 from faze.data.network_input import to_network
 from faze.data.pairs import Batch, PairBatches, PairPlaces, PeopleStrips, gather_pairs, hold
 from faze.engine.step import Clock, no_clock
@@ -68,17 +67,22 @@ def build_feed(
         notes = (note,)
     transfer = build_transfer(pin=setup.engine.pin, prefetch=setup.engine.prefetch, workers=workers, device=device)
 
+    size = (setup.model.image_height_px, setup.model.image_width_px)
+
     def bring(batch: Batch) -> Batch:
         batch = {name: value.to(device, non_blocking=True) for name, value in batch.items()}
         for change in changes:
             batch = change(batch)
-        return ready(batch, setup.model)
+        return batch | {name: to_network(batch[name], *size) for name in ("image_a", "image_b")}
 
     return Feed(source, bring, transfer, (*transfer.switches, resident), notes)
 
 
 def _choose_resident(people: PeopleStrips, setup: TrainingSetup) -> tuple[Switch, bool]:
-    """The switch, and whether it acts: in all processes or in none, as one that reads otherwise would wait for ever."""
+    """Say whether strips lie on the device: in all processes or in none.
+
+    A process that reads otherwise than the others would wait for them where they do not come.
+    """
     wanted, world = setup.engine.resident, setup.world
     switch = judge_resident(wanted, size=people.nbytes, held=people.held, device=world.device)
     acts = wanted and switch.active
@@ -91,9 +95,3 @@ def lay_out(people: PeopleStrips, device: torch.device) -> Bring:
     """Put everyone's strips and labels on a device; the result maps places of pairs to what PairBatches gives."""
     table, labels = hold(people, device), torch.from_numpy(np.concatenate(people.labels)).to(device)
     return lambda places: gather_pairs(places, table, labels)
-
-
-def ready(batch: Batch, model: Model) -> Batch:
-    """Make strips network input: (B, height, width, 3) uint8 -> (B, 3, H, W) in [-1, 1]."""
-    size = (model.image_height_px, model.image_width_px)
-    return batch | {name: to_network(batch[name], *size) for name in ("image_a", "image_b")}

@@ -142,7 +142,7 @@ class Fit:
         """Train from a step to the end; leave the last checkpoint in the work folder."""
         train, batch = self.setup.train, self.setup.train.global_batch
         steps = -(-train.pairs // batch)
-        progress = Progress("train", train.pairs, "pairs", done=first_step * batch) if self.log else _no_progress
+        progress = Progress("train", train.pairs, "pairs", done=first_step * batch) if self.log else lambda done: None
         window, began = LogWindow(), time.perf_counter()
         for number, ready in enumerate(self.feed(range(first_step, steps)), start=first_step):
             pairs = number * batch
@@ -179,7 +179,3 @@ class Fit:
         in_a_row = -self.setup.world.least(-int(window.lost))
         if not self.step.scaler.is_enabled() or in_a_row >= MOST_LOST_STEPS:
             raise UserError(f"the loss is not a number after {pairs} pairs; lower train.base_lr or train.head_lr")
-
-
-def _no_progress(done: int) -> None:
-    return

@@ -21,7 +21,7 @@ SHARED_SHARE = 0.5  # of what is free there
 
 
 def choose_workers(source: Dataset, world: World, *, pin: bool, held: bool) -> tuple[int, str]:
-    """Try more and more on the first batches of a training, until more are slower; the count, and what was found.
+    """Try more and more processes on a training's first batches, until more are slower; say the count, and why.
 
     All processes try at the same time, as they will read, and add up their times, so that all choose the same. Each
     count reads other batches, so that none finds what another has brought into memory.
@@ -65,12 +65,12 @@ def seconds_per_batch(transfer: Transfer, source: Dataset, steps: Iterator[int])
 
 
 def cores_of(world: World) -> int:
-    """That this training may use, for each of its processes on this machine."""
+    """How many cores each process of the training may use on this machine."""
     return max(1, len(os.sched_getaffinity(0)) // world.processes_here)
 
 
 def _most_in_shared_memory(source: Dataset, world: World) -> int:
-    """Processes whose batches read ahead, two each, fit into shared memory."""
+    """How many processes may read two batches ahead each before shared memory is full."""
     if not SHARED_MEMORY.is_dir():
         return sys.maxsize
     size = sum(tensor.nbytes for tensor in source[0].values())
@@ -78,12 +78,6 @@ def _most_in_shared_memory(source: Dataset, world: World) -> int:
     return int(free // (2 * size))
 
 
-def _counts(cores: int) -> Iterator[int]:
-    """0, 1, 2, 4 ... up to the cores, and these; 0 alone where no process can be had."""
-    yield 0
-    count = 1
-    while count < cores:
-        yield count
-        count *= 2
-    if cores:
-        yield cores
+def _counts(most: int) -> list[int]:
+    """0, 1, 2, 4 ... up to the most, and that; 0 alone where no process can be had."""
+    return sorted({0, *(2**power for power in range(most.bit_length())), most})

@@ -18,7 +18,6 @@ class Untouched:
 
     def __init__(self, strips: torch.Tensor) -> None:
         self._strips = strips
-        self.shape = tuple(strips.shape[1:])
 
     def read(self, places: torch.Tensor) -> torch.Tensor:
         return self._strips[places]

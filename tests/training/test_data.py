@@ -60,7 +60,7 @@ def test_resident_training_is_the_streamed_one():
 
 def test_people_who_are_read_when_needed_are_not_resident_on_a_cpu():
     held = people()
-    read = replace(held, rows=SimpleNamespace(read=held.rows.read, shape=held.rows.shape))
+    read = replace(held, rows=SimpleNamespace(read=held.rows.read))
     resident = feed(read, resident=True)
     [switch] = [s for s in resident.switches if s.switch == "resident"]
     assert not switch.active and "data.memory_gib" in switch.reason
@@ -113,7 +113,7 @@ def test_the_next_batch_is_brought_while_the_current_one_is_used(monkeypatch):
 
     raw = iter([{"number": n} for n in range(3)])
     used = []
-    for batch in transfer.Ahead(torch.device("cuda", 0))(raw, bring, no_clock):
+    for batch in transfer.ahead_of_time(torch.device("cuda", 0), raw, bring, no_clock):
         used.append(batch["number"].value)
         events.append(f"use {used[-1]}")
     assert used == [0, 1, 2]
