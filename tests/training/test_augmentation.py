@@ -11,14 +11,14 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from one_frame import normalize_pose, warp_fused
 from trajectory import made_up_people
 
 from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.data_parameters import Augment, StripCamera
 from faze.config.parameters import Model
 from faze.data.network_input import shrink
-from faze.data.normalization.pose import NormalizedCamera, NormalizedPose, normalize_pose
-from faze.data.normalization.warp import warp_fused
+from faze.data.normalization.pose import NormalizedCamera, NormalizedPose
 from faze.data.pairs import BatchShare, PairBatches, PeopleStrips
 from faze.training.augmentation import (
     Drawn,
