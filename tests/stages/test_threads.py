@@ -11,7 +11,7 @@ import torch
 
 from faze.base.process_pool import worker_processes
 from faze.fewshot import kernel
-from faze.fewshot.mlp import Batch, random_weights
+from faze.fewshot.mlp import SampleSets, random_weights
 
 
 def nothing() -> None:
@@ -35,7 +35,7 @@ def test_adapting_threads_have_been_told_to_use_one_torch_thread_each(monkeypatc
     monkeypatch.setattr(torch, "set_num_threads", lambda number: told.update({threading.get_ident(): number}))
     monkeypatch.setattr(kernel, "kernel_for", kernel_of_torch)
     monkeypatch.setattr(kernel.TorchKernel, "sgd_", lambda *_, **__: seen.append(threading.get_ident()))
-    support = Batch(torch.randn(400, 9, 6), torch.randn(400, 9, 3))
+    support = SampleSets(torch.randn(400, 9, 6), torch.randn(400, 9, 3))
     list(kernel.adapt(random_weights(1, 6, 64, seed=0), support, steps=1, lr=0.1, threads=2))
     assert len(seen) > 1
     assert threading.get_ident() not in seen
