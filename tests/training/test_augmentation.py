@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from one_frame import normalize_pose, warp_fused
 from trajectory import made_up_people
 
 from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
