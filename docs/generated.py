@@ -35,9 +35,9 @@ def config() -> str:
     return "\n\n".join(_section(name, *section, above) for name, section in sections.items())
 
 
-def comments_above(text: str) -> dict[str, str]:
+def comments_above(text: str) -> dict[str, list[str]]:
     """Give the comment lines that stand above each key, by section and key."""
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     notes: list[str] = []
     path: list[str] = []
     for line in text.splitlines():
@@ -47,22 +47,25 @@ def comments_above(text: str) -> dict[str, str]:
             continue
         if key := re.match(r"(\w+):", said):
             path[indent // 2 :] = [key[1]]
-            found[".".join(path)] = " ".join(notes)
+            found[".".join(path)] = notes
         notes = []
     return found
 
 
-def _section(name: str, schema: dict, defaults: dict, above: dict[str, str]) -> str:
-    def meaning(key: str, value: dict) -> str:
-        parts = (above.get(f"{name}.{key}", ""), value.get("description", ""))
-        return _cell(". ".join(part.rstrip(".") for part in parts if part))
-
-    rows = [
-        f"| `{key}` | {_kind(value)} | `{_as_yaml(defaults[key])}` | {meaning(key, value)} |"
-        for key, value in schema["properties"].items()
-    ]
-    table = ["| key | values | default | meaning |", "|---|---|---|---|", *rows]
-    return "\n".join([f"## {name}", "", _cell(schema.get("description", "")), "", *table])
+def _section(name: str, schema: dict, defaults: dict, above: dict[str, list[str]]) -> str:
+    header = ["", "| key | values | default | meaning |", "|---|---|---|---|"]
+    lines = [f"## {name}", "", _cell(schema.get("description", "")), *header]
+    for key, default in defaults.items():
+        notes, value = above.get(f"{name}.{key}", []), schema["properties"][key]
+        if notes and notes[0].startswith("Expert: "):
+            lines += ["", _cell(notes[0]), *header]
+            notes = notes[1:]
+        note = value.get("description", "")
+        if note.split(" | ") == value.get("enum"):
+            note = ""  # the values say as much
+        meaning = ". ".join(part.rstrip(".") for part in (" ".join(notes), note) if part)
+        lines.append(f"| `{key}` | {_kind(value)} | `{_as_yaml(default)}` | {_cell(meaning)} |")
+    return "\n".join(lines)
 
 
 def _kind(schema: dict) -> str:
