@@ -1,4 +1,4 @@
-"""What these pages take from the code itself: parameters, commands, modules.
+"""What these pages take from the code itself, at every build: parameters, commands, modules.
 
 A line `<!-- generated: NAME ... -->` on a page stands for what the function of that name says, in Markdown.
 """
@@ -14,7 +14,6 @@ from pathlib import Path
 
 import yaml
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
 
 import faze
 import faze.__main__
@@ -141,11 +140,6 @@ def fill(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = MARK.sub(text, source[0])
 
 
-def outdated(app: Sphinx, env: BuildEnvironment, *_: object) -> list[str]:
-    """Name the pages that are read again at every build, since the code may have changed."""
-    return [page for page in env.found_docs if MARK.search(Path(env.doc2path(page)).read_text(encoding="utf-8"))]
-
-
 def as_rst(app: Sphinx, kind: str, name: str, thing: object, options: object, lines: list[str]) -> None:
     """Docstrings are plain sentences with indented tables: keep the tables, and let no sign of the text be markup."""
     shown: list[str] = []
@@ -180,6 +174,5 @@ def _escaped(line: str) -> str:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Tell Sphinx what to call."""
     app.connect("source-read", fill)
-    app.connect("env-get-outdated", outdated)
     app.connect("autodoc-process-docstring", as_rst, priority=100)  # before napoleon
     return {"parallel_read_safe": True}
