@@ -22,7 +22,7 @@ class MemoryPeak:
             _import_the_rest_of_torch()
             _give_back_freed_memory()
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-            self._before = _status_bytes("VmRSS")
+            self._before = status_bytes("VmRSS")
 
     def read(self) -> dict[str, float]:
         """peak_gib, and on a GPU the reserved peak too."""
@@ -31,7 +31,7 @@ class MemoryPeak:
                 "peak_gib": torch.cuda.max_memory_allocated(self._device) / 2**30,
                 "reserved_gib": torch.cuda.max_memory_reserved(self._device) / 2**30,
             }
-        return {"peak_gib": (_status_bytes("VmHWM") - self._before) / 2**30}
+        return {"peak_gib": (status_bytes("VmHWM") - self._before) / 2**30}
 
 
 def _import_the_rest_of_torch() -> None:
@@ -49,7 +49,8 @@ def _give_back_freed_memory() -> None:
         trim(0)
 
 
-def _status_bytes(field: str) -> int:
+def status_bytes(field: str) -> int:
+    """Read a size from what the kernel says of this process."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith(field):
             return int(line.split()[1]) * 1024

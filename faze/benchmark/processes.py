@@ -8,7 +8,6 @@ coordinator dies, they see its end closed and leave.
 import contextlib
 import functools
 import itertools
-import json
 import os
 import socket
 import subprocess
@@ -17,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
@@ -29,34 +29,10 @@ from faze.benchmark.timing import PhaseClock, synchronize
 from faze.engine.transfer import Tensors
 
 
-class Connection:
-    """One JSON object per line over a socket."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._file = connection.makefile("rw", encoding="utf-8")
-
-    def send(self, **message: Any) -> None:
-        """Send one message."""
-        self._file.write(json.dumps(message) + "\n")
-        self._file.flush()
-
-    def receive(self) -> dict[str, Any]:
-        """Wait for one message; the other end's closing is {'do': 'stop'}."""
-        line = self._file.readline()
-        return json.loads(line) if line else {"do": "stop"}
-
-    def close(self) -> None:
-        """Hang up; the other end receives a stop."""
-        self._connection.shutdown(socket.SHUT_RDWR)
-        self._file.close()
-        self._connection.close()
-
-
 def serve(
     coordinator: tuple[str, str], description: Mapping[str, Any], answers: Mapping[str, Callable[..., dict]]
 ) -> None:
-    """Describe this process to the coordinator and answer its requests until it says stop.
+    """Describe this process to the coordinator and answer its requests until it hangs up.
 
     Args:
         coordinator: the address of its socket, and the name by which it knows this process.
@@ -64,13 +40,15 @@ def serve(
         answers: the function that answers a request, by what it asks to do.
     """
     address, name = coordinator
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(address)
-        line = Connection(connection)
-        line.send(name=name, **description)
-        while (message := line.receive())["do"] != "stop":
+    with Client(address) as connection:
+        connection.send({"name": name, **description})
+        while True:
+            try:
+                do, arguments = connection.recv()
+            except EOFError:
+                return
             refuse_debugging()  # each time: whatever is imported or built meanwhile could switch it on
-            line.send(**answers[message.pop("do")](**message))
+            connection.send(answers[do](**arguments))
 
 
 @dataclass(frozen=True)
@@ -83,7 +61,7 @@ class MeasuringProcess:
     meter: Meter
 
     def serve(self, coordinator: tuple[str, str]) -> None:
-        """Answer the coordinator until it says stop."""
+        """Answer the coordinator until it hangs up."""
         world, step = self.tier.setup.world, self.tier.step
         description = {
             "rank": world.rank,
@@ -127,14 +105,14 @@ class TierProcesses:
     def __init__(self, name: str) -> None:
         self.name = name
         self.description: Mapping[str, Any] = {}  # of its first process
-        self._lines: list[Connection] = []
+        self._connections: list[Connection] = []
 
-    def add(self, line: Connection, description: Mapping[str, Any]) -> bool:
+    def add(self, connection: Connection, description: Mapping[str, Any]) -> bool:
         """Take in a process; True once all are there."""
-        self._lines.append(line)
+        self._connections.append(connection)
         if description["rank"] == 0:
             self.description = description
-        return len(self._lines) == description["processes"]
+        return len(self._connections) == description["processes"]
 
     def ask(self, do: str, **arguments: Any) -> list[dict]:
         """Send all processes the same request and gather their answers.
@@ -142,17 +120,17 @@ class TierProcesses:
         Raises:
             UserError: a process ended instead of answering.
         """
-        for line in self._lines:
-            line.send(do=do, **arguments)
-        answers = [line.receive() for line in self._lines]
-        if any(answer.get("do") == "stop" for answer in answers):
-            raise UserError(f"{self.name}: a measuring process ended early; its words are above")
-        return answers
+        try:
+            for connection in self._connections:
+                connection.send((do, arguments))
+            return [connection.recv() for connection in self._connections]
+        except (EOFError, ConnectionError):
+            raise UserError(f"{self.name}: a measuring process ended early; its words are above") from None
 
     def dismiss(self) -> None:
         """Let the processes go."""
-        while self._lines:
-            self._lines.pop().close()
+        while self._connections:
+            self._connections.pop().close()
 
 
 @contextlib.contextmanager
@@ -190,11 +168,9 @@ def _gather(server: socket.socket, started: Mapping[str, subprocess.Popen], tier
             if started[name].poll() is not None:
                 raise UserError(f"{name}: a measuring process ended at once; its words are above")
         with contextlib.suppress(TimeoutError):
-            connection, _ = server.accept()
-            connection.settimeout(None)
-            line = Connection(connection)
-            description = line.receive()
-            if tiers[description["name"]].add(line, description):
+            connection = Connection(server.accept()[0].detach())
+            description = connection.recv()
+            if tiers[description["name"]].add(connection, description):
                 waiting.discard(description["name"])
 
 

@@ -6,10 +6,9 @@ A tier that fuses operations or halves its numbers moves less than what is count
 how fast the plain formulation's traffic would have to be, and may exceed 1.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from faze.benchmark.timing import synchronize
+from faze.benchmark.timing import PhaseClock
 from faze.config.parameters import Loss, Model, Train
 from faze.model.dted import DTED
 from faze.model.objective import Objective
@@ -87,40 +86,29 @@ def number_format(switches: Iterable[Mapping[str, str]]) -> str:
     return "tf32" if precision == "fp32" and active.get("tf32") == "true" else precision
 
 
-@dataclass
 class Roofline:
-    """What the device can do at most, as one block's rates.
+    """What the device can do at most, as the rates of one block."""
 
-    Attributes:
-        device: whose.
-        copy_mib: size of the array that is copied, far beyond any cache; 0 chooses by the device.
-        order: of the square matrices; 0 chooses by the device.
-        seconds: length of a block.
-    """
+    seconds = 0.3  # of a block
 
-    device: torch.device
-    copy_mib: int = 0
-    order: int = 0
-    seconds: float = 0.3
-    _arrays: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        cuda = self.device.type == "cuda"
-        self.copy_mib = self.copy_mib or (2048 if cuda else 512)
-        self.order = self.order or (8192 if cuda else 2048)
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        # An array far beyond any cache is copied; square matrices of the order are multiplied.
+        self.copy_mib, self.order = (2048, 8192) if device.type == "cuda" else (512, 2048)
+        self._arrays: dict[str, tuple[Tensor, Tensor]] = {}
 
     def copy(self) -> dict[str, float]:
-        """Bytes per second read and written by a copy."""
+        """Time a copy: bytes per second, read and written."""
         if "copy" not in self._arrays:
-            source = torch.ones(self.copy_mib * 2**18, device=self.device)
+            source = torch.ones(self.copy_mib * 2**18, device=self._device)
             self._arrays["copy"] = source, torch.empty_like(source)
         source, target = self._arrays["copy"]
         return {"rate": 2 * source.nbytes * self._per_second(lambda: target.copy_(source))}
 
     def matmul(self, number_format: str) -> dict[str, float]:
-        """FLOP per second of a product of square matrices in a number format."""
+        """Time a product of square matrices in a number format: FLOP per second."""
         if number_format not in self._arrays:
-            a, b = torch.randn(2, self.order, self.order, device=self.device).to(DTYPES[number_format])
+            a, b = torch.randn(2, self.order, self.order, device=self._device).to(DTYPES[number_format])
             self._arrays[number_format] = a, b
         a, b = self._arrays[number_format]
         before = torch.backends.cuda.matmul.allow_tf32
@@ -131,22 +119,21 @@ class Roofline:
             torch.backends.cuda.matmul.allow_tf32 = before
 
     def _per_second(self, call: Callable[[], Tensor]) -> float:
-        """Calls per second: as many as fill the block, after one to see how long it takes."""
+        """Time as many calls as fill the block, after one to see how long it takes."""
         took = self._time(call, 1)
         times = max(1, round(self.seconds / took))
         return times / self._time(call, times)
 
     def _time(self, call: Callable[[], Tensor], times: int) -> float:
-        synchronize(self.device)
-        began = time.perf_counter()
-        for _ in range(times):
-            call()
-        synchronize(self.device)
-        return time.perf_counter() - began
+        clock = PhaseClock(self._device)
+        with clock("calls"):
+            for _ in range(times):
+                call()
+        return clock.seconds["calls"]
 
 
 def shares(work: Work, step_ms: float, copy: float, matmul: float, devices: int) -> dict[str, float]:
-    """How near a step is to the roofline.
+    """Say how near a step is to the roofline.
 
     Args:
         work: of the step.

@@ -1,6 +1,6 @@
 """The tables of docs/ledger.md, from benchmark.json."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from faze.base.benchmark_file import left_out_rows
@@ -33,16 +33,26 @@ def _machine(benchmark: Mapping[str, Any]) -> str:
 
 
 def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    rows = []
+    rows: list[list[str]] = []
     before: Sequence[Mapping[str, str]] = ()
-    for place, (name, tier) in enumerate(tiers.items()):
+    for name, tier in tiers.items():
         low, high = tier["step_ms_quartiles"]
-        quotients = [_speed(tier["speedup"]), _peak(tier), memory_words(tier["memory_ratio"])]
-        shares = [_share(tier.get(name)) for name in ("share_of_matmul_roof", "share_of_copy_roof")]
-        row = [name, _change(tier["switches"], before), f"{tier['step_ms']:.4g} ({low:.4g} to {high:.4g})"]
-        row += [f"{tier['images_per_s']:.4g}", *(quotients if place else ["1", quotients[1], "1"]), *shares]
-        row += [_number(tier, "joules_per_step"), _number(tier, "warmup_s"), _pays_off(tier) if place else ""]
-        rows.append(row)
+        rows.append(
+            [
+                name,
+                _change(tier["switches"], before),
+                f"{tier['step_ms']:.4g} ({low:.4g} to {high:.4g})",
+                f"{tier['images_per_s']:.4g}",
+                _speed(tier["speedup"]) if rows else "1",
+                _peak(tier),
+                memory_words(tier["memory_ratio"]) if rows else "1",
+                _share(tier.get("share_of_matmul_roof")),
+                _share(tier.get("share_of_copy_roof")),
+                _number(tier, "joules_per_step"),
+                _number(tier, "warmup_s"),
+                _pays_off(tier) if rows else "",
+            ]
+        )
         before = tier["switches"]
     return rows
 
@@ -81,15 +91,13 @@ def _about_left_out(left_out: Mapping[str, Any]) -> str:
     )
 
 
-def _left_out_rows(left_out: Mapping[str, Any]) -> list[list[str]]:
-    rows = []
+def _left_out_rows(left_out: Mapping[str, Any]) -> Iterator[list[str]]:
     for rung, variant in left_out_rows(left_out).items():
-        if same := variant.get("same"):
-            rows.append([rung, "", same, "", ""])
-            continue
-        sizes = [f"{variant['peak_gib']:.3f}", memory_words(variant["memory_ratio"])]
-        rows.append([rung, f"{variant['step_ms']:.4g}", _speed(variant["speedup"]), *sizes])
-    return rows
+        if "same" in variant:
+            yield [rung, "", variant["same"], "", ""]
+        else:
+            measured = [f"{variant['step_ms']:.4g}", _speed(variant["speedup"]), f"{variant['peak_gib']:.3f}"]
+            yield [rung, *measured, memory_words(variant["memory_ratio"])]
 
 
 def memory_words(ratio: float) -> str:
@@ -107,6 +115,6 @@ def _share(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.0f} %"
 
 
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))

@@ -16,14 +16,13 @@ import sys
 from argparse import SUPPRESS, Namespace
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
 from faze.base.command_line import CONFIGFILE, argument, at_least_one, command, threads
 from faze.base.errors import UserError
 from faze.base.machine_lock import machine_shared
-from faze.benchmark.memory_peak import MemoryPeak
+from faze.benchmark.memory_peak import MemoryPeak, status_bytes
 from faze.benchmark.tier_steps import build_tier_steps, read_people, tier_config
 from faze.engine.parallel import join, pick_device
 
@@ -126,9 +125,7 @@ def _limit(memory_gib: float | None, device: torch.device) -> None:
         share = (memory_gib + MARGIN_GIB) * 2**30 / torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(share, 1.0), device)
         return
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    held = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData"))
-    bytes_ = held + int((memory_gib + MARGIN_GIB) * 2**30)
+    bytes_ = status_bytes("VmData") + int((memory_gib + MARGIN_GIB) * 2**30)
     resource.setrlimit(resource.RLIMIT_DATA, (bytes_, bytes_))
 
 

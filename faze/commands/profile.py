@@ -11,7 +11,6 @@ timed in the same process.
 import json
 import os
 import sys
-import time
 from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +21,7 @@ from faze.base.machine_lock import machine_shared
 from faze.benchmark import profiling
 from faze.benchmark.roofline import Roofline, number_format
 from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, tier_config
-from faze.benchmark.timing import synchronize
+from faze.benchmark.timing import PhaseClock
 from faze.engine import machine
 from faze.engine.parallel import join, launch
 
@@ -81,10 +80,8 @@ def write(tier: TierSteps, steps: int, out: Path) -> None:
 
 
 def _undisturbed_ms(tier: TierSteps, steps: int) -> float:
-    world, batches = tier.setup.world, tier.begin(steps)
-    world.wait()
-    synchronize(world.device)
-    began = time.perf_counter()
-    tier.run(batches)
-    synchronize(world.device)
-    return 1e3 * (time.perf_counter() - began) / steps
+    batches, clock = tier.begin(steps), PhaseClock(tier.setup.world.device)
+    tier.setup.world.wait()
+    with clock("steps"):
+        tier.run(batches)
+    return 1e3 * clock.seconds["steps"] / steps

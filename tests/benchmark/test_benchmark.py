@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from roofline_sizes import small_roofline
 
 from faze.benchmark.interleave import dismiss_same, warm_up, why_same
 from faze.benchmark.intervals import ratio_interval
@@ -249,13 +249,13 @@ def test_the_work_of_the_papers_step_is_that_of_the_literature_of_this_network()
 
 def test_the_roof_is_higher_than_nothing_and_of_the_right_unit() -> None:
     """A copy of 8 MiB and a product of order 128: a machine of this decade does between these rates."""
-    roof = Roofline(torch.device("cpu"), copy_mib=8, order=128, seconds=0.01)
+    roof = small_roofline(copy_mib=8, order=128)
     assert 1e8 < roof.copy()["rate"] < 1e13
     assert 1e8 < roof.matmul("fp32")["rate"] < 1e14
 
 
 def test_roof_counts_reading_and_writing_and_two_flop_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    roof = Roofline(torch.device("cpu"), copy_mib=2, order=10)
+    roof = small_roofline(copy_mib=2, order=10)
     monkeypatch.setattr(Roofline, "_per_second", lambda self, call: 3.0)
     assert roof.copy()["rate"] == 3 * 2 * 2 * 2**20
     assert roof.matmul("bf16")["rate"] == 3 * 2 * 1000

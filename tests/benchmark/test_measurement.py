@@ -6,13 +6,12 @@ Also seen red: a peak that counts torch's late imports, a full energy counter, a
 
 import ast
 import contextlib
-import json
-import socket
 import subprocess
 import sys
 import threading
 import tracemalloc
 from collections.abc import Iterator
+from multiprocessing.connection import Listener
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -152,17 +151,13 @@ def test_a_measuring_process_that_debugs_measures_nothing(do: str, tmp_path: Pat
         peak=SimpleNamespace(read=None),
         meter=Meter("none"),
     )
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(tmp_path / "c"))
-        server.listen()
+    with Listener(str(tmp_path / "c")) as listener:
 
         def conduct() -> None:
-            connection, _ = server.accept()
-            with connection, connection.makefile("rw", encoding="utf-8") as file:
-                file.readline()
-                file.write(json.dumps({"do": do, "steps": 0}) + "\n")
-                file.flush()
-                file.readline()
+            with listener.accept() as connection, contextlib.suppress(EOFError):
+                connection.recv()
+                connection.send((do, {"steps": 0}))
+                connection.recv()
 
         coordinator = threading.Thread(target=conduct, daemon=True)
         coordinator.start()

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from roofline_sizes import small_roofline
 
 from faze.benchmark import profiling
-from faze.benchmark.roofline import Roofline
 from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, tier_config
 from faze.commands import profile
 from faze.commands.largest_batch import largest
@@ -87,7 +87,7 @@ def test_rates_take_the_nearer_roof() -> None:
 def test_profile_leaves_trace_and_tables(
     tier_steps: TierSteps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(profile, "Roofline", lambda device: Roofline(device, copy_mib=8, order=128, seconds=0.01))
+    monkeypatch.setattr(profile, "Roofline", lambda device: small_roofline(copy_mib=8, order=128))
     profile.write(tier_steps, 1, tmp_path / "out")
     assert (tmp_path / "out" / "trace.json.gz").read_bytes()[:2] == b"\x1f\x8b"
     found = json.loads((tmp_path / "out" / "operations.json").read_text())

@@ -1,0 +1,12 @@
+"""A roofline that is timed at once."""
+
+import torch
+
+from faze.benchmark.roofline import Roofline
+
+
+def small_roofline(copy_mib: int, order: int) -> Roofline:
+    """The roofline of the CPU with a small array, small matrices and short blocks."""
+    roofline = Roofline(torch.device("cpu"))
+    roofline.copy_mib, roofline.order, roofline.seconds = copy_mib, order, 0.01
+    return roofline
