@@ -11,7 +11,7 @@ import torch
 
 from faze.base.process_pool import worker_processes
 from faze.fewshot import kernel
-from faze.fewshot.mlp import SampleSets, random_weights
+from faze.fewshot.mlp import InitialNetwork, SampleSets, map_weights, random_weights
 
 
 def nothing() -> None:
@@ -36,7 +36,9 @@ def test_adapting_threads_have_been_told_to_use_one_torch_thread_each(monkeypatc
     monkeypatch.setattr(kernel, "kernel_for", kernel_of_torch)
     monkeypatch.setattr(kernel.TorchKernel, "sgd_", lambda *_, **__: seen.append(threading.get_ident()))
     support = SampleSets(torch.randn(400, 9, 6), torch.randn(400, 9, 3))
-    list(kernel.adapt(random_weights(1, 6, 64, seed=0), support, steps=1, lr=0.1, threads=2))
+    weights = random_weights(1, 6, 64, seed=0)
+    network = InitialNetwork(weights, map_weights(torch.ones_like, weights), "selu")
+    list(kernel.adapt(network, support, steps=[1], threads=2))
     assert len(seen) > 1
     assert threading.get_ident() not in seen
     assert {told.get(thread) for thread in seen} == {1}
