@@ -111,7 +111,9 @@ def test_code_of_the_walk_re_renders_walks_and_trains_nothing(done: Checkout) ->
         answer = done.dry_run("ablation")
     assert answer.jobs == {"walk": len(TIERS), "report": 1, "track": 1}
     for block in answer.blocks("walk"):
-        assert re.search(r"before: 'faze/walk\.py@[0-9a-f]{8}' now: 'faze/walk\.py@[0-9a-f]{8}'", block)
+        assert re.search(
+            r"before: 'faze/redirection/walk\.py@[0-9a-f]{8}' now: 'faze/redirection/walk\.py@[0-9a-f]{8}'", block
+        )
 
 
 def test_code_of_the_engine_retrains(done: Checkout) -> None:
