@@ -66,14 +66,11 @@ def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
             yield Fault(key, f"{value!r} is not one of {', '.join(map(str, args))}{nearest(value, args)}")
     elif origin in (Union, types.UnionType):
         yield from _check_union(key, value, args)
-    elif origin in (list, tuple):
+    elif origin is list:
         yield from _check_list(key, value, args[0])
-    elif kind is float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            yield Fault(key, _not_a_number(value, "a number"))
-    elif kind is int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            yield Fault(key, _not_a_number(value, "a whole number"))
+    elif kind in (int, float):
+        if isinstance(value, bool) or not isinstance(value, int | kind):
+            yield Fault(key, _not_a_number(value, "a number" if kind is float else "a whole number"))
     elif not isinstance(value, kind):
         yield Fault(key, f"{value!r} is not {_NAMES[kind]}")
 

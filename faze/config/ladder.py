@@ -29,8 +29,3 @@ def leave_one_out(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> dict[str
     rungs = list(tiers)[: list(tiers).index(tier) + 1]
     rest = {out: [rung for rung in rungs if rung != out] for out in rungs[1:]}
     return {out: climb({rung: tiers[rung] for rung in left}, left[-1]) for out, left in rest.items()}
-
-
-def topmost(config: Mapping[str, Any]) -> str:
-    """The rung of run.tiers that stands highest on the ladder."""
-    return max(config["run"]["tiers"], key=list(config["tiers"]).index)

@@ -13,7 +13,7 @@ from typing import Any, get_origin
 
 from faze.config.check import ConfigError, build, check_mapping, fields_of, yaml_number
 from faze.config.data_parameters import RAW, RAW_PATHS
-from faze.config.ladder import climb, leave_one_out, topmost
+from faze.config.ladder import climb, leave_one_out
 from faze.config.parameters import STAGES
 from faze.config.validation import check_steps
 from faze.config.yaml_files import merge, read_yaml, refuse
@@ -44,7 +44,7 @@ def resolve(
         elif section == "engines":
             known = {rung: climb(tiers, rung) for rung in config["run"]["tiers"]}
         elif section == "leave_one_out":
-            known = leave_one_out(tiers, topmost(config)) if config["benchmark"]["leave_one_out"] else {}
+            known = leave_one_out(tiers, config["run"]["tiers"][-1]) if config["benchmark"]["leave_one_out"] else {}
         else:
             known = {key: value for key, value in config[section].items() if key in fields_of(kind)}
         flat |= flatten({section: known})

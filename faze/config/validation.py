@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from faze.config.check import Fault, check_mapping, fields_of, nearest
-from faze.config.ladder import climb, leave_one_out, topmost
+from faze.config.ladder import climb, leave_one_out
 from faze.config.parameters import META_LEARNERS, SECTIONS, Engine
-from faze.config.yaml_files import DEFAULTS, read_yaml, refuse
+from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
 
 # Folders beside those of the tiers, under results/<name>/.
 RESERVED = (
@@ -22,7 +22,7 @@ def read_config(overrides: Sequence[Path]) -> dict[str, Any]:
     return validate(read_yaml(*paths), paths)
 
 
-def validate(mapping: dict[str, Any], paths: Sequence[Path | str] = ()) -> dict[str, Any]:
+def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> dict[str, Any]:
     """Check a whole configuration and hand it back, the tiers that are run in the order of the ladder.
 
     Args:
@@ -36,10 +36,11 @@ def validate(mapping: dict[str, Any], paths: Sequence[Path | str] = ()) -> dict[
     faults = list(check_mapping("", mapping, kinds))
     faults += _check_ladder(mapping.get("tiers"), mapping.get("run"))
     if not faults:
+        in_order = [tier for tier in mapping["tiers"] if tier in mapping["run"]["tiers"]]
+        mapping = merge(mapping, {"run": {"tiers": in_order}})
         faults += _check_combinations(mapping)
     refuse(faults, paths)
-    run = mapping["run"]
-    return mapping | {"run": run | {"tiers": [tier for tier in mapping["tiers"] if tier in run["tiers"]]}}
+    return mapping
 
 
 def _check_ladder(tiers: Any, run: Any) -> Iterator[Fault]:
@@ -68,8 +69,9 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault("name", f"{c['name']!r} must be letters, digits, - and _: it names a folder")
     engines = {tier: climb(c["tiers"], tier) for tier in c["run"]["tiers"]}
     if c["benchmark"]["leave_one_out"]:
-        variants = leave_one_out(c["tiers"], topmost(c))
-        engines |= {f"{topmost(c)} without {rung}": engine for rung, engine in variants.items()}
+        topmost = c["run"]["tiers"][-1]
+        variants = leave_one_out(c["tiers"], topmost)
+        engines |= {f"{topmost} without {rung}": engine for rung, engine in variants.items()}
     for tier, engine in engines.items():
         yield from _check_batch(tier, engine, c)
         yield from _check_switches(tier, engine)

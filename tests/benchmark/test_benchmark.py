@@ -17,7 +17,7 @@ from faze.benchmark.intervals import ratio_interval
 from faze.benchmark.roofline import Roofline, count_work, number_format, shares
 from faze.benchmark.tier_table import markdown_tables
 from faze.config.check import build
-from faze.config.ladder import climb, leave_one_out, topmost
+from faze.config.ladder import climb, leave_one_out
 from faze.config.parameters import Benchmark, Loss, Model, Train
 from faze.config.stage_config import resolve, to_lines
 from faze.config.validation import validate
@@ -173,8 +173,7 @@ def test_leave_one_out_stops_at_the_tier_and_of_the_first_there_is_none() -> Non
 
 def test_the_topmost_tier_is_the_ladders_last_whatever_the_order_of_run_tiers() -> None:
     values = merge(DEFAULTS, {"run": {"tiers": ["lean", "baseline", "amp"]}, "benchmark": {"leave_one_out": True}})
-    assert topmost(values) == "lean"
-    flat = resolve(values, "benchmark")
+    flat = resolve(validate(values), "benchmark")
     assert flat["leave_one_out.amp.lean"] is True
     assert flat["leave_one_out.lean.lean"] is False
     values["benchmark"]["leave_one_out"] = False

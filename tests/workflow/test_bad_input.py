@@ -32,6 +32,13 @@ def test_number_read_as_text(fresh: Checkout) -> None:
     assert re.search(r"config/config\.yaml:\d+: fewshot\.outer_lr: YAML reads 1e-3 as text; write 0\.001", text)
 
 
+def test_a_key_given_twice(fresh: Checkout) -> None:
+    """Snakemake's own reader, as YAML's, would keep the last in silence."""
+    with fresh.appended("config/smoke.yaml", "\nname: again\n"):
+        text = refusal(fresh)
+    assert re.search(r"config/smoke\.yaml:\d+: name: stands in line \d+ already", text)
+
+
 def test_default_file_that_is_not_yaml(fresh: Checkout) -> None:
     with fresh.edited("config/config.yaml", "seeds: [0]", "seeds: [0"):
         text = refusal(fresh)
