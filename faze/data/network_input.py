@@ -28,7 +28,7 @@ TOGETHER = 4
 
 
 def shrink(strips: Tensor, height: int, width: int) -> Tensor:
-    """Shrink by area; for strips that are kept in memory at the network's size.
+    """Shrink strips by area, to the network's size.
 
     Args:
         strips: (B, H, W, 3) uint8.
@@ -66,7 +66,7 @@ def to_network(strips: Tensor, height: int, width: int) -> Tensor:
 
 
 def to_network_torch(strips: Tensor, height: int, width: int) -> Tensor:
-    """As `to_network`, in torch operations, for any device."""
+    """Do the same as `to_network` in torch operations, on any device."""
     planes = _equalize(_shrink(strips.permute(0, 3, 1, 2).int(), height, width))
     levels = (2 * planes - 255).float()
     return levels / torch.full_like(levels, 255)  # by a number, CUDA would multiply by its rounded inverse

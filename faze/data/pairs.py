@@ -36,7 +36,7 @@ class PairOrder:
         self._epoch: tuple[int, Pairs] | None = None
 
     def __getitem__(self, pair: slice) -> Pairs:
-        """(person, entry a, entry b) of the pairs numbered start..stop, each (n,)."""
+        """Give (person, entry a, entry b) of the pairs numbered start..stop, each (n,)."""
         entries, parts, start = len(self._person), [], pair.start
         while start < pair.stop:
             epoch, first = divmod(start, entries)
@@ -46,7 +46,7 @@ class PairOrder:
         return parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
     def _of(self, epoch: int) -> Pairs:
-        """All pairs of an epoch."""
+        """Draw all pairs of an epoch."""
         if self._epoch is None or self._epoch[0] != epoch:
             random = np.random.default_rng([self._seed, epoch])
             order, draw = random.permutation(len(self._person)), random.random(len(self._person))
@@ -84,15 +84,15 @@ class PeopleStrips:
         return isinstance(self.rows, TableRows)
 
     def read(self, places: Tensor) -> Tensor:
-        """Strips at these places, (n, height, width, 3) uint8."""
+        """Read the strips at these places, (n, height, width, 3) uint8."""
         return shrink(self.rows.read(places), *self.size)
 
     def places(self) -> tuple[Tensor, ...]:
-        """Of each person's strips."""
+        """Give the places of each person's strips."""
         return torch.arange(sum(self.counts)).split(self.counts)
 
     def digest(self) -> str:
-        """Identity of these people: 8 hex digits over names and labels."""
+        """Give these people's identity: 8 hex digits over names and labels."""
         digest = hashlib.sha256("\n".join(self.names).encode())
         for labels in self.labels:
             digest.update(labels.tobytes())
@@ -130,7 +130,7 @@ def load_people(path: Path, split: str, size: tuple[int, int], *, min_entries: i
 
 
 def hold(people: PeopleStrips, device: torch.device = HOST) -> PeopleStrips:
-    """The same people with all their strips in one table, in memory or on a device."""
+    """Put all strips of these people into one table, in memory or on a device."""
     if people.held:
         return replace(people, rows=TableRows(people.rows.table.to(device)))
     table = torch.empty(sum(people.counts), *people.size, 3, dtype=torch.uint8, device=device)
@@ -140,7 +140,7 @@ def hold(people: PeopleStrips, device: torch.device = HOST) -> PeopleStrips:
 
 
 def hold_what_fits(groups: Sequence[PeopleStrips], memory_gib: float) -> list[PeopleStrips]:
-    """Hold in memory, first come first, each of these groups that fits into what is left of it."""
+    """Hold each of these groups in memory, in order, if it fits into what those before it have left."""
     left, found = memory_gib * 2**30, []
     for people in groups:
         fits = people.nbytes <= left

@@ -27,7 +27,7 @@ class Rows(Protocol):
     """Where rows come from."""
 
     def read(self, places: Tensor) -> Tensor:
-        """Rows at these places, (n, H, W, 3) uint8 in memory of their own."""
+        """Read the rows at these places, (n, H, W, 3) uint8 in memory of their own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class TableRows:
     table: Tensor  # (N, H, W, 3) uint8
 
     def read(self, places: Tensor) -> Tensor:
-        """Rows at these places, on the same device as they."""
+        """Read the rows at these places, on the same device as they."""
         rows = self.table.flatten(1)
         if rows.shape[1] % 8 == 0:  # torch copies words 1.5 times as fast as bytes
             rows = rows.view(torch.int64)
@@ -52,7 +52,7 @@ class StoreRows:
     persons: Sequence[str]
 
     def read(self, places: Tensor) -> Tensor:
-        """Rows at these places."""
+        """Read the rows at these places."""
         first, wanted = np.cumsum([0, *map(self.strips.count, self.persons)]), places.numpy()
         person = np.searchsorted(first, wanted, side="right") - 1
         found = zip(person, wanted - first[person], strict=True)
@@ -69,7 +69,7 @@ class FileRows:
     _opened: dict[int, int] = field(default_factory=dict)  # process -> file descriptor
 
     def read(self, places: Tensor) -> Tensor:
-        """Rows at these places.
+        """Read the rows at these places.
 
         Raises:
             UserError: the file ends early.
@@ -112,7 +112,7 @@ class FileRows:
 
 
 def stored_rows(strips: StripStore, path: Path, persons: Sequence[str]) -> Rows:
-    """Rows of these people in this order, by position where the file has all of them in plain pieces of one shape."""
+    """Choose how to read these people's rows: by position, if the file has them in plain pieces of one shape."""
     pieces = [strips.location(person) for person in persons]
     sizes = {strips.size(person) for person in persons}
     if len(sizes) != 1 or None in pieces:

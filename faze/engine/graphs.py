@@ -128,7 +128,7 @@ class Graph:
 
 @contextlib.contextmanager
 def on_stream(stream: torch.cuda.Stream) -> Iterator[None]:
-    """Launch on this stream what comes after all that was launched around it, and before all that follows."""
+    """Launch on this stream, after all that the surrounding one has been given and before all that it will be given."""
     around = torch.cuda.current_stream(stream.device)
     stream.wait_stream(around)
     with torch.cuda.stream(stream):
@@ -139,7 +139,7 @@ def on_stream(stream: torch.cuda.Stream) -> Iterator[None]:
 def record(
     stream: torch.cuda.Stream, launch: Callable[[], dict[str, Tensor]]
 ) -> tuple[torch.cuda.CUDAGraph, dict[str, Tensor]]:
-    """Capture kernels without running them; the graph, and the tensors that each replay fills."""
+    """Capture kernels without running them; return the graph, and the tensors that each replay fills."""
     graph = torch.cuda.CUDAGraph()
     # thread_local: loader threads may lock pages meanwhile, which the default takes for an error.
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):

@@ -32,7 +32,7 @@ def describe() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The git commit of faze's checkout, `+` if it has changes; 'unknown' outside a checkout."""
+    """Name the git commit of faze's checkout, with `+` if it has changes; 'unknown' outside a checkout."""
     here = Path(__file__).resolve().parent
     git = ["git", "-C", str(here)]
     try:

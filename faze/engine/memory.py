@@ -13,7 +13,7 @@ from faze.engine.switches import Switch
 
 
 def set_lean(module: nn.Module, wanted: bool) -> Switch:
-    """Let every part that has a second way with fewer kept activations, its attribute `lean`, take it."""
+    """Let every part with the attribute `lean` take its second way, which keeps fewer activations."""
     parts = [part for part in module.modules() if hasattr(part, "lean")]
     for part in parts:
         part.lean = wanted

@@ -53,7 +53,7 @@ class Formats(TorchFunctionMode):
 def formats_of(
     keep_fp32: Sequence[str], force_low: Sequence[str], low: torch.dtype, device: str
 ) -> Callable[[], contextlib.AbstractContextManager]:
-    """The context in which the named operations have their own format; enter it inside autocast."""
+    """Make the context in which the named operations have their own format; enter it inside autocast."""
     named = {name: torch.float32 for name in keep_fp32} | {name: low for name in force_low}
     return functools.partial(Formats, {f: dtype for name, dtype in named.items() for f in FUNCTIONS[name]}, device)
 

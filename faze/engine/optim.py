@@ -50,7 +50,7 @@ def _fused_sgd(groups: list[dict], settings: dict, device: torch.device) -> tupl
 
 
 def _large_batch(name: str, momentum: float) -> Callable[..., torch.optim.Optimizer] | None:
-    """LAMB (You et al. 2020), LARS (You et al. 2017) or NovoGrad (Ginsburg et al. 2019), or None if not installed.
+    """Find LAMB (You et al. 2020), LARS (You et al. 2017) or NovoGrad (Ginsburg et al. 2019); None if not installed.
 
     Of one package on every device, not of apex on some: details differ (apex's LAMB clips gradients by itself), and the
     same tier would be another experiment on another machine.
@@ -70,7 +70,7 @@ def _large_batch(name: str, momentum: float) -> Callable[..., torch.optim.Optimi
 def build_clip(
     clip_norm: float, *, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, foreach: bool
 ) -> Callable[[], None]:
-    """Make what shortens the gradient of all parameters together to a length of clip_norm; 0 leaves it as it is.
+    """Make the function that shortens the whole gradient to a length of clip_norm; 0 leaves it as it is.
 
     Call it between backward and step, on averaged gradients: every process then finds the same length.
     """
@@ -86,7 +86,7 @@ def build_clip(
 
 
 def _start_momentum(optimizer: torch.optim.Optimizer) -> None:
-    """Start from zeros, which gives the same first step.
+    """Start momentum from zeros, which gives the same first step.
 
     The fused kernel makes its buffers of whatever lies in memory and fills them in the first step; if a loss scaler
     skips that step, the second takes what lay there for momentum.

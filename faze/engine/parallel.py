@@ -42,7 +42,7 @@ class World:
         return values
 
     def least(self, value: int) -> int:
-        """The smallest of a number that each process has."""
+        """Find the smallest of the numbers that the processes have."""
         values = torch.tensor([value], device=self.device)
         if self.size > 1:
             dist.all_reduce(values, op=dist.ReduceOp.MIN)
@@ -55,7 +55,7 @@ class World:
 
 
 def pick_device(device: str) -> torch.device:
-    """The device of this process.
+    """Choose the device of this process.
 
     Raises:
         UserError: cuda is asked for and there is none.
@@ -68,7 +68,7 @@ def pick_device(device: str) -> torch.device:
 
 
 def count_processes(engine: Engine) -> int:
-    """Processes on this node that a tier trains with."""
+    """Count the processes on this machine that a tier trains with."""
     if engine.parallel != "ddp":
         return 1
     if engine.processes:
@@ -112,7 +112,7 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
 
 
 def _end_with(parent: int) -> None:
-    """Torchrun starts its workers in sessions of their own: whoever kills its group would leave them at work."""
+    """End with torchrun: its workers are in process groups of their own, which a kill of its group does not reach."""
     while os.getppid() == parent:
         time.sleep(0.2)
     os._exit(1)
@@ -155,7 +155,7 @@ def build_wrap(parallel: str, world: World, *, bucket_mib: float, bucket_view: b
 
 
 def _in_one_process(parallel: str, devices: int) -> tuple[Callable[[nn.Module], nn.Module], int, Switch]:
-    """Wrapper, replicas, and the switch."""
+    """Choose the wrapper, the number of replicas, and the switch."""
     if parallel == "dp" and devices > 1:
         return nn.DataParallel, devices, Switch("parallel", parallel, f"DataParallel over {devices} devices")
     reason = "DataParallel needs several CUDA devices" if parallel == "dp" else ""
@@ -163,12 +163,12 @@ def _in_one_process(parallel: str, devices: int) -> tuple[Callable[[nn.Module], 
 
 
 def build_exchanges(module: nn.Module, parts: int) -> tuple[Callable[[], contextlib.AbstractContextManager], ...]:
-    """The context of each part of a batch: DistributedDataParallel exchanges gradients with the last one only."""
+    """Make the context of each part of a batch: processes exchange gradients in the last one only."""
     return (*[getattr(module, "no_sync", contextlib.nullcontext)] * (parts - 1), contextlib.nullcontext)
 
 
 def check_chunks(global_batch: int, chunk_pairs: int, replicas: int) -> None:
-    """Every replica holds whole chunks in each part of the batch, or the loss would depend on their number.
+    """Check that each replica has whole chunks in each part of a batch: the loss must not depend on their number.
 
     Raises:
         UserError: the global batch is not a multiple of replicas x chunk.

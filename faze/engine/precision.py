@@ -32,11 +32,11 @@ class Scaler(torch.amp.GradScaler):
         self._skipped += self.scale(self._one) < before
 
     def counts(self) -> dict[str, float]:
-        """What the run log tells of it; nothing for a scaler that is off. Reading waits for the device."""
+        """Count the skipped steps for the run log; nothing if the scaler is off. Reading waits for the device."""
         return {"train/skipped_steps": float(self._skipped)} if self.is_enabled() else {}
 
     def state_dict(self) -> dict[str, float]:
-        """For a checkpoint; empty for a scaler that is off."""
+        """Give the state for a checkpoint; empty if the scaler is off."""
         return super().state_dict() | ({"skipped": int(self._skipped)} if self.is_enabled() else {})
 
     def load_state_dict(self, state: dict[str, float]) -> None:

@@ -4,7 +4,7 @@ import math
 
 
 def ramp(pairs: int, ramp_pairs: int, global_batch: int) -> float:
-    """Share of a linear ramp that is climbed after `pairs` pairs, 0..1.
+    """Give the share of a linear ramp that is climbed after `pairs` pairs, 0..1.
 
     The ramp is cut to whole steps, as in the released code: int(ramp_pairs / global_batch) of them.
     """
@@ -13,7 +13,7 @@ def ramp(pairs: int, ramp_pairs: int, global_batch: int) -> float:
 
 
 def learning_rate(pairs: int, *, base_lr: float, global_batch: int, warmup_pairs: int, scaling: str) -> float:
-    """Linear warm-up from base_lr to the peak, then constant (Goyal et al. 2017; paper, appendix B).
+    """Warm up linearly from base_lr to the peak, and stay there (Goyal et al. 2017; paper, appendix B).
 
     Args:
         pairs: seen so far.
@@ -29,7 +29,7 @@ def learning_rate(pairs: int, *, base_lr: float, global_batch: int, warmup_pairs
 
 
 def decay(pairs: int, total_pairs: int, share: float) -> float:
-    """Factor on the learning rate: a half cosine from 1 to 0 over the last `share` of the training; 1 for share 0."""
+    """Give the factor on the learning rate: a half cosine from 1 to 0 over the last `share` of a training."""
     if not share:
         return 1.0
     fallen = max(0.0, 1.0 - (1.0 - pairs / total_pairs) / share)

@@ -32,7 +32,7 @@ class DeviceNumbers:
         self._views: dict[str, Tensor] = {}
 
     def __call__(self, values: Mapping[str, float]) -> dict[str, Tensor]:
-        """Set them without waiting for the device; scalars at the same addresses as long as the names stay the same."""
+        """Set the numbers without waiting for the device; scalars keep their addresses while the names stay."""
         if self._views.keys() != values.keys():
             self._tensor = self._tensor.new_empty(len(values))
             self._views = dict(zip(values, self._tensor.unbind(), strict=True))
@@ -77,7 +77,7 @@ class Step:
     def add_gradients(
         self, batch: Mapping[str, Tensor], weights: Mapping[str, Tensor], clock: Clock
     ) -> dict[str, Tensor]:
-        """Forward and backward pass, part by part; the loss terms and their weighted `loss`, detached."""
+        """Run forward and backward pass, part by part; return the loss terms and their weighted `loss`, detached."""
         means: dict[str, Tensor] = {}
         for part, exchange in zip(in_parts(batch, len(self.exchanges)), self.exchanges, strict=True):
             with exchange():
@@ -121,7 +121,7 @@ class Step:
                 group["lr"] = float(np.float32(rate))
 
     def state_dict(self) -> dict:
-        """Optimiser and scaler, for a checkpoint."""
+        """Give the state of optimiser and scaler for a checkpoint."""
         return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, dict]) -> None:

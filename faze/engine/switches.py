@@ -15,7 +15,7 @@ class Switch:
 
     @classmethod
     def of(cls, switch: str, wanted: bool | float | Sequence[str], reason: str = "") -> "Switch":
-        """A switch that is off (false, 0, an empty list) or on; `reason` why it cannot act counts only if it is on."""
+        """Make a switch from a value that is off (false, 0, an empty list) or on; a reason counts only if it is on."""
         reason = reason if wanted else ""
         return cls(switch, _words(wanted), _words(type(wanted)() if reason else wanted), reason)
 

@@ -33,7 +33,7 @@ class Transfer:
         return 2 * self.workers
 
     def __call__(self, dataset: Dataset, numbers: Iterable[int], bring: Bring, clock: Clock) -> Iterator[Tensors]:
-        """The items of a dataset with these numbers, in order, brought to the device.
+        """Bring the items of a dataset with these numbers to the device, in order.
 
         Args:
             dataset: its items are batches on the host.
@@ -44,7 +44,7 @@ class Transfer:
         return self.order(self.read(dataset, numbers), bring, clock)
 
     def read(self, dataset: Dataset, numbers: Iterable[int]) -> Iterator[Tensors]:
-        """The same items, still on the host."""
+        """Read the same items; they stay on the host."""
         if not self.workers and not self.pin:  # the loader would add a tenth of a millisecond to each
             return map(dataset.__getitem__, numbers)
         return iter(

@@ -182,7 +182,7 @@ class DenseNetDecoder(nn.Module):
 
 
 def _lean(x: Tensor, *convs: nn.Conv2d | nn.ConvTranspose2d, first_activated: bool = True) -> Tensor:
-    """What convolutions make of x, each after InstanceNorm -> LeakyReLU, the lean way."""
+    """Apply convolutions to x the lean way, each after InstanceNorm -> LeakyReLU."""
     layers = [
         Layer(conv.stride[0], isinstance(conv, nn.ConvTranspose2d), activated=first_activated or number > 0)
         for number, conv in enumerate(convs)

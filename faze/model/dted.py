@@ -33,7 +33,7 @@ class Codes(NamedTuple):
         return Codes(self.app, self.gaze @ gaze_rotation, self.head @ head_rotation)
 
     def halves(self) -> tuple["Codes", "Codes"]:
-        """First and second half of the batch."""
+        """Give the first and the second half of the batch."""
         first, second = zip(*(code.chunk(2) for code in self), strict=True)
         return Codes(*first), Codes(*second)
 

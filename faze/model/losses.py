@@ -28,7 +28,7 @@ class CodeDistance(Protocol):
 
 
 def angle_deg(a: Tensor, b: Tensor, clip: float | None = None) -> Tensor:
-    """Angle between vectors, with finite first and second derivatives everywhere (zero where they coincide).
+    """Measure the angle between vectors; first and second derivatives are finite everywhere (zero at angle 0).
 
     Args:
         a: (..., 3) of any length.
@@ -91,17 +91,17 @@ class CodeEuclidean:
 
 
 def gaze_angle_deg(vector: Tensor, gaze: Tensor, clip: float | None = None) -> Tensor:
-    """Mean angle of predicted (B, 3) vectors to (B, 2) gaze labels in radians; degrees."""
+    """Average the angle of predicted (B, 3) vectors to (B, 2) gaze labels in radians; degrees."""
     return angle_deg(vector, vector_from_pitchyaw(gaze, torch), clip).mean()
 
 
 def gaze_mse(vector: Tensor, gaze: Tensor) -> Tensor:
-    """Mean over B x 3 of the squared difference to the label's unit vector."""
+    """Average the squared difference to the label's unit vector over B x 3."""
     return F.mse_loss(vector, vector_from_pitchyaw(gaze, torch))
 
 
 def hard_distances(codes: Tensor, person: Tensor, distance: CodeDistance) -> tuple[Tensor, Tensor, Tensor]:
-    """Distances to the farthest code of the same person and to the nearest code of another.
+    """Find the distances to the farthest code of the same person and to the nearest code of another.
 
     Args:
         codes: (..., N, F, 3).
@@ -127,13 +127,13 @@ def nearest_other(grid: Tensor, same: Tensor) -> Tensor:
 
 
 def embedding_consistency(codes: Tensor, person: Tensor, distance: CodeDistance) -> Tensor:
-    """Mean distance of each frontalised code to the farthest one of the same person (paper equation 4)."""
+    """Average the distance of each frontalised code to the farthest one of the same person (paper equation 4)."""
     farthest = farthest_same(distance.grid(codes), _same_person(person))
     return distance(codes, _take(codes, farthest)).mean()
 
 
 def triplet(codes: Tensor, person: Tensor, distance: CodeDistance, margin: float) -> Tensor:
-    """Batch-hard triplet: mean softplus(farthest of the same person - nearest of another + margin).
+    """Compute the batch-hard triplet loss: mean softplus(farthest of the same person - nearest of another + margin).
 
     A group of one person counts as 0.
     """
@@ -144,7 +144,7 @@ def triplet(codes: Tensor, person: Tensor, distance: CodeDistance, margin: float
 
 
 def all_equal(codes: Tensor, distance: CodeDistance) -> Tensor:
-    """Sample standard deviation, over a group, of the distance of its codes to their mean code; mean over groups."""
+    """Compute the sample standard deviation of a group's distances to its mean code; average over groups."""
     return distance(codes, codes.mean(-3, keepdim=True)).std(-1).mean()
 
 

@@ -167,7 +167,7 @@ class _Activated:
         self.statistics = [each.view(x.shape[:2]) for each in statistics]  # mean, 1 / standard deviation
 
     def backward(self, grad: Tensor, channels: slice = slice(None)) -> Tensor:
-        """Gradient by some channels of x, from that by the same ones of the value."""
+        """Compute the gradient by some channels of x from that by the same channels of the value."""
         x, value = self.x[:, channels], self.value[:, channels]
         by_normal = torch.ops.aten.leaky_relu_backward(grad, value, SLOPE, True)
         statistics = [each[:, channels].flatten() for each in self.statistics]
@@ -190,7 +190,7 @@ def _conv(x: Tensor, weight: Tensor, layer: Layer) -> Tensor:
 
 
 def _conv_backward(grad: Tensor, x: Tensor, weight: Tensor, layer: Layer, by_weight: Tensor) -> Tensor:
-    """Gradient by x; adds that by the kernel to by_weight."""
+    """Compute the gradient by x; add that by the kernel to by_weight."""
     by_x, added, _ = torch.ops.aten.convolution_backward(
         grad,
         x,
@@ -209,7 +209,7 @@ def _conv_backward(grad: Tensor, x: Tensor, weight: Tensor, layer: Layer, by_wei
 
 
 def _widest(x: Tensor, layers: Sequence[Layer], weights: Sequence[Tensor]) -> int:
-    """Elements of an image's widest map in a chain."""
+    """Count the elements of an image's widest map in a chain."""
     pixels, widest = math.prod(x.shape[2:]), x[0].numel()
     for layer, weight in zip(layers, weights, strict=True):
         scale = layer.stride**2

@@ -10,7 +10,7 @@ SLOPE = 0.01  # of LeakyReLU
 
 
 def activate(x: Tensor, *, fused: bool = False) -> Tensor:
-    """InstanceNorm (no affine, no running statistics), then LeakyReLU: every channel of every image by itself.
+    """Apply InstanceNorm (no affine, no running statistics), then LeakyReLU, to every channel of every image.
 
     Args:
         x: (B, C, H, W).

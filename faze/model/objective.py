@@ -34,7 +34,7 @@ class Objective(nn.Module):
         self.angle, self.euclidean = losses.CodeAngle(clip), losses.CodeEuclidean()
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Unweighted terms under the names of their weights in `loss`.
+        """Compute the unweighted terms, under the names of their weights in `loss`.
 
         Args:
             batch: `image_a`, `image_b` (B, 3, H, W) in [-1, 1]; `gaze_a`, `gaze_b`, `head_a`, `head_b` (B, 2) pitch and
@@ -58,7 +58,7 @@ class Objective(nn.Module):
         return terms | self._embedding_terms(frontal_a.gaze, frontal_b.gaze, batch["person"])
 
     def _gaze_terms(self, z_gaze: Tensor, gaze: Tensor) -> dict[str, Tensor]:
-        """Of the gaze head: (B, G, 3) codes and (B, 2) labels."""
+        """Compute the gaze head's terms from (B, G, 3) codes and (B, 2) labels."""
         terms: dict[str, Tensor] = {}
         if self.loss.gaze_angle or self.loss.gaze_mse:
             vector = self.dted.gaze_vector(z_gaze)
@@ -69,7 +69,7 @@ class Objective(nn.Module):
         return terms
 
     def _embedding_terms(self, frontal_a: Tensor, frontal_b: Tensor, person: Tensor) -> dict[str, Tensor]:
-        """Of the frontalised gaze codes (B, G, 3), compared within chunks and averaged over them."""
+        """Compare frontalised gaze codes (B, G, 3) within chunks; average over these."""
         pairs = self.loss.chunk_pairs
         if len(person) % pairs:
             raise ValueError(

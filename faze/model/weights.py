@@ -21,7 +21,7 @@ FORMAT = 1
 
 
 def read_mapping(path: Path | str, map_location: torch.device | str = "cpu") -> Mapping[str, object]:
-    """The mapping in a torch file; only tensors and plain values are unpickled, never code.
+    """Read the mapping in a torch file; only tensors and plain values are unpickled, never code.
 
     Raises:
         UserError: the file is missing, torn or foreign.
@@ -41,7 +41,7 @@ def read_mapping(path: Path | str, map_location: torch.device | str = "cpu") -> 
 
 
 def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DTED:
-    """The trained DT-ED of a checkpoint, in evaluation mode.
+    """Load the trained DT-ED of a checkpoint, in evaluation mode.
 
     Raises:
         UserError: the file is missing, torn, not a checkpoint of faze, or its weights and sizes do not fit.
@@ -93,7 +93,7 @@ def save_weights(path: Path | str, dted: DTED, dtype: torch.dtype = torch.float3
 
 
 def strict_state(state: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:
-    """Check a state dictionary against the model's, name by name; hand it back as float32 without `module.`.
+    """Check a state dictionary against the model's, name by name; return it as float32 without `module.`.
 
     Raises:
         UserError: naming every missing, unknown and misshapen key.

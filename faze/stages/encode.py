@@ -40,7 +40,7 @@ def main(args: Namespace) -> None:
 
 
 def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:
-    """Person, split, and arrays under their names in the code store, for everybody.
+    """Encode everybody: person, split, and arrays under their names in the code store.
 
     Raises:
         UserError: a code is not a number, as after a training that diverged.

@@ -37,7 +37,7 @@ def main(args: Namespace) -> None:
 
 @contextlib.contextmanager
 def writing(out: Path) -> Iterator[None]:
-    """Only one training writes this output, and none runs beside a benchmark.
+    """Let only one training write this output, and none run beside a benchmark.
 
     The first of its processes stands for all; where there are several machines, the first on each.
     """

@@ -35,7 +35,7 @@ class VirtualCamera:
 
     @classmethod
     def of(cls, camera: StripCamera, model: Model) -> "VirtualCamera":
-        """Of stored strips shrunk to the model's images; shrinking moves the centres of pixels."""
+        """Scale the camera of stored strips to the model's images; shrinking moves the centres of pixels."""
         scale = model.image_width_px / camera.width_px
         full = (camera.width_px / 2, model.image_height_px / scale / 2)
         x, y = (scale * (center + 0.5) - 0.5 for center in full)
@@ -69,7 +69,7 @@ class Augmentation:
 
 
 def build_augmentation(settings: Augment, camera: StripCamera, model: Model, people: int) -> Augmentation | None:
-    """What the config asks for; None where that is nothing."""
+    """Build what the config asks for; None if that is nothing."""
     if not (settings.flip or settings.jitter_px or settings.zoom or settings.color_scale):
         return None
     return Augmentation(settings, VirtualCamera.of(camera, model), people)
@@ -83,11 +83,11 @@ class Drawn(Dataset):
         self._source, self._settings, self._share = source, settings, share
 
     def __getitem__(self, step: int) -> Batch:
-        """The item, and `flip` (B,) bool, `shift_px` (B, 2, 2), `zoom` (B, 2), `color` (B, 3) float32."""
+        """Give the item, and `flip` (B,) bool, `shift_px` (B, 2, 2), `zoom` (B, 2), `color` (B, 3) float32."""
         return self._source[step] | self.draw(step)
 
     def draw(self, step: int) -> Batch:
-        """For every pair of the global batch, whoever has it; then this process's. One change leaves others' draws."""
+        """Draw for the whole global batch, and keep this process's part; a change that is off moves no other draw."""
         random, settings = np.random.default_rng([STREAM, self._share.seed, step]), self._settings
         pairs, rows = self._share.global_batch, self._share.rows
         flip = random.random(pairs) < 0.5
@@ -131,7 +131,7 @@ def look_elsewhere(
 
 
 def camera_rotation(shift_px: Tensor, focal_length_px: float) -> Tensor:
-    """(B, 2) -> (B, 3, 3) from the camera's frame to that of one which looks shift_px aside.
+    """(B, 2) -> rotations (B, 3, 3) from the camera's frame to that of a camera which looks shift_px aside.
 
     Its axis is turned by atan(|shift| / focal length), its x lies in the plane of that axis and the old x, as in
     `faze.data.normalization`.

@@ -33,7 +33,7 @@ class Feed:
     notes: tuple[str, ...] = ()  # on what was chosen here and changes no pair
 
     def __call__(self, steps: Iterable[int], clock: Clock = no_clock) -> Iterator[Batch]:
-        """This process's shares of the global batches of these steps; strips are (B, 3, H, W) in [-1, 1]."""
+        """Give this process's shares of the global batches of these steps; strips are (B, 3, H, W) in [-1, 1]."""
         return self.transfer(self.source, steps, self.bring, clock)
 
 

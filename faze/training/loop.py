@@ -61,7 +61,7 @@ def build_step(setup: TrainingSetup) -> Step:
 
 
 def learning_rates(pairs: int, train: Train) -> list[float]:
-    """Of the parameter groups of build_step: warmed up for the network, constant for the gaze head; then both decay."""
+    """Give the rates of network and gaze head: the network's is warmed up, the head's is constant, then both decay."""
     peak = learning_rate(
         pairs,
         base_lr=train.base_lr,
@@ -74,20 +74,20 @@ def learning_rates(pairs: int, train: Train) -> list[float]:
 
 
 def loss_weights(pairs: int, loss: Loss, global_batch: int) -> dict[str, float]:
-    """Weight of every loss term; those that compare embeddings ramp up from 0."""
+    """Give the weight of every loss term; those that compare embeddings ramp up from 0."""
     climbed = ramp(pairs, loss.ramp_pairs, global_batch)
     return {n: getattr(loss, n) for n in TERMS} | {n: getattr(loss, n) * climbed for n in RAMPED_TERMS}
 
 
 def bare_model(step: Step) -> DTED:
-    """DT-ED without its objective and parallel wrapper."""
+    """Find DT-ED inside its objective and parallel wrapper."""
     module = step.model
     return (module.module if hasattr(module, "module") else module).dted
 
 
 @torch.inference_mode()
 def validate(step: Step, people: PeopleStrips, setup: TrainingSetup, batch: int = 64) -> float:
-    """Mean over people of their mean gaze error, in degrees; every process takes its share of each person."""
+    """Average people's mean gaze errors, in degrees; every process takes its share of each person."""
     dted, model, world = bare_model(step), setup.model, setup.world
     sums = torch.zeros(len(people.names), 2, dtype=torch.float64, device=world.device)
     for person, (places, labels) in enumerate(zip(people.places(), people.labels, strict=True)):
@@ -117,7 +117,7 @@ class LogWindow:
         self.lost = (self.lost + 1.0) * ~terms["loss"].isfinite()
 
     def read(self, world: World, global_batch: int) -> dict[str, float]:
-        """Means over steps and processes, in one collective, and the rate; then start anew."""
+        """Average over steps and processes in one collective, add the rate, and start anew."""
         began = time.perf_counter()
         means = world.sum(torch.stack(list(self.terms.values()))) / (world.size * self.steps)
         values = {f"train/{name}": float(mean) for name, mean in zip(self.terms, means, strict=True)}

@@ -38,7 +38,7 @@ class WorkFolder:
 
     @property
     def checkpoint(self) -> Path:
-        """The last one written."""
+        """The last checkpoint."""
         return self.path / "checkpoint.pt"
 
     @property

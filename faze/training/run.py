@@ -53,7 +53,7 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path) 
 
 
 def introduce(log: RunLog, config: Resolved, fingerprint: str, switches: tuple, pairs: int) -> None:
-    """Write who is running and how each switch acts; or from where the run goes on."""
+    """Log who is running and how each switch acts; or, if resumed, from where the run goes on."""
     if pairs:
         log.event("resume", step=pairs)
         print(f"train: resumed after {pairs} pairs", file=sys.stderr)

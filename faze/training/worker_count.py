@@ -47,12 +47,12 @@ def choose_workers(source: Dataset, world: World, *, pin: bool, held: bool) -> t
 
 
 def fewest_of_the_fastest(times: dict[int, float]) -> int:
-    """The smallest count that is as fast as the fastest."""
+    """Choose the smallest count that is as fast as the fastest."""
     return min(count for count, taken in times.items() if taken <= WITHIN * min(times.values()))
 
 
 def seconds_per_batch(transfer: Transfer, source: Dataset, steps: Iterator[int]) -> float:
-    """Mean over some of the next steps' batches, once what was read ahead at the start is used up."""
+    """Time some of the next steps' batches, after those that were read ahead at the start."""
     ahead = 1 + transfer.ahead
     timed = max(BATCHES, 2 * ahead)
     batches = transfer.read(source, itertools.islice(steps, ahead + timed))
@@ -65,12 +65,12 @@ def seconds_per_batch(transfer: Transfer, source: Dataset, steps: Iterator[int])
 
 
 def cores_of(world: World) -> int:
-    """How many cores each process of the training may use on this machine."""
+    """Count the cores that each process of the training may use on this machine."""
     return max(1, len(os.sched_getaffinity(0)) // world.processes_here)
 
 
 def _most_in_shared_memory(source: Dataset, world: World) -> int:
-    """How many processes may read two batches ahead each before shared memory is full."""
+    """Count the processes that may read two batches ahead each before shared memory is full."""
     if not SHARED_MEMORY.is_dir():
         return sys.maxsize
     size = sum(tensor.nbytes for tensor in source[0].values())
@@ -79,5 +79,5 @@ def _most_in_shared_memory(source: Dataset, world: World) -> int:
 
 
 def _counts(most: int) -> list[int]:
-    """0, 1, 2, 4 ... up to the most, and that; 0 alone where no process can be had."""
+    """List 0, 1, 2, 4 ... up to the most, and that; 0 alone where no process can be had."""
     return sorted({0, *(2**power for power in range(most.bit_length())), most})
