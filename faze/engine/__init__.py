@@ -21,7 +21,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from faze.config.parameters import Engine
+from faze.config.parameters import Engine, Train
 from faze.engine.convolution import set_channels_last, set_cudnn_benchmark
 from faze.engine.fusion import set_compile, set_fused_norm
 from faze.engine.graphs import Launching, build_launching, hold_rates
@@ -38,10 +38,8 @@ def build(
     group: Callable[[nn.Module], list[dict]],
     *,
     engine: Engine,
+    train: Train,
     world: World,
-    momentum: float,
-    weight_decay: float,
-    clip_norm: float,
 ) -> Step:
     """Compose the step of a tier.
 
@@ -49,10 +47,8 @@ def build(
         make_objective: makes the module that maps a batch to named loss terms, given the precision it computes in.
         group: its parameter groups, each with `params` and `lr`.
         engine: the switches.
+        train: momentum of SGD (Nesterov) and LARS, weight decay, and the gradient's largest length.
         world: this process among those that train together.
-        momentum: of SGD (Nesterov), also inside LARS.
-        weight_decay: of SGD; what the other optimisers make of it, they say.
-        clip_norm: largest length of the gradient; 0 does not clip.
     """
     segments = set_expandable_segments(engine.expandable_segments, world.device)
     precision = build_precision(engine, world.device)
@@ -62,8 +58,8 @@ def build(
     optimizer, optim_switch = build_optimizer(
         engine.optimizer,
         group(objective),
-        momentum=momentum,
-        weight_decay=weight_decay,
+        momentum=train.momentum,
+        weight_decay=train.weight_decay,
         foreach=engine.foreach,
         device=world.device,
     )
@@ -73,7 +69,7 @@ def build(
         model=module,
         optimizer=optimizer,
         scaler=precision.scaler,
-        clip=build_clip(clip_norm, optimizer=optimizer, scaler=precision.scaler, foreach=engine.foreach),
+        clip=build_clip(train.clip_norm, optimizer=optimizer, scaler=precision.scaler, foreach=engine.foreach),
         set_to_none=engine.set_to_none,
         exchanges=build_exchanges(module, engine.accumulate),
         replicas=wrap.replicas,
@@ -101,15 +97,8 @@ def _spread(
     objective: nn.Module, engine: Engine, optimizer: torch.optim.Optimizer, world: World
 ) -> tuple[nn.Module, Wrap, Launching, tuple[Switch, ...]]:
     """Bring the model to its devices and processes, compiled if wanted, and choose how its kernels are launched."""
-    buckets = {"bucket_mib": engine.bucket_mib, "bucket_view": engine.bucket_view, "static_graph": engine.static_graph}
-    wrap = build_wrap(engine.parallel, world, **buckets)
-    launching = build_launching(
-        engine.graphs,
-        optimizer=optimizer,
-        ddp=engine.parallel == "ddp",
-        replicas=wrap.replicas,
-        device=world.device,
-    )
+    wrap = build_wrap(engine, world)
+    launching = build_launching(engine, optimizer, wrap.replicas, world.device)
     compiled = set_compile(objective, engine.compile, device=world.device, replicas=wrap.replicas, lean=engine.lean)
     with launching.stream():
         module = wrap.module(objective)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from faze.config.parameters import Engine
 from faze.engine.step import Clock, Launch, Step, at_once, no_clock
 from faze.engine.switches import Switch
 
@@ -38,17 +39,15 @@ def hold_rates(optimizer: torch.optim.Optimizer) -> None:
             group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=group["params"][0].device)
 
 
-def build_launching(
-    wanted: bool, *, optimizer: torch.optim.Optimizer, ddp: bool, replicas: int, device: torch.device
-) -> Launching:
+def build_launching(engine: Engine, optimizer: torch.optim.Optimizer, replicas: int, device: torch.device) -> Launching:
     """Choose between launching kernel by kernel and a captured graph."""
     reason = "DataParallel copies the model to its devices in every step" if replicas > 1 else ""
     reason = reason if device.type == "cuda" else "CUDA graphs belong to CUDA devices"
-    switch = Switch.of("graphs", wanted, reason)
-    if not wanted or reason:
+    switch = Switch.of("graphs", engine.graphs, reason)
+    if not engine.graphs or reason:
         return Launching(at_once, contextlib.nullcontext, 0, switch)
     whole = all(map(_is_capturable, optimizer.param_groups))
-    warm_up, stream = WARM_UP_DDP if ddp else WARM_UP, torch.cuda.Stream(device)
+    warm_up, stream = WARM_UP_DDP if engine.parallel == "ddp" else WARM_UP, torch.cuda.Stream(device)
     acted = "the whole step" if whole else "forward and backward; the optimiser takes its numbers from Python"
     launch = Graph(stream, warm_up=warm_up, whole=whole)
     return Launching(launch, functools.partial(on_stream, stream), warm_up + 1, replace(switch, acted=acted))

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -127,39 +127,29 @@ class Wrap:
     switches: tuple[Switch, ...]
 
 
-def build_wrap(parallel: str, world: World, *, bucket_mib: float, bucket_view: bool, static_graph: bool) -> Wrap:
-    """Choose the wrapper of a tier.
-
-    Args:
-        parallel: single, dp or ddp; the options below are DistributedDataParallel's.
-        world: this process among those that train together.
-        bucket_mib: size of the buckets in which gradients are exchanged; 0 is torch's own choice.
-        bucket_view: gradients are views into the buckets instead of copies.
-        static_graph: the order of the gradients is learnt in the first step, and kept.
-    """
-    cuda = world.device.type == "cuda"
+def build_wrap(engine: Engine, world: World) -> Wrap:
+    """Choose the wrapper of a tier."""
+    cuda, parallel = world.device.type == "cuda", engine.parallel
+    devices = torch.cuda.device_count() if cuda else 1
+    make, replicas = (lambda module: module), 1
+    switch = Switch("parallel", parallel, "one device")
     if parallel == "ddp":
         options = {
             "device_ids": [world.device] if cuda else None,
-            "bucket_cap_mb": bucket_mib or None,
-            "gradient_as_bucket_view": bucket_view,
-            "static_graph": static_graph,
+            "bucket_cap_mb": engine.bucket_mib or None,
+            "gradient_as_bucket_view": engine.bucket_view,
+            "static_graph": engine.static_graph,
         }
         switch = Switch("parallel", parallel, f"{world.size} processes, {'nccl' if cuda else 'gloo'}")
-        make, replicas = functools.partial(nn.parallel.DistributedDataParallel, **options), 1
-    else:
-        make, replicas, switch = _in_one_process(parallel, torch.cuda.device_count() if cuda else 1)
+        make = functools.partial(nn.parallel.DistributedDataParallel, **options)
+    elif parallel == "dp" and devices > 1:
+        make, replicas = nn.DataParallel, devices
+        switch = Switch("parallel", parallel, f"DataParallel over {devices} devices")
+    elif parallel == "dp":
+        switch = replace(switch, reason="DataParallel needs several CUDA devices")
     reason = "" if parallel == "ddp" else "an option of DistributedDataParallel"
-    asked = {"bucket_mib": bucket_mib, "bucket_view": bucket_view, "static_graph": static_graph}
-    return Wrap(make, replicas, (switch, *(Switch.of(name, value, reason) for name, value in asked.items())))
-
-
-def _in_one_process(parallel: str, devices: int) -> tuple[Callable[[nn.Module], nn.Module], int, Switch]:
-    """Choose the wrapper, the number of replicas, and the switch."""
-    if parallel == "dp" and devices > 1:
-        return nn.DataParallel, devices, Switch("parallel", parallel, f"DataParallel over {devices} devices")
-    reason = "DataParallel needs several CUDA devices" if parallel == "dp" else ""
-    return lambda module: module, 1, Switch("parallel", parallel, "one device", reason)
+    asked = [Switch.of(name, getattr(engine, name), reason) for name in ("bucket_mib", "bucket_view", "static_graph")]
+    return Wrap(make, replicas, (switch, *asked))
 
 
 def build_exchanges(module: nn.Module, parts: int) -> tuple[Callable[[], contextlib.AbstractContextManager], ...]:

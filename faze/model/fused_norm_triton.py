@@ -51,6 +51,7 @@ def _tiles(x: Tensor) -> tuple[tuple[int, int], dict[str, int]]:
     return (images, triton.cdiv(channels, tile["CHANNELS"])), tile
 
 
+# Triton hands a kernel each stride and constant as a parameter of its own.
 @triton.jit
 def _forward_kernel(
     x, y, scale, channels, pixels,

@@ -144,6 +144,7 @@ def _block_backward(
     by_weights: Sequence[Tensor],
 ) -> None:
     """Write the gradient by a dense block's input into by_x and add those by its kernels to by_weights."""
+    # Seven parameters: a backward pass reads what the forward pass read and left, and writes each gradient in place.
     activation = _Activated(raw)
     by_active = torch.zeros_like(raw)
     for number in range(len(weights) - 1, -1, -1):

@@ -49,15 +49,7 @@ def build_step(setup: TrainingSetup) -> Step:
         rest = [p for name, p in objective.named_parameters() if ".gaze" not in name]
         return [{"params": rest, "lr": train.base_lr}, {"params": head, "lr": train.head_lr}]
 
-    return engine.build(
-        make_objective,
-        group,
-        engine=setup.engine,
-        world=setup.world,
-        momentum=train.momentum,
-        weight_decay=train.weight_decay,
-        clip_norm=train.clip_norm,
-    )
+    return engine.build(make_objective, group, engine=setup.engine, train=train, world=setup.world)
 
 
 def learning_rates(pairs: int, train: Train) -> list[float]:

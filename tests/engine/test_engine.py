@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from trajectory import TRAIN, tier
 
 from faze import engine
 from faze.config.ladder import climb
@@ -36,10 +37,8 @@ def make(tier: str, *, clip_norm: float = 0.0, **switches) -> Step:
         lambda precision: Line(),
         lambda module: [{"params": list(module.parameters()), "lr": 0.1}],
         engine=dataclasses.replace(climb(CONFIG["tiers"], tier), device="cpu", **switches),
+        train=dataclasses.replace(TRAIN, momentum=0.0, weight_decay=0.0, clip_norm=clip_norm),
         world=CPU,
-        momentum=0.0,
-        weight_decay=0.0,
-        clip_norm=clip_norm,
     )
 
 
@@ -171,8 +170,8 @@ def test_ddp_takes_its_options(monkeypatch):
     # No file to meet at: one process alone has been seen to wait for ever, https://github.com/pytorch/pytorch/issues/31467
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        wrap = build_wrap("ddp", CPU, bucket_mib=0.5, bucket_view=True, static_graph=True)
-        plain = build_wrap("ddp", CPU, bucket_mib=0.0, bucket_view=False, static_graph=False).module(Line())
+        wrap = build_wrap(tier("ddp", bucket_mib=0.5, bucket_view=True, static_graph=True), CPU)
+        plain = build_wrap(tier("ddp"), CPU).module(Line())
         module = wrap.module(Line())
     finally:
         dist.destroy_process_group()

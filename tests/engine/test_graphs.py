@@ -112,7 +112,7 @@ def test_bookkeeping_around_a_graph(switches, monkeypatch):
 
 def test_data_parallel_replicas_are_not_captured():
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
-    launching = graphs.build_launching(True, optimizer=optimizer, ddp=False, replicas=2, device=torch.device("cuda", 0))
+    launching = graphs.build_launching(tier("baseline", graphs=True), optimizer, 2, torch.device("cuda", 0))
     assert launching.launch is at_once and "DataParallel" in launching.switch.reason and not launching.settling_steps
 
 
