@@ -231,8 +231,7 @@ def _by_k(
 ) -> Iterator[tuple[NDArray[np.int64], Sequence[Calibration], InitialNetwork]]:
     """Part the calibrations by k: yield their positions, the calibrations and the network of each k."""
     inputs, person = networks.weights.hidden_weight.shape[1], adaptation.calibrations[0].person
-    if inputs != person.code.shape[1]:
-        found = person.code.shape[1]
+    if inputs != (found := person.code.shape[1]):
         raise UserError(f"{person} has gaze codes of {found} numbers, the learner of {inputs}: run meta_train again")
     for k in networks.shots:
         positions = np.flatnonzero([calibration.shots == k for calibration in adaptation.calibrations])

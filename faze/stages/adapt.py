@@ -70,19 +70,19 @@ def people_of_test(
     """
     everyone, all_left_out, sources = [], [], {}
     of_draws = (max(settings.shots) + settings.query_entries, "the largest of fewshot.shots + fewshot.query_entries")
-    needed, reason = max(of_draws, (settings.min_entries, "fewshot.min_entries"), key=lambda need: need[0])
+    wanted, reason = max(of_draws, (settings.min_entries, "fewshot.min_entries"), key=lambda need: need[0])
     for path in paths:
         codes = open_codes(path, default_split="test")
         if codes.dataset in sources:
             raise UserError(f"{path} and {sources[codes.dataset]} are both of the data set {codes.dataset}: give one")
         sources[codes.dataset] = path
         learned.check_codes(codes.checkpoint, path)
-        people, left_out = read_people(codes, "test", needed=needed, reason=reason)
+        people, left_out = read_people(codes, "test", needed=wanted, reason=reason)
         if not people:
             if not left_out:
                 raise UserError(f"{path}: holds nobody of the split test")
             raise UserError(
-                f"{path}: nobody of the split test has the {needed} entries of {reason} ({left_out[0]}): lower "
+                f"{path}: nobody of the split test has the {wanted} entries of {reason} ({left_out[0]}): lower "
                 "that, or encode a data set with more"
             )
         everyone += people
