@@ -6,6 +6,7 @@ import sys
 
 import faze.commands
 import faze.stages
+from faze.base.command_line import TRACEBACK
 from faze.config.check import nearest
 
 STAGES = {module.name: f"faze.stages.{module.name}" for module in pkgutil.iter_modules(faze.stages.__path__)}
@@ -26,13 +27,12 @@ def main() -> int:
         return 2
     sys.argv[0] = f"faze {wanted}"
     try:
-        module = importlib.import_module(modules[wanted])
+        return importlib.import_module(modules[wanted]).main()
     except ModuleNotFoundError as error:
-        if str(error.name).partition(".")[0] == "faze":
+        if str(error.name).partition(".")[0] == "faze" or TRACEBACK in sys.argv:
             raise
-        print(f"{sys.argv[0]} needs the package {error.name}: pip install 'faze[workflow]'", file=sys.stderr)
+        print(f"{sys.argv[0]}: needs the package {error.name}: pip install 'faze[workflow]'", file=sys.stderr)
         return 1
-    return module.main()
 
 
 if __name__ == "__main__":

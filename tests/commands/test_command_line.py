@@ -1,6 +1,8 @@
 """What every stage and command has in common: its arguments, and how an error ends it."""
 
 import importlib
+import os
+import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Callable
@@ -15,6 +17,8 @@ from faze.config.parameters import STAGES as WITH_A_CONFIG
 
 seen: list[Namespace] = []
 MODULES = sorted([*STAGES.values(), *COMMANDS.values()])
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -99,3 +103,15 @@ def test_configfiles_come_in_their_order(arguments: Callable) -> None:
     arguments("--configfile", "a.yaml", "b.yaml")
     assert fail_with(None) == 0
     assert seen[-1].configfile == [Path("a.yaml"), Path("b.yaml")]
+
+
+def test_a_package_that_is_not_installed_is_one_sentence(tmp_path: Path) -> None:
+    """As after `pip install faze` without the extra."""
+    program = "import sys; sys.modules['pandas'] = None; from faze.__main__ import main; sys.exit(main())"
+    start = [sys.executable, "-c", program, "evaluate", "--config", "x.yaml", "--results", "x", "--out", "y"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    answer = subprocess.run(start, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert answer.stderr == "faze evaluate: needs the package pandas: pip install 'faze[workflow]'\n"
+    assert answer.returncode == 1
+    shown = subprocess.run([*start, "--traceback"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "Traceback" in shown.stderr
