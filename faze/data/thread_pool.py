@@ -1,21 +1,22 @@
-"""Work cut into parts for threads."""
+"""The threads of a process, among which work is shared."""
 
 import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+GRAIN = 4  # fewest items that are worth a thread
 
-def spread(work: Callable[[int, int], None], count: int, threads: int, grain: int = 4) -> None:
+
+def spread(work: Callable[[int, int], None], count: int, threads: int) -> None:
     """Call work(first, stop) on parts of 0..count, several at once.
 
     Args:
         work: leaves Python's lock alone most of the time.
         count: of items.
         threads: that share them; one is the caller's own.
-        grain: fewest items that are worth a thread.
     """
-    parts = min(threads, count // grain)
+    parts = min(threads, count // GRAIN)
     if parts < 2:
         work(0, count)
         return

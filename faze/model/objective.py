@@ -23,15 +23,13 @@ class Objective(nn.Module):
     Args:
         dted: the model.
         loss: weights (a term of weight 0 is not computed) and chunk_pairs.
-        clip: see faze.model.losses.angle_deg; None is exact.
     """
 
-    def __init__(self, dted: DTED, loss: Loss, clip: float | None = None) -> None:
+    def __init__(self, dted: DTED, loss: Loss) -> None:
         super().__init__()
         self.dted = dted
         self.loss = loss
-        self.clip = clip
-        self.angle, self.euclidean = losses.CodeAngle(clip), losses.CodeEuclidean()
+        self.angle, self.euclidean = losses.CodeAngle(), losses.CodeEuclidean()
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the unweighted terms, under the names of their weights in `loss`.
@@ -63,7 +61,7 @@ class Objective(nn.Module):
         if self.loss.gaze_angle or self.loss.gaze_mse:
             vector = self.dted.gaze_vector(z_gaze)
             if self.loss.gaze_angle:
-                terms["gaze_angle"] = losses.gaze_angle_deg(vector, gaze, self.clip)
+                terms["gaze_angle"] = losses.gaze_angle_deg(vector, gaze, self.angle.clip)
             if self.loss.gaze_mse:
                 terms["gaze_mse"] = losses.gaze_mse(vector, gaze)
         return terms

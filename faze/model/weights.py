@@ -92,7 +92,7 @@ def save_weights(path: Path | str, dted: DTED, dtype: torch.dtype = torch.float3
         torch.save(content, temporary)
 
 
-def strict_state(state: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:
+def strict_state(path: Path | str, state: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:
     """Check a state dictionary against the model's, name by name; return it as float32 without `module.`.
 
     Raises:
@@ -104,7 +104,7 @@ def strict_state(state: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]
         wanted = DTED(model).state_dict()
     faults = list(_faults(state, wanted))
     if faults:
-        raise UserError("the weights do not fit the model section of the configuration: " + "; ".join(faults))
+        raise UserError(f"{path}: the weights do not fit the model section of the configuration: {'; '.join(faults)}")
     return {key: state[key].float() for key in wanted}
 
 
@@ -136,10 +136,7 @@ def _faults(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterat
 
 
 def _fill(path: Path | str, state: Mapping[str, Tensor], model: Model) -> DTED:
-    try:
-        state = strict_state(state, model)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+    state = strict_state(path, state, model)
     with torch.device("meta"):
         dted = DTED(model)
     dted.load_state_dict(state, strict=True, assign=True)

@@ -33,6 +33,7 @@ from faze.training.setup import TrainingSetup
 
 TERMS = ("reconstruction_l1", "gaze_angle", "gaze_mse")
 RAMPED_TERMS = ("embedding_consistency", "triplet_angular", "triplet_euclidean", "all_equal")  # compare embeddings
+VALIDATED = 64  # strips at once
 MOST_LOST_STEPS = 20  # in a row without a finite loss, in which the loss scale falls a millionfold
 
 
@@ -78,14 +79,14 @@ def bare_model(step: Step) -> DTED:
 
 
 @torch.inference_mode()
-def validate(step: Step, people: PeopleStrips, setup: TrainingSetup, batch: int = 64) -> float:
+def validate(step: Step, people: PeopleStrips, setup: TrainingSetup) -> float:
     """Average people's mean gaze errors, in degrees; every process takes its share of each person."""
     dted, model, world = bare_model(step), setup.model, setup.world
     sums = torch.zeros(len(people.names), 2, dtype=torch.float64, device=world.device)
     for person, (places, labels) in enumerate(zip(people.places(), people.labels, strict=True)):
-        for first in range(world.rank * batch, len(labels), world.size * batch):
-            strips = people.read(places[first : first + batch]).to(world.device)
-            gaze = torch.from_numpy(labels[first : first + batch, :2]).to(world.device)
+        for first in range(world.rank * VALIDATED, len(labels), world.size * VALIDATED):
+            strips = people.read(places[first : first + VALIDATED]).to(world.device)
+            gaze = torch.from_numpy(labels[first : first + VALIDATED, :2]).to(world.device)
             image = to_network(strips, model.image_height_px, model.image_width_px)
             error = angle_deg(dted.gaze_vector(dted.encode(image).gaze), vector_from_pitchyaw(gaze, torch))
             sums[person] += torch.stack([error.double().sum(), torch.tensor(float(len(error)), device=world.device)])

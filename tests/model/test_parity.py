@@ -185,7 +185,9 @@ def test_objective(small):
         "gaze_mse": "gaze_mse",
     }
     dted, given = load_small(small, torch.float32), inputs(small, torch.float32)
-    terms = Objective(dted, weights, clip=CLIP)(given | {"person": given["key_index"]})
+    objective = Objective(dted, weights)
+    objective.angle = losses.CodeAngle(CLIP)
+    terms = objective(given | {"person": given["key_index"]})
     wanted = {ours: small[f"loss/{theirs}"] for ours, theirs in names.items()}
     assert_scalars({k: v.detach() for k, v in terms.items()}, wanted, 5e-5)
     sum(getattr(weights, name) * terms[name] for name in list(names)[:3]).backward()

@@ -51,7 +51,7 @@ def test_every_missing_unknown_and_misshapen_key_is_named(dted):
     state["fc_dec.bias"] = torch.full_like(state["fc_dec.bias"], torch.nan)
     state["gaze2.bias"] = torch.zeros(3, dtype=torch.int64)
     with pytest.raises(ValueError) as caught:
-        strict_state(state, MODEL)
+        strict_state("weights.pt", state, MODEL)
     sentence = str(caught.value)
     assert "encoder.trans2.composite.conv.weight is missing" in sentence
     assert "decoder.block9.compo1.conv.weight is unknown" in sentence
@@ -65,12 +65,12 @@ def test_keys_of_which_some_have_the_prefix_are_refused(dted):
     state = dted.state_dict()
     state["module.gaze2.bias"] = state.pop("gaze2.bias")
     with pytest.raises(ValueError, match=r"gaze2\.bias is missing; module\.gaze2\.bias is unknown"):
-        strict_state(state, MODEL)
+        strict_state("weights.pt", state, MODEL)
 
 
 def test_half_precision_weights_become_float32(dted):
     state = {key: value.half() for key, value in dted.state_dict().items()}
-    assert {value.dtype for value in strict_state(state, MODEL).values()} == {torch.float32}
+    assert {value.dtype for value in strict_state("weights.pt", state, MODEL).values()} == {torch.float32}
 
 
 def write_torn(path: Path, dted: DTED) -> None:
