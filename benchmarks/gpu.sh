@@ -4,8 +4,9 @@
 #   benchmarks/gpu.sh [--budget-s 500] [--out results/gpu] [--tiny]
 #
 # It needs python3 with the training core's packages (torch, numpy, h5py, opencv-python-headless, pyyaml); faze itself
-# need not be installed. Give the same command again until it says that all is done: what stands in OUT/gpu.json is not
-# measured again. OUT/gpu.md is the table. --tiny is the same at toy sizes, for a machine without a GPU.
+# need not be installed. With nvidia-ml-py it counts the energy too. Give the same command again until it says that all
+# is done: what stands in OUT/gpu.json is not measured again. OUT/gpu.md is the table. --tiny is the same at toy sizes,
+# for a machine without a GPU.
 here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONPATH="$here/..${PYTHONPATH:+:$PYTHONPATH}"
 exec python3 "$here/gpu" "$@"

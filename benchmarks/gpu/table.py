@@ -10,7 +10,7 @@ from faze.engine import machine
 
 
 def page(records: Records, units: Sequence[Unit]) -> str:
-    """Ladder, leave-one-outs and proofs, as far as they are done."""
+    """Write ladder, leave-one-outs and proofs, as far as they are done."""
     checks, steps = list(_checks(records, units)), list(_steps(records, units))
     parts = [
         _measured(records, units),
@@ -23,7 +23,7 @@ def page(records: Records, units: Sequence[Unit]) -> str:
 
 
 def _measured(records: Records, units: Sequence[Unit]) -> str:
-    """The ledger's rows; each tier was interleaved with the one that it is compared to, in a run of its own."""
+    """Write the ledger's rows; each tier was interleaved with the one that it is compared to, in a run of its own."""
     rungs = {unit.rung: records[unit.name] for unit in units if unit.kind == "tier"}
     rungs = {rung: result for rung, result in rungs.items() if result and "tiers" in result}
     if not rungs:
@@ -42,7 +42,7 @@ def _measured(records: Records, units: Sequence[Unit]) -> str:
 
 
 def _done(kind: str, records: Records, units: Sequence[Unit]) -> Iterator[tuple[str, dict, str]]:
-    """Rung, result and verdict of the units of a kind that are done."""
+    """Yield rung, result and verdict of the units of a kind that are done."""
     for unit in units:
         result = records[unit.name]
         if unit.kind == kind and result is not None:

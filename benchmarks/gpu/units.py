@@ -59,7 +59,7 @@ class Unit:
 
 
 def settings(tiny: bool) -> dict:
-    """The configuration: the paper's with one chunk a step, or toy sizes."""
+    """Read the configuration: the paper's with one chunk a step, or toy sizes."""
     paper = merge(read_yaml(ROOT / "config/config.yaml"), read_yaml(ROOT / "config/paper.yaml"))
     return validate(merge(merge(paper, PAPER), TINY if tiny else {}))
 
@@ -73,7 +73,7 @@ def identity(c: dict) -> str:
 
 
 def plan(c: dict) -> Iterator[Unit]:
-    """All units, the most wanted first."""
+    """Plan all units, the most wanted first."""
     tiers = c["tiers"]
     engines = {rung: climb(tiers, rung) for rung in tiers}
     first, *rungs = tiers
@@ -88,7 +88,7 @@ def plan(c: dict) -> Iterator[Unit]:
 
 
 def make_data(path: Path, c: dict) -> None:
-    """Strips of noise, once: what is measured does not depend on what they show."""
+    """Write strips of noise, once: what is measured does not depend on what they show."""
     if path.exists():
         return
     random = np.random.default_rng(0)
@@ -126,7 +126,7 @@ def run(unit: Unit, c: dict, out: Path, limit_s: float) -> dict | None:
 
 
 def _resolve(unit: Unit, c: dict) -> list[str]:
-    """A configuration of the stage `benchmark` with two engines: `against`, then the unit's own."""
+    """Write a configuration of the stage `benchmark` with two engines: `against`, then the unit's own."""
     if unit.kind == "step":
         c = merge(c, {"train": {"global_batch": PARTS * c["train"]["global_batch"]}})
     flat = {key: value for key, value in resolve(c, "benchmark").items() if not key.startswith("engines.")}
@@ -136,7 +136,7 @@ def _resolve(unit: Unit, c: dict) -> list[str]:
 
 
 def _child(arguments: Sequence[str | os.PathLike], words: Path, caches: Path, limit_s: float) -> int | None:
-    """Exit code of a process; None if it was stopped at the limit, with all that it had started.
+    """Run a process and return its exit code; None if it was stopped at the limit, with all that it had started.
 
     Args:
         arguments: of Python.

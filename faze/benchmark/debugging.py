@@ -24,7 +24,7 @@ DEBUG_VARIABLES = (
 
 
 def refuse_debugging() -> None:
-    """See that nothing which is on in this process for finding errors slows down what is measured.
+    """Check that no debugging mode of this process slows down what is measured.
 
     Raises:
         UserError: something is; names all of it.

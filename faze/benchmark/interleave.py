@@ -47,7 +47,7 @@ class RooflineRates:
     matmul: dict[str, list[float]]
 
     def as_dict(self) -> dict[str, Any]:
-        """For benchmark.json."""
+        """Summarise them for benchmark.json."""
         return {
             "copy_gbytes_per_s": _summary(self.copy, 1e9),
             "matmul_tflops": {name: _summary(rates, 1e12) for name, rates in self.matmul.items()},
@@ -110,7 +110,7 @@ def _finish(tier: TierProcesses, warmed: WarmUp, blocks: Sequence[Sequence[dict]
 def ladder_rows(
     results: Sequence[TierResult], rates: RooflineRates, *, work: Work, global_batch: int
 ) -> dict[str, dict[str, Any]]:
-    """Per tier what benchmark.json holds; the first tier is the baseline."""
+    """Gather what benchmark.json holds of each tier; the first is the baseline."""
     return {result.name: _row(result, results[0], rates, work, global_batch) for result in results}
 
 
@@ -139,7 +139,7 @@ def _row(result: TierResult, baseline: TierResult, rates: RooflineRates, work: W
 
 
 def _compare(result: TierResult, reference: TierResult) -> dict[str, Any]:
-    """Time and memory of a step; above 1, the ratios say that it is faster, or smaller, than the reference."""
+    """Gather time and memory of a step; a ratio above 1 says that it is faster, or smaller, than the reference."""
     return {
         "step_ms": float(np.median(result.blocks_ms)),
         "blocks_ms": result.blocks_ms,
@@ -185,7 +185,7 @@ def why_same(full: Mapping[str, Any], variant: Mapping[str, Any]) -> str | None:
 
 
 def leave_one_out_rows(full: TierResult, left_out: Mapping[str, TierResult], same: Mapping[str, str]) -> dict[str, Any]:
-    """What benchmark.json holds of the leave-one-outs.
+    """Gather what benchmark.json holds of the leave-one-outs.
 
     Args:
         full: the topmost tier.

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 
 def ratio_interval(numerator: Sequence[float], denominator: Sequence[float], confidence: float = 0.95) -> dict:
-    """Ratio of two interleaved series, block by block, with a t interval on the logarithms.
+    """Compute the ratio of two interleaved series, block by block, with a t interval on the logarithms.
 
     Returns:
         ratio, low, high; ratio is the geometric mean.
@@ -18,7 +18,7 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float], con
 
 
 def mean_interval(values: ArrayLike, confidence: float = 0.95) -> dict[str, float]:
-    """Mean of independent values with its t interval: mean, low, high."""
+    """Compute the mean of independent values with its t interval: mean, low, high."""
     values = np.asarray(values, dtype=float)
     n, mean = len(values), float(values.mean())
     half = student_quantile((1 + confidence) / 2, n - 1) * float(values.std(ddof=1)) / math.sqrt(n)
@@ -26,7 +26,7 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95) -> dict[str, floa
 
 
 def student_quantile(p: float, freedom: int) -> float:
-    """Quantile of Student's t for p >= 0.5, by bisection of its integrated density (scipy is not in the core)."""
+    """Compute a quantile of Student's t for p >= 0.5 from its integrated density."""
     # Substituting t = sqrt(freedom) tan(u) makes the density a power of the cosine on a finite interval.
     u = np.linspace(0.0, math.pi / 2, 20001)
     density = np.cos(u) ** (freedom - 1)

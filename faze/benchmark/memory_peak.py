@@ -25,7 +25,7 @@ class MemoryPeak:
             self._before = status_bytes("VmRSS")
 
     def read(self) -> dict[str, float]:
-        """peak_gib, and on a GPU the reserved peak too."""
+        """Read peak_gib, and on a GPU the reserved peak too."""
         if self._device.type == "cuda":
             return {
                 "peak_gib": torch.cuda.max_memory_allocated(self._device) / 2**30,
@@ -35,7 +35,7 @@ class MemoryPeak:
 
 
 def _import_the_rest_of_torch() -> None:
-    """Torch imports 70 MiB of itself when the first optimiser of a process is made: interpreter, not training."""
+    """Make an optimiser: the first of a process imports 70 MiB of torch, which no training is to blame for."""
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=0.0)
     weight.sum().backward()
@@ -43,7 +43,7 @@ def _import_the_rest_of_torch() -> None:
 
 
 def _give_back_freed_memory() -> None:
-    """What loading the data left in malloc's hands would serve the first steps, and their peak would miss it."""
+    """Return what loading the data has freed to the system: else the first steps would use it, unseen by their peak."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:  # glibc's
         trim(0)

@@ -1,4 +1,4 @@
-"""Which operations take a step's time, and how near the roofline each works.
+"""The operations that take a step's time, and how near the roofline each works.
 
 Operations are those that autograd dispatches: the time of whatever they call in turn is theirs. Their bytes are an
 estimate: inputs read and outputs written once each.
@@ -27,7 +27,7 @@ class ProfiledOperation:
     bytes: int | None
 
     def rates(self, copy: float, matmul: float) -> dict[str, float | None]:
-        """Rates, and the share of the nearer limit of the roofline.
+        """Compute its rates, and the share of the nearer limit of the roofline.
 
         Args:
             copy: bytes per second of a copy.
@@ -65,7 +65,7 @@ def record(tier: TierSteps, steps: int) -> profile:
 def operations(
     profiler: profile, steps: int, flop: Mapping[str, int], traffic: Mapping[str, int], *, on_gpu: bool
 ) -> list[ProfiledOperation]:
-    """Operations of a step, the costliest first; their shares add up to 1."""
+    """Gather the operations of a step, the costliest first; their shares add up to 1."""
     ms: dict[str, float] = defaultdict(float)
     for event in profiler.events():
         if event.device_type == torch.autograd.DeviceType.CPU:
@@ -77,7 +77,7 @@ def operations(
 
 
 def _owner(event: torch.autograd.profiler_util.FunctionEvent, known: Iterable[str]) -> str:
-    """The outermost known operation within which an event happened, or its own name."""
+    """Find the outermost known operation within which an event happened; without one, its own name."""
     owner, at = event.name, event
     while at is not None:
         if at.name in known:
@@ -87,7 +87,7 @@ def _owner(event: torch.autograd.profiler_util.FunctionEvent, known: Iterable[st
 
 
 def operation_table(found: Iterable[ProfiledOperation], copy: float, matmul: float) -> str:
-    """The operations, one per line."""
+    """Write the operations as a table, one per line."""
     lines = [f"{'operation':44s} {'ms':>9s} {'share':>7s} {'GFLOP/s':>9s} {'GB/s':>8s} {'of roof':>8s}"]
     for operation in found:
         rates = operation.rates(copy, matmul)

@@ -29,7 +29,7 @@ ALLOCATIONS = ("aten::empty", "aten::new_empty")
 
 @dataclass(frozen=True)
 class Work:
-    """Of one training step over the global batch."""
+    """The work of one training step over the global batch."""
 
     flop: int  # multiplications and additions of convolutions and matrix products, forward and backward
     bytes: int  # if every operation reads its inputs from memory and writes its outputs there
@@ -44,7 +44,7 @@ class Traffic(TorchDispatchMode):
 
     @property
     def bytes(self) -> int:
-        """Of all operations."""
+        """The bytes of all operations."""
         return sum(self.of.values())
 
     def __torch_dispatch__(
@@ -137,10 +137,10 @@ def shares(work: Work, step_ms: float, copy: float, matmul: float, devices: int)
 
     Args:
         work: of the step.
-        step_ms: its length.
+        step_ms: time of the step.
         copy: bytes per second of one device's copy.
         matmul: FLOP per second of one device's matrix product.
-        devices: that work on the step.
+        devices: number of those that work on the step.
     """
     flop, traffic = work.flop / step_ms * 1e3, work.bytes / step_ms * 1e3
     return {

@@ -12,7 +12,7 @@ LEFT_OUT = ("left out", "step ms", "speed without it x (95 % interval)", "peak G
 
 
 def markdown_tables(benchmark: Mapping[str, Any]) -> str:
-    """Markdown: the machine, one row per tier, and one per leave-one-out where they were measured."""
+    """Write in Markdown the machine, one row per tier, and one per leave-one-out where they were measured."""
     parts = [_machine(benchmark), markdown_table(TIERS + LIMITS, _tier_rows(benchmark["tiers"]))]
     if left_out := benchmark.get("leave_one_out"):
         parts += [_about_left_out(left_out), markdown_table(LEFT_OUT, _left_out_rows(left_out))]
@@ -58,18 +58,18 @@ def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _peak(tier: Mapping[str, Any]) -> str:
-    """Allocated, and where an allocator keeps more than that, reserved."""
+    """Write the allocated memory, and where the allocator keeps more than that, the reserved."""
     reserved = tier.get("reserved_gib")
     return f"{tier['peak_gib']:.3f}" + ("" if reserved is None else f" ({reserved:.3f} reserved)")
 
 
 def _number(tier: Mapping[str, Any], name: str) -> str:
-    """Blank where it was not measured, as in older files."""
+    """Write a number; nothing where it was not measured, as in older files."""
     return "" if tier.get(name) is None else f"{tier[name]:.3g}"
 
 
 def _pays_off(tier: Mapping[str, Any]) -> str:
-    """Pairs until a faster step has made up for what the warm-up took beyond as many steady steps."""
+    """Write the pairs after which a faster step has made up for the warm-up's extra time."""
     if "pays_off_after_pairs" not in tier:  # in older files
         return ""
     pairs = tier["pays_off_after_pairs"]
@@ -101,7 +101,7 @@ def _left_out_rows(left_out: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def memory_words(ratio: float) -> str:
-    """1.6 -> '1.60x less'; 0.5 -> '2.00x more'."""
+    """Write a ratio of memory: 1.6 -> '1.60x less'; 0.5 -> '2.00x more'."""
     if f"{ratio:.2f}" == "1.00":
         return "1.00x"
     return f"{ratio:.2f}x less" if ratio > 1 else f"{1 / ratio:.2f}x more"
@@ -116,5 +116,5 @@ def _share(share: float | None) -> str:
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Write a table in Markdown."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))

@@ -15,7 +15,7 @@ def synchronize(device: torch.device) -> None:
 
 
 class PhaseClock:
-    """Seconds per phase of a step; synchronises around each, so its sum is more than an undisturbed step takes."""
+    """Adds up seconds per phase of a step. It synchronises around each, so their sum exceeds an undisturbed step."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -14,7 +14,7 @@ from faze.benchmark.tier_table import markdown_tables
     argument("benchmark", type=Path, help="results/NAME/benchmark/benchmark.json"),
 )
 def main(args: Namespace) -> None:
-    """Print them."""
+    """Print the rows."""
     path = args.benchmark
     try:
         words = markdown_tables(json.loads(path.read_text(encoding="utf-8")))
