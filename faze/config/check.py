@@ -5,6 +5,7 @@ It knows nothing of faze's own parameters: `faze.config.parameters` declares the
 
 import dataclasses
 import difflib
+import math
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
     elif origin is list:
         yield from _check_list(key, value, args[0])
     elif kind in (int, float):
-        if isinstance(value, bool) or not isinstance(value, int | kind):
+        if isinstance(value, bool) or not isinstance(value, int | kind) or not math.isfinite(value):
             yield Fault(key, _not_a_number(value, "a number" if kind is float else "a whole number"))
     elif not isinstance(value, kind):
         yield Fault(key, f"{value!r} is not {_NAMES[kind]}")

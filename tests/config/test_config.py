@@ -65,6 +65,8 @@ def test_number_that_yaml_reads_as_text_is_named_with_its_remedy(tmp_path: Path)
     [
         ("train", "pairs", 1.5, "1.5 is not a whole number"),
         ("train", "pairs", True, "True is not a whole number"),
+        ("train", "base_lr", float("inf"), "inf is not a number"),
+        ("train", "base_lr", float("nan"), "nan is not a number"),
         ("data", "workers", "atuo", "'atuo' is not a whole number, or auto; did you mean auto?"),
         ("data", "workers", -1, "-1 must be at least 0, or auto"),
         ("data", "workers", None, "None is not a whole number, or auto"),
