@@ -27,14 +27,14 @@ NEUTRAL = {
     "faze.base.progress": "writes to the terminal and to the job's log alone",
     "faze.config": "all that the room can do to a stage is in the stage's resolved config file, which is an input",
 }
-_ROOMS = ("faze.config",)  # neutral with all that is in them
 
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 DATA = (".c", ".css", ".j2", ".json", ".csv", ".txt", ".yaml")  # read from beside the modules of a package
 
 
 def is_neutral(module: str) -> bool:
-    """Whether a module is one that changes no output."""
-    return module in NEUTRAL or module.startswith(tuple(f"{room}." for room in _ROOMS))
+    """Whether a module is one that changes no output, or lies in a room that changes none."""
+    return f"{module}.".startswith(tuple(f"{name}." for name in NEUTRAL))
 
 
 def module_hash(path: Path | str) -> str:
@@ -93,14 +93,10 @@ def _read(path: Path) -> tuple[str, frozenset[str]]:
         return hashlib.sha256(path.read_bytes()).hexdigest()[:8], frozenset()
     tree = ast.parse(path.read_bytes(), filename=str(path))
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and _speaks(node):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             del node.body[0]
     imported = frozenset(name for node in ast.walk(tree) for name in _imported(node) if name.split(".")[0] == "faze")
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:8], imported
-
-
-def _speaks(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return ast.get_docstring(node, clean=False) is not None
 
 
 def _imported(node: ast.AST) -> Iterator[str]:

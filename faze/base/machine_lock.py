@@ -46,7 +46,8 @@ def machine_alone(what: str) -> Iterator[None]:
 def machine_shared(what: str) -> Iterator[None]:
     """Keep measured runs from starting while the block runs; wait, and say for whom, while one runs already."""
     with _opened() as lock:
-        take(lock, fcntl.LOCK_SH, partial(_say, lock))
+        words = "waiting for a measured run to end"
+        take(lock, fcntl.LOCK_SH, lambda: print(f"{words}: {_holders(lock)}", file=sys.stderr))
         lock.write(_name_plate(what))  # appended: the others' stay
         lock.flush()
         with _cleared(lock):
@@ -57,10 +58,6 @@ def _refuse(lock: IO[str]) -> None:
     raise UserError(
         f"nothing was measured, since this machine is not free: {_holders(lock)}; wait for its end, or stop it (kill)"
     )
-
-
-def _say(lock: IO[str]) -> None:
-    print(f"waiting for a measured run to end: {_holders(lock)}", file=sys.stderr)
 
 
 def _opened() -> IO[str]:
@@ -113,7 +110,7 @@ def _name_plate(what: str) -> str:
 
 
 def _holders(lock: IO[str]) -> str:
-    """Who holds the lock, in words; a training that was killed has left its name, so only those who live count."""
+    """Name in words who holds the lock. A training that was killed has left its name, so only living ones count."""
     lock.seek(0)
     plates = []
     for line in lock.read(LONGEST).splitlines():

@@ -26,7 +26,7 @@ def load_ahead(*modules: str) -> None:
 
 @contextlib.contextmanager
 def worker_processes(count: int, start: Callable[..., None], *arguments: object) -> Iterator[ProcessPoolExecutor]:
-    """A pool of processes, each of which first calls `start`.
+    """Open a pool of processes, each of which first calls `start`.
 
     Raises:
         ChildProcessError: one of them was killed.
@@ -50,7 +50,7 @@ def _start(start: Callable[..., None], arguments: tuple[object, ...]) -> None:
 
 
 def _end_with_parent() -> None:
-    """A pool's process whose parent was killed would wait for work for ever."""
+    """End once the parent has: a process of a pool whose parent was killed would wait for work for ever."""
     multiprocessing.parent_process().join()
     os._exit(1)
 
