@@ -5,15 +5,20 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from faze.evaluation.runs import Training
+from faze.base.logged_run import LoggedRun
 
 COLUMNS = ["tier", "seed", "target_deg", "reached", "pairs", "seconds", "time_ratio", "rate_seconds", "rate_ratio"]
 
 
-def validation_curves(trainings: Mapping[tuple[str, int], Training]) -> pd.DataFrame:
+def validation_curves(trainings: Mapping[tuple[str, int], LoggedRun]) -> pd.DataFrame:
     """Validation error along every training: tier, seed, pairs, seconds, error_deg."""
-    rows = [(tier, seed, *point) for (tier, seed), training in trainings.items() for point in training.validation]
-    return pd.DataFrame(rows, columns=["tier", "seed", "pairs", "seconds", "error_deg"]).replace({None: np.nan})
+    rows = [
+        (*run, value.step, value.seconds, value.value)
+        for run, training in trainings.items()
+        for value in sorted(training.values, key=lambda value: value.step)
+        if value.metric == "val/gaze_deg"
+    ]
+    return pd.DataFrame(rows, columns=["tier", "seed", "pairs", "seconds", "error_deg"])
 
 
 def times_to_error(curves: pd.DataFrame, images_per_s: pd.Series, margin_deg: float) -> pd.DataFrame:

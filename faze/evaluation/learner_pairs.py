@@ -75,13 +75,14 @@ def against(pairs: pd.DataFrame, reference: str) -> pd.DataFrame:
 
 
 class Crossing(NamedTuple):
-    """Where the curves of a pair cross: the learner is better on one side, the other on the other."""
+    """Where the curves of a pair cross."""
 
     learner: str
     other: str
     below: int  # k on either side
     above: int
-    better_above: str  # whose error is smaller from `above` on
+    better_below: str  # whose error is smaller up to `below`
+    better_above: str  # and from `above` on
     shown: bool  # a difference is shown on both sides, at these k
 
 
@@ -100,7 +101,7 @@ def crossings(pairs: pd.DataFrame) -> list[Crossing]:
             changes = np.flatnonzero(signs[1:] != signs[:-1])
             if len(changes):
                 last = changes[-1]
-                better = learner if signs[last + 1] < 0 else other
-                found.append(Crossing(learner, other, int(shots[last]), int(shots[last + 1]), better, shown))
+                better = (other, learner) if signs[last + 1] < 0 else (learner, other)
+                found.append(Crossing(learner, other, int(shots[last]), int(shots[last + 1]), *better, shown))
                 break
     return found

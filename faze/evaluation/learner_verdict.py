@@ -5,17 +5,28 @@ from collections.abc import Sequence
 import pandas as pd
 
 from faze.evaluation.learner_pairs import Crossing, against, crossings
-from faze.evaluation.verdict import join, signed
+from faze.evaluation.statistics import SEEDS_FOR_A_TIER
+from faze.evaluation.wording import NAMES, counted, join, signed
 
 SIMPLE = "offset"  # what every learner must beat to matter
-SAME = ("identical", "equivalent")
+TOLD_SIMPLE = f"`{SIMPLE}`, which learns nothing and only subtracts a person's mean offset,"
+
+
+def describe_headline(pairs: pd.DataFrame, tier: str, largest_k: int, confidence: float) -> str:
+    """Whether any learner beats `offset` in a tier at the largest k, data set by data set; empty without one."""
+    at_k = pairs[(pairs["tier"] == tier) & (pairs["k"] == largest_k)]
+    at_k = at_k[(at_k["learner"] == SIMPLE) | (at_k["other"] == SIMPLE)]
+    told = [f"On {NAMES[d]}: {describe_simple(rows)}" for d, rows in at_k.groupby("dataset", sort=False)]
+    over = "people and seeds" if (at_k["seeds"] >= SEEDS_FOR_A_TIER).any() else "people"
+    brackets = f"in brackets {100 * confidence:g} % intervals over {over}"
+    return f"Few-shot learners after {counted(largest_k, 'sample')} ({brackets}). {' '.join(told)}" if told else ""
 
 
 def describe_learners(pairs: pd.DataFrame, errors: pd.DataFrame, largest_k: int, margin_deg: float) -> list[str]:
-    """Sentences about one tier and data set.
+    """Describe the learners of one tier and data set in sentences.
 
     Args:
-        pairs: of `learners.learner_differences`, at every k.
+        pairs: of `learner_pairs.learner_differences`, at every k.
         errors: rows of the tiers' errors (tables.tier_errors).
         largest_k: at which the learners are judged.
         margin_deg: differences smaller than this count as none.
@@ -37,7 +48,8 @@ def _describe_errors(errors: pd.DataFrame, largest_k: int) -> str:
     start = errors[errors["k"] == 0]["mean_deg"].iloc[0]
     ranked = errors[errors["k"] == largest_k].sort_values("mean_deg")
     told = [f"`{learner}` {deg:.2f}°" for learner, deg in zip(ranked["learner"], ranked["mean_deg"], strict=True)]
-    return f"Mean error after {samples(largest_k)}, smallest first: {join(told)}; unadapted {start:.2f}°."
+    after = counted(largest_k, "sample")
+    return f"Mean error after {after}, smallest first: {join(told)}; unadapted {start:.2f}°."
 
 
 def describe_simple(at_k: pd.DataFrame) -> str:
@@ -47,29 +59,26 @@ def describe_simple(at_k: pd.DataFrame) -> str:
         at_k: pairs of one tier, data set and k, with `offset` among them.
     """
     found = against(at_k, SIMPLE)
-    different = found["verdict"] == "different"
-    better, worse = found[different & (found["difference_deg"] < 0)], found[different & (found["difference_deg"] > 0)]
-    if len(better) == 1:
-        learner, by = _by(better).split(" ", 1)
-        return f"{learner} beats `{SIMPLE}`, the simple baseline that learns nothing, {by}."
-    if len(better):
-        return f"{len(better)} learners beat `{SIMPLE}`, the simple baseline that learns nothing: {_by(better)}."
-    simple = f"`{SIMPLE}`, which learns nothing and only subtracts a person's mean offset"
-    if len(worse) == len(found):
-        return f"{simple}, wins: it beats every other learner, namely {_by(worse)}."
+    if len(better := _shown(found, better=True)):
+        return f"{TOLD_SIMPLE} is beaten by {_by(better)}."
+    if len(worse := _shown(found, better=False)) == len(found):
+        return f"{TOLD_SIMPLE} wins: it beats every other learner, namely {_by(worse)}."
     if (found["difference_deg"] > 0).all():
-        return f"{simple}, has the smallest error: no learner is shown to beat it."
-    return f"No learner is shown to beat {simple}."
+        return f"{TOLD_SIMPLE} has the smallest error: no learner is shown to beat it."
+    return f"{TOLD_SIMPLE} is not shown to be beaten by any learner."
+
+
+def _shown(found: pd.DataFrame, *, better: bool) -> pd.DataFrame:
+    """Learners that are shown to be better than the other, or worse."""
+    return found[(found["verdict"] == "different") & ((found["difference_deg"] < 0) == better)]
 
 
 def _describe_rest(found: pd.DataFrame, margin_deg: float) -> list[str]:
-    """The learners that neither beat `offset` nor all lose to it."""
-    different = found["verdict"] == "different"
-    worse = found[different & (found["difference_deg"] > 0)]
-    sentences = []
+    """Describe the learners that neither beat `offset` nor all lose to it."""
+    worse, sentences = _shown(found, better=False), []
     if 0 < len(worse) < len(found):
         sentences.append(f"`{SIMPLE}` beats {_by(worse)}.")
-    if len(same := found[found["verdict"].isin(SAME)]):
+    if len(same := found[found["verdict"].isin(["identical", "equivalent"])]):
         names = join([f"`{learner}`" for learner in same["learner"]])
         sentences.append(f"Shown to be as good as `{SIMPLE}` to within ±{margin_deg:g}°: {names}.")
     if len(undecided := found[found["verdict"] == "not shown"]):
@@ -79,28 +88,31 @@ def _describe_rest(found: pd.DataFrame, margin_deg: float) -> list[str]:
 
 
 def _describe_pairs(pairs: pd.DataFrame, margin_deg: float) -> list[str]:
-    """The pairs without `offset`, by verdict."""
-    told: dict[str, list[str]] = {"different": [], "same": [], "not shown": []}
-    for _, row in pairs.iterrows():
-        word = "same" if row["verdict"] in SAME else row["verdict"]
-        better, worse = (row["learner"], row["other"])[:: 1 if row["difference_deg"] < 0 else -1]
-        by = f" by {abs(row['difference_deg']):.2f}°" if word == "different" else ""
-        told[word].append(f"`{better}` beats `{worse}`{by}" if by else f"`{row['learner']}` from `{row['other']}`")
-    sentences = []
-    if told["different"]:
-        sentences.append(f"Shown to differ: {join(told['different'])}.")
-    if told["same"]:
-        sentences.append(f"Shown not to differ by more than {margin_deg:g}°: {join(told['same'])}.")
-    if told["not shown"]:
-        sentences.append(f"Neither a difference nor its absence is shown: {join(told['not shown'])}.")
-    return sentences
+    """Describe the pairs without `offset`, by verdict."""
+    openings = {
+        "different": "Shown to differ",
+        "equivalent": f"Shown not to differ by more than {margin_deg:g}°",
+        "not shown": "Neither a difference nor its absence is shown",
+    }
+    told: dict[str, list[str]] = {word: [] for word in openings}
+    for _, row in pairs.replace({"verdict": {"identical": "equivalent"}}).iterrows():
+        told[row["verdict"]].append(_describe_pair(row))
+    return [f"{opening}: {join(told[word])}." for word, opening in openings.items() if told[word]]
+
+
+def _describe_pair(row: pd.Series) -> str:
+    """`maml` beats `none` by 0.30° where they are shown to differ, else `maml` from `none`."""
+    if row["verdict"] != "different":
+        return f"`{row['learner']}` from `{row['other']}`"
+    first = row["difference_deg"] < 0
+    better, worse = (row["learner"], row["other"]) if first else (row["other"], row["learner"])
+    return f"`{better}` beats `{worse}` by {abs(row['difference_deg']):.2f}°"
 
 
 def _describe_crossings(found: Sequence[Crossing]) -> list[str]:
     sentences = [
         f"The curves of `{c.learner}` and `{c.other}` cross between k = {c.below} and k = {c.above}: "
-        f"with fewer samples `{c.other if c.better_above == c.learner else c.learner}` is better, with more "
-        f"`{c.better_above}`."
+        f"with fewer samples `{c.better_below}` is better, with more `{c.better_above}`."
         for c in found
         if c.shown
     ]
@@ -115,23 +127,13 @@ def describe_other_tiers(pairs: pd.DataFrame, tiers: Sequence[str], largest_k: i
     at_k = pairs[pairs["k"] == largest_k]
     if at_k.empty or len(tiers) < 2:
         return ""
-    words = at_k.pivot(index=["dataset", "learner", "other"], columns="tier", values="verdict")
-    signs = at_k.assign(better=at_k["difference_deg"] < 0)
-    signs = signs.pivot(index=["dataset", "learner", "other"], columns="tier", values="better")
-    first = tiers[0]
-    otherwise = [
-        tier
-        for tier in tiers[1:]
-        if ((words[tier] != words[first]) | ((words[tier] == "different") & (signs[tier] != signs[first]))).any()
-    ]
+    better = (at_k["verdict"] == "different") & (at_k["difference_deg"] < 0)
+    judged = at_k.assign(judged=list(zip(at_k["verdict"], better, strict=True)))
+    judged = judged.pivot(index=["dataset", "learner", "other"], columns="tier", values="judged")
+    otherwise = [tier for tier in tiers[1:] if (judged[tier] != judged[tiers[0]]).any()]
     if not otherwise:
         return "Every other tier judges every pair the same way."
     return f"Some pair is judged otherwise in {join(otherwise)}; every tier's pairs stand in evaluation/learners.csv."
-
-
-def samples(k: int) -> str:
-    """1 sample, 9 samples."""
-    return f"{k} sample" + ("" if k == 1 else "s")
 
 
 def _by(rows: pd.DataFrame) -> str:

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 from faze.base.errors import UserError
 from faze.base.files import read_json
 from faze.base.result_paths import DATASETS, ResultPaths
-from faze.base.run_log import read_events
 from faze.evaluation import UNADAPTED
 
 COLUMNS = ("person", "dataset", "split", "learner", "k", "repeat", "steps", "error_deg", "start_error_deg")
@@ -159,52 +158,3 @@ def read_benchmark(ablation: Ablation) -> Mapping[str, Any]:
     if absent:
         raise UserError(f"{path}: has no tier {', '.join(absent)}; delete it and run benchmark again")
     return benchmark
-
-
-@dataclass(frozen=True)
-class Training:
-    """What the run log of one training says."""
-
-    began: float  # unix seconds
-    machine: Mapping[str, str]
-    switches: Sequence[Mapping[str, str]]  # switch, wanted, acted, reason ("" = active)
-    notes: Sequence[str]
-    validation: Sequence[tuple[int, float, float]]  # pairs seen, seconds of training till then, error in degrees
-
-
-def read_training(paths: ResultPaths, tier: str, seed: int) -> Training:
-    """Read one run log; what a training that was killed had done since its last checkpoint is not in it.
-
-    Raises:
-        UserError: the log has no start.
-    """
-    path = paths.run_log(tier, seed)
-    events = read_events(path)
-    starts = [event for event in events if event["event"] == "start"]
-    if not starts:
-        raise UserError(f"{path}: has no start event, so it is not a training's run log; train this run again")
-    switches = {event["switch"]: event for event in events if event["event"] == "switch"}
-    validation = {
-        event["step"]: (seconds, event["values"]["val/gaze_deg"])
-        for event, seconds in zip(events, _seconds_at_work(events), strict=True)
-        if event["event"] == "metrics" and event["values"].get("val/gaze_deg") is not None
-    }
-    return Training(
-        began=starts[0]["time"],
-        machine=starts[0].get("machine") or {},
-        switches=[{name: e[name] for name in ("switch", "wanted", "acted", "reason")} for e in switches.values()],
-        notes=[event["text"] for event in events if event["event"] == "note"],
-        validation=[(pairs, *at) for pairs, at in sorted(validation.items())],
-    )
-
-
-def _seconds_at_work(events: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Seconds from the first event to each, without those that a killed training waited to be resumed."""
-    seconds, before = 0.0, events[0]["time"]
-    at_work = []
-    for event in events:
-        if event["event"] != "resume":
-            seconds += event["time"] - before
-        before = event["time"]
-        at_work.append(seconds)
-    return at_work

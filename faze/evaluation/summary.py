@@ -2,23 +2,24 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from faze.base.logged_run import LoggedRun
 from faze.base.result_paths import DATASETS
 from faze.config.parameters import Evaluate
 from faze.data.store.codes import CodeStore
 from faze.evaluation import UNADAPTED, verdict
-from faze.evaluation.learner_verdict import SIMPLE, describe_learners, describe_other_tiers, describe_simple, samples
-from faze.evaluation.runs import Ablation, Training, read_left_out
-from faze.evaluation.statistics import SEEDS_FOR_A_TIER
+from faze.evaluation.learner_verdict import describe_headline, describe_learners, describe_other_tiers
+from faze.evaluation.runs import Ablation, read_left_out
 from faze.evaluation.tables import leave_one_out
 
 Tables = Mapping[str, pd.DataFrame]
 
+SENTENCES = ("speed", "memory", "error", "learners", "scope", "switches")  # of the verdict, as one reads them
 TOLD = {  # MLflow's name -> column of the performance table, where the device tells it
     "speed/share_of_matmul_roof": "share_of_matmul_roof",
     "speed/share_of_copy_roof": "share_of_copy_roof",
@@ -30,7 +31,7 @@ TOLD = {  # MLflow's name -> column of the performance table, where the device t
 def summarize(
     ablation: Ablation,
     tables: Tables,
-    trainings: Mapping[tuple[str, int], Training],
+    trainings: Mapping[tuple[str, int], LoggedRun],
     benchmark: Mapping[str, Any],
     evaluate: Evaluate,
 ) -> dict[str, Any]:
@@ -44,9 +45,10 @@ def summarize(
         evaluate: margin and confidence.
     """
     largest_k = int(tables["runs"]["k"].max())
-    learner, seed = ablation.learners[0], ablation.seeds[0]
-    of_tier = {tier: trainings[tier, seed] for tier in ablation.tiers}
+    learner, seed, baseline = ablation.learners[0], ablation.seeds[0], ablation.tiers[0]
+    switches = {tier: trainings[tier, seed].switches for tier in ablation.tiers}
     decisive = {tier: verdict.decisive(tables["changes"], tier, learner, largest_k) for tier in ablation.tiers[1:]}
+    pairs, errors = (tables[name][tables[name]["tier"] == baseline] for name in ("learners", "tiers"))
     return {
         "tiers": list(ablation.tiers),
         "seeds": list(ablation.seeds),
@@ -55,92 +57,57 @@ def summarize(
         "query_entries": ablation.query_entries,
         "margin_deg": evaluate.margin_deg,
         "confidence": evaluate.confidence,
-        "verdict": describe(ablation, tables, of_tier, largest_k, evaluate),
+        "verdict": describe_ladder(tables["performance"], switches, decisive, len(ablation.seeds), evaluate)
+        | {"learners": describe_headline(tables["learners"], baseline, largest_k, evaluate.confidence)},
         "tier_verdicts": {tier: verdict.judge(changes) for tier, changes in decisive.items()},
-        "tier_words": {tier: verdict.tier_words(changes) for tier, changes in decisive.items()},
+        "tier_needs": {tier: verdict.describe_needs(changes) for tier, changes in decisive.items()},
         "runs": [_run_metrics(tables, *run, learner, largest_k) for run in ablation.runs()],
-        "switches": {tier: training.switches for tier, training in of_tier.items()},
-        "learner_words": learner_words(tables, ablation.tiers[0], largest_k, evaluate.margin_deg),
+        "switches": switches,
+        "learner_words": {
+            dataset: describe_learners(pairs[pairs["dataset"] == dataset], rows, largest_k, evaluate.margin_deg)
+            for dataset, rows in errors.groupby("dataset", sort=False)
+        },
         "other_tiers": describe_other_tiers(tables["learners"], ablation.tiers, largest_k),
         "left_out": left_out(ablation, tables["persons"]),
         "left_out_words": read_left_out(ablation),
-        "began": min(training.began for training in trainings.values()),
-        "machine": dict(benchmark.get("machine", {})),
+        "began": min(training.start["time"] for training in trainings.values()),
+        "machine": benchmark.get("machine", {}),
         "roof": benchmark.get("roof", {}),
         "leave_one_out": leave_one_out(benchmark),
-        "training_machine": dict(of_tier[ablation.tiers[0]].machine),
+        "training_machine": trainings[baseline, seed].start.get("machine", {}),
         "notes": sorted({note for training in trainings.values() for note in training.notes}),
     }
 
 
-def describe(
-    ablation: Ablation,
-    tables: Tables,
-    trainings: Mapping[str, Training],
-    largest_k: int,
+def describe_ladder(
+    performance: pd.DataFrame,
+    switches: Mapping[str, Sequence[Mapping[str, str]]],
+    decisive: Mapping[str, pd.DataFrame],
+    seeds: int,
     evaluate: Evaluate,
 ) -> dict[str, str]:
-    """The verdict on the last tier, the whole ladder: sentences on speed, memory, error, scope and switches.
+    """The verdict on the last tier, the whole ladder: its word and its sentences (SENTENCES; empty: nothing to say).
 
     Args:
-        ablation: the runs.
-        tables: changes, learners and performance, by name.
-        trainings: the run log of one training per tier.
-        largest_k: the k, beside 0, at which the error is judged.
+        performance: speed and memory by tier, the baseline first.
+        switches: of each tier.
+        decisive: of each tier but the baseline, the changes that its verdict rests on.
+        seeds: how many.
         evaluate: confidence.
     """
-    performance = tables["performance"].set_index("tier")
-    first, last = ablation.tiers[0], ablation.tiers[-1]
-    learners = {"learners": headline(tables["learners"], first, largest_k, evaluate.confidence)}
+    first, last = performance["tier"].iloc[0], performance["tier"].iloc[-1]
+    found = dict.fromkeys(SENTENCES, "") | {"tier": last, "error_word": ""}
     if first == last:
-        alone = f"Only {first} was run: with no second tier there is nothing to compare (run.tiers)."
-        return {
-            "tier": last,
-            "error_word": "",
-            "error": alone,
-            "speed": "",
-            "memory": "",
-            "scope": "",
-            "switches": "",
-            **learners,
-        }
-    decisive = verdict.decisive(tables["changes"], last, ablation.learners[0], largest_k)
-    before = {switch["switch"]: switch["wanted"] for switch in trainings[first].switches}
-    ladder = [s for s in trainings[last].switches if before.get(s["switch"]) != s["wanted"]]
-    return {
-        "tier": last,
-        "error_word": verdict.judge(decisive),
-        "speed": verdict.describe_speed(performance.loc[last], evaluate.confidence),
-        "memory": verdict.describe_memory(performance.loc[last], performance.loc[first]),
-        "error": verdict.describe_error(decisive, evaluate.confidence),
-        "scope": verdict.describe_scope(len(ablation.seeds)),
-        "switches": verdict.describe_switches(ladder),
-        **learners,
-    }
-
-
-def headline(pairs: pd.DataFrame, tier: str, largest_k: int, confidence: float) -> str:
-    """Whether any learner beats `offset` in a tier at the largest k, data set by data set; empty without one."""
-    at_k = pairs[(pairs["tier"] == tier) & (pairs["k"] == largest_k)]
-    at_k = at_k[(at_k["learner"] == SIMPLE) | (at_k["other"] == SIMPLE)]
-    told = [_after_colon(verdict.NAMES[d], describe_simple(rows)) for d, rows in at_k.groupby("dataset", sort=False)]
-    over = "people and seeds" if (at_k["seeds"] >= SEEDS_FOR_A_TIER).any() else "people"
-    brackets = f"in brackets {100 * confidence:g} % intervals over {over}"
-    return f"Few-shot learners after {samples(largest_k)} ({brackets}). {' '.join(told)}" if told else ""
-
-
-def _after_colon(dataset: str, sentence: str) -> str:
-    """On MPIIGaze: no learner is shown to beat ..."""
-    return f"On {dataset}: {sentence[0].lower()}{sentence[1:]}"
-
-
-def learner_words(tables: Tables, tier: str, largest_k: int, margin_deg: float) -> dict[str, list[str]]:
-    """Which learners of a tier differ, in sentences, by data set (`learner_words.describe_learners`)."""
-    pairs = tables["learners"][tables["learners"]["tier"] == tier]
-    errors = tables["tiers"][tables["tiers"]["tier"] == tier]
-    return {
-        str(dataset): describe_learners(pairs[pairs["dataset"] == dataset], of_dataset, largest_k, margin_deg)
-        for dataset, of_dataset in errors.groupby("dataset", sort=False)
+        return found | {"error": f"Only {first} was run: with no second tier there is nothing to compare (run.tiers)."}
+    measured = performance.set_index("tier")
+    before = {switch["switch"]: switch["wanted"] for switch in switches[first]}
+    return found | {
+        "error_word": verdict.judge(decisive[last]),
+        "speed": verdict.describe_speed(measured.loc[last], evaluate.confidence),
+        "memory": verdict.describe_memory(measured.loc[last], measured.loc[first]),
+        "error": verdict.describe_error(decisive[last], evaluate.confidence),
+        "scope": verdict.describe_scope(seeds),
+        "switches": verdict.describe_switches([s for s in switches[last] if before.get(s["switch"]) != s["wanted"]]),
     }
 
 

@@ -8,11 +8,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from faze.base.benchmark_file import left_out_rows
+from faze.base.logged_run import LoggedRun
 from faze.base.run_log import changed_switches
 from faze.config.parameters import Evaluate
-from faze.evaluation.runs import Ablation, Training
+from faze.evaluation.runs import Ablation
 from faze.evaluation.statistics import bootstrap_mean, bootstrap_reduction, compare
-from faze.evaluation.verdict import verdict_words
 
 CELL = ["dataset", "learner", "k"]  # what is compared between tiers
 LIMITS = ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")  # how near the device's roof
@@ -89,14 +89,14 @@ def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
             | {"tost_p": result.tost_p, "difference_p": result.difference_p, "verdict": result.verdict}
             | dict(zip(NEED, dataclasses.astuple(result.need) if result.need else (None,) * 3, strict=True))
             | {"people": result.people, "seeds": result.seeds}
-            | {"about": "tier" if result.about_tier else "these checkpoints", "words": verdict_words(result)}
+            | {"about": "tier" if result.about_tier else "these checkpoints"}
         )
     columns = ["tier", "baseline", *CELL, "baseline_deg", "tier_deg", "difference_deg", "low_deg", "high_deg"]
-    columns += ["margin_deg", "tost_p", "difference_p", "verdict", *NEED, "people", "seeds", "about", "words"]
+    columns += ["margin_deg", "tost_p", "difference_p", "verdict", *NEED, "people", "seeds", "about"]
     return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(NEED, "Int64"))
 
 
-def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Mapping[str, Training]) -> pd.DataFrame:
+def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Mapping[str, LoggedRun]) -> pd.DataFrame:
     """Speed and memory of each tier, and which of its switches act.
 
     Args:

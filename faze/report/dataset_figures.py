@@ -7,9 +7,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
+from faze.base.tier_colors import BASELINE
 from faze.data.inspection import UNSTATED, Inspection
 from faze.data.rejects import by_person
-from faze.report.style import BASELINE, MUTED, RULE, density_map, panels, split_color
+from faze.report.style import MUTED, RULE, density_map, panels, split_color
 from faze.report.tier_figures import WIDTH
 
 KINDS = {"gaze": (1, 0), "head pose": (3, 2)}  # columns of yaw and pitch

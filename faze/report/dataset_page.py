@@ -3,7 +3,6 @@
 import csv
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +19,6 @@ from faze.report.template import load_template
 
 DOTS_PER_INCH = 160
 PAGE = ("index.html", "summary.json")  # by which a folder is known to hold such a page
-
-
-@dataclass(frozen=True)
-class DatasetPage:
-    """What the report shows of a data set: its summary and pictures (data URIs), and where the rest lies."""
-
-    summary: Mapping[str, Any]
-    density: str | None
-    sheet: str | None
-    sidecar: str  # addresses as seen from the report
-    page: str
 
 
 def write_page(inspection: Inspection, cells: Sequence[SheetStrip], folder: Path, sidecar: str) -> None:
@@ -76,8 +64,8 @@ def embed(folder: Path, name: str, embedder: Embedder) -> str | None:
     return embedder.file(svg, "image/svg+xml") if svg.is_file() else embedder.picture(folder / f"{name}.png")
 
 
-def read_page(folder: Path, root: Path, embedder: Embedder) -> DatasetPage:
-    """What the report shows of a data page.
+def read_page(folder: Path, root: Path, embedder: Embedder) -> dict[str, Any]:
+    """Read what the report shows of a data set: its summary, pictures (data URIs), and where the rest lies.
 
     Args:
         folder: of the page.
@@ -92,13 +80,13 @@ def read_page(folder: Path, root: Path, embedder: Embedder) -> DatasetPage:
         raise UserError(f"{path} is missing: run inspect first")
     summary = read_json(path, ("dataset", "rejects"), "run inspect again")
     rejects = summary["rejects"]
-    return DatasetPage(
-        summary=summary,
-        density=embed(folder / "figures", "density", embedder),
-        sheet=embed(folder / "figures", "sheet", embedder),
-        sidecar=f"../data/{rejects['sidecar']}" if rejects else "",
-        page=f"../{folder.relative_to(root)}/index.html",
-    )
+    return {
+        "summary": summary,
+        "density": embed(folder / "figures", "density", embedder),
+        "sheet": embed(folder / "figures", "sheet", embedder),
+        "sidecar": f"../data/{rejects['sidecar']}" if rejects else "",
+        "page": f"../{folder.relative_to(root)}/index.html",
+    }
 
 
 def _write_table(rows: Sequence[Mapping[str, object]], path: Path) -> None:

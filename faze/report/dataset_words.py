@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from faze.evaluation.verdict import NAMES
+from faze.evaluation.wording import NAMES, counted
 
 ORIGIN_WORDS = {
     "annotated": "from the data set's own annotation",
@@ -52,7 +52,7 @@ def _counted(counts: Mapping[str, int], words: Mapping[str, str], total: int) ->
 
 
 def _devices(devices: Mapping[str, int], most: int = 12) -> str:
-    told = [f"{device} ({plural(people, 'person', 'people')})" for device, people in list(devices.items())[:most]]
+    told = [f"{device} ({counted(people, 'person', 'people')})" for device, people in list(devices.items())[:most]]
     return ", ".join(told) + (f" and {len(devices) - most} more" if len(devices) > most else "")
 
 
@@ -60,11 +60,11 @@ def checksums(found: Mapping[str, Any] | None) -> str:
     """Verdict on what was read against what was written."""
     if found is None:
         return "not verified"
-    told = [f"{plural(found['intact'], 'person', 'people')} intact"] if found["intact"] else []
+    told = [f"{counted(found['intact'], 'person', 'people')} intact"] if found["intact"] else []
     if found["damaged"]:
         told.append(f"DAMAGED: {', '.join(found['damaged'][:12])}" + (" ..." if len(found["damaged"]) > 12 else ""))
     if found["without"]:
-        told.append(f"{plural(found['without'], 'person', 'people')} without any")
+        told.append(f"{counted(found['without'], 'person', 'people')} without any")
     return ", ".join(told)
 
 
@@ -72,10 +72,10 @@ def rejected(rejects: Mapping[str, Any] | None) -> str:
     """How many frames have no strip, in a sentence."""
     if rejects is None:
         return "No list of rejected frames lies beside the store."
-    frames = plural(rejects["frames"], "frame is rejected", "frames are rejected")
+    frames = counted(rejects["frames"], "frame is rejected", "frames are rejected")
     told = f"{frames}, {percent(rejects['share'])} of those annotated" if rejects["frames"] else "No frame is rejected"
     if gone := len(rejects["left_out"]):
-        told += f"; {plural(gone, 'person is left out', 'people are left out')} whole"
+        told += f"; {counted(gone, 'person is left out', 'people are left out')} whole"
     return f"{told}."
 
 
@@ -83,9 +83,9 @@ def kind_counts(kind: Mapping[str, Any]) -> str:
     """12 frames of 3 people; 2 people whole."""
     told = []
     if kind["frames"]:
-        told.append(f"{plural(kind['frames'], 'frame', 'frames')} of {plural(kind['people'], 'person', 'people')}")
+        told.append(f"{counted(kind['frames'], 'frame', 'frames')} of {counted(kind['people'], 'person', 'people')}")
     if kind["left_out"]:
-        told.append(f"{plural(kind['left_out'], 'person', 'people')} whole")
+        told.append(f"{counted(kind['left_out'], 'person', 'people')} whole")
     return "; ".join(told)
 
 
@@ -94,15 +94,10 @@ def percent(share: float) -> str:
     return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
 
 
-def plural(number: int, one: str, more: str) -> str:
-    """1 person, 2 people."""
-    return f"{number:,} {one if number == 1 else more}"
-
-
 def describe(summary: Mapping[str, Any]) -> str:
     """The whole inspection for a terminal."""
     blocks = [
-        [f"{name(summary)}, {summary['store']}: {plural(summary['people'], 'person', 'people')}"],
+        [f"{name(summary)}, {summary['store']}: {counted(summary['people'], 'person', 'people')}"],
         _table(
             ("split", "people", "strips", "per person: least", "median", "most"),
             [

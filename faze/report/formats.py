@@ -1,13 +1,15 @@
 """Numbers as a reader wants them: sensible digits, units, true minus signs, a dash where there is nothing."""
 
+import functools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from faze.evaluation.verdict import NAMES, signed
+from faze.evaluation import wording
+from faze.evaluation.wording import NAMES, counted, signed
 
 DASH = "–"
 _FACTS = {
@@ -26,84 +28,105 @@ _FACTS = {
 }
 
 
-def _absent(*numbers: float | None) -> bool:
-    return any(n is None or not math.isfinite(n) for n in numbers)
+FILTERS: dict[str, Callable[..., str]] = {}  # of the templates, by name
 
 
+def template_filter(form: Callable[..., str]) -> Callable[..., str]:
+    """Let templates use a format; a number that is missing, nan or infinite becomes a dash."""
+
+    @functools.wraps(form)
+    def shown(*numbers: float | None) -> str:
+        return DASH if any(n is None or not math.isfinite(n) for n in numbers) else form(*numbers)
+
+    FILTERS[form.__name__] = shown
+    return shown
+
+
+saving = template_filter(wording.saving)
+p_value = template_filter(wording.p_value)
+
+
+@template_filter
 def degrees(value: float) -> str:
     """4.21°."""
-    return DASH if _absent(value) else f"{value:.2f}°"
+    return f"{value:.2f}°"
 
 
+@template_filter
 def angle(value: float) -> str:
     """−12.4°."""
-    return DASH if _absent(value) else f"{signed(value, 1).removeprefix('+')}°"
+    return f"{'−' * (value < 0)}{abs(value):.1f}°"
 
 
+@template_filter
 def change(value: float) -> str:
     """+0.083°; a thousandth of a degree, so that small is not shown as none."""
-    return DASH if _absent(value) else f"{signed(value, 3)}°"
+    return f"{signed(value, 3)}°"
 
 
-def interval(low: float, high: float, digits: int = 2, sign: bool = False) -> str:
-    """0.97 to 1.02; −0.03 to +0.19; of two or three blocks perhaps 0.00 to >999."""
-    if _absent(low, high):
-        return DASH
-    if high > 999:
-        return f"{low:.{digits}f} to >999"
-    return f"{signed(low, digits)} to {signed(high, digits)}" if sign else f"{low:.{digits}f} to {high:.{digits}f}"
+@template_filter
+def interval(low: float, high: float) -> str:
+    """0.97 to 1.02; of two or three blocks perhaps 0.00 to >999."""
+    return f"{low:.2f} to {'>999' if high > 999 else f'{high:.2f}'}"
 
 
+@template_filter
+def signed_interval(low: float, high: float, digits: int = 3) -> str:
+    """−0.031 to +0.190."""
+    return f"{signed(low, digits)} to {signed(high, digits)}"
+
+
+@template_filter
 def ratio(value: float) -> str:
     """1.03×."""
-    return DASH if _absent(value) else f"{value:.2f}×"
+    return f"{value:.2f}×"
 
 
-def saving(value: float) -> str:
-    """1.60× less, 1.72× more; for a memory ratio, baseline over tier."""
-    if _absent(value):
-        return DASH
-    text = f"{max(value, 1 / value):.2f}×"
-    return "1.00×" if text == "1.00×" else f"{text} {'less' if value > 1 else 'more'}"
-
-
+@template_filter
 def percent(share: float) -> str:
     """−51 % for a share of 0.51 by which something falls."""
-    return DASH if _absent(share) else f"{signed(-100 * share, 0)} %"
+    return f"{signed(-100 * share, 0)} %"
 
 
+@template_filter
 def share(part: float) -> str:
     """27 %."""
-    return DASH if _absent(part) else f"{100 * part:.0f} %"
+    return f"{100 * part:.0f} %"
 
 
+@template_filter
 def digits(value: float) -> str:
     """2.12: three digits, for what has a unit of its own."""
-    return DASH if _absent(value) else f"{value:.3g}"
+    return f"{value:.3g}"
 
 
+@template_filter
 def milliseconds(value: float) -> str:
     """412 ms, 1.52 s."""
-    if _absent(value):
-        return DASH
     if value >= 1000:
         return f"{value / 1000:.2f} s"
     return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms"
 
 
+@template_filter
 def duration(seconds: float) -> str:
     """8.4 s, 412 s, 2 h 05 min."""
-    if _absent(seconds):
-        return DASH
     if seconds >= 3600:
         hours, minutes = divmod(round(seconds / 60), 60)
         return f"{hours} h {minutes:02d} min"
     return f"{seconds:.0f} s" if seconds >= 100 else f"{seconds:.1f} s"
 
 
+@template_filter
 def gibibytes(value: float) -> str:
     """0.44 GiB."""
-    return DASH if _absent(value) else f"{value:.2f} GiB"
+    return f"{value:.2f} GiB"
+
+
+@template_filter
+def count(value: float) -> str:
+    """12,345."""
+    return f"{int(value):,}"
 
 
 def marked(text: str) -> Markup:
@@ -111,9 +134,7 @@ def marked(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
-def count(value: float) -> str:
-    """12,345."""
-    return f"{int(value):,}"
+FILTERS |= {"marked": marked, "counted": counted}
 
 
 def walk_title(path: Path) -> str:
@@ -127,7 +148,7 @@ def machine(described: Mapping[str, str]) -> str:
     if described.get("gpus"):
         return str(described["gpus"])
     processor, cores = described.get("processor") or "an unknown processor", described.get("cores")
-    return f"{processor}, {cores} core{'' if str(cores) == '1' else 's'}" if cores else processor
+    return f"{processor}, {counted(int(cores), 'core')}" if cores else processor
 
 
 def facts(machine: Mapping[str, str]) -> list[tuple[str, str]]:

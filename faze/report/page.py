@@ -2,7 +2,6 @@
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,17 +9,16 @@ import pandas as pd
 
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import changed_switches
+from faze.base.tier_colors import tier_colors
 from faze.evaluation import UNADAPTED
 from faze.evaluation.learner_pairs import crossings
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
-from faze.evaluation.verdict import NAMES, describe_p
+from faze.evaluation.summary import SENTENCES
 from faze.report import formats
 from faze.report.data_uris import Embedder
-from faze.report.dataset_page import DatasetPage
 from faze.report.shot_figures import thinned
-from faze.report.style import tier_colors
 from faze.report.template import load_template
-from faze.report.tier_figures import TALK_MEMORY, TALK_SPEED, Results
+from faze.report.tier_figures import TALK, Results
 
 PHASES = (
     "data",
@@ -34,25 +32,14 @@ MOST_SHOTS = 7  # columns of the table of errors against k
 WALK_VIDEOS = 8  # embedded per page; the others stay where they are
 
 
-@dataclass(frozen=True)
-class TierWalks:
-    """The walks of one tier: its contact sheet, embedded, and videos as (title, data URI)."""
-
-    tier: str
-    folder: str
-    sheet: str | None
-    videos: Sequence[tuple[str, str]]
-    total: int
-
-
 def render(
     *,
     title: str,
     summary: Mapping[str, Any],
     results: Results,
     figures: Mapping[str, str],
-    walks: Sequence[TierWalks],
-    data: Sequence[DatasetPage],
+    walks: Sequence[Mapping[str, Any]],
+    data: Sequence[Mapping[str, Any]],
 ) -> str:
     """The page as HTML.
 
@@ -72,19 +59,19 @@ def render(
         walks=walks,
         data=data,
         of_seeds=len(summary["seeds"]) >= SEEDS_FOR_A_TIER,  # paired intervals; bootstraps are over seeds from two on
-        names=NAMES,
         colors=tier_colors(results.tiers),
         trained=datetime.date.fromtimestamp(summary["began"]).isoformat(),
         machine=formats.facts(summary["machine"] or summary["training_machine"]),
+        sentences=[summary["verdict"][part] for part in SENTENCES if summary["verdict"][part]],
         phases=[phase for phase in PHASES if f"{phase}_ms" in results.tables["performance"]],
         limits=bool(results.tables["performance"]["share_of_matmul_roof"].notna().all()),
-        talk={"speed": TALK_SPEED, "memory": TALK_MEMORY},
+        talk=TALK,
         rows=tier_rows(summary, results),
         shots=shot_rows(results),
         every_k=results.tables["tiers"]["k"].nunique() <= MOST_SHOTS,
         learner_rows=learner_rows(results),
         controls=control_rows(results),
-        changes=change_rows(results),
+        changes=results.tables["changes"].to_dict("records"),
         times=time_rows(results),
     )
 
@@ -102,7 +89,8 @@ def tier_rows(summary: Mapping[str, Any], results: Results) -> list[dict[str, An
                 "speed": performance.loc[tier].to_dict(),
                 "switches": changed_switches(summary["switches"][tier], before),
                 "errors": [_error_cell(results, tier, *key) for key in conditions(results)],
-                "verdict": summary["tier_words"].get(tier, ""),
+                "verdict": summary["tier_verdicts"].get(tier, ""),
+                "need": summary["tier_needs"].get(tier, ""),
             }
         )
     return rows
@@ -122,18 +110,18 @@ def _error_cell(results: Results, tier: str, dataset: str, learner: str, k: int)
 
 def shot_rows(results: Results) -> list[dict[str, Any]]:
     """Errors of the baseline against k (of many k some), per data set and learner, with interval and reduction."""
-    rows = []
     shown = thinned(sorted(results.tables["tiers"]["k"].unique()), MOST_SHOTS)
-    for dataset in results.datasets:
-        for learner in results.learners:
-            curve = results.curve(results.tiers[0], dataset, learner)
-            curve = curve[curve["k"].isin(shown)]
-            rows.append({"dataset": dataset, "learner": learner, "cells": curve.to_dict("records")})
-    return rows
+    curves = {
+        (d, name): results.curve(results.tiers[0], d, name) for d in results.datasets for name in results.learners
+    }
+    return [
+        {"dataset": dataset, "learner": learner, "cells": curve[curve["k"].isin(shown)].to_dict("records")}
+        for (dataset, learner), curve in curves.items()
+    ]
 
 
 def learner_rows(results: Results) -> list[dict[str, Any]]:
-    """Every pair of learners of the baseline at the largest k, with adjusted p-values and crossings in words."""
+    """Every pair of learners of the baseline at the largest k, with the k between which their curves cross."""
     pairs = results.tables["learners"]
     pairs = pairs[pairs["tier"] == results.tiers[0]]
     crossed = {
@@ -141,15 +129,10 @@ def learner_rows(results: Results) -> list[dict[str, Any]]:
         for dataset in results.datasets
         for c in crossings(pairs[pairs["dataset"] == dataset])
     }
-    rows = []
-    for row in pairs[pairs["k"] == results.largest_k].to_dict("records"):
-        tests = {
-            t: formats.DASH if pd.isna(row[f"{t}_holm"]) else describe_p(row[f"{t}_holm"])
-            for t in ("difference_p", "tost_p")
-        }
-        where = row["dataset"], row["learner"], row["other"]
-        rows.append(row | tests | {"crosses": crossed.get(where, formats.DASH)})
-    return rows
+    rows = pairs[pairs["k"] == results.largest_k].to_dict("records")
+    return [
+        row | {"crosses": crossed.get((row["dataset"], row["learner"], row["other"]), formats.DASH)} for row in rows
+    ]
 
 
 def control_rows(results: Results) -> list[dict[str, Any]]:
@@ -168,12 +151,6 @@ def control_rows(results: Results) -> list[dict[str, Any]]:
     return rows
 
 
-def change_rows(results: Results) -> list[dict[str, Any]]:
-    """Every comparison with the baseline, with its p-value in words."""
-    rows = results.tables["changes"].to_dict("records")
-    return [row | {"p": formats.DASH if pd.isna(row["tost_p"]) else describe_p(row["tost_p"])} for row in rows]
-
-
 def time_rows(results: Results) -> list[dict[str, Any]]:
     """When each tier reaches the baseline's final validation error: means over seeds, geometric of ratios."""
     rows = []
@@ -185,7 +162,7 @@ def time_rows(results: Results) -> list[dict[str, Any]]:
     return rows
 
 
-def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int, embedder: Embedder) -> list[TierWalks]:
+def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int, embedder: Embedder) -> list[dict[str, Any]]:
     """Contact sheets of every tier, and videos of the last; the last tier is embedded first, while there is room."""
     walks = []
     for position, tier in enumerate(reversed(tiers)):
@@ -195,13 +172,13 @@ def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int, embedder:
         shown = files[:: max(1, -(-len(files) // WALK_VIDEOS))] if position == 0 else []
         videos = [(formats.walk_title(path), embedder.file(path, "video/mp4")) for path in shown]
         walks.append(
-            TierWalks(
-                tier=tier,
-                folder=str(folder.relative_to(paths.root)),
-                sheet=embedder.picture(sheet) if sheet.is_file() else None,
-                videos=[(title, uri) for title, uri in videos if uri],
-                total=len(files),
-            )
+            {
+                "tier": tier,
+                "folder": str(folder.relative_to(paths.root)),
+                "sheet": embedder.picture(sheet) if sheet.is_file() else None,
+                "videos": [(title, uri) for title, uri in videos if uri],
+                "total": len(files),
+            }
         )
     return walks
 
@@ -213,7 +190,7 @@ def tier_table(summary: Mapping[str, Any], results: Results) -> pd.DataFrame:
         name = f"{dataset}_k{k}"
         table[f"{name}_deg"] = results.cell("tiers", dataset, learner, k)["mean_deg"]
         changes = results.cell("changes", dataset, learner, k).reindex(table.index)
-        for column in ("difference_deg", "low_deg", "high_deg", "tost_p", "words"):
+        for column in ("difference_deg", "low_deg", "high_deg", "tost_p", "verdict"):
             table[f"{name}_{column}"] = changes[column]
     table["verdict"] = pd.Series(summary["tier_verdicts"], dtype=object).reindex(table.index)
     return table.reset_index()

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 
 from faze.evaluation.learner_pairs import against
 from faze.evaluation.learner_verdict import SIMPLE
-from faze.evaluation.verdict import NAMES
+from faze.evaluation.wording import NAMES
 from faze.report.style import BAND, MARKERS, MUTED, ON_LINES, REFERENCE, learner_colors, panels
 from faze.report.tier_figures import WIDTH, Results
 

@@ -4,16 +4,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import matplotlib
-from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, LinearSegmentedColormap, to_hex, to_rgb
+from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 INK, MUTED, RULE, BAND = "#1f2933", "#616e7c", "#d9dfe5", "#e9eef3"
 REFERENCE = "#b42318"  # the talk's and the paper's figures, where they are drawn beside ours
-BASELINE = "#7b8794"
 ON_LINES = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # box of words that lines may cross
-_TIERS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")  # Okabe and Ito 2008
 _LEARNERS = ("#5b21b6", "#0f766e", "#b45309", "#9f1239", "#1e3a8a", "#3f6212")
 _SPLITS = {"train": "#0072b2", "val": "#e69f00", "test": "#009e73"}
 DENSITY = (
@@ -51,15 +48,6 @@ _RC = {
 }
 
 
-def tier_colors(tiers: Sequence[str]) -> dict[str, str]:
-    """Colour of each tier: grey for the baseline; a long ladder gets an ordered scale (no dozen hues is distinct)."""
-    rungs = tiers[1:]
-    if len(rungs) <= len(_TIERS):
-        return {tiers[0]: BASELINE} | dict(zip(rungs, _TIERS, strict=False))
-    scale = colormaps["viridis"]
-    return {tiers[0]: BASELINE} | {tier: to_hex(scale(0.9 * i / (len(rungs) - 1))) for i, tier in enumerate(rungs)}
-
-
 def learner_colors(learners: Sequence[str]) -> dict[str, str]:
     """Colour of each learner."""
     return {learner: _LEARNERS[i % len(_LEARNERS)] for i, learner in enumerate(learners)}
@@ -73,12 +61,6 @@ def split_color(split: str) -> str:
 def density_map() -> Colormap:
     """White where there is nothing, then the darker the more."""
     return LinearSegmentedColormap.from_list("density", DENSITY).with_extremes(bad="white")
-
-
-def text_on(color: str) -> str:
-    """White or ink, whichever reads better on this colour."""
-    red, green, blue = to_rgb(color)
-    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.55 else INK
 
 
 @contextmanager

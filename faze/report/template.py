@@ -2,24 +2,9 @@
 
 import jinja2
 
+from faze.evaluation.verdict import describe_need
+from faze.evaluation.wording import NAMES
 from faze.report import dataset_words, formats
-
-FILTERS = (
-    "degrees",
-    "change",
-    "interval",
-    "ratio",
-    "saving",
-    "percent",
-    "share",
-    "digits",
-    "milliseconds",
-    "gibibytes",
-    "duration",
-    "count",
-    "marked",
-    "angle",
-)
 
 
 def load_template(name: str) -> jinja2.Template:
@@ -31,7 +16,6 @@ def load_template(name: str) -> jinja2.Template:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    for filter_name in FILTERS:
-        environment.filters[filter_name] = getattr(formats, filter_name)
-    environment.globals["dataset_words"] = dataset_words
+    environment.filters |= formats.FILTERS
+    environment.globals |= {"dataset_words": dataset_words, "describe_need": describe_need, "names": NAMES}
     return environment.get_template(name)

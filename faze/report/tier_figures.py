@@ -1,5 +1,6 @@
 """Figures that compare tiers: the talk's three charts, changes of the error, people, trainings."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -7,10 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
+from faze.base.tier_colors import tier_colors
 from faze.evaluation import UNADAPTED
-from faze.evaluation.verdict import NAMES
+from faze.evaluation.wording import NAMES
 from faze.report.style import (
     BAND,
     INK,
@@ -20,11 +21,10 @@ from faze.report.style import (
     REFERENCE,
     learner_colors,
     panels,
-    text_on,
-    tier_colors,
 )
 
-TALK_SPEED, TALK_MEMORY = 2.07, 1.6  # the talk's headline figures; its bars per tier were not published
+# The talk's headline figures (its bars per tier were not published): value over ours, in words.
+TALK = {"speed": (2.07, "2.07× faster"), "memory": (1.6, "1.6× less"), "error": (1.0, "no change")}
 WIDTH = 11.2  # inches
 
 
@@ -56,71 +56,56 @@ class Results:
 
 def draw_talk_charts(results: Results) -> Figure:
     """Training time, memory and accuracy on MPIIGaze per tier, as in the talk, and its headline figures below ours."""
-    rows = len(results.tiers) + (len(results.tiers) > 1)
+    several = len(results.tiers) > 1
+    rows = len(results.tiers) + several
     figure, [[time, memory, error]] = panels(WIDTH, 1.9 + 0.36 * rows, 1, 3, sharey=True)
-    speed = results.tables["performance"].set_index("tier").loc[list(results.tiers)]
-    whiskers = (speed["step_ms"] - speed["step_ms_q1"], speed["step_ms_q3"] - speed["step_ms"])
-    _bars(time, results, speed["step_ms"], whiskers, "{:.0f}")
+    performance = results.tables["performance"].set_index("tier").loc[list(results.tiers)]
+    step, low, high = (performance[f"step_ms{end}"] for end in ("", "_q1", "_q3"))
+    _bars(time, results, step, np.maximum(step, high), "speed", [f"{ms:.0f}" for ms in step])
+    whiskers = [(step - low).clip(lower=0), (high - step).clip(lower=0)]
+    time.errorbar(step, range(len(step)), xerr=whiskers, fmt="none", ecolor=INK, capsize=2)
     time.set(title="Training time", xlabel="ms per step (median, quartiles)")
-    _bars(memory, results, speed["peak_gib"], None, "{:.2f}")
+    peak = performance["peak_gib"]
+    _bars(memory, results, peak, peak, "memory", [f"{gib:.2f}" for gib in peak])
     memory.set(title="Memory", xlabel="peak, GiB")
-    before, after = _accuracy_bars(error, results)
-    told = f"Filled: measured on {results.machine}."
-    if len(results.tiers) > 1:
-        row = len(results.tiers)
-        _talk_bar(time, speed["step_ms"].iloc[0] / TALK_SPEED, row, f"{TALK_SPEED}× faster")
-        _talk_bar(memory, speed["peak_gib"].iloc[0] / TALK_MEMORY, row, f"{TALK_MEMORY}× less")
-        _talk_bar(error, after, row, "")
-        _talk_bar(error, before, row, "no change")
-        time.set_yticks(range(rows), [*results.tiers, "the talk"])
-        time.get_yticklabels()[-1].set_color(REFERENCE)
-        told += f" Hatched: the talk's figures, of its own machine (8 GPUs), applied to our {results.tiers[0]}."
-    time.set_ylim(rows - 0.5, -0.6)
-    figure.supxlabel(told, x=0.01, ha="left", fontsize=9, color=MUTED)
-    return figure
-
-
-def _bars(axes: Axes, results: Results, values: pd.Series, whiskers: tuple | None, form: str) -> None:
-    colors = tier_colors(results.tiers)
-    rows = np.arange(len(values))
-    errors = None if whiskers is None else np.array([w.clip(lower=0).to_numpy() for w in whiskers])
-    axes.barh(rows, values, height=0.62, color=[colors[t] for t in values.index], xerr=errors, ecolor=INK, capsize=2)
-    ends = values.to_numpy() + (0 if errors is None else errors[1])
-    for row, value, end in zip(rows, values, ends, strict=True):
-        axes.annotate(form.format(value), (end, row), (5, 0), textcoords="offset points", va="center", fontsize=9)
-    axes.set_yticks(rows, [str(tier) for tier in values.index])
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlim(0, 1.18 * ends.max())
-    axes.grid(axis="x")
-
-
-def _accuracy_bars(axes: Axes, results: Results) -> tuple[float, float]:
-    """Unadapted error (pale) behind the error after adaptation; returns the baseline's."""
-    colors = tier_colors(results.tiers)
     before = results.cell("tiers", "mpiigaze", UNADAPTED, 0)["mean_deg"]
     after = results.cell("tiers", "mpiigaze", results.learners[0], results.largest_k)["mean_deg"]
-    rows = np.arange(len(before))
-    axes.barh(rows, before, height=0.62, color=[colors[t] for t in before.index], alpha=0.35)
-    axes.barh(rows, after, height=0.62, color=[colors[t] for t in before.index])
-    near = {"textcoords": "offset points", "va": "center", "fontsize": 9}
-    for row, (tier, start, end) in enumerate(zip(before.index, before, after, strict=True)):
-        axes.annotate(f"{start:.2f}", (start, row), (5, 0), **near)
-        axes.annotate(f"{end:.2f}", (end, row), (-5, 0), ha="right", color=text_on(colors[tier]), **near)
-    axes.set(
+    pale = [tier_colors(results.tiers)[tier] for tier in before.index]
+    error.barh(range(len(before)), before, height=0.8, color=pale, alpha=0.3)
+    told = [f"{start:.2f} → {end:.2f}" for start, end in zip(before, after, strict=True)]
+    _bars(error, results, after, np.maximum(before, after), "error", told)
+    error.set(
         title="Error on MPIIGaze",
         xlabel=f"degrees; pale: unadapted, full: {results.learners[0]}, k = {results.largest_k}",
     )
+    time.set_yticks(range(rows), [*results.tiers, "the talk"][:rows])
+    about = f"Filled: measured on {results.machine}."
+    if several:
+        time.get_yticklabels()[-1].set_color(REFERENCE)
+        about += f" Hatched: the talk's figures, of its own machine (8 GPUs), applied to our {results.tiers[0]}."
+    time.set_ylim(rows - 0.5, -0.6)
+    figure.supxlabel(about, x=0.01, ha="left", fontsize=9, color=MUTED)
+    return figure
+
+
+def _bars(axes: Axes, results: Results, values: pd.Series, ends: pd.Series, what: str, told: Sequence[str]) -> None:
+    """A bar for each tier and words at its end; below, the talk's figure applied to our baseline.
+
+    The talk's is hatched, since it is no measurement of ours.
+    """
+    colors = tier_colors(results.tiers)
+    near = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
+    axes.barh(range(len(values)), values, height=0.62, color=[colors[tier] for tier in values.index])
+    for row, (end, words) in enumerate(zip(ends, told, strict=True)):
+        axes.annotate(words, (end, row), **near)
+    if len(results.tiers) > 1:
+        quotient, words = TALK[what]
+        bar = (len(results.tiers), values.iloc[0] / quotient)
+        axes.barh(*bar, height=0.62, facecolor="none", edgecolor=REFERENCE, hatch="////", linewidth=1.2)
+        axes.annotate(words, bar[::-1], color=REFERENCE, bbox=ON_LINES, **near)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlim(0, 1.18 * before.max())
+    axes.set_xlim(0, (1.1 + 0.035 * max(map(len, told))) * ends.max())
     axes.grid(axis="x")
-    return before.iloc[0], after.iloc[0]
-
-
-def _talk_bar(axes: Axes, value: float, row: int, text: str) -> None:
-    """A headline figure of the talk, applied to our baseline: hatched, since it is no measurement of ours."""
-    axes.barh(row, value, height=0.62, facecolor="none", edgecolor=REFERENCE, hatch="////", linewidth=1.2)
-    near = {"textcoords": "offset points", "va": "center", "fontsize": 9}
-    axes.annotate(text, (value, row), (5, 0), color=REFERENCE, bbox=ON_LINES, **near)
 
 
 def draw_changes(results: Results) -> Figure:
@@ -128,11 +113,11 @@ def draw_changes(results: Results) -> Figure:
     rungs = results.tiers[1:]
     figure, [row] = panels(WIDTH, 1.5 + 0.5 * len(rungs), 1, len(results.datasets), sharex=True, sharey=True)
     colors = tier_colors(results.tiers)
-    cells = [(UNADAPTED, 0, "unadapted", "white", -0.14), (results.learners[0], results.largest_k, "", None, 0.14)]
+    cells = [(UNADAPTED, 0, "white", -0.14), (results.learners[0], results.largest_k, None, 0.14)]
     for axes, dataset in zip(row, results.datasets, strict=True):
         axes.axvspan(-results.margin_deg, results.margin_deg, color=BAND, zorder=0)
         axes.axvline(0, color=MUTED, linewidth=1)
-        for learner, k, _, face, offset in cells:
+        for learner, k, face, offset in cells:
             for position, (tier, change) in enumerate(results.cell("changes", dataset, learner, k).iterrows()):
                 y = position + offset
                 axes.plot([change["low_deg"], change["high_deg"]], [y, y], color=colors[tier], linewidth=2)
@@ -182,11 +167,15 @@ def draw_training(results: Results) -> Figure:
     """Validation error of every training against pairs and against seconds: each seed thin, their mean bold."""
     figure, [row] = panels(WIDTH, 4.0, 1, 2, sharey=True)
     curves = results.tables["training"]
+    target = results.tables["convergence"]["target_deg"].mean()
     for axes, against in zip(row, ("pairs", "seconds"), strict=True):
-        for number, (tier, color) in enumerate(tier_colors(results.tiers).items()):
+        for marker, (tier, color) in zip(itertools.cycle(MARKERS), tier_colors(results.tiers).items(), strict=False):
             of_tier = curves[curves["tier"] == tier]
-            _draw_curves(axes, of_tier, against, color, MARKERS[number % len(MARKERS)])
-        target = results.tables["convergence"]["target_deg"].mean()
+            for _, seed in of_tier.groupby("seed") if of_tier["seed"].nunique() > 1 else ():
+                axes.plot(seed[against], seed["error_deg"], color=color, linewidth=0.7, alpha=0.45)
+            mean = of_tier.groupby("pairs", as_index=False)[["seconds", "error_deg"]].mean()
+            line = {"color": color, "markersize": 4, "linewidth": 1.6, "label": tier}
+            axes.plot(mean[against], mean["error_deg"], marker + "-", **line)
         axes.axhline(target, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_xlim(left=0)
@@ -199,18 +188,6 @@ def draw_training(results: Results) -> Figure:
     row[1].set(xlabel="seconds of training")
     errors = curves["error_deg"]  # of the first validations, before anything is learnt, some may leave the picture
     row[0].set_ylim(0, min(1.08 * errors.max(), 3 * errors.median()))
-    handles = [
-        Line2D([], [], color=color, marker=MARKERS[i % len(MARKERS)], markersize=4, label=tier)
-        for i, (tier, color) in enumerate(tier_colors(results.tiers).items())
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(8, len(handles)))
+    handles, labels = row[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(8, len(handles)))
     return figure
-
-
-def _draw_curves(axes: Axes, curves: pd.DataFrame, against: str, color: str, marker: str) -> None:
-    """One tier's curves: every seed, thin where there are several, and then their mean."""
-    seeds = [curve for _, curve in curves.groupby("seed")]
-    for curve in seeds if len(seeds) > 1 else []:
-        axes.plot(curve[against], curve["error_deg"], color=color, linewidth=0.7, alpha=0.45)
-    mean = curves.groupby("pairs", as_index=False)[["seconds", "error_deg"]].mean()
-    axes.plot(mean[against], mean["error_deg"], marker + "-", color=color, markersize=4, linewidth=1.6)

@@ -7,14 +7,15 @@ import pandas as pd
 
 from faze.base.command_line import CONFIG, command, needed
 from faze.base.files import whole_folder
+from faze.base.logged_run import read_logged_run
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, load
 from faze.evaluation.controls import control_errors
 from faze.evaluation.convergence import times_to_error, validation_curves
 from faze.evaluation.learner_pairs import learner_differences
-from faze.evaluation.runs import Ablation, read_benchmark, read_errors, read_training
-from faze.evaluation.summary import summarize, write_json
+from faze.evaluation.runs import Ablation, read_benchmark, read_errors
+from faze.evaluation.summary import SENTENCES, summarize, write_json
 from faze.evaluation.tables import changes, performance, run_errors, tier_errors
 
 
@@ -43,7 +44,7 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     """Write the tables as csv, one file each, and summary.json."""
     persons = read_errors(ablation)
     benchmark = read_benchmark(ablation)
-    trainings = {run: read_training(ablation.paths, *run) for run in ablation.runs()}
+    trainings = {run: read_logged_run(ablation.paths.run_log(*run)) for run in ablation.runs()}
     of_tier = {tier: trainings[tier, ablation.seeds[0]] for tier in ablation.tiers}
     tables: dict[str, pd.DataFrame] = {
         "persons": persons,
@@ -62,11 +63,6 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
         for name, table in tables.items():
             table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
         write_json(folder / "summary.json", summary)
-    print_verdict(summary["verdict"])
-
-
-def print_verdict(verdict: dict[str, str]) -> None:
-    """Say the verdict where the person who waits can read it."""
-    for part in ("speed", "memory", "error", "learners", "scope", "switches"):
-        if verdict[part]:
-            print(verdict[part])
+    for part in SENTENCES:  # for the person who waits
+        if summary["verdict"][part]:
+            print(summary["verdict"][part])

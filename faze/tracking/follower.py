@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.tracking.mirror import mirror_run
 from faze.tracking.run_record import RunPlace, read_training, run_places
@@ -29,7 +30,7 @@ class Follower:
                     mirror_run(self._store, read_training(log, place))
                 except FileNotFoundError:  # the training ended at this moment and moved its log: next time
                     continue
-                except ValueError as error:
+                except UserError as error:
                     print(f"faze ui: {error}", file=sys.stderr)
                     continue
                 mirrored.append(place.name)
@@ -38,10 +39,10 @@ class Follower:
         return mirrored
 
     def _logs(self) -> Iterator[tuple[RunPlace, Path, int]]:
-        """A run's live log while it trains, else its final one."""
+        """Yield each run's live log while it trains, else its final one, with its size."""
         for place in self._places:
-            live = self._paths.live_log(place.tier, place.seed)
-            for log in (live, self._paths.run_log(place.tier, place.seed)):
+            run = (place.tier, place.seed)
+            for log in (self._paths.live_log(*run), self._paths.run_log(*run)):
                 if log.exists() and (size := log.stat().st_size):
                     yield place, log, size
                     break

@@ -15,13 +15,8 @@ from faze.tracking.store import Store, explained
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-Held = set[tuple[str, int, float]]  # (metric, step, value) that a run holds
-
 # What one request of MLflow takes at most.
 BATCH_METRICS, BATCH_PARAMS = 1000, 100
-
-# A rung keeps its colour in every chart; left to itself, MLflow gives two of five runs the same. (Wong's palette.)
-COLORS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#999999")
 
 
 def mirror_run(store: Store, record: RunRecord) -> str:
@@ -31,12 +26,12 @@ def mirror_run(store: Store, record: RunRecord) -> str:
         UserError: the store failed; the run log still holds everything.
     """
     with store.alone():
-        run_id, held = _find(store, record) or (_create(store, record), set())
+        run_id, stored = _find(store, record) or (_create(store, record), set())
         _supersede_others(store, record, run_id)
         _log_datasets(store, run_id, record.datasets)  # runs share them: two processes would add the same one
     with explained(store.uri):
         _describe(store, record, run_id)
-        _log_points(store, run_id, [p for p in record.points if (p.key, p.step, p.value) not in held])
+        _log_metrics(store, run_id, [m for m in record.metrics if (m.key, m.step, m.value) not in stored])
         for folder, path in record.artifacts.items():
             _replace_artifacts(store, run_id, path, folder)
         if record.end_ms is not None:
@@ -45,44 +40,36 @@ def mirror_run(store: Store, record: RunRecord) -> str:
 
 
 def _search(store: Store, **tags: str) -> list["Run"]:
-    """Runs with these tags, the current one first."""
+    """Find the runs with these tags, the current one first."""
     text = " and ".join(f"tags.{tag} = '{value}'" for tag, value in tags.items())
     runs = store.client.search_runs([store.experiment_id], text, max_results=1000)
     return sorted(runs, key=lambda run: run.data.tags["superseded"] == "true")
 
 
-def _find(store: Store, record: RunRecord) -> tuple[str, Held] | None:
-    """The run of this identity that holds nothing but what the record holds."""
-    wanted = {(p.key, p.step, p.value) for p in record.points}
-    keys = {p.key for p in record.points}
+def _find(store: Store, record: RunRecord) -> tuple[str, set[tuple[str, int, float]]] | None:
+    """Find the run of this identity that holds nothing but what the record holds; with its (metric, step, value)s."""
+    wanted = {(m.key, m.step, m.value) for m in record.metrics}
+    keys = {m.key for m in record.metrics}
     for run in _search(store, identity=record.identity):
-        held = _held(store, run)
-        if all(value in wanted for value in held if record.whole or value[0] in keys):
-            return run.info.run_id, held
+        histories = (store.client.get_metric_history(run.info.run_id, key) for key in run.data.metrics)
+        stored = {(m.key, m.step, m.value) for history in histories for m in history}
+        if all(value in wanted for value in stored if record.whole or value[0] in keys):
+            return run.info.run_id, stored
     return None
 
 
-def _held(store: Store, run: "Run") -> Held:
-    run_id = run.info.run_id
-    return {(m.key, m.step, m.value) for key in run.data.metrics for m in store.client.get_metric_history(run_id, key)}
-
-
 def _create(store: Store, record: RunRecord) -> str:
-    """By the experiment's id: by name, processes that start together file runs under another experiment."""
-    color = COLORS[record.place.rung % len(COLORS)]
-    tags = {"identity": record.identity, **_place(record), "superseded": "false", "mlflow.runColor": color}
-    run = store.client.create_run(store.experiment_id, record.start_ms, tags, record.place.name)
+    """Create a run by the experiment's id: by name, processes that start together use another experiment."""
+    tags = {"identity": record.identity, "superseded": "false", "mlflow.runColor": record.place.color}
+    run = store.client.create_run(
+        store.experiment_id, record.start_ms, {**tags, **record.place_tags}, record.place.name
+    )
     return run.info.run_id
-
-
-def _place(record: RunRecord) -> dict[str, str]:
-    """Tags of a run's place in the ablation, which only one current run can hold."""
-    return {"ablation": record.ablation, "tier": record.place.tier, "seed": str(record.place.seed)}
 
 
 def _supersede_others(store: Store, record: RunRecord, run_id: str) -> None:
     """The view shows runs whose tag says false: MLflow's filters never match a tag that is missing."""
-    for run in _search(store, **_place(record), superseded="false"):
+    for run in _search(store, **record.place_tags, superseded="false"):
         if run.info.run_id != run_id:
             store.client.set_tag(run.info.run_id, "superseded", "true")
             store.client.update_run(run.info.run_id, name=f"{run.info.run_name} (superseded)")
@@ -100,10 +87,10 @@ def _describe(store: Store, record: RunRecord, run_id: str) -> None:
     store.client.update_run(run_id, name=record.place.name)
 
 
-def _log_points(store: Store, run_id: str, points: list[MetricValue]) -> None:
+def _log_metrics(store: Store, run_id: str, values: Sequence[MetricValue]) -> None:
     from mlflow.entities import Metric
 
-    metrics = [Metric(p.key, p.value, p.time_ms, p.step) for p in points]
+    metrics = [Metric(m.key, m.value, m.time_ms, m.step) for m in values]
     for first in range(0, len(metrics), BATCH_METRICS):
         store.client.log_batch(run_id, metrics=metrics[first : first + BATCH_METRICS])
 

@@ -10,19 +10,16 @@ from typing import Any, NamedTuple
 
 from faze.base.errors import UserError
 from faze.base.files import read_json
+from faze.base.logged_run import LoggedRun, LoggedValue, read_logged_run
 from faze.base.result_paths import DATASETS, ResultPaths
-from faze.base.run_log import read_events
+from faze.base.tier_colors import tier_colors
 
 # MLflow's chart view draws one chart per metric: beyond about twenty, nobody finds the one that matters. The curves of
 # error against k come on top, two for each learner that the config names, in a section of their own: none is cut off.
 MAX_TRAINING_METRICS = 7
 MAX_RESULT_METRICS = 12
 
-# The training's own rate includes validation of the moment and other load; the name belongs to the benchmark's.
-RENAMED = {"speed/images_per_s": "train/images_per_s"}
-
-
-Event = Mapping[str, Any]  # a line of the run log, as faze.base.run_log describes them
+FIRST = ("train/loss", "train/images_per_s")  # of the training's metrics; whatever else there is, these are kept
 
 
 class RunPlace(NamedTuple):
@@ -30,8 +27,8 @@ class RunPlace(NamedTuple):
 
     tier: str
     seed: int
-    rung: int  # of the tier, from 0
     name: str  # rung first, so that MLflow sorts the ladder: 1-amp, or 1-amp-s0 where there are more seeds
+    color: str  # of the tier, as in the report
 
 
 class MetricValue(NamedTuple):
@@ -58,14 +55,11 @@ class RunRecord:
     """All that MLflow is to hold of one run."""
 
     place: RunPlace
-    ablation: str
-    config_hash: str
-    fingerprint: str
     start_ms: int
     end_ms: int | None  # None while it trains
     params: Mapping[str, str]
     tags: Mapping[str, str]
-    points: Sequence[MetricValue]
+    metrics: Sequence[MetricValue]
     artifacts: Mapping[str, Path] = dataclasses.field(default_factory=dict)  # folder in MLflow -> file or folder
     datasets: Sequence[InputDataset] = ()
     whole: bool = False  # results are in it: a metric that it lacks is out of date
@@ -73,61 +67,70 @@ class RunRecord:
     @property
     def identity(self) -> str:
         """Of the experiment that was done: runs that differ in it are never mixed."""
-        parts = [self.ablation, self.place.tier, str(self.place.seed), self.config_hash, self.fingerprint]
+        parts = [self.tags[name] for name in ("ablation", "tier", "seed", "config_hash", "code_fingerprint")]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+    @property
+    def place_tags(self) -> Mapping[str, str]:
+        """Tags of a run's place in the ablation, which only one current run can hold."""
+        return {name: self.tags[name] for name in ("ablation", "tier", "seed")}
 
 
 def run_places(tiers: Sequence[str], seeds: Sequence[int]) -> list[RunPlace]:
-    """Every run of an ablation, in the order of the ladder."""
+    """List every run of an ablation, in the order of the ladder."""
     return [
-        RunPlace(tier, seed, rung, f"{rung}-{tier}" + (f"-s{seed}" if len(seeds) > 1 else ""))
-        for rung, tier in enumerate(tiers)
+        RunPlace(tier, seed, f"{rung}-{tier}" + (f"-s{seed}" if len(seeds) > 1 else ""), color)
+        for rung, (tier, color) in enumerate(tier_colors(tiers).items())
         for seed in seeds
     ]
 
 
 def read_training(log: Path, place: RunPlace) -> RunRecord:
-    """What the run log alone tells, of a training under way as of one that ended.
+    """Read what the run log alone tells, of a training under way as of one that ended.
 
     Raises:
         UserError: the log does not begin with its start event.
     """
-    events = read_events(log)
-    if not events or events[0]["event"] != "start":
-        raise UserError(f"{log}: has no start event, so nobody knows whose run it is; train that tier again")
-    start = events[0]
-    ends = [_milliseconds(e) for e in events if e["event"] == "end"]
+    return _record(read_logged_run(log), place)
+
+
+def _record(run: LoggedRun, place: RunPlace) -> RunRecord:
+    switches = {
+        f"switch.{switch['switch']}": f"inactive: {switch['reason']}" if switch["reason"] else _text(switch["acted"])
+        for switch in run.switches
+    }
     return RunRecord(
         place=place,
-        ablation=start["name"],
-        config_hash=start["config_hash"],
-        fingerprint=start["fingerprint"],
-        start_ms=_milliseconds(start),
-        end_ms=ends[-1] if ends else None,
-        params={key: _text(value) for key, value in start["config"].items()},
-        tags=_tags(start) | _switches(events),
-        points=_training_points(events),
+        start_ms=_milliseconds(run.start["time"]),
+        end_ms=None if run.ended is None else _milliseconds(run.ended),
+        params={key: _text(value) for key, value in run.start["config"].items()},
+        tags=_tags(run.start) | switches,
+        metrics=_training_metrics(run.values),
     )
 
 
 def read_run(paths: ResultPaths, place: RunPlace) -> RunRecord:
-    """The training and what was measured of it afterwards.
+    """Read the training and what was measured of it afterwards.
 
     Raises:
         UserError: the evaluation has no entry for this run, or a data set has no page.
     """
-    run = (place.tier, place.seed)
-    training = read_training(paths.run_log(*run), place)
-    points = [*training.points, *_result_points(paths.evaluation / "summary.json", *run)]
-    artifacts = {"": paths.run_log(*run), "walks": paths.walks(*run), "report": paths.report}
-    artifacts |= {f"data/{dataset}": paths.inspection(dataset) for dataset in DATASETS}
-    tags = {**training.tags, "mlflow.note.content": _description(training, points)}
-    datasets = [_read_dataset(paths, dataset) for dataset in DATASETS]
-    return dataclasses.replace(training, points=points, tags=tags, artifacts=artifacts, datasets=datasets, whole=True)
+    log = paths.run_log(place.tier, place.seed)
+    run = read_logged_run(log)
+    training, results = _record(run, place), _read_results(paths.evaluation / "summary.json", place)
+    artifacts = {"": log, "walks": paths.walks(place.tier, place.seed), "report": paths.report}
+    return dataclasses.replace(
+        training,
+        metrics=[*training.metrics, *results],
+        tags={**training.tags, "mlflow.note.content": _description(training, results, run.switches)},
+        artifacts=artifacts | {f"data/{dataset}": paths.inspection(dataset) for dataset in DATASETS},
+        datasets=[_read_dataset(paths, dataset) for dataset in DATASETS],
+        whole=True,
+    )
 
 
 def _read_dataset(paths: ResultPaths, dataset: str) -> InputDataset:
-    """From the page that stands for the data in MLflow: the pixels themselves are too many."""
+    """Read the page that stands for the data in MLflow: the pixels themselves are too many."""
     path = paths.inspection(dataset) / "summary.json"
     if not path.is_file():
         raise UserError(f"{path} is missing: run the rule inspect again")
@@ -136,20 +139,19 @@ def _read_dataset(paths: ResultPaths, dataset: str) -> InputDataset:
     profile |= {f"{split['split']}_{key}": split[key] for split in summary["splits"] for key in ("people", "strips")}
     if summary["rejects"]:
         profile["rejected_frames"] = summary["rejects"]["frames"]
-    trained_on = any(split["split"] == "train" for split in summary["splits"])
-    context = "training" if trained_on else "testing"
+    context = "training" if any(split["split"] == "train" for split in summary["splits"]) else "testing"
     return InputDataset(summary["dataset"], summary["digest"], str(paths.store(dataset)), context, profile)
 
 
-def _milliseconds(event: Event) -> int:
-    return round(event["time"] * 1000)
+def _milliseconds(time: float) -> int:
+    return round(time * 1000)
 
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _tags(start: Event) -> dict[str, str]:
+def _tags(start: Mapping[str, Any]) -> dict[str, str]:
     machine = start["machine"]
     on_gpu = "gpus" in machine and start["config"].get("engine.device") != "cpu"
     return {
@@ -166,40 +168,26 @@ def _tags(start: Event) -> dict[str, str]:
     }
 
 
-def _switches(events: Sequence[Event]) -> dict[str, str]:
-    """switch.<name> -> how it acted, or why not."""
-    return {
-        f"switch.{event['switch']}": f"inactive: {event['reason']}" if event["reason"] else _text(event["acted"])
-        for event in events
-        if event["event"] == "switch"
-    }
+def _training_metrics(values: Sequence[LoggedValue]) -> list[MetricValue]:
+    """Keep the validation, loss and rate, and of the loss terms as many as there is room for."""
+    names = dict.fromkeys(value.metric for value in values if not value.metric.startswith("val/"))
+    kept = sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))[:MAX_TRAINING_METRICS]
+    return [
+        MetricValue(value.metric, value.step, value.value, _milliseconds(value.time))
+        for value in values
+        if value.metric.startswith("val/") or value.metric in kept
+    ]
 
 
-def _training_points(events: Sequence[Event]) -> list[MetricValue]:
-    """Validation, loss and rate first, then the loss terms; a step that was done twice counts once."""
-    points: dict[tuple[str, int], MetricValue] = {}
-    for event in events:
-        if event["event"] == "metrics":
-            for key, value in event["values"].items():
-                if value is not None:
-                    key = RENAMED.get(key, key)
-                    points[key, event["step"]] = MetricValue(key, event["step"], float(value), _milliseconds(event))
-    first = ("train/loss", "train/images_per_s")
-    keys = dict.fromkeys(point.key for point in points.values() if not point.key.startswith("val/"))
-    kept = sorted(keys, key=lambda key: first.index(key) if key in first else len(first))[:MAX_TRAINING_METRICS]
-    return [point for point in points.values() if point.key.startswith("val/") or point.key in kept]
-
-
-def _result_points(summary: Path, tier: str, seed: int) -> list[MetricValue]:
-    """Scalars at step 0 and error curves at step k, all with the time of the evaluation."""
-    time_ms = round(summary.stat().st_mtime * 1000)
-    found = read_json(summary, ("runs",), "run the rule evaluate again")["runs"]
-    runs = [run for run in found if (run["tier"], run["seed"]) == (tier, seed)]
-    if not runs:
-        raise UserError(f"{summary}: has no run of tier {tier}, seed {seed}; run the rule evaluate again")
-    scalars = list(runs[0]["metrics"].items())[:MAX_RESULT_METRICS]
-    series = {key: [[0, value]] for key, value in scalars}
-    series |= {f"curve/{curve}_deg": points for curve, points in runs[0]["curves"].items()}  # every learner's
+def _read_results(summary: Path, place: RunPlace) -> list[MetricValue]:
+    """Read scalars at step 0 and error curves at step k, all with the time of the evaluation."""
+    time_ms = _milliseconds(summary.stat().st_mtime)
+    runs = read_json(summary, ("runs",), "run the rule evaluate again")["runs"]
+    run = next((run for run in runs if (run["tier"], run["seed"]) == (place.tier, place.seed)), None)
+    if run is None:
+        raise UserError(f"{summary}: has no run of tier {place.tier}, seed {place.seed}; run the rule evaluate again")
+    series = {key: [[0, value]] for key, value in list(run["metrics"].items())[:MAX_RESULT_METRICS]}
+    series |= {f"curve/{curve}_deg": points for curve, points in run["curves"].items()}  # every learner's
     return [
         MetricValue(key, int(step), float(value), time_ms)
         for key, points in series.items()
@@ -208,10 +196,10 @@ def _result_points(summary: Path, tier: str, seed: int) -> list[MetricValue]:
     ]
 
 
-def _description(training: RunRecord, points: Sequence[MetricValue]) -> str:
+def _description(training: RunRecord, results: Sequence[MetricValue], switches: Sequence[Mapping[str, Any]]) -> str:
     """Headline numbers first, then inactive switches, as markdown: MLflow folds away what follows the fifth line."""
-    whose = f"**{training.place.tier}** of the ablation *{training.ablation}*, seed {training.place.seed}"
-    numbers = [f"{p.key} **{p.value:.4g}**" for p in points if p.key.startswith(("error/", "speed/", "memory/"))]
-    inactive = [f"{tag.removeprefix('switch.')} {a}" for tag, a in training.tags.items() if a.startswith("inactive: ")]
+    whose = f"**{training.place.tier}** of the ablation *{training.tags['ablation']}*, seed {training.place.seed}"
+    numbers = [f"{m.key} **{m.value:.4g}**" for m in results if m.key.startswith(("error/", "speed/", "memory/"))]
+    inactive = [f"{switch['switch']} inactive: {switch['reason']}" for switch in switches if switch["reason"]]
     report = "Figures and intervals: artifact `report/index.html`."
     return "\n\n".join([f"{whose}: {' · '.join(numbers)}", *inactive, report])

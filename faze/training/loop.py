@@ -115,7 +115,7 @@ class LogWindow:
         means = world.sum(torch.stack(list(self.terms.values()))) / (world.size * self.steps)
         values = {f"train/{name}": float(mean) for name, mean in zip(self.terms, means, strict=True)}
         self.seconds += time.perf_counter() - began  # reading waits for the device: that is training time too
-        values["speed/images_per_s"] = 2 * global_batch * self.steps / self.seconds
+        values["train/images_per_s"] = 2 * global_batch * self.steps / self.seconds
         self.terms, self.steps, self.seconds = {}, 0, 0.0
         return values
 

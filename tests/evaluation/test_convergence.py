@@ -6,22 +6,21 @@ for pairs; the ratio upside down; the margin left out; another tier taken for a 
 """
 
 import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from faze.base.result_paths import ResultPaths
+from faze.base.logged_run import LoggedRun, LoggedValue, read_logged_run
 from faze.evaluation.convergence import times_to_error, validation_curves
-from faze.evaluation.runs import Training, read_training
 
 RATES = pd.Series({"baseline": 20.0, "fast": 40.0})
 
 
-def write_log(paths: ResultPaths, events: list[tuple[float, str, dict]]) -> None:
-    path = paths.run_log("fast", 0)
-    path.parent.mkdir(parents=True)
+def write_log(path: Path, events: list[tuple[float, str, dict]]) -> Path:
     lines = [json.dumps({"time": 1e9 + seconds, "event": event, **values}) for seconds, event, values in events]
     path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 def metrics(step: int, **values: float) -> dict:
@@ -29,7 +28,7 @@ def metrics(step: int, **values: float) -> dict:
 
 
 def test_time_between_kill_and_resume_does_not_count(tmp_path):
-    write_log(ResultPaths(tmp_path), [
+    log = write_log(tmp_path / "run.jsonl", [
         (0.0, "start", {"machine": {}}),
         (10.0, "metrics", metrics(100, val__gaze_deg=9.0)),
         (15.0, "metrics", metrics(150, train__loss=2.0)),
@@ -38,17 +37,24 @@ def test_time_between_kill_and_resume_does_not_count(tmp_path):
         (9000.0, "resume", {"step": 200}),
         (9010.0, "metrics", metrics(300, val__gaze_deg=5.0)),
     ])  # fmt: skip
-    validation = read_training(ResultPaths(tmp_path), "fast", 0).validation
-    assert [point[:2] for point in validation] == [(100, 10.0), (200, 21.0), (300, 31.0)]
+    curve = validation_curves({("fast", 0): read_logged_run(log)})
+    assert list(zip(curve["pairs"], curve["seconds"], strict=True)) == [(100, 10.0), (200, 21.0), (300, 31.0)]
 
 
 def test_validations_without_a_number_are_left_out(tmp_path):
-    write_log(ResultPaths(tmp_path), [
+    log = write_log(tmp_path / "run.jsonl", [
         (0.0, "start", {"machine": {}}),
         (10.0, "metrics", metrics(100, val__gaze_deg=None)),
         (20.0, "metrics", metrics(200, val__gaze_deg=6.0)),
     ])  # fmt: skip
-    assert read_training(ResultPaths(tmp_path), "fast", 0).validation == [(200, 20.0, 6.0)]
+    curve = validation_curves({("fast", 0): read_logged_run(log)})
+    assert curve.to_numpy().tolist() == [["fast", 0, 200, 20.0, 6.0]]
+
+
+def logged(*points: tuple[int, float, float]) -> LoggedRun:
+    """A training that validated after so many pairs and seconds with such errors."""
+    values = [LoggedValue("val/gaze_deg", pairs, error, seconds, seconds) for pairs, seconds, error in points]
+    return LoggedRun({"time": 0.0}, None, [], [], values)
 
 
 def curves(**errors: list[float]) -> pd.DataFrame:
@@ -58,7 +64,7 @@ def curves(**errors: list[float]) -> pd.DataFrame:
         tier, seed = key.split("_")
         pace = 0.1 if tier == "baseline" else 0.05
         points = [(100 * i, 100 * i * pace, error) for i, error in enumerate(values, start=1)]
-        trainings[tier, int(seed)] = Training(0.0, {}, [], [], points)
+        trainings[tier, int(seed)] = logged(*points)
     return validation_curves(trainings)
 
 
@@ -92,7 +98,7 @@ def test_every_seed_has_its_own_target_and_what_is_not_reached_has_no_time():
 
 def test_trainings_that_never_validated_have_no_times():
     assert times_to_error(validation_curves({}), RATES, 0.1).empty
-    short = validation_curves({("baseline", 0): Training(0.0, {}, [], [], [(100, 9.0, 5.0)])})
+    short = validation_curves({("baseline", 0): logged((100, 9.0, 5.0))})
     assert times_to_error(short, RATES, 0.1)["time_ratio"].tolist() == [pytest.approx(1.0)]
     # Without a baseline to reach, nobody is measured against another tier instead.
     alone = times_to_error(curves(fast_0=[9, 5]), RATES, 0.1)

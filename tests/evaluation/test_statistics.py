@@ -9,12 +9,15 @@ number without the seeds' spread, or named where no number is enough; seeds not 
 (Bonferroni), or without the running maximum.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from faze.evaluation.statistics import (
     MOST_SEEDS,
+    Comparison,
     Need,
     bootstrap_mean,
     bootstrap_reduction,
@@ -24,7 +27,8 @@ from faze.evaluation.statistics import (
     standard_error,
     tost_power,
 )
-from faze.evaluation.verdict import verdict_words
+from faze.evaluation.tables import NEED
+from faze.evaluation.verdict import describe_need
 
 # Student 1908, additional hours of sleep under two drugs, ten patients: R's documentation of t.test works this example.
 SLEEP_1 = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])
@@ -207,7 +211,13 @@ def test_one_person_has_no_interval():
     interval = bootstrap_mean([[3.0], [5.0]], **BOOTSTRAP)
     assert interval.mean == 4.0
     assert np.isnan(interval.low) and np.isnan(interval.high)
-    assert verdict_words(compare([0.02], margin=0.1)) == "not shown, needs more people"
+    assert need_of(compare([0.02], margin=0.1)) == "more people"
+
+
+def need_of(found: Comparison) -> str:
+    """What would settle a comparison, as the table of changes tells it."""
+    need = dataclasses.astuple(found.need) if found.need else (None,) * 3
+    return describe_need(dataclasses.asdict(found) | dict(zip(NEED, need, strict=True)))
 
 
 def test_reduction_is_paired():
@@ -223,20 +233,19 @@ def test_words_of_each_case():
     identical = compare(np.zeros((3, 8)), margin=0.1)
     assert np.isnan(identical.tost_p)
     equivalent, different = (compare(draw(9, 1, 3, 12, m, 0.01, 0.02, 0.02)[0], margin=0.1) for m in (0.0, 0.5))
-    assert [verdict_words(c) for c in (identical, equivalent, different)] == ["identical", "equivalent", "different"]
+    assert [c.verdict for c in (identical, equivalent, different)] == ["identical", "equivalent", "different"]
+    assert need_of(identical) == need_of(equivalent) == need_of(different) == ""
     one_seed = compare(0.05 + np.linspace(-0.4, 0.4, 12), margin=0.1)
-    assert verdict_words(one_seed) == "not shown, needs at least 2 more seeds"
+    assert need_of(one_seed) == "at least 2 more seeds"
     three_seeds = compare(np.array([-0.1, 0.02, 0.1])[:, None] + np.linspace(-0.05, 0.05, 12), margin=0.1)
     assert three_seeds.need.low < three_seeds.need.about < three_seeds.need.high
     low, high = three_seeds.need.low, min(three_seeds.need.high, MOST_SEEDS)
-    assert verdict_words(three_seeds).startswith(
-        f"not shown, needs about {three_seeds.need.about} more seeds ({low} to "
-    )
-    assert str(high) in verdict_words(three_seeds)
+    assert need_of(three_seeds).startswith(f"about {three_seeds.need.about} more seeds ({low} to ")
+    assert str(high) in need_of(three_seeds)
     wide = compare(np.array([-0.9, 0.1, 0.9])[:, None] + np.linspace(-0.05, 0.05, 12), margin=0.1)
-    assert verdict_words(wide) == "not shown, needs more than 100 more seeds"
+    assert need_of(wide) == "more than 100 more seeds"
     spread_people = compare(np.linspace(-1, 1, 6) + np.zeros((3, 1)), margin=0.1)
-    assert verdict_words(spread_people) == "not shown, needs more people: no number of seeds is enough"
+    assert need_of(spread_people) == "more people: no number of seeds is enough"
 
 
 def test_a_tiny_change_of_everybody_is_not_identical():

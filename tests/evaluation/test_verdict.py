@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from faze.evaluation import verdict
+from faze.evaluation.wording import saving, signed
 
 
 @pytest.mark.parametrize(("low", "ratio", "high", "said"), [
@@ -23,11 +24,16 @@ def test_speed_claims_no_more_than_its_interval(low, ratio, high, said):
 
 
 @pytest.mark.parametrize(
-    ("ratio", "said"), [(1.6, "falls from 1.60 to 1.00"), (1.01, "the same"), (0.5, "2.00 times as much")]
+    ("ratio", "said"), [(1.6, "falls from 1.60 to 1.00"), (1.01, "the same"), (0.5, "2.00× as much")]
 )
 def test_memory_in_words(ratio, said):
     row, baseline = pd.Series({"memory_ratio": ratio, "peak_gib": 1.6 / ratio}), pd.Series({"peak_gib": 1.6})
     assert said in verdict.describe_memory(row, baseline)
+
+
+@pytest.mark.parametrize(("ratio", "said"), [(1.6, "1.60× less"), (0.58, "1.72× as much"), (1.002, "1.00×")])
+def test_saving_is_told_in_one_way(ratio, said):
+    assert saving(ratio) == said
 
 
 def test_one_difference_is_a_difference():
@@ -37,7 +43,7 @@ def test_one_difference_is_a_difference():
 
 @pytest.mark.parametrize(("number", "text"), [(0.084, "+0.08"), (-0.026, "−0.03"), (-0.001, "0.00"), (0.0, "0.00")])
 def test_signs(number, text):
-    assert verdict.signed(number) == text
+    assert signed(number) == text
 
 
 def seeds_needed(more: int | None) -> dict:
@@ -63,8 +69,8 @@ def test_a_difference_is_told_with_its_interval_and_nothing_else():
     (5, 3, "no change, about 5 more seeds (2 to 45) would show it; 3 seeds tell this number only roughly."),
     (20, 3, "about 20 more seeds (10 to more than 100) would show it; 3 seeds tell this number only roughly."),
     (101, 5, "no change, more than 100 more seeds would show it; 5 seeds tell this number only roughly."),
-    (1, 2, "At least 1 more seed would have to be trained to say more."),
-    (None, 3, "More people are needed: no number of seeds is enough."),
+    (1, 2, "To say more takes at least 1 more seed."),
+    (None, 3, "To say more takes more people: no number of seeds is enough."),
 ])  # fmt: skip
 def test_what_is_not_shown_names_what_would_show_it(more, seeds, need):
     rows = pd.DataFrame([change("identical", 0, seeds=seeds), change("not shown", 9, more, seeds)])
@@ -84,15 +90,13 @@ def test_equivalence_gives_the_largest_p():
     assert "p = 0.031" in told
 
 
-def test_a_tiers_words_name_what_its_worst_change_needs():
-    few, many, none = (
-        change("not shown", k, more) | {"words": f"not shown, needs {more}"} for k, more in ((0, 4), (3, 9), (9, None))
-    )
-    settled = change("equivalent", 9) | {"words": "equivalent"}
+def test_what_a_tier_needs_is_what_its_worst_change_needs():
+    few, many, none = (change("not shown", k, more) for k, more in ((0, 4), (3, 9), (9, None)))
+    settled = change("equivalent", 9)
 
-    def words(*rows: dict) -> str:
-        return verdict.tier_words(pd.DataFrame(rows).astype(dict.fromkeys(seeds_needed(None), "Int64")))
+    def need(*rows: dict) -> str:
+        return verdict.describe_needs(pd.DataFrame(rows).astype(dict.fromkeys(seeds_needed(None), "Int64")))
 
-    assert words(settled) == "equivalent"
-    assert words(settled, few, many) == "not shown, needs 9"
-    assert words(settled, few, none) == "not shown, needs None"
+    assert need(settled) == ""
+    assert need(settled, few, many) == "about 9 more seeds (4 to 81)"
+    assert need(settled, few, none) == "more people: no number of seeds is enough"

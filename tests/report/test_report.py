@@ -13,11 +13,12 @@ from fabricated import Fabricated
 from PIL import Image
 
 from faze.base.result_paths import DATASETS, ResultPaths
+from faze.base.tier_colors import tier_colors
 from faze.report import formats
 from faze.report.data_uris import Embedder
 from faze.report.page import collect_walks
 from faze.report.shot_figures import draw_learners, draw_shots, draw_shots_by_tier, thinned
-from faze.report.style import drawing, learner_colors, text_on, tier_colors
+from faze.report.style import drawing, learner_colors
 from faze.report.tier_figures import Results
 from faze.stages import evaluate, inspect, report
 
@@ -75,7 +76,7 @@ def test_page_says_the_verdict_and_why_switches_were_idle(page):
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", html))
     assert "On this machine the whole ladder is slower: it trains at 0.94 times the speed of the baseline" in text
     assert "speaks for these checkpoints only" in text
-    assert "precision fp16: inactive, this CPU has no fp16 kernels" in text
+    assert "inactive: this CPU has no fp16 kernels" in text
     assert "2.07×" in text and "1.6×" in text
     assert "AMD EPYC 7B13" in text
     for missing in ("nan", "None", "NaN", "inf "):
@@ -303,7 +304,7 @@ def test_what_does_not_fit_is_named_not_embedded(tmp_path):
     folder.mkdir(parents=True)
     (folder / "a.mp4").write_bytes(b"x" * 300)
     [walk] = collect_walks(paths, ["baseline"], 0, embedder)
-    assert (walk.videos, walk.total, walk.folder) == ([], 1, "baseline/seed0/walks")
+    assert (walk["videos"], walk["total"], walk["folder"]) == ([], 1, "baseline/seed0/walks")
 
 
 def test_wide_pictures_shrink_to_the_page(tmp_path):
@@ -349,7 +350,6 @@ def test_colours_tell_tiers_apart():
     twelve = [f"t{i}" for i in range(12)]
     for tiers in (twelve[:1], twelve[:2], twelve[:7], twelve):
         assert len(set(tier_colors(tiers).values())) == len(tiers)
-    assert text_on("#000000") == "white" and text_on("#ffffff") != "white"
     assert len(set(learner_colors(["maml", "offset", "none"]).values())) == 3
 
 
@@ -360,15 +360,13 @@ def test_colours_tell_tiers_apart():
     (formats.angle(3.0), "3.0°"),
     (formats.angle(float("nan")), "–"),
     (formats.change(-0.0834), "−0.083°"),
-    (formats.interval(-0.031, 0.19, 2, True), "−0.03 to +0.19"),
+    (formats.signed_interval(-0.031, 0.19), "−0.031 to +0.190"),
     (formats.interval(0.97, 1.02), "0.97 to 1.02"),
     (formats.interval(float("nan"), 1.0), "–"),
     (formats.interval(0.001, 2e7), "0.00 to >999"),
     (formats.marked("a < b; `force: true`"), "a &lt; b; <code>force: true</code>"),
     (formats.ratio(2.0699), "2.07×"),
-    (formats.saving(1.6), "1.60× less"),
-    (formats.saving(0.58), "1.72× more"),
-    (formats.saving(1.002), "1.00×"),
+    (formats.saving(float("nan")), "–"),
     (formats.percent(0.512), "−51 %"),
     (formats.percent(-0.05), "+5 %"),
     (formats.share(0.274), "27 %"),

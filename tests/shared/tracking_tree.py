@@ -55,7 +55,7 @@ def write_log(path: Path, start: dict, steps: int = 30, end: bool = True) -> Non
     for i in range(1, steps + 1):
         loss = 6.0 / i**0.5 + 0.02 * start["seed"]
         values = {f"train/{term}": loss * w for term, w in (("gaze_angle", 3), ("reconstruction_l1", 0.1))}
-        values |= {"train/loss": loss, "train/lr": 0.016, "speed/images_per_s": SPEED[start["tier"]] * 0.9}
+        values |= {"train/loss": loss, "train/lr": 0.016, "train/images_per_s": SPEED[start["tier"]] * 0.9}
         values |= {"train/embedding_consistency": float("nan") if i == 1 else loss * 2}
         log.metrics(i * 400, values)
         if i % 7 == 0:

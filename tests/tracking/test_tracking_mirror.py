@@ -64,7 +64,7 @@ def test_a_run_in_mlflow_is_what_its_files_tell(store, paths):
     run = store.client.get_run(mirror_run(store, record))
     assert (run.info.run_name, run.info.status, run.info.experiment_id) == ("1-amp", "FINISHED", store.experiment_id)
     assert (run.info.start_time, run.info.end_time) == (record.start_ms, record.end_ms)
-    assert points(store, run.info.run_id) == sorted(tuple(p) for p in record.points)
+    assert points(store, run.info.run_id) == sorted(tuple(p) for p in record.metrics)
     assert run.data.params == record.params
     assert record.tags.items() <= run.data.tags.items()
     assert "mlflow.parentRunId" not in run.data.tags
@@ -131,10 +131,10 @@ def test_an_interrupted_mirror_is_completed_in_the_same_run(store, paths, monkey
     with pytest.raises(ValueError, match="the server went away. Nothing is lost"):
         mirror_run(store, record)
     (run,) = runs_of(store, paths)
-    assert 0 < len(points(store, run.info.run_id)) < len(record.points)
+    assert 0 < len(points(store, run.info.run_id)) < len(record.metrics)
     monkeypatch.undo()
     assert mirror_run(store, record) == run.info.run_id
-    assert points(store, run.info.run_id) == sorted(tuple(p) for p in record.points)
+    assert points(store, run.info.run_id) == sorted(tuple(p) for p in record.metrics)
 
 
 def test_artifacts_are_replaced(store, paths):
@@ -205,7 +205,7 @@ def test_a_run_is_mirrored_while_it_trains_and_completed_afterwards(store, paths
     log.write_text("".join(lines))
     assert follower.look() == ["1-amp"]
     assert mirror_run(store, read_run(paths, AMP)) == run.info.run_id
-    assert points(store, run.info.run_id) == sorted(tuple(p) for p in read_run(paths, AMP).points)
+    assert points(store, run.info.run_id) == sorted(tuple(p) for p in read_run(paths, AMP).metrics)
     assert store.client.get_run(run.info.run_id).info.status == "FINISHED"
 
 

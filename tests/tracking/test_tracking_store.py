@@ -179,7 +179,7 @@ def test_eight_processes_at_once_on_a_fresh_store_lose_nothing_and_misfile_nothi
             for key in run.data.metrics
             for m in store.client.get_metric_history(run.info.run_id, key)
         ]
-        assert sorted(held) == sorted(tuple(p) for p in read_run(paths, place).points)
+        assert sorted(held) == sorted(tuple(p) for p in read_run(paths, place).metrics)
         assert run.data.tags["superseded"] == "false" and run.info.status == "FINISHED"
         assert sorted(i.dataset.name for i in run.inputs.dataset_inputs) == ["gazecapture", "mpiigaze"]
         held = {a.path for a in store.client.list_artifacts(run.info.run_id)}

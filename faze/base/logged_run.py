@@ -1,0 +1,65 @@
+"""A training as its run log tells it: the one reader for the evaluation and for MLflow. Standard library only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from faze.base.errors import UserError
+from faze.base.run_log import read_events
+
+FORMER_NAMES = {"speed/images_per_s": "train/images_per_s"}  # of metrics, in logs that older versions wrote
+
+
+class LoggedValue(NamedTuple):
+    """One value of a metric."""
+
+    metric: str
+    step: int  # pairs seen
+    value: float
+    time: float  # unix seconds
+    seconds: float  # of training till then; what a killed training waited to be resumed is left out
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """What the run log of one training says."""
+
+    start: Mapping[str, Any]  # the start event
+    ended: float | None  # unix seconds; None while it trains
+    switches: Sequence[Mapping[str, Any]]  # the last event of each: switch, wanted, acted, reason ("" = active)
+    notes: Sequence[str]
+    values: Sequence[LoggedValue]  # one for each metric and step: of a step that was done twice, the last
+
+
+def read_logged_run(path: Path) -> LoggedRun:
+    """Read a run log; what a killed training had done since its last checkpoint is not in it.
+
+    Raises:
+        UserError: the log does not begin with its start event.
+    """
+    events = read_events(path)
+    if not events or events[0]["event"] != "start":
+        raise UserError(
+            f"{path}: has no start event, so nobody knows whose run it is; delete it and train that run again"
+        )
+    switches: dict[str, Mapping[str, Any]] = {}
+    values: dict[tuple[str, int], LoggedValue] = {}
+    notes, ended = [], None
+    seconds, before = 0.0, events[0]["time"]
+    for event in events:
+        kind, time = event["event"], event["time"]
+        seconds += 0.0 if kind == "resume" else time - before
+        before = time
+        if kind == "switch":
+            switches[event["switch"]] = {name: event[name] for name in ("switch", "wanted", "acted", "reason")}
+        elif kind == "metrics":
+            for name, value in event["values"].items():
+                if value is not None:  # nan and infinity are none in the log
+                    key = (FORMER_NAMES.get(name, name), event["step"])
+                    values[key] = LoggedValue(*key, float(value), time, seconds)
+        elif kind == "note":
+            notes.append(event["text"])
+        elif kind == "end":
+            ended = time
+    return LoggedRun(events[0], ended, list(switches.values()), notes, list(values.values()))
