@@ -9,7 +9,7 @@ VIRIDIS = ("#440154", "#482878", "#3e4a89", "#30698e", "#25848e", "#1fa088", "#3
 
 
 def tier_colors(tiers: Sequence[str]) -> dict[str, str]:
-    """Colour of each tier, the baseline first; a long ladder gets an ordered scale (no dozen hues is distinct)."""
+    """Give each tier its colour, grey the baseline; a long ladder has an ordered scale (no dozen hues are distinct)."""
     rungs = tiers[1:]
     found = DISTINCT[: len(rungs)]
     if len(rungs) > len(DISTINCT):
@@ -18,7 +18,7 @@ def tier_colors(tiers: Sequence[str]) -> dict[str, str]:
 
 
 def _between(share: float) -> str:
-    """A colour of the ordered scale, from 0, dark, to 1, light."""
+    """Take a colour off the ordered scale, from 0, dark, to 1, light."""
     left = min(int(share * (len(VIRIDIS) - 1)), len(VIRIDIS) - 2)
     part = share * (len(VIRIDIS) - 1) - left
     ends = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in VIRIDIS[left : left + 2]]

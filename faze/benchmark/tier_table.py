@@ -5,6 +5,7 @@ from typing import Any
 
 from faze.base.benchmark_file import left_out_rows
 from faze.base.run_log import changed_switches
+from faze.evaluation.wording import saving
 
 TIERS = ("tier", "change", "step ms (quartiles)", "images/s", "speed x (95 % interval)", "peak GiB", "memory")
 LIMITS = ("of matmul roof", "of copy roof", "J/step", "warm-up s", "which pays off after pairs")
@@ -45,7 +46,7 @@ def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
                 f"{tier['images_per_s']:.4g}",
                 _speed(tier["speedup"]) if rows else "1",
                 _peak(tier),
-                memory_words(tier["memory_ratio"]) if rows else "1",
+                saving(tier["memory_ratio"]) if rows else "1",
                 _share(tier.get("share_of_matmul_roof")),
                 _share(tier.get("share_of_copy_roof")),
                 _number(tier, "joules_per_step"),
@@ -97,14 +98,7 @@ def _left_out_rows(left_out: Mapping[str, Any]) -> Iterator[list[str]]:
             yield [rung, "", variant["same"], "", ""]
         else:
             measured = [f"{variant['step_ms']:.4g}", _speed(variant["speedup"]), f"{variant['peak_gib']:.3f}"]
-            yield [rung, *measured, memory_words(variant["memory_ratio"])]
-
-
-def memory_words(ratio: float) -> str:
-    """Write a ratio of memory: 1.6 -> '1.60x less'; 0.5 -> '2.00x more'."""
-    if f"{ratio:.2f}" == "1.00":
-        return "1.00x"
-    return f"{ratio:.2f}x less" if ratio > 1 else f"{1 / ratio:.2f}x more"
+            yield [rung, *measured, saving(variant["memory_ratio"])]
 
 
 def _speed(speedup: Mapping[str, float]) -> str:

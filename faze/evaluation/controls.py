@@ -17,7 +17,7 @@ from faze.evaluation.runs import Ablation
 
 
 def unadapted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
-    """Mean error of the trained gaze head on a person's query, degrees.
+    """Compute the mean error of the trained gaze head on a person's query, degrees.
 
     Args:
         codes: of one person; gaze (N, 2) radians, gaze_hat (N, 3).
@@ -29,7 +29,7 @@ def unadapted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
 
 
 def pixel_blind_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
-    """Mean error of the best linear guess from head pose alone, fitted on the person's own calibration pool, degrees.
+    """Fit a linear guess from head pose alone on the person's calibration pool; return its mean error, degrees.
 
     It sees no pixel but knows more than the network: the person's mean gaze and how it goes with the head.
 
@@ -46,7 +46,7 @@ def pixel_blind_error(codes: Mapping[str, NDArray], query_entries: int) -> float
 
 
 def permuted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
-    """Mean error when the strips of a query are shuffled against their labels: exact, over all permutations, degrees.
+    """Compute the mean error over all permutations of a query's strips against its labels, degrees.
 
     Args:
         codes: of one person; gaze (N, 2) radians, gaze_hat (N, 3).
@@ -62,7 +62,7 @@ CONTROLS = {"pixel_blind": pixel_blind_error, "permuted": permuted_error}
 
 
 def control_errors(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
-    """Errors of the controls in every run, beside the network's own.
+    """Compute the errors of the controls in every run, beside the network's own.
 
     Args:
         ablation: whose codes are read.

@@ -11,7 +11,7 @@ COLUMNS = ["tier", "seed", "target_deg", "reached", "pairs", "seconds", "time_ra
 
 
 def validation_curves(trainings: Mapping[tuple[str, int], LoggedRun]) -> pd.DataFrame:
-    """Validation error along every training: tier, seed, pairs, seconds, error_deg."""
+    """List the validation error along every training: tier, seed, pairs, seconds, error_deg."""
     rows = [
         (*run, value.step, value.seconds, value.value)
         for run, training in trainings.items()
@@ -22,7 +22,7 @@ def validation_curves(trainings: Mapping[tuple[str, int], LoggedRun]) -> pd.Data
 
 
 def times_to_error(curves: pd.DataFrame, images_per_s: pd.Series, margin_deg: float) -> pd.DataFrame:
-    """When each training first validates as well as the baseline of its seed does at its end.
+    """Find when each training first validates as well as the baseline of its seed does at its end.
 
     As well means within the margin that counts as no change: without it, which of two equal trainings "reaches" the
     other's last value is a toss of a coin.

@@ -24,7 +24,7 @@ _TURNED = {"learner": "other", "learner_deg": "other_deg", "low_deg": "high_deg"
 
 
 def learner_differences(persons: pd.DataFrame, learners: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:
-    """Every pair of learners in each tier, data set and k, paired by person and seed.
+    """Compare every pair of learners in each tier, data set and k, paired by person and seed.
 
     Args:
         persons: errors of every test person (`runs.read_errors`).
@@ -67,7 +67,7 @@ def _judged_together(pairs: pd.DataFrame, alpha: float) -> pd.DataFrame:
 
 
 def against(pairs: pd.DataFrame, reference: str) -> pd.DataFrame:
-    """The pairs that name one learner, turned so that it is the other: negative where a learner is better than it."""
+    """Select the pairs that name one learner, turned so that it is the other: negative where a learner is better."""
     turned = pairs.rename(columns=_TURNED | {new: old for old, new in _TURNED.items()})
     turned[["difference_deg", "low_deg", "high_deg"]] *= -1
     both = pd.concat([pairs, turned], ignore_index=True)
@@ -87,7 +87,7 @@ class Crossing(NamedTuple):
 
 
 def crossings(pairs: pd.DataFrame) -> list[Crossing]:
-    """Where the curves cross, in the pairs of one tier and data set at every k; the last crossing of each pair.
+    """Find the last crossing of each pair's curves, in the pairs of one tier and data set at every k.
 
     Shown: between the nearest k at which the pair is judged different, with opposite signs; else between the k where
     the means change places, which chance may do.

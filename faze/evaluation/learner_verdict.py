@@ -13,7 +13,7 @@ TOLD_SIMPLE = f"`{SIMPLE}`, which learns nothing and only subtracts a person's m
 
 
 def describe_headline(pairs: pd.DataFrame, tier: str, largest_k: int, confidence: float) -> str:
-    """Whether any learner beats `offset` in a tier at the largest k, data set by data set; empty without one."""
+    """Say whether any learner beats `offset` in a tier at the largest k, by data set; nothing without `offset`."""
     at_k = pairs[(pairs["tier"] == tier) & (pairs["k"] == largest_k)]
     at_k = at_k[(at_k["learner"] == SIMPLE) | (at_k["other"] == SIMPLE)]
     told = [f"On {NAMES[d]}: {describe_simple(rows)}" for d, rows in at_k.groupby("dataset", sort=False)]
@@ -53,7 +53,7 @@ def _describe_errors(errors: pd.DataFrame, largest_k: int) -> str:
 
 
 def describe_simple(at_k: pd.DataFrame) -> str:
-    """Whether any learner is shown to beat `offset`, and by how much; or that `offset` wins.
+    """Say whether any learner is shown to beat `offset`, and by how much; or that `offset` wins.
 
     Args:
         at_k: pairs of one tier, data set and k, with `offset` among them.
@@ -69,7 +69,7 @@ def describe_simple(at_k: pd.DataFrame) -> str:
 
 
 def _shown(found: pd.DataFrame, *, better: bool) -> pd.DataFrame:
-    """Learners that are shown to be better than the other, or worse."""
+    """Select the learners that are shown to be better than the other, or worse."""
     return found[(found["verdict"] == "different") & ((found["difference_deg"] < 0) == better)]
 
 
@@ -101,7 +101,7 @@ def _describe_pairs(pairs: pd.DataFrame, margin_deg: float) -> list[str]:
 
 
 def _describe_pair(row: pd.Series) -> str:
-    """`maml` beats `none` by 0.30° where they are shown to differ, else `maml` from `none`."""
+    """Say `maml` beats `none` by 0.30° where they are shown to differ, else `maml` from `none`."""
     if row["verdict"] != "different":
         return f"`{row['learner']}` from `{row['other']}`"
     first = row["difference_deg"] < 0
@@ -123,7 +123,7 @@ def _describe_crossings(found: Sequence[Crossing]) -> list[str]:
 
 
 def describe_other_tiers(pairs: pd.DataFrame, tiers: Sequence[str], largest_k: int) -> str:
-    """Whether the other tiers judge every pair as the first does; empty with one tier or learner."""
+    """Say whether the other tiers judge every pair as the first does; nothing with one tier or learner."""
     at_k = pairs[pairs["k"] == largest_k]
     if at_k.empty or len(tiers) < 2:
         return ""
@@ -137,7 +137,7 @@ def describe_other_tiers(pairs: pd.DataFrame, tiers: Sequence[str], largest_k: i
 
 
 def _by(rows: pd.DataFrame) -> str:
-    """`maml` by 0.50° (0.31 to 0.69) and `none` by ..."""
+    """List the learners: `maml` by 0.50° (0.31 to 0.69) and `none` by ..."""
     told = []
     for _, row in rows.iterrows():
         low, high = sorted((abs(row["low_deg"]), abs(row["high_deg"])))
@@ -146,6 +146,6 @@ def _by(rows: pd.DataFrame) -> str:
 
 
 def _signed(row: pd.Series) -> str:
-    """`maml` (−0.05°, −0.20 to +0.10)."""
+    """Write `maml` (−0.05°, −0.20 to +0.10)."""
     interval = f", {signed(row['low_deg'])} to {signed(row['high_deg'])}" if row["people"] > 1 else ""
     return f"`{row['learner']}` ({signed(row['difference_deg'])}°{interval})"

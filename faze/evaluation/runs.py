@@ -33,13 +33,13 @@ class Ablation:
     query_entries: int
 
     def runs(self) -> Iterator[tuple[str, int]]:
-        """Every tier and seed, tier by tier."""
+        """Yield every tier and seed, tier by tier."""
         for tier in self.tiers:
             for seed in self.seeds:
                 yield tier, seed
 
     def files(self) -> Iterator[Path]:
-        """Every file that an evaluation reads."""
+        """Yield every file that an evaluation reads."""
         for tier, seed in self.runs():
             yield self.paths.run_log(tier, seed)
             yield from (self.paths.codes(tier, seed, dataset) for dataset in DATASETS)
@@ -62,7 +62,7 @@ class Ablation:
 
 
 def read_errors(ablation: Ablation) -> pd.DataFrame:
-    """Errors of every test person in every run.
+    """Read the errors of every test person in every run.
 
     Returns:
         Columns PERSON_KEYS, error_deg, start_error_deg; k = 0 stands once per person, under the learner `unadapted`.
@@ -83,7 +83,7 @@ def read_errors(ablation: Ablation) -> pd.DataFrame:
 
 
 def _read_learner(path: Path, learner: str) -> pd.DataFrame:
-    """Mean error of each test person and k over the calibration draws, after the steps that count."""
+    """Average each test person's error at each k over the calibration draws, after the last adaptation step."""
     try:
         rows = pd.read_parquet(path)
     except (OSError, ValueError) as error:
@@ -101,7 +101,7 @@ def _read_learner(path: Path, learner: str) -> pd.DataFrame:
 
 
 def read_left_out(ablation: Ablation) -> list[str]:
-    """A sentence about each person whom meta_train or adapt left out, of any run and learner; each once."""
+    """Read a sentence about each person whom meta_train or adapt left out, in any run; each once."""
     sentences: dict[str, None] = {}
     for tier, seed in ablation.runs():
         for learner in ablation.learners:
@@ -127,7 +127,7 @@ def _join_unadapted(rows: pd.DataFrame, run: Path) -> pd.DataFrame:
 
 
 def _check_same_people(persons: pd.DataFrame, paths: ResultPaths) -> None:
-    """Every run has the same people, learners and k: comparisons are paired."""
+    """Refuse runs that differ in people, learners or k: comparisons are paired."""
     runs = persons[["tier", "seed"]].drop_duplicates().shape[0]
     counts = persons.groupby(["dataset", "person", "learner", "k"]).size()
     if (counts != runs).any():
@@ -147,7 +147,7 @@ def _check_same_people(persons: pd.DataFrame, paths: ResultPaths) -> None:
 
 
 def read_benchmark(ablation: Ablation) -> Mapping[str, Any]:
-    """Speed and memory of every tier.
+    """Read speed and memory of every tier.
 
     Raises:
         UserError: the file is not JSON, or lacks a tier.

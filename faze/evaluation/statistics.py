@@ -73,12 +73,12 @@ class Comparison:
 
     @property
     def about_tier(self) -> bool:
-        """Whether this speaks for the tier, or only for the checkpoints that were compared."""
+        """Tell whether this speaks for the tier, or only for the checkpoints that were compared."""
         return self.seeds >= SEEDS_FOR_A_TIER
 
 
 def bootstrap_mean(errors: ArrayLike, *, confidence: float, resamples: int, seed: int) -> Estimate:
-    """Mean error and its bootstrap interval over people and, independently, whole seeds.
+    """Estimate the mean error, with a bootstrap interval over people and, independently, whole seeds.
 
     Its percentiles are those of the expanded bootstrap (Hesterberg 2015).
 
@@ -96,7 +96,7 @@ def bootstrap_mean(errors: ArrayLike, *, confidence: float, resamples: int, seed
 def bootstrap_reduction(
     errors: ArrayLike, before: ArrayLike, *, confidence: float, resamples: int, seed: int
 ) -> Estimate:
-    """Share by which the mean error falls, 1 - mean(errors) / mean(before), resampled like `bootstrap_mean`.
+    """Estimate the share by which the mean error falls, 1 - mean(errors) / mean(before), as `bootstrap_mean` does.
 
     Args:
         errors: (S, P) or (P,) degrees.
@@ -112,7 +112,7 @@ def bootstrap_reduction(
 
 
 def _resample(errors: NDArray, resamples: int, seed: int) -> NDArray:
-    """Means over resampled people and, independently, resampled whole seeds, (S, P) -> (B,)."""
+    """Average over resampled people and, independently, resampled whole seeds, (S, P) -> (B,)."""
     seeds, people = errors.shape
     rng = np.random.default_rng(seed)
     person_weights = rng.multinomial(people, np.full(people, 1 / people), size=resamples) / people  # (B, P)
@@ -121,7 +121,7 @@ def _resample(errors: NDArray, resamples: int, seed: int) -> NDArray:
 
 
 def _interval(mean: float, resampled: NDArray, people: int, confidence: float) -> Estimate:
-    """Percentiles as far out as a t interval over the people goes; 15 people resampled look narrower than they are."""
+    """Take percentiles as far out as a t interval over the people goes: those of 15 people would be too narrow."""
     if people < 2:
         return Estimate(mean, np.nan, np.nan)
     t = stats.t.ppf((1 + confidence) / 2, people - 1)
@@ -131,7 +131,7 @@ def _interval(mean: float, resampled: NDArray, people: int, confidence: float) -
 
 
 def holm(p: ArrayLike) -> NDArray:
-    """P-values of m tests adjusted so that the chance of one false positive among them stays their level (Holm 1979).
+    """Adjust p-values of m tests so that the chance of one false positive among them is their level (Holm 1979).
 
     Args:
         p: (m,); nan stands for no test, stays nan and counts for nothing.
@@ -170,7 +170,7 @@ def compare(differences: ArrayLike, *, margin: float, alpha: float = 0.05, plan:
 
 
 def equivalence_p(mean: ArrayLike, error: ArrayLike, freedom: ArrayLike, margin: float) -> NDArray:
-    """P-value of two one-sided t tests that the true mean lies within the margin; arguments broadcast.
+    """Test with two one-sided t tests that the true mean lies within the margin; arguments broadcast.
 
     Args:
         mean: of the differences, degrees.
@@ -182,14 +182,14 @@ def equivalence_p(mean: ArrayLike, error: ArrayLike, freedom: ArrayLike, margin:
 
 
 def _upper_tail(distance: ArrayLike, error: ArrayLike, freedom: ArrayLike) -> NDArray:
-    """P(T > distance / error); the limit where every difference is the same."""
+    """Compute P(T > distance / error); its limit where every difference is the same."""
     distance, error = np.broadcast_arrays(np.asarray(distance, float), np.asarray(error, float))
     limit = np.where(distance > 0, np.inf, -np.inf)
     return stats.t.sf(np.divide(distance, error, out=limit, where=error > 0), freedom)
 
 
 def standard_error(differences: NDArray) -> tuple[NDArray, NDArray]:
-    """Standard error of the mean difference and its degrees of freedom, (..., S, P) -> (...), (...).
+    """Estimate the standard error of the mean difference and its degrees of freedom, (..., S, P) -> (...), (...).
 
     Below three seeds: over people of their means over seeds, so it speaks for these checkpoints only.
     """
@@ -202,7 +202,7 @@ def standard_error(differences: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _mean_squares(differences: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """Mean squares of seeds, of people and of their interaction in the two-way layout without replication."""
+    """Compute the mean squares of seeds, people and their interaction in the two-way layout without replication."""
     seeds, people = differences.shape[-2:]
     of_seed, of_person = differences.mean(axis=-1, keepdims=True), differences.mean(axis=-2, keepdims=True)
     rest = differences - of_seed - of_person + differences.mean(axis=(-2, -1), keepdims=True)
@@ -213,7 +213,7 @@ def _mean_squares(differences: NDArray) -> tuple[NDArray, NDArray, NDArray]:
 def _crossed_error(
     of_seeds: ArrayLike, of_people: ArrayLike, interaction: ArrayLike, seeds: int, people: int
 ) -> tuple[NDArray, NDArray]:
-    """Standard error of the grand mean of a crossed random design, with Satterthwaite's degrees of freedom.
+    """Estimate the standard error of the grand mean of a crossed design, and Satterthwaite's degrees of freedom.
 
     The unbiased sum of mean squares can fall below either factor's own, which it cannot truly do: the larger counts.
     """
@@ -225,7 +225,7 @@ def _crossed_error(
 
 
 def tost_power(margin: float, error: float, freedom: float, alpha: float = 0.05, difference: float = 0.0) -> float:
-    """Chance that the equivalence test succeeds: exact where the error's square follows a scaled chi-squared law.
+    """Compute the chance that the equivalence test succeeds, exactly if the squared error is scaled chi-squared.
 
     The test succeeds when the mean found lies within margin - t x error found, so the normal mean's chance of that
     is averaged over the errors that may be found (what Owen's Q functions do in closed form; Phillips 1990).
@@ -249,7 +249,7 @@ def tost_power(margin: float, error: float, freedom: float, alpha: float = 0.05,
 
 
 def _further_seeds(differences: NDArray, margin: float, alpha: float) -> Need | None:
-    """How many further seeds give the test its power if there is truly no change; None: no number does."""
+    """Find how many further seeds give the test its power if there is truly no change; None: no number does."""
     seeds, people = differences.shape
     if seeds < SEEDS_FOR_A_TIER:
         fewest = SEEDS_FOR_A_TIER - seeds  # that let seeds be judged at all

@@ -86,7 +86,7 @@ def describe_ladder(
     seeds: int,
     evaluate: Evaluate,
 ) -> dict[str, str]:
-    """The verdict on the last tier, the whole ladder: its word and its sentences (SENTENCES; empty: nothing to say).
+    """Describe the last tier, the whole ladder, in one word and in the sentences of SENTENCES (empty: nothing to say).
 
     Args:
         performance: speed and memory by tier, the baseline first.
@@ -112,7 +112,7 @@ def describe_ladder(
 
 
 def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: int) -> dict[str, Any]:
-    """Metrics and curves of one run under the names that MLflow shows."""
+    """Name metrics and curves of one run as MLflow shows them."""
     performance = tables["performance"].set_index("tier").loc[tier]
     errors = tables["runs"][(tables["runs"]["tier"] == tier) & (tables["runs"]["seed"] == seed)]
     metrics: dict[str, float] = {}
@@ -140,7 +140,7 @@ def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: 
 
 
 def left_out(ablation: Ablation, persons: pd.DataFrame) -> dict[str, list[str]]:
-    """Test people without an error: they have too few entries for a query and the largest k."""
+    """List the test people without an error: they have too few entries for a query and the largest k."""
     tier, seed = next(ablation.runs())
     people = {}
     for dataset in DATASETS:

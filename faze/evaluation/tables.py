@@ -20,13 +20,13 @@ COSTS = ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs") 
 NEED = ["more_seeds", "more_seeds_low", "more_seeds_high"]  # that would show equivalence, with the range of that number
 
 
-def matrix(persons: pd.DataFrame, value: str = "error_deg") -> NDArray:
-    """Errors of one tier, data set, learner and k as (S, P), people in alphabetical order."""
-    return persons.pivot(index="seed", columns="person", values=value).sort_index(axis=1).to_numpy()
+def matrix(persons: pd.DataFrame) -> NDArray:
+    """Arrange the errors of one tier, data set, learner and k as (S, P), people in alphabetical order."""
+    return persons.pivot(index="seed", columns="person", values="error_deg").sort_index(axis=1).to_numpy()
 
 
 def run_errors(persons: pd.DataFrame, evaluate: Evaluate) -> pd.DataFrame:
-    """Mean error of each run: one row per tier, seed, data set, learner and k, with an interval over people.
+    """Average the errors of each run: one row per tier, seed, data set, learner and k, with an interval over people.
 
     Args:
         persons: errors of every test person (`runs.read_errors`).
@@ -40,7 +40,7 @@ def run_errors(persons: pd.DataFrame, evaluate: Evaluate) -> pd.DataFrame:
 
 
 def tier_errors(persons: pd.DataFrame, evaluate: Evaluate) -> pd.DataFrame:
-    """Mean error of each tier over its seeds, with an interval over people and, independently, whole seeds."""
+    """Average the errors of each tier over its seeds, with an interval over people and, independently, whole seeds."""
     return _mean_errors(persons, ["tier", *CELL], evaluate)
 
 
@@ -62,7 +62,7 @@ def _mean_errors(persons: pd.DataFrame, keys: list[str], evaluate: Evaluate) -> 
 
 
 def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd.DataFrame:
-    """What each tier changes against the baseline, paired by person and seed, and what that shows.
+    """Compare each tier with the baseline, paired by person and seed, and judge the change.
 
     Args:
         persons: errors of every test person (`runs.read_errors`).
@@ -97,7 +97,7 @@ def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
 
 
 def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Mapping[str, LoggedRun]) -> pd.DataFrame:
-    """Speed and memory of each tier, and which of its switches act.
+    """Tabulate speed and memory of each tier, and which of its switches act.
 
     Args:
         ablation: whose tiers.
@@ -136,7 +136,7 @@ def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Map
 
 
 def leave_one_out(benchmark: Mapping[str, Any]) -> dict[str, Any]:
-    """The topmost tier without each rung's change: its name, and what benchmark.json says of each, without blocks."""
+    """Pick from benchmark.json how the topmost tier does without each rung's change; blocks are left out."""
     measured = benchmark.get("leave_one_out")
     if not measured:
         return {}

@@ -12,7 +12,7 @@ SAME_MEMORY = 0.02  # a peak within 2 % of the baseline's is called the same: it
 
 
 def describe_need(change: Mapping[str, Any]) -> str:
-    """What would settle a change that is not shown, as in "about 5 more seeds (2 to 31)"; empty for other verdicts."""
+    """Say what would settle a change that is not shown, as "about 5 more seeds (2 to 31)"; nothing if it is settled."""
     if change["verdict"] != "not shown":
         return ""
     if change["people"] < 2:
@@ -41,18 +41,18 @@ def neediest(changes: pd.DataFrame) -> pd.Series:
 
 
 def describe_needs(changes: pd.DataFrame) -> str:
-    """What would settle several changes, where they are not shown together; else empty."""
+    """Say what would settle several changes that are not shown together; nothing if they are settled."""
     return describe_need(neediest(changes)) if judge(changes) == "not shown" else ""
 
 
 def decisive(changes: pd.DataFrame, tier: str, learner: str, largest_k: int) -> pd.DataFrame:
-    """The changes a tier's verdict rests on: on each data set, unadapted and the first learner at the largest k."""
+    """Select the changes a tier's verdict rests on: unadapted, and the first learner at the largest k."""
     of_tier = changes[changes["tier"] == tier]
     return of_tier[(of_tier["k"] == 0) | ((of_tier["learner"] == learner) & (of_tier["k"] == largest_k))]
 
 
 def describe_speed(row: pd.Series, confidence: float) -> str:
-    """How much faster one tier trains than the baseline; no more than its interval allows."""
+    """Say how much faster one tier trains than the baseline; no more than its interval allows."""
     high = f"{row['speed_high']:.2f}" if row["speed_high"] <= 999 else "more than 999"  # of two or three blocks
     ratio, interval = (
         f"{row['speed_ratio']:.2f} times",
@@ -70,7 +70,7 @@ def describe_speed(row: pd.Series, confidence: float) -> str:
 
 
 def describe_memory(row: pd.Series, baseline: pd.Series) -> str:
-    """How much less memory one tier needs at its peak."""
+    """Say how much less memory one tier needs at its peak."""
     ratio = row["memory_ratio"]
     if abs(ratio - 1) <= SAME_MEMORY:
         return f"Peak memory is the same within {100 * SAME_MEMORY:g} % ({row['peak_gib']:.2f} GiB)."
@@ -79,7 +79,7 @@ def describe_memory(row: pd.Series, baseline: pd.Series) -> str:
 
 
 def describe_error(changes: pd.DataFrame, confidence: float) -> str:
-    """Whether the error is shown to be unchanged, and what stands against it.
+    """Say whether the error is shown to be unchanged, and what stands against it.
 
     Args:
         changes: the decisive ones of one tier.
@@ -106,14 +106,14 @@ def describe_error(changes: pd.DataFrame, confidence: float) -> str:
 
 
 def _describe_change(change: pd.Series) -> str:
-    """MPIIGaze after 9 samples +0.08° (−0.03 to +0.19)."""
+    """Write MPIIGaze after 9 samples +0.08° (−0.03 to +0.19)."""
     condition = "unadapted" if change["k"] == 0 else f"after {counted(change['k'], 'sample')}"
     interval = f" ({signed(change['low_deg'])} to {signed(change['high_deg'])})" if change["people"] > 1 else ""
     return f"{NAMES[change['dataset']]} {condition} {signed(change['difference_deg'])}°{interval}"
 
 
 def _describe_remedy(changes: pd.DataFrame) -> str:
-    """What would settle changes that are not shown, in a sentence."""
+    """Say in a sentence what would settle changes that are not shown."""
     most = neediest(changes)
     need = describe_need(most)
     if pd.isna(most["more_seeds"]) or most["seeds"] < SEEDS_FOR_A_TIER:
@@ -122,7 +122,7 @@ def _describe_remedy(changes: pd.DataFrame) -> str:
 
 
 def describe_scope(seeds: int) -> str:
-    """For whom a verdict speaks."""
+    """Say for whom a verdict speaks."""
     if seeds >= SEEDS_FOR_A_TIER:
         return f"This speaks for the tiers: people and the {seeds} seeds are both taken as samples."
     return (
@@ -132,7 +132,7 @@ def describe_scope(seeds: int) -> str:
 
 
 def describe_switches(changed: Sequence[Mapping[str, str]]) -> str:
-    """Which switches of the ladder could not act on the machine that trained, and why; empty if all could.
+    """Say which switches of the ladder could not act on the machine that trained, and why; nothing if all could.
 
     Args:
         changed: switches that the last tier sets otherwise than the baseline.

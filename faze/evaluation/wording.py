@@ -6,28 +6,28 @@ NAMES = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
 
 
 def join(items: Sequence[str]) -> str:
-    """A, b and c."""
+    """List things: A, b and c."""
     *most, last = items
     return f"{', '.join(most)} and {last}" if most else last
 
 
 def counted(number: int, one: str, more: str = "") -> str:
-    """1 person, 2 people; without a word for more than one, an s does."""
+    """Count things: 1 person, 2 people; without a word for more than one, an s makes it."""
     return f"{number:,} {one if number == 1 else more or f'{one}s'}"
 
 
 def signed(number: float, digits: int = 2) -> str:
-    """+0.08, −0.03, and 0.00 without a sign."""
+    """Write +0.08, −0.03, and 0.00 without a sign."""
     text = f"{abs(number):.{digits}f}"
     return text if float(text) == 0 else f"{'+' if number > 0 else '−'}{text}"
 
 
 def saving(ratio: float) -> str:
-    """1.60× less, 1.72× as much; the ratio is the baseline's memory over the tier's."""
+    """Write 1.60× less, 1.72× as much; the ratio is the baseline's memory over the tier's."""
     text = f"{max(ratio, 1 / ratio):.2f}×"
     return text if text == "1.00×" else f"{text} {'less' if ratio > 1 else 'as much'}"
 
 
 def p_value(p: float) -> str:
-    """A p-value in as many digits as mean something."""
+    """Write a p-value in as many digits as mean something."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from faze.base.tier_colors import BASELINE
 from faze.data.inspection import UNSTATED, Inspection
 from faze.data.rejects import by_person
-from faze.report.style import MUTED, RULE, density_map, panels, split_color
-from faze.report.tier_figures import WIDTH
+from faze.report.style import MUTED, RULE, WIDTH, density_map, panels, split_color
 
 KINDS = {"gaze": (1, 0), "head pose": (3, 2)}  # columns of yaw and pitch
 SIDES_DEG = ((2_000, 4), (50_000, 2))  # of the cells: with so many strips at most, this; beyond, 1
@@ -21,7 +20,7 @@ EDGE_DEG = 5
 
 
 def draw_density(inspection: Inspection) -> Figure:
-    """Density of gaze and head pose over yaw and pitch, in each split; all panels share axes, cells and colours."""
+    """Draw the density of gaze and head pose over yaw and pitch in each split; panels share axes, cells and colours."""
     labels = {split: inspection.labels_deg(split) for split in inspection.splits}
     low, high = _limits(np.concatenate(list(labels.values())))
     side = _cell_side(sum(len(of_split) for of_split in labels.values()))
@@ -57,7 +56,7 @@ def draw_density(inspection: Inspection) -> Figure:
 
 
 def _limits(labels_deg: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Least and largest (yaw, pitch) of gaze and head together, rounded; the odd label may leave."""
+    """Find the least and largest (yaw, pitch) of gaze and head together, rounded; a few labels may lie outside."""
     if not len(labels_deg):
         return np.array([-20.0, -20.0]), np.array([20.0, 20.0])
     both = np.concatenate([labels_deg[:, columns] for columns in KINDS.values()])
@@ -71,7 +70,7 @@ def _cell_side(strips: int) -> int:
 
 
 def _shares(angles_deg: NDArray[np.float32], low: NDArray, high: NDArray, side: int) -> NDArray[np.float64]:
-    """Percent of the (yaw, pitch) rows in each cell, (yaw cells, pitch cells)."""
+    """Count the (yaw, pitch) rows in each cell, in percent, (yaw cells, pitch cells)."""
     edges = [np.arange(a, b + side / 2, side) for a, b in zip(low, high, strict=True)]
     counts, *_ = np.histogram2d(*angles_deg.T.astype(np.float64), bins=edges)
     return 100 * counts / max(len(angles_deg), 1)
@@ -85,7 +84,7 @@ def _label_density(axes: Axes, title: str) -> None:
 
 
 def draw_people(inspection: Inspection) -> Figure:
-    """Strips of every person, most first within its split, and what was rejected of the person above them."""
+    """Draw the strips of every person, most first within its split, and the person's rejected frames above them."""
     figure, [[axes]] = panels(WIDTH, 2.9, 1, 1)
     rejected = by_person(inspection.rejects)
     names, start = [], 0
@@ -115,7 +114,7 @@ def draw_people(inspection: Inspection) -> Figure:
 
 
 def _draw_bars(axes: Axes, counts: NDArray, above: NDArray, edges: NDArray, color: str) -> None:
-    """One path for any number of people; thin gaps where few bars leave room for them."""
+    """Draw bars, as one path where they are many; thin gaps part them where they are few."""
     if len(counts) > NAMED_PEOPLE:
         axes.stairs(above + counts, edges, baseline=above, fill=True, color=color)
     else:

@@ -6,23 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from faze.base.errors import UserError
 from faze.base.files import read_json
 from faze.data.inspection import Inspection, person_rows, summarise
 from faze.report.data_uris import Embedder
 from faze.report.dataset_figures import draw_density, draw_people
+from faze.report.figure_files import embed_figure, save_figures
 from faze.report.strip_sheet import SheetStrip, draw_sheet
 from faze.report.style import drawing
 from faze.report.template import load_template
 
-DOTS_PER_INCH = 160
 PAGE = ("index.html", "summary.json")  # by which a folder is known to hold such a page
 
 
 def write_page(inspection: Inspection, cells: Sequence[SheetStrip], folder: Path, sidecar: str) -> None:
-    """Fill a folder.
+    """Write the page of a data set into a folder, with its table, summary and figures.
 
     Args:
         inspection: of the store.
@@ -33,35 +31,11 @@ def write_page(inspection: Inspection, cells: Sequence[SheetStrip], folder: Path
     summary = summarise(inspection)
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     _write_table(person_rows(inspection), folder / "table.csv")
-    figures = save_figures(_draw(inspection, cells), folder / "figures", Embedder())
-    page = load_template("dataset.html.j2").render(set=summary, figures=figures, sidecar=sidecar)
+    with drawing():
+        figures = {"people": draw_people(inspection), "density": draw_density(inspection), "sheet": draw_sheet(cells)}
+    pictures = save_figures(figures, folder / "figures", Embedder())
+    page = load_template("dataset.html.j2").render(set=summary, figures=pictures, sidecar=sidecar)
     (folder / "index.html").write_text(page, encoding="utf-8")
-
-
-def _draw(inspection: Inspection, cells: Sequence[SheetStrip]) -> dict[str, Figure]:
-    with drawing():
-        return {
-            "people": draw_people(inspection),
-            "density": draw_density(inspection),
-            "sheet": draw_sheet(cells),
-        }
-
-
-def save_figures(figures: Mapping[str, Figure], folder: Path, embedder: Embedder) -> dict[str, str | None]:
-    """Write every figure and embed it: the sheet, all photographs, as png, the others as svg too."""
-    folder.mkdir()
-    with drawing():
-        for name, figure in figures.items():
-            figure.savefig(folder / f"{name}.png", dpi=DOTS_PER_INCH)
-            if name != "sheet":
-                figure.savefig(folder / f"{name}.svg", metadata={"Date": None}, dpi=DOTS_PER_INCH)
-    return {name: embed(folder, name, embedder) for name in figures}
-
-
-def embed(folder: Path, name: str, embedder: Embedder) -> str | None:
-    """A figure of a data page's folder of figures, as a data URI."""
-    svg = folder / f"{name}.svg"
-    return embedder.file(svg, "image/svg+xml") if svg.is_file() else embedder.picture(folder / f"{name}.png")
 
 
 def read_page(folder: Path, root: Path, embedder: Embedder) -> dict[str, Any]:
@@ -82,8 +56,8 @@ def read_page(folder: Path, root: Path, embedder: Embedder) -> dict[str, Any]:
     rejects = summary["rejects"]
     return {
         "summary": summary,
-        "density": embed(folder / "figures", "density", embedder),
-        "sheet": embed(folder / "figures", "sheet", embedder),
+        "density": embed_figure(folder / "figures", "density", embedder),
+        "sheet": embed_figure(folder / "figures", "sheet", embedder),
         "sidecar": f"../data/{rejects['sidecar']}" if rejects else "",
         "page": f"../{folder.relative_to(root)}/index.html",
     }

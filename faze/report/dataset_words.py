@@ -20,12 +20,12 @@ SIGNS = "Positive pitch is up, positive yaw to the picture's left, as the camera
 
 
 def name(summary: Mapping[str, Any]) -> str:
-    """MPIIGaze; a foreign store goes by its own name."""
+    """Name a data set: MPIIGaze; a foreign store goes by its own name."""
     return NAMES.get(summary["dataset"], summary["dataset"])
 
 
 def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What is to be said beside the tables, as (what, which)."""
+    """List what is to be said beside the tables, as (what, which)."""
     told = [
         ("Strips", _size(summary)),
         ("Labels", _counted(summary["origins"], ORIGIN_WORDS, summary["strips"])),
@@ -44,7 +44,7 @@ def _size(summary: Mapping[str, Any]) -> str:
 
 
 def _counted(counts: Mapping[str, int], words: Mapping[str, str], total: int) -> str:
-    """12 off the screen, 588 on the screen; just the words where all are of one sort."""
+    """Write 12 off the screen, 588 on the screen; just the words where all are of one sort."""
     told = [(number, words.get(key, key)) for key, number in counts.items() if number]
     if len(told) == 1:
         return f"all {told[0][1]}"
@@ -57,7 +57,7 @@ def _devices(devices: Mapping[str, int], most: int = 12) -> str:
 
 
 def checksums(found: Mapping[str, Any] | None) -> str:
-    """Verdict on what was read against what was written."""
+    """Say whether what was read is what was written."""
     if found is None:
         return "not verified"
     told = [f"{counted(found['intact'], 'person', 'people')} intact"] if found["intact"] else []
@@ -69,7 +69,7 @@ def checksums(found: Mapping[str, Any] | None) -> str:
 
 
 def rejected(rejects: Mapping[str, Any] | None) -> str:
-    """How many frames have no strip, in a sentence."""
+    """Say in a sentence how many frames have no strip."""
     if rejects is None:
         return "No list of rejected frames lies beside the store."
     frames = counted(rejects["frames"], "frame is rejected", "frames are rejected")
@@ -80,7 +80,7 @@ def rejected(rejects: Mapping[str, Any] | None) -> str:
 
 
 def kind_counts(kind: Mapping[str, Any]) -> str:
-    """12 frames of 3 people; 2 people whole."""
+    """Write 12 frames of 3 people; 2 people whole."""
     told = []
     if kind["frames"]:
         told.append(f"{counted(kind['frames'], 'frame', 'frames')} of {counted(kind['people'], 'person', 'people')}")
@@ -90,12 +90,12 @@ def kind_counts(kind: Mapping[str, Any]) -> str:
 
 
 def percent(share: float) -> str:
-    """0.4 %; below a tenth that there is something at all."""
+    """Write 0.4 %; what is below a tenth as less than that, not as nothing."""
     return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
 
 
 def describe(summary: Mapping[str, Any]) -> str:
-    """The whole inspection for a terminal."""
+    """Describe the whole inspection for a terminal."""
     blocks = [
         [f"{name(summary)}, {summary['store']}: {counted(summary['people'], 'person', 'people')}"],
         _table(
@@ -134,7 +134,7 @@ def _describe_rejects(rejects: Mapping[str, Any] | None) -> list[str]:
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    """First column to the left, numbers to the right."""
+    """Align a table's first column left and its numbers right."""
     if not rows:
         return []
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]

@@ -28,81 +28,69 @@ _FACTS = {
 }
 
 
+NUMBERS = {"degrees": "{:.2f}°", "ratio": "{:.2f}×", "gibibytes": "{:.2f} GiB", "digits": "{:.3g}"}
 FILTERS: dict[str, Callable[..., str]] = {}  # of the templates, by name
 
 
-def template_filter(form: Callable[..., str]) -> Callable[..., str]:
-    """Let templates use a format; a number that is missing, nan or infinite becomes a dash."""
+def _or_dash(form: Callable[..., str]) -> Callable[..., str]:
+    """Make a dash of a number that is missing, nan or infinite."""
 
     @functools.wraps(form)
     def shown(*numbers: float | None) -> str:
         return DASH if any(n is None or not math.isfinite(n) for n in numbers) else form(*numbers)
 
-    FILTERS[form.__name__] = shown
     return shown
 
 
-saving = template_filter(wording.saving)
-p_value = template_filter(wording.p_value)
+def template_filter(form: Callable[..., str]) -> Callable[..., str]:
+    """Let templates use a format of numbers; one that is missing becomes a dash."""
+    FILTERS[form.__name__] = _or_dash(form)
+    return FILTERS[form.__name__]
 
 
-@template_filter
-def degrees(value: float) -> str:
-    """4.21°."""
-    return f"{value:.2f}°"
+FILTERS |= {name: _or_dash(form.format) for name, form in NUMBERS.items()}
+FILTERS |= {"saving": _or_dash(wording.saving), "p_value": _or_dash(wording.p_value), "counted": counted}
 
 
 @template_filter
 def angle(value: float) -> str:
-    """−12.4°."""
+    """Write −12.4°."""
     return f"{'−' * (value < 0)}{abs(value):.1f}°"
 
 
 @template_filter
 def change(value: float) -> str:
-    """+0.083°; a thousandth of a degree, so that small is not shown as none."""
+    """Write +0.083°; a thousandth of a degree, so that small is not shown as none."""
     return f"{signed(value, 3)}°"
 
 
 @template_filter
 def interval(low: float, high: float) -> str:
-    """0.97 to 1.02; of two or three blocks perhaps 0.00 to >999."""
+    """Write 0.97 to 1.02; of two or three blocks perhaps 0.00 to >999."""
     return f"{low:.2f} to {'>999' if high > 999 else f'{high:.2f}'}"
 
 
 @template_filter
-def signed_interval(low: float, high: float, digits: int = 3) -> str:
-    """−0.031 to +0.190."""
-    return f"{signed(low, digits)} to {signed(high, digits)}"
-
-
-@template_filter
-def ratio(value: float) -> str:
-    """1.03×."""
-    return f"{value:.2f}×"
+def signed_interval(low: float, high: float) -> str:
+    """Write −0.031 to +0.190."""
+    return f"{signed(low, 3)} to {signed(high, 3)}"
 
 
 @template_filter
 def percent(share: float) -> str:
-    """−51 % for a share of 0.51 by which something falls."""
+    """Write −51 % for a share of 0.51 by which something falls."""
     return f"{signed(-100 * share, 0)} %"
 
 
 @template_filter
 def share(part: float) -> str:
-    """27 %."""
+    """Write 27 %."""
     return f"{100 * part:.0f} %"
 
 
 @template_filter
-def digits(value: float) -> str:
-    """2.12: three digits, for what has a unit of its own."""
-    return f"{value:.3g}"
-
-
-@template_filter
 def milliseconds(value: float) -> str:
-    """412 ms, 1.52 s."""
+    """Write 412 ms, 1.52 s."""
     if value >= 1000:
         return f"{value / 1000:.2f} s"
     return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms"
@@ -110,7 +98,7 @@ def milliseconds(value: float) -> str:
 
 @template_filter
 def duration(seconds: float) -> str:
-    """8.4 s, 412 s, 2 h 05 min."""
+    """Write 8.4 s, 412 s, 2 h 05 min."""
     if seconds >= 3600:
         hours, minutes = divmod(round(seconds / 60), 60)
         return f"{hours} h {minutes:02d} min"
@@ -118,33 +106,24 @@ def duration(seconds: float) -> str:
 
 
 @template_filter
-def gibibytes(value: float) -> str:
-    """0.44 GiB."""
-    return f"{value:.2f} GiB"
-
-
-@template_filter
 def count(value: float) -> str:
-    """12,345."""
+    """Write 12,345."""
     return f"{int(value):,}"
 
 
 def marked(text: str) -> Markup:
-    """Text with `code` set as code."""
+    """Set `code` in a text as code."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
-FILTERS |= {"marked": marked, "counted": counted}
-
-
 def walk_title(path: Path) -> str:
-    """mpiigaze_p00.mp4 -> MPIIGaze p00."""
+    """Name a video: mpiigaze_p00.mp4 is MPIIGaze p00."""
     dataset, _, person = path.stem.partition("_")
     return f"{NAMES.get(dataset, dataset)} {person}".strip()
 
 
 def machine(described: Mapping[str, str]) -> str:
-    """AMD EPYC 7B13, 2 cores; or the GPUs, where there are any."""
+    """Name a machine: AMD EPYC 7B13, 2 cores; or its GPUs, where it has any."""
     if described.get("gpus"):
         return str(described["gpus"])
     processor, cores = described.get("processor") or "an unknown processor", described.get("cores")
@@ -152,6 +131,6 @@ def machine(described: Mapping[str, str]) -> str:
 
 
 def facts(machine: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Machine and versions as (what, which); absent packages left out."""
+    """List machine and versions as (what, which); absent packages are left out."""
     told = [(name, str(value)) for name, value in machine.items() if value not in (None, "", "absent")]
     return [(_FACTS.get(name, name), f"{value} GiB" if name.endswith("_gib") else value) for name, value in told]

@@ -16,9 +16,10 @@ from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.summary import SENTENCES
 from faze.report import formats
 from faze.report.data_uris import Embedder
+from faze.report.results import Results
 from faze.report.shot_figures import thinned
 from faze.report.template import load_template
-from faze.report.tier_figures import TALK, Results
+from faze.report.tier_figures import TALK
 
 PHASES = (
     "data",
@@ -41,7 +42,7 @@ def render(
     walks: Sequence[Mapping[str, Any]],
     data: Sequence[Mapping[str, Any]],
 ) -> str:
-    """The page as HTML.
+    """Render the page as HTML.
 
     Args:
         title: of the page.
@@ -77,7 +78,7 @@ def render(
 
 
 def tier_rows(summary: Mapping[str, Any], results: Results) -> list[dict[str, Any]]:
-    """One row of the tier table per tier: speed, memory, switches, errors with their change, verdict."""
+    """Make the rows of the tier table: speed, memory, switches, errors with their change, verdict."""
     performance = results.tables["performance"].set_index("tier")
     rows = []
     for position, tier in enumerate(results.tiers):
@@ -97,7 +98,7 @@ def tier_rows(summary: Mapping[str, Any], results: Results) -> list[dict[str, An
 
 
 def conditions(results: Results) -> list[tuple[str, str, int]]:
-    """The errors that the tier table shows: data set, learner and k."""
+    """List the errors that the tier table shows: data set, learner and k."""
     cells = ((UNADAPTED, 0), (results.learners[0], results.largest_k))
     return [(dataset, learner, k) for dataset in results.datasets for learner, k in cells]
 
@@ -109,7 +110,7 @@ def _error_cell(results: Results, tier: str, dataset: str, learner: str, k: int)
 
 
 def shot_rows(results: Results) -> list[dict[str, Any]]:
-    """Errors of the baseline against k (of many k some), per data set and learner, with interval and reduction."""
+    """Make the table of the baseline's errors against k (of many k some), per data set and learner."""
     shown = thinned(sorted(results.tables["tiers"]["k"].unique()), MOST_SHOTS)
     curves = {
         (d, name): results.curve(results.tiers[0], d, name) for d in results.datasets for name in results.learners
@@ -121,7 +122,7 @@ def shot_rows(results: Results) -> list[dict[str, Any]]:
 
 
 def learner_rows(results: Results) -> list[dict[str, Any]]:
-    """Every pair of learners of the baseline at the largest k, with the k between which their curves cross."""
+    """List every pair of learners of the baseline at the largest k, with the k between which their curves cross."""
     pairs = results.tables["learners"]
     pairs = pairs[pairs["tier"] == results.tiers[0]]
     crossed = {
@@ -136,23 +137,17 @@ def learner_rows(results: Results) -> list[dict[str, Any]]:
 
 
 def control_rows(results: Results) -> list[dict[str, Any]]:
-    """Errors of the network and of the controls per tier, data set after data set; means over seeds."""
-    means = (
-        results.tables["controls"]
-        .groupby(["tier", "dataset", "control"])[["error_deg", "unadapted_deg", "ratio"]]
-        .mean()
-    )
-    rows = []
-    for tier in results.tiers:
-        cells = [means.loc[(tier, dataset)] for dataset in results.datasets]
-        controls = [[cell.loc[name].to_dict() for name in ("pixel_blind", "permuted")] for cell in cells]
-        own = [cell["unadapted_deg"].iloc[0] for cell in cells]
-        rows.append({"tier": tier, "cells": list(zip(own, controls, strict=True))})
-    return rows
+    """Average the errors of the network and of the controls over seeds, per tier and data set."""
+    table = results.tables["controls"]
+    means = table.groupby(["tier", "dataset", "control"])[["error_deg", "unadapted_deg", "ratio"]].mean()
+    return [
+        {"tier": tier, "cells": [means.loc[(tier, dataset)].to_dict("index") for dataset in results.datasets]}
+        for tier in results.tiers
+    ]
 
 
 def time_rows(results: Results) -> list[dict[str, Any]]:
-    """When each tier reaches the baseline's final validation error: means over seeds, geometric of ratios."""
+    """Average over seeds when each tier reaches the baseline's final error; ratios have a geometric mean."""
     rows = []
     for tier, times in results.tables["convergence"].groupby("tier", sort=False):
         reached = times[times["reached"]]
@@ -163,7 +158,7 @@ def time_rows(results: Results) -> list[dict[str, Any]]:
 
 
 def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int, embedder: Embedder) -> list[dict[str, Any]]:
-    """Contact sheets of every tier, and videos of the last; the last tier is embedded first, while there is room."""
+    """Collect contact sheets of every tier and videos of the last, which is embedded first, while there is room."""
     walks = []
     for position, tier in enumerate(reversed(tiers)):
         folder = paths.walks(tier, seed)
@@ -184,7 +179,7 @@ def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int, embedder:
 
 
 def tier_table(summary: Mapping[str, Any], results: Results) -> pd.DataFrame:
-    """The tier table with all its numbers, for other programs."""
+    """Make the tier table with all its numbers, for other programs."""
     table = results.tables["performance"].set_index("tier").loc[list(results.tiers)]
     for dataset, learner, k in conditions(results):
         name = f"{dataset}_k{k}"

@@ -13,8 +13,8 @@ from matplotlib.patches import Patch
 from faze.evaluation.learner_pairs import against
 from faze.evaluation.learner_verdict import SIMPLE
 from faze.evaluation.wording import NAMES
-from faze.report.style import BAND, MARKERS, MUTED, ON_LINES, REFERENCE, learner_colors, panels
-from faze.report.tier_figures import WIDTH, Results
+from faze.report.results import Results
+from faze.report.style import BAND, MARKERS, MUTED, ON_LINES, REFERENCE, WIDTH, learner_colors, panels
 
 PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG = 9, 3.14  # the paper's error on MPIIGaze after 9 samples
 ABREAST = 4  # small panels in a row
@@ -23,14 +23,13 @@ CLIP = 1.6  # times the largest unadapted error: a learner that is far off leave
 
 
 def draw_shots(results: Results) -> Figure:
-    """Error of the baseline against k for every learner and data set, with bands over people."""
+    """Draw the baseline's error against k for every learner and data set, with bands over people."""
     figure, [row] = panels(WIDTH, 4.6, 1, len(results.datasets), sharey=True)
     for axes, dataset in zip(row, results.datasets, strict=True):
         shots = _draw_learners(axes, results, results.tiers[0], dataset)
         if results.real and dataset == "mpiigaze" and shots.max() >= PAPER_SHOTS:
-            axes.plot(
-                PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG, "*", color=REFERENCE, markersize=12, label="the paper, k = 9: 3.14°"
-            )
+            star = {"color": REFERENCE, "markersize": 12, "label": f"the paper, k = 9: {PAPER_MPIIGAZE_K9_DEG}°"}
+            axes.plot(PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG, "*", **star)
         _label_shots(axes, shots, NAMES[dataset], "large")
     row[0].set_ylabel("angular error, degrees")
     _limit_errors(row[0], results)
@@ -39,7 +38,7 @@ def draw_shots(results: Results) -> Figure:
 
 
 def draw_shots_by_tier(results: Results) -> Figure:
-    """Error against k of every learner with its band, a small panel for data set and tier; dashed: the baseline."""
+    """Draw error against k, with its band, a small panel for each data set and tier; dashed: the baseline."""
     deep = math.ceil(len(results.tiers) / ABREAST)
     abreast = math.ceil(len(results.tiers) / deep)
     rows = deep * len(results.datasets)
@@ -69,7 +68,7 @@ def draw_shots_by_tier(results: Results) -> Figure:
 
 
 def _draw_learners(axes: Axes, results: Results, tier: str, dataset: str, size: float = 1.0) -> pd.Series:
-    """Curve and band of every learner; gives the k."""
+    """Draw the curve and band of every learner; return the k."""
     colors = learner_colors(results.learners)
     tint = 0.1 if len(results.learners) <= 3 else 0.06  # many bands one over the other turn to mud
     for marker, learner in zip(MARKERS, results.learners, strict=False):
@@ -89,7 +88,7 @@ def _draw_baseline(axes: Axes, results: Results, dataset: str) -> None:
 
 
 def _limit_errors(axes: Axes, results: Results) -> None:
-    """From a zero that shows errors in proportion, to where all bands end or an odd learner is cut off."""
+    """Begin the axis at zero and end it where the bands end; a learner that is far off is cut off."""
     errors = results.tables["tiers"]
     unadapted = errors[errors["k"] == 0]["high_deg"].max()
     if pd.isna(unadapted):  # one person has no band
@@ -98,7 +97,7 @@ def _limit_errors(axes: Axes, results: Results) -> None:
 
 
 def draw_learners(results: Results) -> Figure:
-    """Paired difference of every learner to `offset` (or to the first learner) against k, with its interval."""
+    """Draw the paired difference of every learner to `offset` (or the first learner) against k, with its interval."""
     reference = SIMPLE if SIMPLE in results.learners else results.learners[0]
     others = [learner for learner in results.learners if learner != reference]
     pairs = results.tables["learners"]
@@ -128,7 +127,7 @@ def draw_learners(results: Results) -> Figure:
 
 
 def _least_distance(shots: pd.Series) -> float:
-    """Between neighbouring k; 1 where there is only one."""
+    """Find the least distance of neighbouring k; 1 where there is only one."""
     return float(np.diff(np.unique(shots)).min(initial=1))
 
 
@@ -139,7 +138,7 @@ def _say_which_is_better(axes: Axes, reference: str) -> None:
 
 
 def _limit_differences(axes: Axes, pairs: pd.DataFrame, margin_deg: float) -> None:
-    """Room for the margin and both words; a learner that is far off leaves the picture."""
+    """Leave room for the margin and both words; a learner that is far off leaves the picture."""
     ends = pairs[["low_deg", "high_deg", "difference_deg"]]
     low, high = min(ends.min().min(), -margin_deg), max(ends.max().max(), margin_deg)
     typical = 6 * max(np.nanmedian(ends.abs()), margin_deg, 1e-3)
@@ -155,7 +154,7 @@ def _label_shots(axes: Axes, shots: pd.Series, title: str, size: str) -> None:
 
 
 def thinned(numbers: Sequence[int], most: int) -> list[int]:
-    """At most so many of some numbers in order, among them the first and the last, the others spread evenly."""
+    """Thin numbers out to at most so many, evenly spread, the first and the last among them."""
     if len(numbers) <= most:
         return list(numbers)
     return [numbers[i] for i in np.linspace(0, len(numbers) - 1, most).round().astype(int)]

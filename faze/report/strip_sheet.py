@@ -1,5 +1,6 @@
 """Contact sheets of eye strips, each with an arrow along its gaze label."""
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,8 +12,7 @@ from numpy.typing import NDArray
 
 from faze.base.geometry import vector_from_pitchyaw
 from faze.data.store.strips import StripStore
-from faze.report.style import MUTED, REFERENCE, panels
-from faze.report.tier_figures import WIDTH
+from faze.report.style import MUTED, REFERENCE, WIDTH, panels
 
 SHEET_STRIPS, SHEET_COLUMNS = 32, 4
 ARROW = "#ffd43b"
@@ -29,7 +29,7 @@ class SheetStrip(NamedTuple):
 
 
 def pick_strips(strips: StripStore, most: int = SHEET_STRIPS) -> list[SheetStrip]:
-    """At most so many strips, of people spread over the store, each from the midst of an equal part of the person's."""
+    """Pick at most so many strips, of people spread over the store and, of each person, spread over the recording."""
     persons = [person for person in strips.persons() if strips.count(person)]
     if not persons:
         return []
@@ -48,29 +48,26 @@ def pick_strips(strips: StripStore, most: int = SHEET_STRIPS) -> list[SheetStrip
 
 
 def _midst(count: int, parts: int) -> list[int]:
-    """The middle position of each of so many equal parts of 0 .. count - 1; all of them where they are fewer."""
+    """Find the middle of each of so many equal parts of 0 .. count - 1; all positions where they are fewer."""
     return [int((part + 0.5) * count / min(parts, count)) for part in range(min(parts, count))]
 
 
 def draw_sheet(cells: Sequence[SheetStrip], columns: int = SHEET_COLUMNS) -> Figure:
-    """Normalised eye strips, each with an arrow where its label says that the eyes look, seen from the camera."""
+    """Draw normalised eye strips, each with an arrow where its label says that the eyes look, seen from the camera."""
     rows = max(1, -(-len(cells) // columns))
     figure, grid = panels(WIDTH, 0.99 * rows, rows, columns)
     figure.get_layout_engine().set(h_pad=0.03, w_pad=0.03, hspace=0.02, wspace=0.02)
-    for position in range(rows * columns):
-        axes = grid[position // columns][position % columns]
+    for axes, cell in itertools.zip_longest(itertools.chain(*grid), cells):
         axes.axis("off")
-        if position < len(cells):
-            _draw_cell(axes, cells[position])
+        if cell is not None:
+            _draw_cell(axes, cell)
     return figure
 
 
 def _draw_cell(axes: Axes, cell: SheetStrip) -> None:
     axes.imshow(cell.pixels, interpolation="lanczos")
-    told, color = f"{cell.person}, frame {cell.frame}", MUTED
-    if cell.off_screen:
-        told, color = f"{told}, off the screen", REFERENCE
-    axes.set_title(told, fontsize=8, fontweight="normal", color=color, pad=3)
+    told = f"{cell.person}, frame {cell.frame}" + (", off the screen" if cell.off_screen else "")
+    axes.set_title(told, fontsize=8, fontweight="normal", color=REFERENCE if cell.off_screen else MUTED, pad=3)
     if np.isfinite(cell.label[:2]).all():
         _draw_arrow(axes, cell.pixels.shape, cell.label)
 

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+WIDTH = 11.2  # of a figure, inches
 INK, MUTED, RULE, BAND = "#1f2933", "#616e7c", "#d9dfe5", "#e9eef3"
 REFERENCE = "#b42318"  # the talk's and the paper's figures, where they are drawn beside ours
 ON_LINES = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # box of words that lines may cross
@@ -49,17 +50,17 @@ _RC = {
 
 
 def learner_colors(learners: Sequence[str]) -> dict[str, str]:
-    """Colour of each learner."""
+    """Give each learner its colour."""
     return {learner: _LEARNERS[i % len(_LEARNERS)] for i, learner in enumerate(learners)}
 
 
 def split_color(split: str) -> str:
-    """Colour of train, val and test, or of people without a split."""
+    """Give train, val and test, and people without a split, their colour."""
     return _SPLITS.get(split, "#5b7a99")
 
 
 def density_map() -> Colormap:
-    """White where there is nothing, then the darker the more."""
+    """Make a scale that is white where there is nothing, then the darker the more."""
     return LinearSegmentedColormap.from_list("density", DENSITY).with_extremes(bad="white")
 
 
@@ -71,7 +72,7 @@ def drawing() -> Iterator[None]:
 
 
 def panels(width: float, height: float, rows: int, columns: int, **settings: object) -> tuple[Figure, list[list[Axes]]]:
-    """A figure (inches) and its grid of axes."""
+    """Make a figure (inches) and its grid of axes."""
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08, wspace=0.04, hspace=0.06)
     return figure, figure.subplots(rows, columns, squeeze=False, **settings).tolist()

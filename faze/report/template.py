@@ -16,6 +16,6 @@ def load_template(name: str) -> jinja2.Template:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= formats.FILTERS
+    environment.filters |= formats.FILTERS | {"marked": formats.marked}
     environment.globals |= {"dataset_words": dataset_words, "describe_need": describe_need, "names": NAMES}
     return environment.get_template(name)

@@ -1,8 +1,7 @@
 """Figures that compare tiers: the talk's three charts, changes of the error, people, trainings."""
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -12,6 +11,7 @@ from matplotlib.figure import Figure
 from faze.base.tier_colors import tier_colors
 from faze.evaluation import UNADAPTED
 from faze.evaluation.wording import NAMES
+from faze.report.results import Results
 from faze.report.style import (
     BAND,
     INK,
@@ -19,43 +19,17 @@ from faze.report.style import (
     MUTED,
     ON_LINES,
     REFERENCE,
+    WIDTH,
     learner_colors,
     panels,
 )
 
 # The talk's headline figures (its bars per tier were not published): value over ours, in words.
 TALK = {"speed": (2.07, "2.07× faster"), "memory": (1.6, "1.6× less"), "error": (1.0, "no change")}
-WIDTH = 11.2  # inches
-
-
-@dataclass(frozen=True)
-class Results:
-    """What the figures draw: the tables of the evaluation and their order."""
-
-    tiers: Sequence[str]
-    learners: Sequence[str]
-    datasets: Sequence[str]
-    largest_k: int
-    margin_deg: float
-    tables: Mapping[str, pd.DataFrame]
-    machine: str  # that the benchmark ran on
-    real: bool  # real photographs; the paper's figures are comparable with nothing else
-
-    def cell(self, table: str, dataset: str, learner: str, k: int) -> pd.DataFrame:
-        """Rows of one data set, learner and k, one per tier, in the ladder's order."""
-        rows = self.tables[table]
-        rows = rows[(rows["dataset"] == dataset) & (rows["learner"] == learner) & (rows["k"] == k)]
-        return rows.set_index("tier").reindex([tier for tier in self.tiers if tier in set(rows["tier"])])
-
-    def curve(self, tier: str, dataset: str, learner: str) -> pd.DataFrame:
-        """Error of one tier and learner against k, from k = 0."""
-        rows = self.tables["tiers"]
-        rows = rows[(rows["tier"] == tier) & (rows["dataset"] == dataset)]
-        return rows[rows["learner"].isin([UNADAPTED, learner])].sort_values("k")
 
 
 def draw_talk_charts(results: Results) -> Figure:
-    """Training time, memory and accuracy on MPIIGaze per tier, as in the talk, and its headline figures below ours."""
+    """Draw training time, memory and accuracy per tier as the talk did, and the talk's headline figures below ours."""
     several = len(results.tiers) > 1
     rows = len(results.tiers) + several
     figure, [[time, memory, error]] = panels(WIDTH, 1.9 + 0.36 * rows, 1, 3, sharey=True)
@@ -89,7 +63,7 @@ def draw_talk_charts(results: Results) -> Figure:
 
 
 def _bars(axes: Axes, results: Results, values: pd.Series, ends: pd.Series, what: str, told: Sequence[str]) -> None:
-    """A bar for each tier and words at its end; below, the talk's figure applied to our baseline.
+    """Draw a bar for each tier with words at its end, and below them the talk's figure applied to our baseline.
 
     The talk's is hatched, since it is no measurement of ours.
     """
@@ -109,7 +83,7 @@ def _bars(axes: Axes, results: Results, values: pd.Series, ends: pd.Series, what
 
 
 def draw_changes(results: Results) -> Figure:
-    """Change of the error against the baseline, its interval, and the margin within which it counts as none."""
+    """Draw the change of the error against the baseline, its interval, and the margin in which it counts as none."""
     rungs = results.tiers[1:]
     figure, [row] = panels(WIDTH, 1.5 + 0.5 * len(rungs), 1, len(results.datasets), sharex=True, sharey=True)
     colors = tier_colors(results.tiers)
@@ -137,7 +111,7 @@ def draw_changes(results: Results) -> Figure:
 
 
 def draw_people(results: Results) -> Figure:
-    """Error of every test person in the first tier, unadapted and after adaptation, sorted."""
+    """Draw the error of every test person in the first tier, unadapted and after adaptation, sorted."""
     tier, learner = results.tiers[0], results.learners[0]
     persons = results.tables["persons"]
     persons = persons[persons["tier"] == tier].groupby(["dataset", "person", "learner", "k"])["error_deg"].mean()
@@ -164,7 +138,7 @@ def draw_people(results: Results) -> Figure:
 
 
 def draw_training(results: Results) -> Figure:
-    """Validation error of every training against pairs and against seconds: each seed thin, their mean bold."""
+    """Draw the validation error of every training against pairs and seconds: each seed thin, their mean bold."""
     figure, [row] = panels(WIDTH, 4.0, 1, 2, sharey=True)
     curves = results.tables["training"]
     target = results.tables["convergence"]["target_deg"].mean()

@@ -22,7 +22,7 @@ class Follower:
         self._seen: Mapping[Path, int] = {}
 
     def look(self) -> list[str]:
-        """Mirror what is new; give the names of those runs. A failing store is reported and tried again next time."""
+        """Mirror what is new and name those runs; a failing store is reported and tried again next time."""
         mirrored, seen = [], {}
         for place, log, size in self._logs():
             if self._seen.get(log) != size:

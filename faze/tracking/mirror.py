@@ -20,7 +20,7 @@ BATCH_METRICS, BATCH_PARAMS = 1000, 100
 
 
 def mirror_run(store: Store, record: RunRecord) -> str:
-    """Make the store hold a record; give the id of its run.
+    """Make the store hold a record; return the id of its run.
 
     Raises:
         UserError: the store failed; the run log still holds everything.
@@ -47,7 +47,7 @@ def _search(store: Store, **tags: str) -> list["Run"]:
 
 
 def _find(store: Store, record: RunRecord) -> tuple[str, set[tuple[str, int, float]]] | None:
-    """Find the run of this identity that holds nothing but what the record holds; with its (metric, step, value)s."""
+    """Find the run of this identity that holds nothing but what the record holds, with its (metric, step, value)."""
     wanted = {(m.key, m.step, m.value) for m in record.metrics}
     keys = {m.key for m in record.metrics}
     for run in _search(store, identity=record.identity):
@@ -68,7 +68,7 @@ def _create(store: Store, record: RunRecord) -> str:
 
 
 def _supersede_others(store: Store, record: RunRecord, run_id: str) -> None:
-    """The view shows runs whose tag says false: MLflow's filters never match a tag that is missing."""
+    """Tag the runs that this one replaces. The view shows those tagged false: no filter matches a missing tag."""
     for run in _search(store, **record.place_tags, superseded="false"):
         if run.info.run_id != run_id:
             store.client.set_tag(run.info.run_id, "superseded", "true")

@@ -66,13 +66,13 @@ class RunRecord:
 
     @property
     def identity(self) -> str:
-        """Of the experiment that was done: runs that differ in it are never mixed."""
+        """Tell the experiment that was done from others: runs that differ in it are never mixed."""
         parts = [self.tags[name] for name in ("ablation", "tier", "seed", "config_hash", "code_fingerprint")]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
     @property
     def place_tags(self) -> Mapping[str, str]:
-        """Tags of a run's place in the ablation, which only one current run can hold."""
+        """Tag a run's place in the ablation, which only one current run can hold."""
         return {name: self.tags[name] for name in ("ablation", "tier", "seed")}
 
 
@@ -197,7 +197,7 @@ def _read_results(summary: Path, place: RunPlace) -> list[MetricValue]:
 
 
 def _description(training: RunRecord, results: Sequence[MetricValue], switches: Sequence[Mapping[str, Any]]) -> str:
-    """Headline numbers first, then inactive switches, as markdown: MLflow folds away what follows the fifth line."""
+    """Write headline numbers, then inactive switches, as markdown: MLflow folds away what follows the fifth line."""
     whose = f"**{training.place.tier}** of the ablation *{training.tags['ablation']}*, seed {training.place.seed}"
     numbers = [f"{m.key} **{m.value:.4g}**" for m in results if m.key.startswith(("error/", "speed/", "memory/"))]
     inactive = [f"{switch['switch']} inactive: {switch['reason']}" for switch in switches if switch["reason"]]

@@ -88,23 +88,23 @@ def open_store(tracking: Tracking, results: Path) -> Store:
 
 
 def resolve_uri(uri: str | None, results: Path) -> str:
-    """The configured store, else $MLFLOW_TRACKING_URI, else a database under results/; never relative to a folder."""
+    """Take the configured store, else $MLFLOW_TRACKING_URI, else a database under results/; always absolute."""
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or default_uri(results)
     return f"{SQLITE}{database_path(uri)}" if uri.startswith(SQLITE) else uri
 
 
 def default_uri(results: Path) -> str:
-    """The database beside the results."""
+    """Name the database beside the results."""
     return f"{SQLITE}{results.resolve() / 'mlflow.db'}"
 
 
 def database_path(uri: str) -> Path:
-    """File of a sqlite store."""
+    """Name the file of a sqlite store."""
     return Path(uri.removeprefix(SQLITE)).resolve()
 
 
 def artifact_root(uri: str, results: Path) -> str | None:
-    """Where a new experiment keeps its artifacts: beside the database; None where a server decides."""
+    """Tell where a new experiment keeps its artifacts: beside the database; None where a server decides."""
     if uri.startswith(SQLITE):
         return (database_path(uri).parent / "mlartifacts").as_uri()
     scheme = urlsplit(uri).scheme.partition("+")[0]
@@ -112,14 +112,14 @@ def artifact_root(uri: str, results: Path) -> str | None:
 
 
 def lock_path(uri: str) -> Path:
-    """Beside the database, or in the temporary folder for a store elsewhere."""
+    """Lay the lock beside the database, or in the temporary folder for a store elsewhere."""
     if uri.startswith(SQLITE):
         return database_path(uri)
     return Path(tempfile.gettempdir()) / f"faze-{os.getuid()}-{hashlib.sha256(uri.encode()).hexdigest()[:12]}"
 
 
 def bare(uri: str) -> str:
-    """The address without user and password, to be shown."""
+    """Show the address without user and password."""
     return uri.replace(f"{urlsplit(uri).netloc.rpartition('@')[0]}@", "", 1) if "@" in urlsplit(uri).netloc else uri
 
 
@@ -168,14 +168,14 @@ _FOREIGN = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3")
 
 
 def _root(error: BaseException) -> BaseException:
-    """The first cause: 'Connection refused' says more than the layers above it."""
+    """Find the first cause: 'Connection refused' says more than the layers above it."""
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__
     return error
 
 
 def _create_database(path: Path) -> None:
-    """A database with all tables, renamed into place: a kill while they are made leaves nothing broken behind."""
+    """Make a database with all tables and rename it into place: a kill meanwhile leaves nothing broken behind."""
     from mlflow import MlflowClient
 
     with whole_file(path) as temporary:
@@ -199,7 +199,7 @@ def _experiment(client: "MlflowClient", name: str, artifacts: str | None) -> "Ex
 
 
 def _check_place(experiment: "Experiment", artifacts: str | None) -> None:
-    """Artifact addresses are absolute: a moved or copied store would still write to its old place."""
+    """Refuse a moved or copied store: artifact addresses are absolute, so it would still write to its old place."""
     if experiment.artifact_location != artifacts:
         raise UserError(
             f"MLflow keeps the artifacts of experiment {experiment.name!r} in {experiment.artifact_location}, not in"

@@ -38,7 +38,7 @@ def share_view(store: Store, ablation: str) -> None:
 
 
 def _state(query: str, metrics: Sequence[str]) -> dict[str, object]:
-    """What MLflow's "share view" would save. It adds the charts themselves, each to the section of its prefix."""
+    """Make what MLflow's "share view" would save; it adds the charts itself, each to the section of its prefix."""
     columns = [f"metrics.`{metric}`" for metric in metrics]
     size = {"columns": CHARTS_ABREAST, "cardHeight": CHART_HEIGHT_PX}
     sections = [{"uuid": name, "name": name, "display": True, "isReordered": False} | size for name in SECTIONS]
@@ -60,12 +60,12 @@ def _group(key: str) -> int:
 
 
 def current_runs(ablation: str) -> str:
-    """Filter that leaves out the runs that a newer one replaced."""
+    """Filter out the runs that a newer one replaced."""
     return f"tags.ablation = '{ablation}' and tags.superseded = 'false'"
 
 
 def address(store: Store, ablation: str, port: int = PORT) -> str:
-    """URL of the chart view, on the server that `make ui` starts or on the store's own."""
+    """Give the URL of the chart view, on the server that `make ui` starts or on the store's own."""
     host = bare(store.uri).rstrip("/") if _is_server(store) else f"http://127.0.0.1:{port}"
     query = {"viewStateShareKey": ablation, "compareRunsMode": "CHART", "workflowType": "machine_learning"}
     return f"{host}/#/experiments/{store.experiment_id}/runs?{urlencode(query)}"
@@ -76,7 +76,7 @@ def _is_server(store: Store) -> bool:
 
 
 def invitation(store: Store, ablation: str) -> str:
-    """How to open the chart view, for the end of an ablation."""
+    """Say how to open the chart view, for the end of an ablation."""
     first = "" if _is_server(store) else "make ui, then "
     return f"Compare the runs in MLflow: {first}{address(store, ablation)}"
 

@@ -350,3 +350,15 @@ def test_reading_results_needs_no_torch():
     code = "import sys, faze.stages.evaluate, faze.stages.report; print({'torch', 'mlflow', 'cv2'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"
+
+
+def test_the_baseline_is_the_lowest_rung_whatever_the_order_of_run_tiers(tmp_path, monkeypatch):
+    """Seen red: run.tiers [lean, baseline] turned the verdict over: lean was the baseline."""
+    case = Fabricated(**SMALL | {"tiers": ("baseline", "amp")}, shift_deg=0.4, person_spread_deg=0.01)
+    case.write(tmp_path)
+    _, tables, summary = run(tmp_path, monkeypatch, case)
+    _, again, turned = run(tmp_path, monkeypatch, case, run__tiers=["amp", "baseline"])
+    assert turned == summary
+    assert set(tables["changes"]["baseline"]) == {"baseline"}
+    for name, table in tables.items():
+        pd.testing.assert_frame_equal(table, again[name])

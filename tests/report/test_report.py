@@ -17,9 +17,10 @@ from faze.base.tier_colors import tier_colors
 from faze.report import formats
 from faze.report.data_uris import Embedder
 from faze.report.page import collect_walks
+from faze.report.results import Results, read_evaluation
 from faze.report.shot_figures import draw_learners, draw_shots, draw_shots_by_tier, thinned
 from faze.report.style import drawing, learner_colors
-from faze.report.tier_figures import Results
+from faze.report.tier_figures import draw_talk_charts
 from faze.stages import evaluate, inspect, report
 
 SMALL = {"people": (4, 3), "entries": 40, "query": 20}
@@ -354,8 +355,8 @@ def test_colours_tell_tiers_apart():
 
 
 @pytest.mark.parametrize(("made", "text"), [
-    (formats.degrees(4.207), "4.21°"),
-    (formats.degrees(float("nan")), "–"),
+    (formats.FILTERS["degrees"](4.207), "4.21°"),
+    (formats.FILTERS["degrees"](float("nan")), "–"),
     (formats.angle(-12.44), "−12.4°"),
     (formats.angle(3.0), "3.0°"),
     (formats.angle(float("nan")), "–"),
@@ -365,17 +366,17 @@ def test_colours_tell_tiers_apart():
     (formats.interval(float("nan"), 1.0), "–"),
     (formats.interval(0.001, 2e7), "0.00 to >999"),
     (formats.marked("a < b; `force: true`"), "a &lt; b; <code>force: true</code>"),
-    (formats.ratio(2.0699), "2.07×"),
-    (formats.saving(float("nan")), "–"),
+    (formats.FILTERS["ratio"](2.0699), "2.07×"),
+    (formats.FILTERS["saving"](float("nan")), "–"),
     (formats.percent(0.512), "−51 %"),
     (formats.percent(-0.05), "+5 %"),
     (formats.share(0.274), "27 %"),
-    (formats.digits(26.24), "26.2"),
-    (formats.digits(float("nan")), "–"),
+    (formats.FILTERS["digits"](26.24), "26.2"),
+    (formats.FILTERS["digits"](float("nan")), "–"),
     (formats.milliseconds(412.3), "412 ms"),
     (formats.milliseconds(12.34), "12.3 ms"),
     (formats.milliseconds(1524.0), "1.52 s"),
-    (formats.gibibytes(0.436), "0.44 GiB"),
+    (formats.FILTERS["gibibytes"](0.436), "0.44 GiB"),
     (formats.duration(8.36), "8.4 s"),
     (formats.duration(412.3), "412 s"),
     (formats.duration(7500.0), "2 h 05 min"),
@@ -389,3 +390,36 @@ def test_colours_tell_tiers_apart():
 ])  # fmt: skip
 def test_words(made, text):
     assert made == text
+
+
+def tier_section(html: str) -> str:
+    return html[html.index('<section id="tiers">') : html.index('<section id="talk">')]
+
+
+def test_the_tier_table_names_every_number_and_leaves_reasons_to_the_list_below(page):
+    """Seen red: reasons in the cells made a row 300 px tall, and below 1,150 px the verdict was cut off."""
+    _, html = page
+    section = tier_section(html)
+    table, below = section.split("</table>", 1)
+    assert "no fp16 kernels" not in table and "no fp16 kernels" in below.split("<details>")[1]
+    for row in re.findall(r"<tr>(.*?)</tr>", table.split("<tbody>")[1], flags=re.S):
+        cells = re.findall(r"<td([^>]*)>(.*?)</td>", row, flags=re.S)
+        assert ['data-label="' in attributes for attributes, _ in cells] == [False] + [True] * (len(cells) - 1)
+        assert all(len(plain(content)) < 80 for _, content in cells)
+    stacked = html[html.index("(max-width: 1100px)") : html.index("(max-width: 860px)")]
+    assert "display: grid" in stacked and "content: attr(data-label)" in stacked  # narrow windows: block below block
+
+
+def test_the_talks_charts_never_print_one_number_over_another(tmp_path):
+    """Seen: 58.30 printed over 53.50 where adaptation does harm."""
+    case = Fabricated(tiers=("baseline", "amp"), **SMALL, kept={"maml": (1.4,) * 4, "offset": (0.6,) * 4})
+    case.write(tmp_path)
+    make(tmp_path, case)
+    _, results = read_evaluation(ResultPaths(tmp_path))
+    with drawing():
+        figure = draw_talk_charts(results)
+    error = figure.axes[2]
+    told = [text for text in error.texts if "→" in text.get_text()]
+    assert len(told) == 2
+    before, after = (float(number) for number in told[0].get_text().split(" → "))
+    assert before < after and told[0].xy[0] == pytest.approx(after, abs=0.01)

@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config.stage_config import resolve, to_lines
+from faze.config.validation import validate
 from faze.config.yaml_files import read_yaml
 from faze.data.rejects import sidecar_of
 from faze.data.store.codes import write_codes
@@ -72,7 +73,7 @@ class Fabricated:
         for key, value in changed.items():
             section, _, name = key.partition("__")
             whole[section][name] = value
-        path.write_text("\n".join(to_lines(resolve(whole, stage))) + "\n")
+        path.write_text("\n".join(to_lines(resolve(validate(whole), stage))) + "\n")
         return path
 
     def _write_run(self, paths: ResultPaths, tier: str, seed: int) -> None:

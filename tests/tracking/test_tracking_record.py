@@ -4,6 +4,7 @@ import pytest
 from tracking_tree import TIERS, start_event, write_log, write_results, write_summary
 
 from faze.base.run_log import read_events
+from faze.base.tier_colors import tier_colors
 from faze.tracking.run_record import read_run, read_training, run_places
 
 
@@ -155,3 +156,20 @@ def test_bad_input_is_told_in_one_sentence(paths):
     log.write_text("")
     with pytest.raises(ValueError, match=r"run\.jsonl: has no start event"):
         read_training(log, place)
+
+
+def test_a_tier_has_one_colour_in_mlflow_and_in_the_report():
+    """Seen red: black, orange, blue in MLflow; grey, blue, orange on the page."""
+    for number in (1, 5, 7, 12):
+        tiers = [f"t{i}" for i in range(number)]
+        found = {place.tier: place.color for place in run_places(tiers, [0, 1])}
+        assert found == tier_colors(tiers)
+        assert len(set(found.values())) == number
+    assert tier_colors(["baseline", "amp"]) == {"baseline": "#7b8794", "amp": "#0072b2"}
+
+
+def test_a_log_of_an_older_version_keeps_its_rate(paths):
+    log = paths.run_log("ddp", 0)
+    log.write_text(log.read_text().replace("train/images_per_s", "speed/images_per_s"))
+    metrics = series(read_training(log, run_places(TIERS, [0])[2]))
+    assert "speed/images_per_s" not in metrics and len(metrics["train/images_per_s"]) == 30

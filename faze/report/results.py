@@ -1,0 +1,74 @@
+"""An evaluation as the figures and the page take it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from faze.base.errors import UserError
+from faze.base.files import read_json
+from faze.base.result_paths import DATASETS, ResultPaths
+from faze.evaluation import UNADAPTED
+from faze.report import formats
+
+TABLES = ("runs", "tiers", "persons", "changes", "learners", "controls", "performance", "training", "convergence")
+
+
+@dataclass(frozen=True)
+class Results:
+    """The tables of an evaluation, and the order in which tiers, learners and data sets are shown."""
+
+    tiers: Sequence[str]
+    learners: Sequence[str]
+    datasets: Sequence[str]
+    largest_k: int
+    margin_deg: float
+    tables: Mapping[str, pd.DataFrame]
+    machine: str  # that the benchmark ran on
+    real: bool  # real photographs; the paper's figures are comparable with nothing else
+
+    def cell(self, table: str, dataset: str, learner: str, k: int) -> pd.DataFrame:
+        """Select one data set, learner and k: a row per tier, in the ladder's order."""
+        rows = self.tables[table]
+        rows = rows[(rows["dataset"] == dataset) & (rows["learner"] == learner) & (rows["k"] == k)]
+        return rows.set_index("tier").reindex([tier for tier in self.tiers if tier in set(rows["tier"])])
+
+    def curve(self, tier: str, dataset: str, learner: str) -> pd.DataFrame:
+        """Select the error of one tier and learner against k, from k = 0."""
+        rows = self.tables["tiers"]
+        rows = rows[(rows["tier"] == tier) & (rows["dataset"] == dataset)]
+        return rows[rows["learner"].isin([UNADAPTED, learner])].sort_values("k")
+
+
+def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
+    """Read what evaluate wrote.
+
+    Raises:
+        UserError: a table is missing or torn.
+    """
+    for name in (*(f"{table}.csv" for table in TABLES), "summary.json"):
+        if not (paths.evaluation / name).is_file():
+            raise UserError(f"{paths.evaluation / name} is missing: run evaluate first")
+    summary = read_json(paths.evaluation / "summary.json", ("tiers", "learners", "seeds"), "run evaluate again")
+    tables = {table: _read_table(paths.evaluation / f"{table}.csv") for table in TABLES}
+    found = set(tables["tiers"]["dataset"])
+    results = Results(
+        tiers=summary["tiers"],
+        learners=summary["learners"],
+        datasets=[dataset for dataset in DATASETS if dataset in found],
+        largest_k=summary["largest_k"],
+        margin_deg=summary["margin_deg"],
+        tables=tables,
+        machine=formats.machine(summary["machine"] or summary["training_machine"]),
+        real=not paths.truth.exists(),
+    )
+    return summary, results
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_csv(path, dtype={"person": str, "tier": str})
+    except ValueError as error:  # of pandas' parser, and of bytes that are no text
+        raise UserError(f"{path}: is no whole table ({error}): run evaluate again") from None
