@@ -1,6 +1,7 @@
 """Assembling the page: every table, figure, picture and video that it shows, and its template."""
 
 import datetime
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,21 +81,19 @@ def render(
 def tier_rows(summary: Mapping[str, Any], results: Results) -> list[dict[str, Any]]:
     """Make the rows of the tier table: speed, memory, switches, errors with their change, verdict."""
     performance = results.tables["performance"].set_index("tier")
-    rows = []
-    for position, tier in enumerate(results.tiers):
-        before = summary["switches"][results.tiers[position - 1]] if position else ()
-        rows.append(
-            {
-                "tier": tier,
-                "first": position == 0,
-                "speed": performance.loc[tier].to_dict(),
-                "switches": changed_switches(summary["switches"][tier], before),
-                "errors": [_error_cell(results, tier, *key) for key in conditions(results)],
-                "verdict": summary["tier_verdicts"].get(tier, ""),
-                "need": summary["tier_needs"].get(tier, ""),
-            }
-        )
-    return rows
+    switches = summary["switches"]
+    return [
+        {
+            "tier": tier,
+            "first": tier == results.tiers[0],
+            "speed": performance.loc[tier].to_dict(),
+            "switches": changed_switches(switches[tier], switches.get(before, ())),
+            "errors": [_error_cell(results, tier, *key) for key in conditions(results)],
+            "verdict": summary["tier_verdicts"].get(tier, ""),
+            "need": summary["tier_needs"].get(tier, ""),
+        }
+        for before, tier in itertools.pairwise([None, *results.tiers])
+    ]
 
 
 def conditions(results: Results) -> list[tuple[str, str, int]]:

@@ -39,6 +39,7 @@ def draw_shots(results: Results) -> Figure:
 
 def draw_shots_by_tier(results: Results) -> Figure:
     """Draw error against k, with its band, a small panel for each data set and tier; dashed: the baseline."""
+    colors = learner_colors(results.learners)
     deep = math.ceil(len(results.tiers) / ABREAST)
     abreast = math.ceil(len(results.tiers) / deep)
     rows = deep * len(results.datasets)
@@ -50,8 +51,9 @@ def draw_shots_by_tier(results: Results) -> Figure:
                 axes.axis("off")
                 continue
             tier = results.tiers[position]
-            if position:
-                _draw_baseline(axes, results, dataset)
+            for learner, color in colors.items() if position else ():
+                curve = results.curve(results.tiers[0], dataset, learner)
+                axes.plot(curve["k"], curve["mean_deg"], color=color, linewidth=1, linestyle=(0, (4, 3)))
             shots = _draw_learners(axes, results, tier, dataset, size=0.6)
             _label_shots(axes, shots, f"{NAMES[dataset]}, {tier}", "small")
             axes.title.set_fontsize(9.5)
@@ -81,12 +83,6 @@ def _draw_learners(axes: Axes, results: Results, tier: str, dataset: str, size: 
     return curve["k"]
 
 
-def _draw_baseline(axes: Axes, results: Results, dataset: str) -> None:
-    for learner, color in learner_colors(results.learners).items():
-        curve = results.curve(results.tiers[0], dataset, learner)
-        axes.plot(curve["k"], curve["mean_deg"], color=color, linewidth=1, linestyle=(0, (4, 3)))
-
-
 def _limit_errors(axes: Axes, results: Results) -> None:
     """Begin the axis at zero and end it where the bands end; a learner that is far off is cut off."""
     errors = results.tables["tiers"]
@@ -108,10 +104,10 @@ def draw_learners(results: Results) -> Figure:
         axes.axhspan(-results.margin_deg, results.margin_deg, color=BAND, zorder=0)
         axes.axhline(0, color=MUTED, linewidth=1)
         of_dataset = pairs[pairs["dataset"] == dataset]
-        room = _least_distance(of_dataset["k"]) / (len(others) + 2)
+        between = np.diff(np.unique(of_dataset["k"])).min(initial=1) / (len(others) + 2)
         for position, learner in enumerate(others):
             curve = of_dataset[of_dataset["learner"] == learner].sort_values("k")
-            x = curve["k"] + room * (position - (len(others) - 1) / 2)
+            x = curve["k"] + between * (position - (len(others) - 1) / 2)
             reach = [curve["difference_deg"] - curve["low_deg"], curve["high_deg"] - curve["difference_deg"]]
             style = {"color": colors[learner], "markersize": _marker_size(len(curve)), "elinewidth": 1.6, "capsize": 0}
             axes.errorbar(x, curve["difference_deg"], reach, fmt=markers[learner], label=learner, **style)
@@ -119,22 +115,13 @@ def draw_learners(results: Results) -> Figure:
         _label_shots(axes, of_dataset["k"].drop_duplicates().sort_values(), NAMES[dataset], "large")
         axes.set_xlim(of_dataset["k"].min() - 0.7, of_dataset["k"].max() + 0.7)
     row[0].set_ylabel(f"error minus that of {reference}, degrees")
-    _say_which_is_better(row[0], reference)
+    near = {"xycoords": "axes fraction", "textcoords": "offset points", "fontsize": 9, "color": MUTED, "bbox": ON_LINES}
+    row[0].annotate(f"↑ worse than {reference}", (0, 1), (6, -4), va="top", **near)
+    row[0].annotate(f"↓ better than {reference}", (0, 0), (6, 4), va="bottom", **near)
     _limit_differences(row[0], pairs, results.margin_deg)
     handles = [*row[0].get_legend_handles_labels()[0], Patch(color=BAND, label=f"margin ±{results.margin_deg:g}°")]
     figure.legend(handles=handles, loc="outside lower center", ncols=8)
     return figure
-
-
-def _least_distance(shots: pd.Series) -> float:
-    """Find the least distance of neighbouring k; 1 where there is only one."""
-    return float(np.diff(np.unique(shots)).min(initial=1))
-
-
-def _say_which_is_better(axes: Axes, reference: str) -> None:
-    near = {"xycoords": "axes fraction", "textcoords": "offset points", "fontsize": 9, "color": MUTED, "bbox": ON_LINES}
-    axes.annotate(f"↑ worse than {reference}", (0, 1), (6, -4), va="top", **near)
-    axes.annotate(f"↓ better than {reference}", (0, 0), (6, 4), va="bottom", **near)
 
 
 def _limit_differences(axes: Axes, pairs: pd.DataFrame, margin_deg: float) -> None:
