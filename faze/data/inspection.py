@@ -21,8 +21,8 @@ from faze.data.store.layout import ORIGINS, SPLITS
 from faze.data.store.strips import VALIDITIES, StripStore
 
 LABELS = ("gaze pitch", "gaze yaw", "head pitch", "head yaw")
-UNSTATED = "not stated"  # in the place of a split: the released code's files have none
-LARGEST_DEG = 90.0  # a pitch beyond it is none, and no camera sees eyes that look further aside
+UNSTATED = "not stated"  # in place of a split, which the released code's files do not state
+LARGEST_DEG = 90.0  # no pitch is larger, and no camera sees eyes that look further aside
 _QUANTILES = {"least_deg": 0.0, "p1_deg": 0.01, "median_deg": 0.5, "p99_deg": 0.99, "most_deg": 1.0}
 
 
@@ -52,7 +52,7 @@ class Inspection:
     dataset: str
     strip_px: tuple[int, int]  # width, height
     people: Sequence[PersonSummary]
-    digest: str  # of people, splits and labels, and of one strip, which tells ways of normalising apart
+    digest: str  # hash of people, splits, labels and one strip, whose pixels tell ways of normalising apart
     verified: bool
     sidecar: Path | None
     rejects: Sequence[Reject]

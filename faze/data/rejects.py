@@ -20,9 +20,9 @@ DIFFERS = "…"
 class Kind:
     """Rejects that differ only in numbers or numbered names."""
 
-    reason: str  # DIFFERS stands for what differs
+    reason: str  # with DIFFERS in place of what differs between the rejects
     frames: int
-    people: int  # of these frames
+    people: int  # whose frames these are
     left_out: int  # people of whom nothing is kept for this reason
 
 

@@ -31,7 +31,7 @@ def main(args: Namespace) -> None:
     people = list_recordings(args.raw)
     if not people:
         raise UserError(f"{args.raw}: holds no folder 00002, ...; preprocess.gazecapture is the one that does")
-    open_detector(args.model)  # or say at once what it lacks
+    open_detector(args.model)  # only to say at once what it lacks
     folder = args.out.with_name(f"{args.out.stem}.{identity_of(args.raw, args.model)}.parts")
     with sole_writer(args.out):
         for old in set(args.out.parent.glob(f"{args.out.stem}.*.parts")) - {folder}:
@@ -43,7 +43,7 @@ def main(args: Namespace) -> None:
         counts: Counter[str] = Counter()
         try:
             write_supplementary(args.out, read_parts(parts, counts))
-        except UserError:  # of what was found; a full disk, an OSError, keeps the parts for the next run
+        except UserError:  # the annotation is of no use; a full disk (OSError) keeps the parts for the next run
             shutil.rmtree(folder)
             raise
         shutil.rmtree(folder)

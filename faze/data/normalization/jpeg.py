@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 _BASELINE = (0xC0, 0xC1)  # Huffman-coded, sequential
-_NO_FRAMES = (0xC4, 0xC8, 0xCC)  # markers among those of frames that begin none: tables and a reserved one
+_NO_FRAMES = (0xC4, 0xC8, 0xCC)  # markers between those of frames that begin no frame: tables and a reserved one
 _START_OF_SCAN, _RESTART_INTERVAL, _APP1 = 0xDA, 0xDD, 0xE1
 _FIRST_RESTART, _END_OF_IMAGE = 0xD0, 0xD9
 END = b"\xff\xd9"
-# Behind the cut: bytes that are no marker, for a decoder that looks ahead. A marker in their place would be found, with
-# bytes before it that belong to no row, which libjpeg reports on stderr.
+# Written behind the cut for a decoder that looks ahead: bytes that are no marker. If it found a marker there, libjpeg
+# would report on stderr the bytes before the marker, which belong to no row.
 PADDING = bytes(64)
 
 
@@ -76,7 +76,7 @@ def cut(data: bytearray, length: int, header: JpegHeader, rows: int) -> int:
     Returns:
         the new length; `length`, with data unchanged, where all rows are needed or the file cannot be cut.
     """
-    # One row of units more than needed: the last row of an image has no chroma below to be interpolated with.
+    # One more row of units than needed: the last row of an image has no chroma below it to interpolate with.
     mcu_rows = -(-max(rows, 1) // max(header.mcu_height_px, 1)) + 1
     height = mcu_rows * header.mcu_height_px
     if not header.can_be_cut or height >= header.height_px:
@@ -93,9 +93,9 @@ def _find_end(data: bytearray, length: int, header: JpegHeader, mcu_rows: int) -
     skipped = -(-units // header.restart_interval) - 1 if header.restart_interval else 0
     view = np.frombuffer(data, np.uint8, length)
     starts = header.scan_at + 1 + np.flatnonzero(view[header.scan_at + 1 : -1] == 0xFF)
-    kinds = view[starts + 1]  # in image data, 0 behind every 0xFF that is no marker
+    kinds = view[starts + 1]  # in image data, a 0 follows every 0xFF that is no marker
     markers = starts[(kinds >= _FIRST_RESTART) & (kinds <= _END_OF_IMAGE)]
-    return int(markers[min(skipped, len(markers) - 1)])  # a whole file has one at least
+    return int(markers[min(skipped, len(markers) - 1)])  # a whole file has at least one
 
 
 def _judge(data: bytes | bytearray, end: int, scan_at: int, frame_at: int, interval: int) -> JpegHeader:

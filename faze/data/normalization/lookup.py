@@ -40,7 +40,7 @@ def _basis(width_px: int, height_px: int) -> _Basis:
         weights = chebyshev.chebvander(np.linspace(-1, 1, size), count - 1) @ to_coefficients  # (size, count)
         sides.append(((nodes + 1) / 2 * (size - 1), weights))
     (x, columns), (y, rows) = sides
-    # The corners, where the error of interpolation in Chebyshev nodes has a maximum, and a place between nodes.
+    # Checked are the corners, where interpolation from Chebyshev nodes errs most, and a place between nodes.
     corners = [(j, i) for j in (0, width_px - 1) for i in (0, height_px - 1)] + [(width_px // 2, height_px // 2)]
     nodes_px = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)  # a row of nodes after the other
     checked = np.stack([np.outer(rows[i], columns[j]).ravel() for j, i in corners], axis=1)

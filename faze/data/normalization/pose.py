@@ -64,7 +64,7 @@ def normalize_poses(
     Returns:
         the poses, with (n, 3, 3), (n, 3) and (n, 4) arrays, and per frame why it has none, "" where it has one.
     """
-    with np.errstate(all="ignore"):  # what is not finite gets its reason
+    with np.errstate(all="ignore"):  # frames with numbers that are not finite get a reason below
         heads = _rotations(rotation_vectors)  # (n, 3, 3) head -> camera
         middles = inner_eye_corners_mm.mean(axis=1)
         origins = (heads @ middles[:, :, None])[:, :, 0] + translations_mm

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from faze.data.normalization.pose import NormalizedCamera, NormalizedPose, UnusableFrame
 
 # The camera matrix of an undistorted frame. keep: the frame's own, as the released code does for GazeCapture.
-# recentred: its principal point moved to the frame's middle, as there for MPIIGaze; the warp that follows does not know
-# of it, so the strip is displaced by as much.
+# recentred: with its principal point moved to the frame's middle, as the released code does for MPIIGaze. The warp that
+# follows does not allow for the move, so the strip is displaced by as much.
 Undistorted = Literal["keep", "recentred"]
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.data.readers import Reject
 
-ENTRIES = 256  # of a block at most: a second of work to lose, 12 MiB to hold
+ENTRIES = 256  # of a block, at most: a killed run loses a second of work; a block takes 12 MiB of memory
 ARRAYS = ("labels", "frame_index", "origin", "validity")  # of a block: one row per strip
 
 
@@ -69,7 +69,7 @@ class BlockFolder:
 
     def __init__(self, out: Path, key: str, strip: tuple[int, int, int]) -> None:
         """Args: out: output of the preprocessing. key: names all that decides what blocks hold. strip: (H, W, 3)."""
-        self._all = out.parent / f".work.{out.name}"  # which the lock of no output takes for a torn file of its own
+        self._all = out.parent / f".work.{out.name}"  # no output's lock takes it for a torn file of that output
         self.path = self._all / key
         self._strip = strip
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from faze.base.errors import UserError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_MARGIN = 1.01  # names and labels beside the strips
+_MARGIN = 1.01  # for names and labels besides the strips
 
 
 def check_disk_space(folder: Path, needed: int, what: str) -> None:

@@ -120,7 +120,7 @@ def _judge(
     if not np.isfinite(strips.labels(person)).all():
         return "", "labels are not finite"
     try:
-        intact = strips.verify(person)  # reads all pixels; a checksum of our own would hide what the file's tells
+        intact = strips.verify(person)  # reads all pixels; our copy's own checksum would hide a damage
     except OSError as error:
         return "", f"pixels cannot be read ({error})"
     if intact is False:

@@ -20,7 +20,7 @@ class StripMaker:
     """Makes strips through one camera, in one of two ways."""
 
     camera: NormalizedCamera
-    # None: one interpolation. Else the released procedure, in two steps, with this way of undistorting the frame.
+    # None: by one interpolation. Else by the released procedure in two steps, which undistorts the frame in this way.
     released: Undistorted | None = None
 
     def make(self, frames: Sequence[Frame], pixels: NDArray[np.uint8], labels: NDArray[np.float32]) -> list[str]:
@@ -43,7 +43,7 @@ class StripMaker:
             matrices, distortions = zip(*((frame.camera_matrix, frame.distortion) for frame in frames), strict=True)
             lookup = StripLookup(matrices, distortions, poses, self.camera)
         for row, frame in enumerate(frames):
-            if reasons[row]:  # of the annotation: reading the image would be the dear part
+            if reasons[row]:  # found in the annotation: the image, which costs most, need not be read
                 continue
             try:
                 encoded = reader.read(frame.image_path)

@@ -11,7 +11,7 @@ from faze.base.errors import UserError
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers import Frame, Reject
 
-# Reasons to leave a frame out, which more than one module tells.
+# Reasons to leave a frame out that more than one module gives.
 OFF_SCREEN = "gaze target off the screen"
 OUTSIDE = "path leads out of the data folder"
 OnScreen = list[bool | None]  # per annotated frame; None: the screen is not known

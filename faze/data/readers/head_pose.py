@@ -30,7 +30,7 @@ FACE_MODEL_MM = np.array(
     ]
 )
 OUTER_EYE_CORNERS = (9, 12)
-# A face differs from the model: by this share of the distance of its outer eye corners, as root of the mean square.
+# How far a face may differ from the model: root mean square, as a share of the distance of its outer eye corners.
 MAX_ERROR_SHARE = 0.08
 
 # (H, W, 3) uint8 BGR frame -> (13, 2) px of the points of FACE_MODEL_MM, pixel centres at integers; None: no face.

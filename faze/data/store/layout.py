@@ -59,7 +59,7 @@ def whole_hdf5(path: Path | str, size: int = 0) -> Iterator[h5py.File]:
     pages = {"alignment_threshold": _LARGE, "alignment_interval": _PAGE}
     with whole_file(path) as temporary:
         with h5py.File(temporary, "w", **pages) as file:
-            _take(temporary, 0, max(size, _SMALL))  # HDF5 dies as it closes what it cannot write
+            _take(temporary, 0, max(size, _SMALL))  # HDF5 crashes when it closes a file that it cannot write
             yield file
             file.flush()
             written = file.id.get_filesize()
@@ -89,7 +89,10 @@ def _take(path: Path, first: int, count: int) -> None:
         try:
             os.posix_fallocate(file.fileno(), first, count)
         except OSError as error:
-            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system that cannot: as it comes
+            if error.errno in (
+                errno.EOPNOTSUPP,
+                errno.EINVAL,
+            ):  # a file system that cannot reserve: bytes are taken as they are written
                 return
             raise OSError(error.errno, os.strerror(error.errno), str(path.parent)) from None
 

@@ -45,7 +45,7 @@ class PersonStrips:
     person_id: str
     split: str
     file_names: list[str] | None  # None where they are not known
-    pixels: NDArray[np.uint8] | Iterable[NDArray[np.uint8]]  # in one array, or, as too large for it, in pieces (n, ...)
+    pixels: NDArray[np.uint8] | Iterable[NDArray[np.uint8]]  # one array, or pieces (n, H, W, 3)
     labels: NDArray[np.float32]
     device: str = ""
     frame_index: NDArray[np.int64] | None = None  # (N,) positions in the person's annotation; None: 0 .. N - 1
@@ -98,12 +98,12 @@ def _write_pixels(group: h5py.Group, pixels: NDArray[np.uint8] | Iterable[NDArra
     stored, written, checksum = None, 0, 0
     for piece in pieces:
         if stored is None:
-            # In one piece: training reads single strips in random order, 50 us each. With lzf it is 140 us in chunks of
-            # one strip and 1300 us in chunks of 16, for 0 to 6 % fewer bytes of noisy images, 20 % of rendered ones.
+            # Without chunks: training reads single strips in random order, in 50 us each. With lzf a strip takes 140 us
+            # in chunks of one strip and 1300 us in chunks of 16, and saves 0 to 6 % of noisy images, 20 % of rendered.
             stored = group.create_dataset("pixels", (count, *piece.shape[1:]), np.uint8)
         piece = np.ascontiguousarray(piece)
         stored[written : written + len(piece)] = piece
-        # 5.2 GB/s; blake2b, which would also resist ill will, 1.0.
+        # CRC-32 runs at 5.2 GB/s; blake2b, which would also resist a forger, at 1.0.
         written, checksum = written + len(piece), zlib.crc32(piece, checksum)
     assert written == count, (group.name, written, count)
     return checksum

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from faze.base.errors import UserError
 from faze.data.store.layout import ORIGINS, decoded, encoded, group_of, new_array, open_file, whole_hdf5
 
-# Published names and widths (None: any) of the arrays of Supplementary, and their names there.
+# Published names and widths (None: any) of the arrays, and their names in Supplementary.
 _SUPPLEMENTARY = {"camera_parameters": 4, "distortion_parameters": None, "head_pose": 6, "3d_gaze_target": 3}
 _FIELDS = ("camera_parameters", "distortion_parameters", "head_pose", "gaze_target_mm")
 

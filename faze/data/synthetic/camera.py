@@ -38,7 +38,7 @@ class Camera:
         """Compute directions (x/z, y/z) that pixels see: (..., 2) px -> (..., 2)."""
         seen = (np.asarray(pixels, np.float64) - self.principal_px) / self.focal_px
         ideal = seen.copy()
-        for _ in range(8):  # a contraction for mild distortion: each round leaves less than a tenth of the error
+        for _ in range(8):  # converges for mild distortion: each round leaves less than a tenth of the error
             ideal += seen - self._distort(ideal)
         return ideal
 

@@ -4,13 +4,12 @@ A fault of a frame spoils one frame of each data set's first person, always the 
 """
 
 import csv
-import dataclasses
 import json
 import os
 import shutil
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 
 import cv2
@@ -30,7 +29,7 @@ class Planted:
 
     fault: str
     dataset: str
-    annotation: str  # by which the frames must be read for it to matter: any | own | supplementary | estimated
+    annotation: str  # with which annotation the fault matters: any | own | supplementary | estimated
     person: str
     file_name: str  # "": all of the person's
     consequence: str  # reject: listed once, with the reason | fatal: the run ends with it | none: the frame is good
@@ -99,8 +98,8 @@ def write_list(path: Path, planted: Sequence[Planted]) -> None:
     how = {"newline": "", "encoding": "utf-8", "errors": "surrogateescape"}
     with whole_file(path) as temporary, temporary.open("w", **how) as file:
         rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(field.name for field in dataclasses.fields(Planted))
-        rows.writerows(map(dataclasses.astuple, planted))
+        rows.writerow(field.name for field in fields(Planted))
+        rows.writerows(map(astuple, planted))
 
 
 def _truncated_jpeg(written: WrittenData, row: int) -> tuple[str, str]:
@@ -200,7 +199,7 @@ def _person_with_one_sample(written: WrittenData, person: str) -> str:
 
 def _wrong_shape_hdf5(written: WrittenData, person: str) -> str:
     entries = written.annotation[person]
-    written.annotation[person] = dataclasses.replace(entries, head_pose=entries.head_pose[:, :5])
+    written.annotation[person] = replace(entries, head_pose=entries.head_pose[:, :5])
     return f"head_pose of person {person} has shape (1, 5), not (1, 6)"
 
 

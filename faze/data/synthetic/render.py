@@ -113,7 +113,7 @@ class Renderer:
         cover = cv2.GaussianBlur(hit.inside.astype(np.float32), (0, 0), 1.0)
         colour = cv2.resize(_levels(self._skin(hit, shot.light), shot), box[2:], interpolation=cv2.INTER_LINEAR)
         cover = cv2.resize(cover, box[2:], interpolation=cv2.INTER_LINEAR)
-        # Narrowed to the face's side of the silhouette, since beyond it the colours mean nothing.
+        # Only the face's side of the silhouette is drawn, since beyond it the colours mean nothing.
         _blend(image, box, colour, np.clip(cover * 2 - 1, 0, 1))
 
     def _draw_band(self, image: NDArray[np.uint8], shot: _Shot) -> None:

@@ -139,7 +139,7 @@ def _true_target(
     target: NDArray,
 ) -> NDArray:
     """Find where on the screen's plane the eyes really look: the annotated direction without the person's bias."""
-    # Rows times a rotation turn by its transpose: the bias is taken away.
+    # A row vector times a rotation is turned by its transpose: this takes the bias away.
     direction = (target - annotated_origin) @ bias_rotation(person.gaze_bias_rad)
     normal = np.stack([seen.rotation[:, 2] for seen in screens])[screen]
     corner = np.stack([seen.translation_mm for seen in screens])[screen]

@@ -19,7 +19,7 @@ _SHAPE_PER_MM, _COLOUR_PER_MM = 1, 2  # map samples
 _LEFT, _TOP, _RIGHT, _BOTTOM = -104.0, -136.0, 104.0, 152.0
 _CENTRE_MM = np.array([0.0, 20.0, 84.0])
 _AXES_MM = np.array([77.0, 120.0, 96.0])
-_ROUNDS = 3  # of correcting a ray for the displacement; the error shrinks by the slope each time
+_ROUNDS = 3  # of correcting a ray for the displacement; each shrinks the error by the slope
 _SOFT_MM = 3.0  # of the lids' bulge where it runs out into the face
 _LID_SLOPE = 1.2  # of its sides; steeper ones would hide the outer corners of a turned head
 
@@ -63,7 +63,7 @@ class Face:
             x = np.float32(origin[0]) + t * rays[..., 0]
             y = np.float32(origin[1]) + t * rays[..., 1]
             if round_ < _ROUNDS - 1:
-                # The displaced surface is the ellipsoid itself for a ray that starts as much less deep.
+                # A ray meets the displaced surface where one that starts less deep, by as much, meets the ellipsoid.
                 depth = start[2] - _look_up(self.displacement, x, y, _SHAPE_PER_MM) / np.float32(_AXES_MM[2])
         return Hit(x, y, inside)
 

@@ -1,12 +1,11 @@
 """A data set that was written, with its supplementary annotation: the same edits for both layouts, to plant faults."""
 
 import copy
-import dataclasses
 import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +79,7 @@ class WrittenData:
         entries = self.annotation[self.person]
         values = copy.copy(getattr(entries, field))
         values[row] = change(values[row])
-        self.annotation[self.person] = dataclasses.replace(entries, **{field: values})
+        self.annotation[self.person] = replace(entries, **{field: values})
 
     def _add_own(self, person: str, row: int) -> None:
         """Write the data set's own annotation of an added person."""
@@ -198,4 +197,4 @@ def _write_json(path: Path, content: list | dict) -> None:
 
 def _take(entries: Supplementary, rows: list[int], names: list[str]) -> Supplementary:
     arrays = {name: array[rows] for name, array in vars(entries).items() if isinstance(array, np.ndarray)}
-    return dataclasses.replace(entries, file_names=names, **arrays)
+    return replace(entries, file_names=names, **arrays)
