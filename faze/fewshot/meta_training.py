@@ -251,7 +251,8 @@ def _outer_gradient(rule: Rule, kernel: Kernel, state: OuterState, tasks: Tasks,
     """Compute the rule's gradient at the state's weights."""
     rates = map_weights(lambda scale: settings.inner_lr * scale, state.scales)
     if rule == "reference":
-        assert settings.inner_steps == 1  # the configuration refuses more
+        if settings.inner_steps != 1:  # of a stage's own file, which need not list the learner
+            raise UserError(f"fewshot.inner_steps {settings.inner_steps} is not 1, as the learner reference needs")
         return reference_gradient(kernel, state.weights, rates, tasks)
     second_order = rule != "fomaml"
     return outer_gradient(kernel, state.weights, rates, tasks, steps=settings.inner_steps, second_order=second_order)
