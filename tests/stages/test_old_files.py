@@ -1,7 +1,4 @@
-"""Files of earlier versions of faze still open; they are written here by their literal keys, not by today's code.
-
-Seen red with another key for the sizes of the model, another number of the format, another name of the schema.
-"""
+"""Files of earlier versions of faze still open; they are written here by their literal keys, not by today's code."""
 
 import json
 import sys
