@@ -61,7 +61,7 @@ def test_the_test_above_covers_every_path() -> None:
 
 def test_a_live_log_lies_in_the_work_folder_of_its_training() -> None:
     assert PATHS.live_log(*RUN) == PATHS.run(*RUN) / WORK / PATHS.run_log(*RUN).name
-    assert f'args.out.parent / "{WORK}"' in (ROOT / "faze/stages/train.py").read_text(encoding="utf-8")
+    assert f'out.parent / "{WORK}"' in (ROOT / "faze/training/run.py").read_text(encoding="utf-8")
 
 
 def test_data_sets_are_those_of_the_configuration() -> None:
@@ -71,7 +71,7 @@ def test_data_sets_are_those_of_the_configuration() -> None:
 def test_no_other_module_spells_the_path_of_a_result() -> None:
     """A training names the files of its own work folder, a meta-training that of its checkpoint."""
     files = re.compile(r"run\.jsonl|benchmark\.json|_errors\.parquet|truth\.h5|seed\{|/codes/|/walks/|/fewshot/")
-    own = {"faze/base/result_paths.py", "faze/stages/train.py"}
+    own = {"faze/base/result_paths.py", "faze/training/resume.py"}
     for path in sorted((ROOT / "faze").rglob("*.py")):
         if str(path.relative_to(ROOT)) in own:
             continue
