@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import tempfile
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -71,7 +72,8 @@ def time_cases(cases: Sequence[Case], values: Mapping[str, Any], benchmark: Benc
         for case in cases:
             path = Path(folder) / f"{case.name}.yaml"
             path.write_text("\n".join(to_lines(resolved(case, values))) + "\n", encoding="utf-8")
-            commands[case.name] = process_command(path, None, case.threads, ["--tier", case.name])
+            args = Namespace(config=path, data=None, threads=case.threads)
+            commands[case.name] = process_command(args, "--tier", case.name)
         with measuring_processes(commands) as tiers:
             results, _ = measure(tiers, None, benchmark)
     return {result.name: result.blocks_ms for result in results}

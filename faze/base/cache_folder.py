@@ -11,12 +11,7 @@ def cache_folder(name: str) -> Path:
     Where neither can be written to, it lies in the folder for temporary files. Nothing is made.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    if cache.parts[0] == "~" or not _is_writable(cache):  # "~" stays where the user has no home
+    there = next(path for path in (cache, *cache.parents) if path.exists())  # the folder, or what would hold it
+    if cache.parts[0] == "~" or not os.access(there, os.W_OK):  # "~" stays where the user has no home
         cache = Path(tempfile.gettempdir()) / f"faze-{os.getuid()}"
     return cache / "faze" / name
-
-
-def _is_writable(folder: Path) -> bool:
-    """Tell whether the folder, or what would hold it, can be written to."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    return os.access(there, os.W_OK)

@@ -71,11 +71,7 @@ def command(doc: str | None, *arguments: Argument) -> Callable[[Callable[[Namesp
     parser.add_argument(TRACEBACK, action="store_true", help="show where in the code an error arose")
     for name, options in arguments:
         parser.add_argument(name, **options)
-
-    def decorate(main: Callable[[Namespace], None]) -> Callable[[], int]:
-        return functools.partial(_run, main, parser)
-
-    return decorate
+    return lambda main: functools.partial(_run, main, parser)
 
 
 def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> int:

@@ -13,7 +13,6 @@ import pwd
 import stat
 import sys
 from collections.abc import Iterator
-from functools import partial
 from typing import IO
 
 from faze.base.errors import UserError
@@ -36,7 +35,13 @@ def machine_alone(what: str) -> Iterator[None]:
         UserError: someone else measures or trains here; says who.
     """
     with _opened() as lock:
-        take(lock, fcntl.LOCK_EX, partial(_refuse, lock))
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"nothing was measured, since this machine is not free: {_holders(lock)}; wait for its end, or stop it "
+                "(kill)"
+            ) from None
         write_anew(lock, _name_plate(what))
         with _cleared(lock):
             yield
@@ -52,12 +57,6 @@ def machine_shared(what: str) -> Iterator[None]:
         lock.flush()
         with _cleared(lock):
             yield
-
-
-def _refuse(lock: IO[str]) -> None:
-    raise UserError(
-        f"nothing was measured, since this machine is not free: {_holders(lock)}; wait for its end, or stop it (kill)"
-    )
 
 
 def _opened() -> IO[str]:

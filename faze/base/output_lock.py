@@ -51,9 +51,7 @@ def write_anew(file: IO[str], text: str) -> None:
 def _remove_torn(path: Path) -> None:
     """Remove the temporary files and folders that killed writers of this output left."""
     for torn in path.parent.glob(f".{path.name}.*"):
-        if torn.name == f".{path.name}.lock":
-            continue
         if torn.is_dir():
             shutil.rmtree(torn, ignore_errors=True)
-        else:
+        elif torn.name != f".{path.name}.lock":
             torn.unlink(missing_ok=True)

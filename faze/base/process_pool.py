@@ -45,7 +45,11 @@ def worker_processes(count: int, start: Callable[..., None], *arguments: object)
 
 def _start(start: Callable[..., None], arguments: tuple[object, ...]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _keep_freed_memory()
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # glibc's; others have their own ways
+        # What is freed is kept for the next frame: given back, each page of an image would be faulted in anew.
+        mallopt(_M_MMAP_MAX, 0)  # M_MMAP_THRESHOLD, the other way, takes no more than 32 MiB from older versions
+        mallopt(_M_TRIM_THRESHOLD, -1)
     start(*arguments)
 
 
@@ -53,11 +57,3 @@ def _end_with_parent() -> None:
     """End once the parent has: a process of a pool whose parent was killed would wait for work for ever."""
     multiprocessing.parent_process().join()
     os._exit(1)
-
-
-def _keep_freed_memory() -> None:
-    """Let glibc keep what is freed for the next frame: given back, each page of an image would be faulted in anew."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # glibc's; others have their own ways
-        mallopt(_M_MMAP_MAX, 0)  # M_MMAP_THRESHOLD, the other way, takes no more than 32 MiB from older versions
-        mallopt(_M_TRIM_THRESHOLD, -1)

@@ -22,15 +22,13 @@ class Progress:
             return
         self._shown = now
         rate = (done - self._first) / max(now - self._began, 1e-9)
-        left = (self._total - done) / rate if rate > 0 else float("inf")
-        line = f"{self._what}: {done}/{self._total} {self._unit}, {rate:.1f} {self._unit}/s, {_duration(left)} left"
+        left = _duration((self._total - done) / rate) if rate > 0 else "unknown time"
+        line = f"{self._what}: {done}/{self._total} {self._unit}, {rate:.1f} {self._unit}/s, {left} left"
         end = "\n" if not self._live or done >= self._total else ""
         self._stream.write(("\r\x1b[K" if self._live else "") + line + (f", {note}" if note else "") + end)
         self._stream.flush()
 
 
 def _duration(seconds: float) -> str:
-    if seconds == float("inf"):
-        return "unknown time"
     minutes, seconds = divmod(round(seconds), 60)
     return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"

@@ -10,10 +10,8 @@ VIRIDIS = ("#440154", "#482878", "#3e4a89", "#30698e", "#25848e", "#1fa088", "#3
 
 def tier_colors(tiers: Sequence[str]) -> dict[str, str]:
     """Give each tier its colour, grey the baseline; a long ladder has an ordered scale (no dozen hues are distinct)."""
-    rungs = tiers[1:]
-    found = DISTINCT[: len(rungs)]
-    if len(rungs) > len(DISTINCT):
-        found = tuple(_between(position / (len(rungs) - 1)) for position in range(len(rungs)))
+    rungs = len(tiers) - 1
+    found = DISTINCT[:rungs] if rungs <= len(DISTINCT) else [_between(rung / (rungs - 1)) for rung in range(rungs)]
     return dict(zip(tiers, (BASELINE, *found), strict=True))
 
 

@@ -107,14 +107,10 @@ def _finish(tier: TierProcesses, warmed: WarmUp, blocks: Sequence[Sequence[dict]
     )
 
 
-def ladder_rows(
-    results: Sequence[TierResult], rates: RooflineRates, *, work: Work, global_batch: int
-) -> dict[str, dict[str, Any]]:
-    """Gather what benchmark.json holds of each tier; the first is the baseline."""
-    return {result.name: _row(result, results[0], rates, work, global_batch) for result in results}
-
-
-def _row(result: TierResult, baseline: TierResult, rates: RooflineRates, work: Work, global_batch: int) -> dict:
+def ladder_row(
+    result: TierResult, baseline: TierResult, rates: RooflineRates, *, work: Work, global_batch: int
+) -> dict[str, Any]:
+    """Gather what benchmark.json holds of a tier, compared with the baseline."""
     row = _compare(result, baseline)
     step_ms, warmed = row["step_ms"], result.warm_up
     extra_s = warmed.seconds - warmed.steps * step_ms / 1e3

@@ -20,7 +20,9 @@ class MemoryPeak:
             torch.cuda.reset_peak_memory_stats(device)
         else:
             _import_the_rest_of_torch()
-            _give_back_freed_memory()
+            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+            if trim is not None:  # glibc's: else the first steps would use what loading the data has freed, unseen
+                trim(0)
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
             self._before = status_bytes("VmRSS")
 
@@ -40,13 +42,6 @@ def _import_the_rest_of_torch() -> None:
     optimizer = torch.optim.SGD([weight], lr=0.0)
     weight.sum().backward()
     optimizer.step()
-
-
-def _give_back_freed_memory() -> None:
-    """Return what loading the data has freed to the system: else the first steps would use it, unseen by their peak."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:  # glibc's
-        trim(0)
 
 
 def status_bytes(field: str) -> int:

@@ -14,10 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Client, Connection
-from pathlib import Path
 from typing import Any
 
 from faze.base.errors import UserError
@@ -174,15 +174,13 @@ def _gather(server: socket.socket, started: Mapping[str, subprocess.Popen], tier
                 waiting.discard(description["name"])
 
 
-def process_command(config: Path, data: Path | None, threads: int, what: Sequence[str]) -> list[str]:
+def process_command(args: Namespace, *what: str) -> list[str]:
     """Make the command line of a measuring process, to which `measuring_processes` adds the coordinator.
 
     Args:
-        config: resolved configuration of the stage `benchmark`.
-        data: store of strips; None makes them up.
-        threads: CPU threads.
-        what: arguments of the stage that say what it measures.
+        args: of the stage `benchmark`: its resolved config, data (a store of strips; None makes them up) and threads.
+        what: arguments of the stage that say what the process measures.
     """
-    stored = ["--data", os.fspath(data)] if data else []
-    command = [sys.executable, "-m", "faze", "benchmark", "--config", os.fspath(config), *stored]
-    return [*command, "--threads", str(threads), *what, "--coordinator"]
+    stored = ["--data", os.fspath(args.data)] if args.data else []
+    command = [sys.executable, "-m", "faze", "benchmark", "--config", os.fspath(args.config), *stored]
+    return [*command, "--threads", str(args.threads), *what, "--coordinator"]

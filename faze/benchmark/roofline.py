@@ -42,11 +42,6 @@ class Traffic(TorchDispatchMode):
         super().__init__()
         self.of: dict[str, int] = defaultdict(int)  # an operation's name -> bytes
 
-    @property
-    def bytes(self) -> int:
-        """The bytes of all operations."""
-        return sum(self.of.values())
-
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
     ) -> object:
@@ -76,7 +71,7 @@ def count_work(model: Model, loss: Loss, train: Train) -> Work:
             torch.stack(list(objective(batch).values())).sum().backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=False)
-    return Work(counter.get_total_flops(), traffic.bytes)
+    return Work(counter.get_total_flops(), sum(traffic.of.values()))
 
 
 def number_format(switches: Iterable[Mapping[str, str]]) -> str:

@@ -3,6 +3,7 @@
 It knows nothing of faze's own parameters: `faze.config.parameters` declares them. Standard library only.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import math
@@ -26,9 +27,7 @@ class Range:
     high: float | None = None
 
     def __str__(self) -> str:
-        if self.high is None:
-            return f"at least {self.low}"
-        return f"between {self.low} and {self.high}"
+        return f"at least {self.low}" if self.high is None else f"between {self.low} and {self.high}"
 
     def __contains__(self, value: float) -> bool:
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
@@ -110,11 +109,8 @@ def _check_list(key: str, value: Any, kind: Any) -> Iterator[Fault]:
 
 def _not_a_number(value: Any, wanted: str) -> str:
     if isinstance(value, str):
-        try:
-            number = float(value)
-        except ValueError:
-            return f"{value!r} is not {wanted}"
-        return f"YAML reads {value} as text; write {yaml_number(number)}"
+        with contextlib.suppress(ValueError):
+            return f"YAML reads {value} as text; write {yaml_number(float(value))}"
     return f"{value!r} is not {wanted}"
 
 
@@ -142,10 +138,7 @@ def check_mapping(key: str, mapping: Any, kinds: Mapping[str, Any], complete: bo
             yield Fault(f"{dot}{name}", f"unknown key{nearest(name, list(kinds))}")
         else:
             yield from check_value(f"{dot}{name}", value, kinds[name])
-    if complete:
-        for name in kinds:
-            if name not in mapping:
-                yield Fault(f"{dot}{name}", "missing")
+    yield from (Fault(f"{dot}{name}", "missing") for name in kinds if complete and name not in mapping)
 
 
 def fields_of(section: type) -> dict[str, Any]:

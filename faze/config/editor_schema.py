@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 
-from faze.config.check import MayBeEmpty, Range, fields_of
+from faze.config.check import MayBeEmpty, fields_of
 from faze.config.parameters import SECTIONS, Engine
 from faze.config.yaml_files import DEFAULTS, keys_of
 
@@ -46,8 +46,10 @@ def config_schema(defaults: str) -> Schema:
 
 def section_schema(section: type, name: str, notes: Mapping[str, str]) -> Schema:
     """Give the schema of one dataclass, its fields described by the notes on `name.field`."""
-    fields = fields_of(section).items()
-    properties = {field: _described(value_schema(kind), notes.get(f"{name}.{field}")) for field, kind in fields}
+    properties = {
+        field: _described(value_schema(kind), notes.get(f"{name}.{field}"))
+        for field, kind in fields_of(section).items()
+    }
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
@@ -57,7 +59,8 @@ def value_schema(kind: Any) -> Schema:
     if origin is Annotated and isinstance(args[1], MayBeEmpty):
         return value_schema(args[0]) | {"minItems": 0}
     if origin is Annotated:
-        return value_schema(args[0]) | _bounds(args[1])
+        ends = {"minimum": args[1].low, "maximum": args[1].high}
+        return value_schema(args[0]) | {word: end for word, end in ends.items() if end is not None}
     if origin is Literal:
         return {"enum": list(args)}
     if origin in (Union, types.UnionType):
@@ -68,11 +71,6 @@ def value_schema(kind: Any) -> Schema:
     if origin is list:
         return {"type": "array", "minItems": 1, "uniqueItems": True, "items": value_schema(args[0])}
     return {"type": NAMES[kind]}
-
-
-def _bounds(allowed: Range) -> Schema:
-    ends = {"minimum": allowed.low, "maximum": allowed.high}
-    return {word: end for word, end in ends.items() if end is not None}
 
 
 def _described(schema: Schema, note: str | None) -> Schema:
@@ -86,13 +84,12 @@ def comments(text: str) -> dict[str, str]:
     return {key: note for key, note in notes.items() if note}
 
 
-def main() -> int:
+def main() -> None:
     """Print the schema."""
     print("# Generated for editors: python -m faze.config.editor_schema >workflow/schemas/config.schema.yaml")
-    defaults = DEFAULTS.read_text(encoding="utf-8")
-    yaml.safe_dump(config_schema(defaults), sys.stdout, sort_keys=False, allow_unicode=True, width=120)
-    return 0
+    schema = config_schema(DEFAULTS.read_text(encoding="utf-8"))
+    yaml.safe_dump(schema, sys.stdout, sort_keys=False, allow_unicode=True, width=120)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

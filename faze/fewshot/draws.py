@@ -52,11 +52,8 @@ def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repea
             for repeat in range(repeats):
                 key = f"{settings.seed}/{person.dataset}/{person.name}/{k}/{repeat}".encode()
                 rng = np.random.default_rng(int.from_bytes(hashlib.sha256(key).digest()))
-                if cells is None:
-                    support = rng.choice(pool, size=k, replace=False)
-                else:
-                    support = np.array([rng.choice(cell) for cell in cells])
-                drawn.append(Calibration(person, repeat, support))
+                support = [rng.choice(cell) for cell in cells] if cells else rng.choice(pool, size=k, replace=False)
+                drawn.append(Calibration(person, repeat, np.asarray(support)))
     return drawn
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from faze.base.errors import UserError
 from faze.base.progress import Progress
@@ -21,7 +22,7 @@ from faze.fewshot.interface import Adaptation, Errors, Estimates, MetaTraining
 from faze.fewshot.kernel import adapt
 from faze.fewshot.learner_file import Learned, plain, state_of
 from faze.fewshot.meta_training import Rule, meta_train
-from faze.fewshot.mlp import InitialNetwork, InitialNetworks, Weights, gaze_of, random_weights
+from faze.fewshot.mlp import InitialNetworks, Weights, gaze_of, random_weights
 
 
 class FineTuned:
@@ -32,15 +33,17 @@ class FineTuned:
 
     def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
         """Fine-tune each k's network on every calibration of that k."""
-        calibrations, settings = adaptation.calibrations, adaptation.settings
+        calibrations, recorded = adaptation.calibrations, recorded_steps(adaptation.settings)
         trace = fine_tuned_errors_deg(learned.networks, adaptation, Progress("adapt", len(calibrations), "models"))
-        adapted, taken = error_at(trace, calibrations, self.steps(learned, settings), recorded_steps(settings))
-        return Errors(adapted, trace[:, 0], taken, trace, recorded_steps(settings))
+        chosen = self.steps(learned, adaptation.settings)
+        taken = np.array([chosen[calibration.shots] for calibration in calibrations])
+        adapted = trace[np.arange(len(calibrations)), np.searchsorted(recorded, taken)]
+        return Errors(adapted, trace[:, 0], taken, trace, recorded)
 
     def gaze(self, learned: Learned, adaptation: Adaptation) -> Estimates:
         """Fine-tune each k's network again, by as many steps as `errors` tells."""
-        steps = self.steps(learned, adaptation.settings)
-        for positions, adapted in fine_tuned_weights(learned.networks, adaptation, steps):
+        steps = {k: [last] for k, last in self.steps(learned, adaptation.settings).items()}
+        for positions, adapted, _ in fine_tune(learned.networks, adaptation, steps):
             of_chunk = [adaptation.calibrations[position] for position in positions]
             query = query_of(of_chunk, adaptation.settings.query_entries)
             yield positions, gaze_of(adapted, query.code[query.row], learned.activation)
@@ -105,8 +108,7 @@ class MetaLearner(FineTuned):
         def validate(weights: Weights, scales: Weights) -> list[float] | None:
             if not val:
                 return None
-            networks = InitialNetworks(shots, weights, scales, initial.activation)
-            errors = fine_tuned_errors_deg(networks, validation)
+            errors = fine_tuned_errors_deg(InitialNetworks(shots, weights, scales, initial.activation), validation)
             return errors.reshape(len(shots), len(val), -1)[..., column].mean(axis=1).min(axis=1).tolist()
 
         tasks = TaskDraws(training.train, settings, seed=training.seed)
@@ -171,15 +173,6 @@ def best_steps(
     return [steps[int(errors_deg[of == k].mean(axis=0).argmin())] for k in shots]
 
 
-def error_at(
-    errors_deg: NDArray[np.float64], calibrations: Sequence[Calibration], chosen: dict[int, int], steps: Sequence[int]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Pick the error (M,) of each calibration after the steps chosen for its k; give these steps (M,), too."""
-    taken = np.array([chosen[calibration.shots] for calibration in calibrations])
-    column = np.searchsorted(steps, taken)
-    return errors_deg[np.arange(len(calibrations)), column], taken
-
-
 def fine_tuned_errors_deg(
     networks: InitialNetworks, adaptation: Adaptation, progress: Callable[[int], None] = lambda done: None
 ) -> NDArray[np.float64]:
@@ -199,12 +192,10 @@ def fine_tuned_errors_deg(
     calibrations, settings = adaptation.calibrations, adaptation.settings
     steps = recorded_steps(settings)
     errors, done = np.full((len(calibrations), len(steps)), np.nan), 0
-    for positions, of_k, network in _by_k(networks, adaptation):
-        options = {"steps": steps, "threads": adaptation.threads, "query": query_of(of_k, settings.query_entries)}
-        for chunk, _, found in adapt(network, support_of(of_k), **options):
-            errors[positions[chunk.numpy()]] = torch.stack(found, dim=1).numpy()
-            done += len(chunk)
-            progress(done)
+    for positions, _, found in fine_tune(networks, adaptation, dict.fromkeys(networks.shots, steps), measure=True):
+        errors[positions] = torch.stack(found, dim=1).numpy()
+        done += len(positions)
+        progress(done)
     finite = np.isfinite(errors).all(axis=1)
     if not finite.all():
         lost = calibrations[int(np.argmin(finite))]
@@ -212,24 +203,24 @@ def fine_tuned_errors_deg(
     return errors
 
 
-def fine_tuned_weights(
-    networks: InitialNetworks, adaptation: Adaptation, steps: Mapping[int, int]
-) -> Iterator[tuple[NDArray[np.int64], Weights]]:
-    """Fine-tune as `fine_tuned_errors_deg` does, by the number of steps of each k.
+def fine_tune(
+    networks: InitialNetworks, adaptation: Adaptation, steps: Mapping[int, Sequence[int]], *, measure: bool = False
+) -> Iterator[tuple[NDArray[np.int64], Weights, list[Tensor]]]:
+    """Fine-tune the network of each calibration's k on its samples, k by k.
+
+    Args:
+        networks: from which to start.
+        adaptation: the calibrations; settings adapt_lr, query_entries.
+        steps: of each k, ascending; the last ends the adaptation.
+        measure: on the person's query, after each of the steps.
 
     Yields:
-        Positions (m,) of some of the calibrations, and their adapted networks.
+        Positions (m,) of some of the calibrations, their adapted networks, and their mean angles (m,) after each of the
+        steps, in degrees; none if they are not measured.
+
+    Raises:
+        UserError: the gaze codes do not fit the network.
     """
-    for positions, of_k, network in _by_k(networks, adaptation):
-        options = {"steps": [steps[of_k[0].shots]], "threads": adaptation.threads}
-        for chunk, adapted, _ in adapt(network, support_of(of_k), **options):
-            yield positions[chunk.numpy()], adapted
-
-
-def _by_k(
-    networks: InitialNetworks, adaptation: Adaptation
-) -> Iterator[tuple[NDArray[np.int64], Sequence[Calibration], InitialNetwork]]:
-    """Part the calibrations by k: yield their positions, the calibrations and the network of each k."""
     inputs, person = networks.weights.hidden_weight.shape[1], adaptation.calibrations[0].person
     if inputs != (found := person.code.shape[1]):
         raise UserError(f"{person} has gaze codes of {found} numbers, the learner of {inputs}: run meta_train again")
@@ -237,4 +228,8 @@ def _by_k(
         positions = np.flatnonzero([calibration.shots == k for calibration in adaptation.calibrations])
         if len(positions):
             of_k = [adaptation.calibrations[position] for position in positions]
-            yield positions, of_k, networks.of_k(k, adaptation.settings.adapt_lr)
+            network = networks.of_k(k, adaptation.settings.adapt_lr)
+            query = query_of(of_k, adaptation.settings.query_entries) if measure else None
+            adapted = adapt(network, support_of(of_k), steps=steps[k], threads=adaptation.threads, query=query)
+            for chunk, weights, errors in adapted:
+                yield positions[chunk.numpy()], weights, errors

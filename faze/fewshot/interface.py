@@ -101,12 +101,12 @@ class ClosedForm(ABC):
 
     def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
         """Measure the estimates on the query."""
-        calibrations, adapted = adaptation.calibrations, []
-        for positions, gaze in self.gaze(learned, adaptation):
-            for position, estimate in zip(positions, gaze, strict=True):
-                truth = calibrations[position].person.gaze[-adaptation.settings.query_entries :]
-                adapted.append(mean_angle_deg(estimate, truth))
-        count = len(calibrations)
+        count, query = len(adaptation.calibrations), adaptation.settings.query_entries
+        estimates = (estimate for _, gaze in self.gaze(learned, adaptation) for estimate in gaze)
+        adapted = [
+            mean_angle_deg(estimate, calibration.person.gaze[-query:])
+            for calibration, estimate in zip(adaptation.calibrations, estimates, strict=True)
+        ]
         return Errors(
             np.array(adapted), np.full(count, np.nan), np.zeros(count, np.int64), np.empty((count, 0)), trace_steps=()
         )
@@ -117,8 +117,9 @@ class ClosedForm(ABC):
 
         def corrected(calibration: Calibration) -> NDArray[np.float64]:
             person = calibration.person
-            correction = self.fit(person, calibration.support)
-            return self.estimate(correction, person.code[of_query], person.gaze_hat[of_query])
+            return self.estimate(
+                self.fit(person, calibration.support), person.code[of_query], person.gaze_hat[of_query]
+            )
 
         count = len(adaptation.calibrations)
         for positions in np.split(np.arange(count), range(_TOGETHER, count, _TOGETHER)):

@@ -254,8 +254,9 @@ def _outer_gradient(rule: Rule, kernel: Kernel, state: OuterState, tasks: Tasks,
         if settings.inner_steps != 1:  # of a stage's own file, which need not list the learner
             raise UserError(f"fewshot.inner_steps {settings.inner_steps} is not 1, as the learner reference needs")
         return reference_gradient(kernel, state.weights, rates, tasks)
-    second_order = rule != "fomaml"
-    return outer_gradient(kernel, state.weights, rates, tasks, steps=settings.inner_steps, second_order=second_order)
+    return outer_gradient(
+        kernel, state.weights, rates, tasks, steps=settings.inner_steps, second_order=rule != "fomaml"
+    )
 
 
 def _finite_mean(losses: Sequence[Tensor], step: int) -> list[float]:

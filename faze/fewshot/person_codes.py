@@ -54,14 +54,13 @@ def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> tu
     Raises:
         UserError: a value is not finite; the sentence names the person.
     """
-    people, left_out = [], []
-    for name in codes.persons(split):
-        person = read_person(codes, name)
-        if len(person.code) >= needed:
-            people.append(person)
-        else:
-            left_out.append(f"{person} is left out: {len(person.code)} entries, fewer than the {needed} of {reason}")
-    return people, left_out
+    everyone = [read_person(codes, name) for name in codes.persons(split)]
+    left_out = [
+        f"{person} is left out: {len(person.code)} entries, fewer than the {needed} of {reason}"
+        for person in everyone
+        if len(person.code) < needed
+    ]
+    return [person for person in everyone if len(person.code) >= needed], left_out
 
 
 def read_person(codes: CodeStore, name: str) -> PersonCodes:

@@ -15,7 +15,7 @@ from torch import Tensor
 from faze.base.errors import UserError
 from faze.base.geometry import mean_angle_deg
 from faze.fewshot.draws import Calibration
-from faze.fewshot.fine_tuning import fine_tuned_weights
+from faze.fewshot.fine_tuning import fine_tune
 from faze.fewshot.interface import Adaptation, ClosedForm
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
@@ -86,13 +86,13 @@ def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned | No
     if isinstance(learner, ClosedForm):
         return PersonalEstimator(*about, {}, learner.fit(person, entries))
     adaptation = Adaptation([Calibration(person, 0, entries)], learned.fewshot)
-    steps = learner.steps(learned, learned.fewshot)
-    [(_, adapted)] = fine_tuned_weights(learned.networks, adaptation, steps)
+    steps = learner.steps(learned, learned.fewshot)[len(entries)]
+    [(_, adapted, _)] = fine_tune(learned.networks, adaptation, {len(entries): [steps]})
     state = {name: value[0] for name, value in adapted._asdict().items()}
     state |= {name: state[name][0] for name in ("hidden_bias", "output_bias")}  # (1, ...) -> (...)
     if not all(value.isfinite().all() for value in state.values()):
         raise UserError(f"adaptation of {person} with k = {len(entries)} diverged: lower fewshot.adapt_lr, learn again")
-    settings = {"steps": steps[len(entries)], "lr": learned.fewshot.adapt_lr}
+    settings = {"steps": steps, "lr": learned.fewshot.adapt_lr}
     return PersonalEstimator(*about, settings, state, learned.activation)
 
 

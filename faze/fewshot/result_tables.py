@@ -29,8 +29,9 @@ def errors_table(learner: str, people: Sequence[PersonCodes], adaptation: Adapta
         "error_deg": np.concatenate([unadapted, errors.adapted_deg]),
         "start_error_deg": np.concatenate([np.full(len(people), np.nan), errors.start_deg]),
     }
-    order = "person dataset split learner k repeat steps error_deg start_error_deg"
-    return pa.table({name: columns[name] for name in order.split()})
+    return pa.table(columns).select(
+        ["person", "dataset", "split", "learner", "k", "repeat", "steps", "error_deg", "start_error_deg"]
+    )
 
 
 def trace_table(learner: str, calibrations: Sequence[Calibration], errors: Errors) -> pa.Table:

@@ -75,8 +75,7 @@ def walk_person(dted: DTED, strips: StripStore, person: str, *, range_deg: float
     walked = {}
     for name, (code, axis) in WALKS.items():
         angles_deg, rotations = walk_rotations(axis, range_deg, steps)
-        turned = {"gaze": frontal.gaze, "head": frontal.head}
-        turned[code] = turned[code] @ rotations.to(like).mT
+        turned = {"gaze": frontal.gaze, "head": frontal.head, code: getattr(frontal, code) @ rotations.to(like).mT}
         everywhere = {key: value.expand(steps, -1, -1) for key, value in turned.items()}
         walked[name] = _pictures(dted.decode(codes._replace(app=codes.app.expand(steps, -1), **everywhere)), person)
     reconstruction = _pictures(dted.decode(codes), person)[0]

@@ -20,7 +20,7 @@ from faze.base.machine_lock import machine_alone
 from faze.base.output_lock import sole_writer
 from faze.benchmark.debugging import refuse_debugging
 from faze.benchmark.energy import Meter, build_meter
-from faze.benchmark.interleave import dismiss_same, ladder_rows, leave_one_out_rows, measure
+from faze.benchmark.interleave import dismiss_same, ladder_row, leave_one_out_rows, measure
 from faze.benchmark.memory_peak import MemoryPeak
 from faze.benchmark.processes import MeasuringProcess, measuring_processes, process_command, serve
 from faze.benchmark.roofline import Roofline, Work, count_work
@@ -63,27 +63,23 @@ def main(args: Namespace) -> None:
 
 def measure_ladder(config: Resolved, args: Namespace, work: Work) -> dict[str, Any]:
     """Measure every tier of run.tiers, and the roofline of the device."""
-    commands = {tier: command(args, "--tier", tier) for tier in config.engines}
-    with measuring_processes(commands | {"the roofline": command(args, "--roofline")}) as (*tiers, roofline):
+    commands = {tier: process_command(args, "--tier", tier) for tier in config.engines}
+    with measuring_processes(commands | {"the roofline": process_command(args, "--roofline")}) as (*tiers, roofline):
         results, rates = measure(tiers, roofline, config.benchmark)
-    tiers = ladder_rows(results, rates, work=work, global_batch=config.train.global_batch)
-    return {"work": asdict(work), "roof": rates.as_dict(), "tiers": tiers}
+    batch = config.train.global_batch
+    rows = {result.name: ladder_row(result, results[0], rates, work=work, global_batch=batch) for result in results}
+    return {"work": asdict(work), "roof": rates.as_dict(), "tiers": rows}
 
 
 def measure_leave_one_out(config: Resolved, args: Namespace) -> dict[str, Any]:
     """Measure the topmost tier without each of its rungs' changes, in processes of their own after the ladder's."""
     *_, topmost = config.leave_one_out
-    commands = {topmost: command(args, "--tier", topmost)}
-    commands |= {f"{topmost} without {rung}": command(args, "--without", rung) for rung in config.leave_one_out}
+    commands = {topmost: process_command(args, "--tier", topmost)}
+    commands |= {f"{topmost} without {rung}": process_command(args, "--without", rung) for rung in config.leave_one_out}
     with measuring_processes(commands) as (full, *others):
         variants, same = dismiss_same(full, dict(zip(config.leave_one_out, others, strict=True)))
         (of_full, *rest), _ = measure([full, *variants.values()], None, config.benchmark)
     return leave_one_out_rows(of_full, dict(zip(variants, rest, strict=True)), same)
-
-
-def command(args: Namespace, *what: str) -> list[str]:
-    """Make the command line of a measuring process."""
-    return process_command(args.config, args.data, args.threads, what)
 
 
 def measure_tier(config: Resolved, args: Namespace) -> None:
@@ -103,5 +99,4 @@ def measure_roofline(config: Resolved, args: Namespace) -> None:
     """Copy and multiply when told to, on the baseline's device with as many threads as a tier has."""
     torch.set_num_threads(args.threads)
     roofline = Roofline(pick_device(next(iter(config.engines.values())).device))
-    answers = {"copy": roofline.copy, "matmul": roofline.matmul}
-    serve(args.coordinator, {"rank": 0, "processes": 1}, answers)
+    serve(args.coordinator, {"rank": 0, "processes": 1}, {"copy": roofline.copy, "matmul": roofline.matmul})
