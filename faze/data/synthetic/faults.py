@@ -60,18 +60,19 @@ def plant(
                 f"synthetic.faults: need more than {len(_FRAME_FAULTS)} synthetic.frames_per_person, one for each fault"
             )
         here = [fault for fault in faults if kind is WrittenGazeCapture or fault not in _GAZECAPTURE_FAULTS]
-        for row, (fault, plant_one) in enumerate(_FRAME_FAULTS.items()):
+        for row, (fault, (plant_one, reason)) in enumerate(_FRAME_FAULTS.items()):
             if fault in here:
-                file_name, reason = plant_one(written, row)
+                reason = plant_one(written, row) or reason
                 only_annotated = kind is WrittenGazeCapture and fault in _ANNOTATED_FAULTS
                 by = "supplementary" if only_annotated else "any"
+                file_name = written.name(-1 if fault in _APPENDED_FAULTS else row)
                 planted.append(_planted(fault, written, by, written.person, file_name, reason))
-        for number, (fault, (by, plant_person)) in enumerate(_PERSON_FAULTS.items()):
+        for number, (fault, (by, plant_one, reason)) in enumerate(_PERSON_FAULTS.items()):
             if fault in here:
                 person = written.add_person(number, len(_FRAME_FAULTS))
-                file_name = written.annotation[person].file_names[0]
-                reason = plant_person(written, person)
-                planted.append(_planted(fault, written, by, person, "" if reason else file_name, reason))
+                file_name = "" if reason else written.annotation[person].file_names[0]
+                plant_one(written, person)
+                planted.append(_planted(fault, written, by, person, file_name, reason.format(person=person)))
     return planted
 
 
@@ -102,136 +103,105 @@ def write_list(path: Path, planted: Sequence[Planted]) -> None:
         rows.writerows(map(astuple, planted))
 
 
-def _truncated_jpeg(written: WrittenData, row: int) -> tuple[str, str]:
+def _truncate_jpeg(written: WrittenData, row: int) -> None:
     path = written.root / written.name(row)
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    return written.name(row), "JPEG cut short"
+    os.truncate(path, path.stat().st_size // 2)
 
 
-def _zero_bytes(written: WrittenData, row: int) -> tuple[str, str]:
-    (written.root / written.name(row)).write_bytes(b"")
-    return written.name(row), "empty file"
-
-
-def _missing_file(written: WrittenData, row: int) -> tuple[str, str]:
-    (written.root / written.name(row)).unlink()
-    return written.name(row), "cannot read the file: No such file or directory"
-
-
-def _exif_rotated(written: WrittenData, row: int) -> tuple[str, str]:
+def _rotate_by_exif(written: WrittenData, row: int) -> None:
     """Lay the pixels on their side and say so by EXIF's orientation 6: turned upright, the frame is as it was."""
     path = written.root / written.name(row)
     data = _jpeg(cv2.rotate(cv2.imread(str(path)), cv2.ROTATE_90_COUNTERCLOCKWISE))
     entry = struct.pack(">HHIHH", 0x0112, 3, 1, 6, 0)  # orientation, one short
     header = b"Exif\0\0MM\0*" + struct.pack(">IH", 8, 1) + entry + struct.pack(">I", 0)
     path.write_bytes(data[:2] + b"\xff\xe1" + struct.pack(">H", len(header) + 2) + header + data[2:])
-    return written.name(row), ""
 
 
-def _wrong_size(written: WrittenData, row: int) -> tuple[str, str]:
+def _halve(written: WrittenData, row: int) -> str:
     """Halve the size, as of a thumbnail; the intrinsics are those of the whole."""
     path = written.root / written.name(row)
     small = cv2.resize(cv2.imread(str(path)), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
     path.write_bytes(_jpeg(small))
-    return written.name(row), f"the {small.shape[1]} x {small.shape[0]} frame is not its camera's"
+    return f"the {small.shape[1]} x {small.shape[0]} frame is not its camera's"
 
 
-def _nan_pose(written: WrittenData, row: int) -> tuple[str, str]:
-    written.set_head_pose(row, lambda pose: np.full(6, np.nan))
-    return written.name(row), "head pose is not finite"
+def _append_outside(written: WrittenData, row: int) -> None:
+    written.append(row, f"{Path(written.name(row)).parent}/../../../outside.jpg")
 
 
-def _pose_behind_camera(written: WrittenData, row: int) -> tuple[str, str]:
-    written.set_head_pose(row, lambda pose: pose * [1, 1, 1, 1, 1, -1])
-    return written.name(row), "head pose is behind the camera"
-
-
-def _target_at_origin(written: WrittenData, row: int) -> tuple[str, str]:
-    written.set_target(row, np.zeros(3))
-    return written.name(row), "gaze target is (0, 0, 0), the mark of a missing one"
-
-
-def _is_valid_0(written: WrittenGazeCapture, row: int) -> tuple[str, str]:
-    written.set_number("appleLeftEye", "IsValid", row, 0)
-    return written.name(row), "IsValid 0 in appleLeftEye"
-
-
-def _orientation_9(written: WrittenGazeCapture, row: int) -> tuple[str, str]:
-    written.set_number("screen", "Orientation", row, 9)
-    return written.name(row), "screen.json: Orientation is 9, not one of 1 to 4"
-
-
-def _duplicate_frame(written: WrittenData, row: int) -> tuple[str, str]:
-    return written.append(row, written.name(row)), "listed twice"
-
-
-def _non_utf8_name(written: WrittenData, row: int) -> tuple[str, str]:
-    return written.rename(row, b"\xff\xe9%04d.jpg" % row), ""
-
-
-def _path_outside(written: WrittenData, row: int) -> tuple[str, str]:
-    folder = Path(written.name(row)).parent
-    return written.append(row, f"{folder}/../../../outside.jpg"), "path leads out of the data folder"
-
-
-def _unequal_json(written: WrittenGazeCapture, person: str) -> str:
+def _repeat_flags(written: WrittenGazeCapture, person: str) -> None:
     path = written.root / person / "appleFace.json"
     content = json.loads(path.read_bytes())
     path.write_text(json.dumps(content | {"IsValid": content["IsValid"] * 2}))
-    return "appleFace.json: IsValid is not a list of 1 flags, one per frame"
 
 
-def _unknown_device(written: WrittenGazeCapture, person: str) -> str:
+def _rename_device(written: WrittenGazeCapture, person: str) -> None:
     path = written.root / person / "info.json"
     path.write_text(json.dumps(json.loads(path.read_bytes()) | {"DeviceName": UNKNOWN_DEVICE}))
-    return f"the camera of device '{UNKNOWN_DEVICE}' is not known"
 
 
-def _absent_person(written: WrittenData, person: str) -> str:
-    shutil.rmtree(written.root / person)
-    return f"no folder {person}"
-
-
-def _person_with_one_sample(written: WrittenData, person: str) -> str:
-    """Change nothing: the person is stored, and left out by data.min_entries and fewshot.min_entries."""
-    return ""
-
-
-def _wrong_shape_hdf5(written: WrittenData, person: str) -> str:
+def _cut_head_pose(written: WrittenData, person: str) -> None:
     entries = written.annotation[person]
     written.annotation[person] = replace(entries, head_pose=entries.head_pose[:, :5])
-    return f"head_pose of person {person} has shape (1, 5), not (1, 6)"
 
 
 def _jpeg(image: np.ndarray) -> bytes:
     return cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 95])[1].tobytes()
 
 
-# Each plants its fault at a row of the first person's annotation, the same whichever others are planted, and returns
-# the frame's file name and the reason to reject it; "" where the frame is good.
-_FRAME_FAULTS: dict[str, Callable[..., tuple[str, str]]] = {
-    "truncated_jpeg": _truncated_jpeg,
-    "zero_bytes": _zero_bytes,
-    "missing_file": _missing_file,
-    "exif_rotated": _exif_rotated,
-    "wrong_size": _wrong_size,
-    "nan_pose": _nan_pose,
-    "pose_behind_camera": _pose_behind_camera,
-    "target_at_origin": _target_at_origin,
-    "is_valid_0": _is_valid_0,
-    "orientation_9": _orientation_9,
-    "duplicate_frame": _duplicate_frame,
-    "non_utf8_name": _non_utf8_name,
-    "path_outside": _path_outside,
+# What plants a fault at a row of the first person's annotation, the same whichever others are planted, and the reason
+# to reject that frame, unless the planting returns a fuller one; "" where the frame is good.
+_FRAME_FAULTS: dict[str, tuple[Callable[..., str | None], str]] = {
+    "truncated_jpeg": (_truncate_jpeg, "JPEG cut short"),
+    "zero_bytes": (lambda written, row: os.truncate(written.root / written.name(row), 0), "empty file"),
+    "missing_file": (
+        lambda written, row: (written.root / written.name(row)).unlink(),
+        "cannot read the file: No such file or directory",
+    ),
+    "exif_rotated": (_rotate_by_exif, ""),
+    "wrong_size": (_halve, "the frame is not its camera's"),
+    "nan_pose": (
+        lambda written, row: written.change("head_pose", row, lambda pose: np.full(6, np.nan)),
+        "head pose is not finite",
+    ),
+    "pose_behind_camera": (
+        lambda written, row: written.change("head_pose", row, lambda pose: pose * [1, 1, 1, 1, 1, -1]),
+        "head pose is behind the camera",
+    ),
+    "target_at_origin": (
+        lambda written, row: written.change("gaze_target_mm", row, lambda target: np.zeros(3)),
+        "gaze target is (0, 0, 0), the mark of a missing one",
+    ),
+    "is_valid_0": (
+        lambda written, row: written.set_number("appleLeftEye", "IsValid", row, 0),
+        "IsValid 0 in appleLeftEye",
+    ),
+    "orientation_9": (
+        lambda written, row: written.set_number("screen", "Orientation", row, 9),
+        "screen.json: Orientation is 9, not one of 1 to 4",
+    ),
+    "duplicate_frame": (lambda written, row: written.append(row, written.name(row)), "listed twice"),
+    "non_utf8_name": (lambda written, row: written.rename(row, b"\xff\xe9%04d.jpg" % row), ""),
+    "path_outside": (_append_outside, "path leads out of the data folder"),
 }
+_APPENDED_FAULTS = ("duplicate_frame", "path_outside")  # in an entry of their own
 _ANNOTATED_FAULTS = ("wrong_size", "nan_pose", "pose_behind_camera")  # against what GazeCapture's own files lack
-# By which annotation the fault matters (a device's name, where intrinsics are estimated from it), and what plants it
-# into an added person: returns the reason to reject all of the person; "" where the person is good.
-_PERSON_FAULTS: dict[str, tuple[str, Callable[..., str]]] = {
-    "unequal_json": ("any", _unequal_json),
-    "unknown_device": ("estimated", _unknown_device),
-    "absent_person": ("supplementary", _absent_person),
-    "person_with_one_sample": ("any", _person_with_one_sample),
-    "wrong_shape_hdf5": ("supplementary", _wrong_shape_hdf5),
+# By which annotation the fault matters (a device's name, where intrinsics are estimated from it), what plants it into
+# an added person, and the reason to reject all of the person; "" where the person is good.
+_PERSON_FAULTS: dict[str, tuple[str, Callable[..., None], str]] = {
+    "unequal_json": ("any", _repeat_flags, "appleFace.json: IsValid is not a list of 1 flags, one per frame"),
+    "unknown_device": ("estimated", _rename_device, f"the camera of device '{UNKNOWN_DEVICE}' is not known"),
+    "absent_person": (
+        "supplementary",
+        lambda written, person: shutil.rmtree(written.root / person),
+        "no folder {person}",
+    ),
+    # Nothing is changed: the person is stored, and left out by data.min_entries and fewshot.min_entries.
+    "person_with_one_sample": ("any", lambda written, person: None, ""),
+    "wrong_shape_hdf5": (
+        "supplementary",
+        _cut_head_pose,
+        "head_pose of person {person} has shape (1, 5), not (1, 6)",
+    ),
 }
 _GAZECAPTURE_FAULTS = ("is_valid_0", "orientation_9", "unequal_json", "unknown_device")  # of GazeCapture's own files

@@ -7,14 +7,14 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from faze.base.errors import UserError
 from faze.data.store.supplementary import Supplementary
 
-_HEAD_POSE, _TARGET = slice(15, 21), slice(24, 27)  # columns of MPIIFaceGaze
+_COLUMNS = {"head_pose": slice(15, 21), "gaze_target_mm": slice(24, 27)}  # of MPIIFaceGaze
 _SINGLE = ("info", "motion")  # GazeCapture's files that do not hold one entry per frame
 
 
@@ -37,28 +37,25 @@ class WrittenData:
         """Return the file name of a frame of that person, relative to the root."""
         return self.annotation[self.person].file_names[row]
 
-    def set_head_pose(self, row: int, change: Callable[[np.ndarray], ArrayLike]) -> None:
-        """Change a frame's (6,) rotation vector and translation in every annotation that has it."""
-        self._change("head_pose", row, change)
+    def change(self, field: str, row: int, change: Callable[[Any], object]) -> None:
+        """Change what every annotation says of a frame in one field of `Supplementary`."""
+        entries = self.annotation[self.person]
+        values = copy.copy(getattr(entries, field))
+        values[row] = change(values[row])
+        self.annotation[self.person] = replace(entries, **{field: values})
 
-    def set_target(self, row: int, target_mm: ArrayLike) -> None:
-        """Change a frame's (3,) gaze target in every annotation."""
-        self._change("gaze_target_mm", row, lambda _: target_mm)
-
-    def rename(self, row: int, name: bytes) -> str:
-        """Give a frame another name, which need not be text, in its folder; returns the file name."""
+    def rename(self, row: int, name: bytes) -> None:
+        """Give a frame another name, which need not be text, in its folder."""
         old = self.root / self.name(row)
-        new = old.with_name(os.fsdecode(name))
-        old.rename(new)
-        self._set_name(row, str(new.relative_to(self.root)))
-        return self.name(row)
+        new = old.rename(old.with_name(os.fsdecode(name)))
+        self.change("file_names", row, lambda _: str(new.relative_to(self.root)))
 
-    def append(self, row: int, file_name: str) -> str:
-        """List a frame's annotation again, for the same file or another; returns the file name."""
+    def append(self, row: int, file_name: str) -> None:
+        """List a frame's annotation again, at the end, for the same file or another."""
         entries = self.annotation[self.person]
         rows = [*range(len(entries.file_names)), row]
         self.annotation[self.person] = _take(entries, rows, [*entries.file_names, file_name])
-        return file_name
+        self.change("file_names", -1, lambda _: file_name)
 
     def add_person(self, number: int, row: int) -> str:
         """Add a person of one frame, one of the first person's; returns who."""
@@ -72,15 +69,6 @@ class WrittenData:
         self._add_own(person, row)
         return person
 
-    def _set_name(self, row: int, file_name: str) -> None:
-        self._change("file_names", row, lambda _: file_name)
-
-    def _change(self, field: str, row: int, change: Callable[[object], object]) -> None:
-        entries = self.annotation[self.person]
-        values = copy.copy(getattr(entries, field))
-        values[row] = change(values[row])
-        self.annotation[self.person] = replace(entries, **{field: values})
-
     def _add_own(self, person: str, row: int) -> None:
         """Write the data set's own annotation of an added person."""
         raise NotImplementedError
@@ -92,41 +80,28 @@ class WrittenMPIIFaceGaze(WrittenData):
     dataset = "mpiigaze"
     new_person = "p9{}"
 
-    def set_head_pose(self, row: int, change: Callable[[np.ndarray], ArrayLike]) -> None:
+    def change(self, field: str, row: int, change: Callable[[Any], object]) -> None:
         """See WrittenData."""
-        super().set_head_pose(row, change)
-        self._change_numbers(row, _HEAD_POSE, change)
+        super().change(field, row, change)
+        lines = self._lines()
+        words = lines[row].split(b" ")
+        if field == "file_names":
+            words[0] = os.fsencode(self.name(row).removeprefix(f"{self.person}/"))
+        else:
+            numbers = np.array(words[_COLUMNS[field]], np.float64)
+            words[_COLUMNS[field]] = [b"%.9f" % number for number in change(numbers)]
+        lines[row] = b" ".join(words)
+        self._write(lines)
 
-    def set_target(self, row: int, target_mm: ArrayLike) -> None:
-        """See WrittenData."""
-        super().set_target(row, target_mm)
-        self._change_numbers(row, _TARGET, lambda _: target_mm)
-
-    def append(self, row: int, file_name: str) -> str:
+    def append(self, row: int, file_name: str) -> None:
         """See WrittenData."""
         lines = self._lines()
         self._write([*lines, lines[row]])
-        self._change_words(-1, slice(1), [os.fsencode(file_name.removeprefix(f"{self.person}/"))])
-        return super().append(row, file_name)
-
-    def _set_name(self, row: int, file_name: str) -> None:
-        super()._set_name(row, file_name)
-        self._change_words(row, slice(1), [os.fsencode(file_name.removeprefix(f"{self.person}/"))])
+        super().append(row, file_name)
 
     def _add_own(self, person: str, row: int) -> None:
         shutil.copytree(self.root / self.person / "Calibration", self.root / person / "Calibration")
         (self.root / person / f"{person}.txt").write_bytes(self._lines()[row] + b"\n")
-
-    def _change_numbers(self, row: int, columns: slice, change: Callable[[np.ndarray], ArrayLike]) -> None:
-        numbers = change(np.array(self._lines()[row].split(b" ")[columns], np.float64))
-        self._change_words(row, columns, [b"%.9f" % number for number in numbers])
-
-    def _change_words(self, row: int, columns: slice, words: Sequence[bytes]) -> None:
-        lines = self._lines()
-        line = lines[row].split(b" ")
-        line[columns] = words
-        lines[row] = b" ".join(line)
-        self._write(lines)
 
     def _lines(self) -> list[bytes]:
         return (self.root / self.person / f"{self.person}.txt").read_bytes().splitlines()
@@ -141,23 +116,27 @@ class WrittenGazeCapture(WrittenData):
     dataset = "gazecapture"
     new_person = "5990{}"
 
-    def set_target(self, row: int, target_mm: ArrayLike) -> None:
-        """See WrittenData."""
-        super().set_target(row, target_mm)
-        x, y, _ = np.asarray(target_mm, float) / -10  # right and up as the user sees the screen, cm
-        self.set_number("dotInfo", "XCam", row, x)
-        self.set_number("dotInfo", "YCam", row, y)
+    def change(self, field: str, row: int, change: Callable[[Any], object]) -> None:
+        """See WrittenData; the data set's own files know no head pose."""
+        super().change(field, row, change)
+        if field == "file_names":
+            path = self.root / self.person / "frames.json"
+            names = _read_json(path)
+            names[row] = self.name(row).removeprefix(f"{self.person}/frames/")
+            _write_json(path, names)
+        elif field == "gaze_target_mm":
+            x, y, _ = self.annotation[self.person].gaze_target_mm[row] / -10  # right and up as the user sees it, cm
+            self.set_number("dotInfo", "XCam", row, x)
+            self.set_number("dotInfo", "YCam", row, y)
 
-    def append(self, row: int, file_name: str) -> str:
+    def append(self, row: int, file_name: str) -> None:
         """See WrittenData."""
-        for path in self._parallel(self.person):
+        for path in self._parallel():
             content = _read_json(path)
             for array in [content] if isinstance(content, list) else content.values():
                 array.append(array[row])
             _write_json(path, content)
-        name = super().append(row, file_name)
-        self._set_name(-1, file_name)
-        return name
+        super().append(row, file_name)
 
     def set_number(self, file: str, key: str, row: int, number: float) -> None:
         """Change one number of the first person's arrays."""
@@ -166,21 +145,14 @@ class WrittenGazeCapture(WrittenData):
         content[key][row] = number
         _write_json(path, content)
 
-    def _parallel(self, person: str) -> list[Path]:
+    def _parallel(self) -> list[Path]:
         """List the files that hold one entry per frame."""
-        return [path for path in sorted((self.root / person).glob("*.json")) if path.stem not in _SINGLE]
-
-    def _set_name(self, row: int, file_name: str) -> None:
-        super()._set_name(row, file_name)
-        path = self.root / self.person / "frames.json"
-        names = _read_json(path)
-        names[row] = file_name.removeprefix(f"{self.person}/frames/")
-        _write_json(path, names)
+        return [path for path in sorted((self.root / self.person).glob("*.json")) if path.stem not in _SINGLE]
 
     def _add_own(self, person: str, row: int) -> None:
         for name in _SINGLE:
             shutil.copyfile(self.root / self.person / f"{name}.json", self.root / person / f"{name}.json")
-        for path in self._parallel(self.person):
+        for path in self._parallel():
             content = _read_json(path)
             one = [content[row]] if isinstance(content, list) else {k: [array[row]] for k, array in content.items()}
             _write_json(self.root / person / path.name, one)
