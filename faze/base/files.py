@@ -16,9 +16,11 @@ from faze.base.errors import UserError
 _OF_THE_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG}
 
 
-def is_of_the_file(error: OSError) -> bool:
-    """Whether a file cannot be read for what it is, so that trying again would not help."""
-    return error.errno in _OF_THE_FILE
+def reason_of(error: OSError) -> str | None:
+    """Say why a file cannot be read for what it is; any other error, where trying again may help, is raised."""
+    if error.errno not in _OF_THE_FILE:
+        raise error
+    return error.strerror
 
 
 def read_json(path: Path, keys: Collection[str], remedy: str) -> dict[str, Any]:

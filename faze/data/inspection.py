@@ -65,14 +65,13 @@ class Inspection:
     def labels_deg(self, split: str | None = None) -> NDArray[np.float32]:
         """Collect the usable labels (N, 4) of a split, or of all."""
         chosen = [person.labels_deg for person in self.people if split in (None, person.split)]
-        labels = np.concatenate(chosen) if chosen else np.empty((0, 4), np.float32)
+        labels = np.concatenate([np.empty((0, 4), np.float32), *chosen])
         return labels[_usable(labels)]
 
     @property
     def splits(self) -> list[str]:
         """Splits that have people, in their order."""
-        found = {person.split for person in self.people}
-        return [split for split in (*SPLITS, UNSTATED) if split in found]
+        return [split for split in (*SPLITS, UNSTATED) if any(person.split == split for person in self.people)]
 
 
 def inspect(
@@ -105,8 +104,8 @@ def inspect(
         digest.update(f"{person} {strips.split(person)} {len(labels)}\n".encode() + labels.tobytes())
         people.append(_summarise_person(strips, person, labels, verify))
         tick(done)
-    filled = next((person.person_id for person in people if person.strips), None)
-    strip = np.empty((0, 0, 3), np.uint8) if filled is None else strips.pixels(filled, 0)
+    first_strips = (strips.pixels(person.person_id, 0) for person in people if person.strips)
+    strip = next(first_strips, np.empty((0, 0, 3), np.uint8))
     digest.update(strip.tobytes())
     return Inspection(
         store=store,
@@ -134,8 +133,7 @@ def _summarise_person(strips: StripStore, person: str, labels: NDArray[np.float3
 
 def _usable(labels_deg: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Find the rows whose labels are finite, and angles that can be."""
-    pitches = np.abs(labels_deg[:, ::2]) <= LARGEST_DEG
-    return np.isfinite(labels_deg).all(axis=1) & pitches.all(axis=1)
+    return np.isfinite(labels_deg).all(axis=1) & (np.abs(labels_deg[:, ::2]) <= LARGEST_DEG).all(axis=1)
 
 
 def summarise(inspection: Inspection) -> dict:
@@ -188,11 +186,10 @@ def _checksums(people: Sequence[PersonSummary]) -> dict[str, object]:
 def _count_rejects(inspection: Inspection) -> dict[str, object]:
     found = kinds(inspection.rejects)
     frames = sum(kind.frames for kind in found)
-    annotated = frames + inspection.strips
     return {
         "sidecar": inspection.sidecar.name,
         "frames": frames,
-        "share": frames / annotated if annotated else 0.0,
+        "share": frames / max(frames + inspection.strips, 1),
         "kinds": [vars(kind) for kind in found],
         "left_out": left_out(inspection.rejects),
     }
@@ -201,11 +198,10 @@ def _count_rejects(inspection: Inspection) -> dict[str, object]:
 def person_rows(inspection: Inspection) -> list[dict[str, object]]:
     """List one row per person for other programs, people left out whole last: counts, label ranges, checksum."""
     rejected, gone = by_person(inspection.rejects), left_out(inspection.rejects)
-    held = {person.person_id for person in inspection.people}
     rows = [
         _person_row(person, rejected[person.person_id], gone.get(person.person_id, "")) for person in inspection.people
     ]
-    missing = sorted({*rejected, *gone} - held)
+    missing = sorted({*rejected, *gone} - {person.person_id for person in inspection.people})
     return rows + [{"person": p, "strips": 0, "rejected": rejected[p], "left_out": gone.get(p, "")} for p in missing]
 
 
@@ -214,10 +210,11 @@ def _person_row(person: PersonSummary, rejected: int, reason: str) -> dict[str, 
     row: dict[str, object] = {"person": person.person_id, "split": person.split, "device": person.device}
     row |= {"strips": person.strips, "rejected": rejected, "unusable_labels": person.strips - len(labels)}
     row |= {name: person.validities[name] for name in VALIDITIES} | {name: person.origins[name] for name in ORIGINS}
-    for name, column in zip(LABELS, labels.T, strict=True):
-        key = name.replace(" ", "_")
-        row[f"{key}_least_deg"] = float(column.min()) if len(labels) else math.nan
-        row[f"{key}_most_deg"] = float(column.max()) if len(labels) else math.nan
+    row |= {
+        f"{name.replace(' ', '_')}_{end}_deg": float(find(column)) if len(labels) else math.nan
+        for name, column in zip(LABELS, labels.T, strict=True)
+        for end, find in (("least", np.min), ("most", np.max))
+    }
     return row | {"checksum": CHECKSUM_WORDS[person.intact], "left_out": reason}
 
 

@@ -40,8 +40,7 @@ def read_rejects(path: Path) -> list[Reject]:
     try:
         with path.open(newline="", encoding="utf-8", errors="replace") as file:
             rows = csv.reader(file)
-            header = next(rows, None)
-            if header is None or tuple(header) != COLUMNS:
+            if tuple(next(rows, ())) != COLUMNS:
                 raise UserError(f"{path}: not a list of rejects, its first line is not {','.join(COLUMNS)}")
             rejects = []
             for row in filter(None, rows):

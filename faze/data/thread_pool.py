@@ -3,7 +3,7 @@
 import functools
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 GRAIN = 4  # fewest items that are worth a thread
 
@@ -26,8 +26,7 @@ def spread(work: Callable[[int, int], None], count: int, threads: int) -> None:
     try:
         work(*bounds[:2])
     finally:  # nobody writes into the caller's memory any more once this returns
-        for other in others:
-            other.exception()
+        wait(others)
     for other in others:
         other.result()
 

@@ -93,14 +93,12 @@ def test_blocks_in_any_order_come_together_in_the_annotations(folder: BlockFolde
     assert folder.begin(blocks) == {block.name for block in blocks}
     assert {path.parent for path in folder.path.glob("**/*")} == {folder.path}
     prepared = list(join_blocks(people, folder))
-    assert prepared[1].strips is None
-    assert prepared[1].rejects == [Reject("p01", "", "no annotated frame")]
-    for person, one in zip(COUNTS, prepared, strict=True):
+    assert prepared[1] == (None, [Reject("p01", "", "no annotated frame")])
+    for person, (strips, rejects) in zip(COUNTS, prepared, strict=True):
         good, bad = wanted(person)
         if not good:
             continue
-        assert [(reject.file_name, reject.reason) for reject in one.rejects] == bad
-        strips = one.strips
+        assert [(reject.file_name, reject.reason) for reject in rejects] == bad
         assert (strips.person_id, strips.split, strips.device) == (person, "val", "iPad")
         assert strips.file_names == [f"{person}/{i}" for i in good]
         np.testing.assert_array_equal(strips.frame_index, good)
@@ -133,12 +131,12 @@ def test_a_person_without_a_strip_in_some_blocks(folder: BlockFolder, tmp_path: 
     worker.make(people["p00"][2])
     monkeypatch.undo()
     worker.make(people["p00"][1])
-    (one,) = join_blocks({"p00": people["p00"]}, folder)
+    ((found, rejects),) = join_blocks({"p00": people["p00"]}, folder)
     good, _ = wanted("p00")
     good = [i for i in good if 256 <= i < 512]
-    assert one.strips.file_names == [f"p00/{i}" for i in good]
-    assert (one.strips.split, len(one.rejects)) == ("val", 600 - len(good))
-    write_strips(tmp_path / "strips.h5", "mpiigaze", [one.strips])
+    assert found.file_names == [f"p00/{i}" for i in good]
+    assert (found.split, len(rejects)) == ("val", 600 - len(good))
+    write_strips(tmp_path / "strips.h5", "mpiigaze", [found])
     with StripStore(tmp_path / "strips.h5") as strips:
         assert strips.pixels("p00", 0)[0, 0, 0] == good[0] % 251
 

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.files import is_of_the_file
+from faze.base.files import reason_of
 from faze.data.normalization.jpeg import PADDING, JpegHeader, cut, is_whole, read_header
 from faze.data.normalization.pose import UnusableFrame
 
@@ -39,9 +39,7 @@ class FrameReader:
         try:
             length = self._fill(path)
         except OSError as error:
-            if not is_of_the_file(error):
-                raise
-            raise UnusableFrame(f"cannot read the file: {error.strerror}") from None
+            raise UnusableFrame(f"cannot read the file: {reason_of(error)}") from None
         if not length:
             raise UnusableFrame("empty file")
         header = None

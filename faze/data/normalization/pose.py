@@ -66,8 +66,7 @@ def normalize_poses(
     """
     with np.errstate(all="ignore"):  # frames with numbers that are not finite get a reason below
         heads = _rotations(rotation_vectors)  # (n, 3, 3) head -> camera
-        middles = inner_eye_corners_mm.mean(axis=1)
-        origins = (heads @ middles[:, :, None])[:, :, 0] + translations_mm
+        origins = (heads @ inner_eye_corners_mm.mean(axis=1)[:, :, None])[:, :, 0] + translations_mm
         gazes = gaze_targets_mm - origins
         rotations, across = _look_at(origins, heads[:, :, 0])
         reasons = {

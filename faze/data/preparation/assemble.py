@@ -3,7 +3,6 @@
 import csv
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TextIO
 
 import numpy as np
@@ -14,13 +13,7 @@ from faze.data.readers import Reject
 from faze.data.rejects import COLUMNS
 from faze.data.store.strips import PersonStrips
 
-
-@dataclass(frozen=True)
-class Prepared:
-    """One person's strips (None where there is none) and rejects."""
-
-    strips: PersonStrips | None
-    rejects: list[Reject]
+Prepared = tuple[PersonStrips | None, list[Reject]]  # of one person; None where there is no strip
 
 
 class NothingUsable(UserError):
@@ -34,13 +27,13 @@ def join_blocks(people: dict[str, list[Block]], folder: BlockFolder) -> Iterator
         rejects = [reject for made in all_made for reject in made.rejects]
         used = [(block, made) for block, made in zip(blocks, all_made, strict=True) if made.file_names]
         if not used:
-            yield Prepared(None, rejects or [Reject(person, "", "no annotated frame")])
+            yield None, rejects or [Reject(person, "", "no annotated frame")]
             continue
         first = used[0][1]
         arrays = {name: np.concatenate([getattr(made, name) for _, made in used]) for name in ARRAYS}
         names = [name for _, made in used for name in made.file_names]
         pixels = map(folder.pixels, [block for block, _ in used])
-        yield Prepared(PersonStrips(person, first.split, names, pixels, device=first.device, **arrays), rejects)
+        yield PersonStrips(person, first.split, names, pixels, device=first.device, **arrays), rejects
 
 
 class RejectWriter:
@@ -59,14 +52,14 @@ class RejectWriter:
         Raises:
             NothingUsable: nobody has; names the commonest reasons.
         """
-        for prepared in people:
-            for reject in prepared.rejects:
+        for strips, rejects in people:
+            for reject in rejects:
                 self._rows.writerow([reject.person_id, reject.file_name, reject.reason])
                 self._reasons[reject.reason] += 1
-            if prepared.strips:
+            if strips:
                 self._people += 1
-                self._strips += len(prepared.strips.labels)
-                yield prepared.strips
+                self._strips += len(strips.labels)
+                yield strips
         if not self._people:
             reasons = "; ".join(f"{reason} ({count} times)" for reason, count in self._reasons.most_common(3))
             raise NothingUsable(f"{raw}: no frame is usable: {reasons}")

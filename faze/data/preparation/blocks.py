@@ -85,7 +85,7 @@ class BlockFolder:
         for folder in others:
             shutil.rmtree(folder, ignore_errors=True)
         self.path.mkdir(parents=True, exist_ok=True)
-        wanted = {path for block in blocks for path in (self._pixels(block), self._rest(block))}
+        wanted = {self._file(block, kind) for block in blocks for kind in ("strips", "npz")}
         for path in set(self.path.iterdir()) - wanted:
             path.unlink(missing_ok=True)
         return frozenset(path.stem for path in self.path.glob("*.npz"))
@@ -107,19 +107,19 @@ class BlockFolder:
                 for first, last in _runs(rows):
                     file.write(pixels[first:last])
                     checksum = zlib.crc32(pixels[first:last], checksum)
-            torn.replace(self._pixels(block))
+            torn.replace(self._file(block, "strips"))
             text = {"split": made.split, "device": made.device, "file_names": made.file_names, "checksum": checksum}
             text["rejects"] = [(reject.person_id, reject.file_name, reject.reason) for reject in made.rejects]
             arrays = {name: getattr(made, name) for name in ARRAYS}
             with torn.open("wb") as file:
                 np.savez(file, text=np.frombuffer(json.dumps(text).encode(), np.uint8), **arrays)
-            torn.replace(self._rest(block))
+            torn.replace(self._file(block, "npz"))
         finally:
             torn.unlink(missing_ok=True)
 
     def read(self, block: Block) -> Made:
         """Read a block without its pixels; raises DamagedBlock."""
-        with _whole(self._rest(block)), np.load(self._rest(block)) as file:
+        with _whole(self._file(block, "npz")), np.load(self._file(block, "npz")) as file:
             text = json.loads(file["text"].tobytes())
             text["rejects"] = [Reject(*reject) for reject in text["rejects"]]
             return Made(**text, **{name: file[name] for name in ARRAYS})
@@ -127,8 +127,8 @@ class BlockFolder:
     def pixels(self, block: Block) -> NDArray[np.uint8]:
         """Read a block's strips, (n, H, W, 3); raises DamagedBlock."""
         made = self.read(block)
-        with _whole(self._rest(block)):
-            pixels = np.fromfile(self._pixels(block), np.uint8).reshape(len(made.labels), *self._strip)
+        with _whole(self._file(block, "npz")):
+            pixels = np.fromfile(self._file(block, "strips"), np.uint8).reshape(len(made.labels), *self._strip)
             if zlib.crc32(pixels) != made.checksum:
                 raise ValueError
         return pixels
@@ -139,11 +139,8 @@ class BlockFolder:
             with contextlib.suppress(DamagedBlock):
                 self.pixels(block)
 
-    def _pixels(self, block: Block) -> Path:
-        return self.path / f"{block.name}.strips"
-
-    def _rest(self, block: Block) -> Path:
-        return self.path / f"{block.name}.npz"
+    def _file(self, block: Block, kind: str) -> Path:
+        return self.path / f"{block.name}.{kind}"
 
 
 @contextlib.contextmanager

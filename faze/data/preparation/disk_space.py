@@ -40,13 +40,10 @@ def disk_may_fill(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        if not _says_full(error):
+        full = getattr(error, "errno", None) in _FULL or any(f"errno = {code}," in str(error) for code in _FULL)
+        if not full:
             raise
         raise UserError(
             f"{folder}: no space left on the disk: make room and give the same command again; what is finished is "
             "kept, and no half-written file stands under its name"
         ) from None
-
-
-def _says_full(error: OSError | RuntimeError) -> bool:
-    return getattr(error, "errno", None) in _FULL or any(f"errno = {code}," in str(error) for code in _FULL)

@@ -92,17 +92,16 @@ def copy_stored(
     for person in sorted({*strips.persons(), *strips.faults, *(splits or ())}):
         split, fault = _judge(strips, person, dataset, splits, size)
         if fault:
-            yield Prepared(None, [Reject(person, "", fault)])
+            yield None, [Reject(person, "", fault)]
             continue
-        kept = np.ones(strips.count(person), bool)
-        if exclude_off_screen:
-            kept = strips.validity(person) != "off_screen"
+        everything = np.ones(strips.count(person), bool)
+        kept = strips.validity(person) != "off_screen" if exclude_off_screen else everything
         names = strips.file_names(person)
         rejects = [
             Reject(person, names[row] if names else f"sample {row}", OFF_SCREEN) for row in np.flatnonzero(~kept)
         ]
         copied = _copy(strips, person, split, kept, pixels_of(person, kept))
-        yield Prepared(copied if kept.any() else None, rejects)
+        yield copied if kept.any() else None, rejects
 
 
 def _judge(

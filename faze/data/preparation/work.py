@@ -42,8 +42,9 @@ def plan(reader: Reader) -> dict[str, list[Block]]:
     blocks = {}
     for person in reader.persons():
         count, stamp = reader.count(person), stamp_of(reader.folder(person))
-        starts = range(0, count, ENTRIES)
-        blocks[person] = [Block(person, start, min(start + ENTRIES, count), stamp) for start in starts]
+        blocks[person] = [
+            Block(person, start, min(start + ENTRIES, count), stamp) for start in range(0, count, ENTRIES)
+        ]
     return blocks
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import is_of_the_file
+from faze.base.files import reason_of
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.readers import Frame, Reader, Reject
 from faze.data.readers.annotation_checks import OUTSIDE, is_inside, lie_on_screen
@@ -142,8 +142,11 @@ class MPIIGaze(MPIIFaceGaze):
     def _gaps(self, person: str) -> list[Reject]:
         """List the days without annotation.txt, as a download that was interrupted leaves them."""
         days = sorted(self.folder(person).glob("day*/"))
-        lost = [day.relative_to(self._raw) for day in days if not (day / "annotation.txt").exists()]
-        return [Reject(person, str(day), "the day has no annotation.txt") for day in lost]
+        return [
+            Reject(person, str(day.relative_to(self._raw)), "the day has no annotation.txt")
+            for day in days
+            if not (day / "annotation.txt").exists()
+        ]
 
     def _read_annotation(self, person: str) -> tuple[list[str], NDArray]:
         """Read image paths within the person's folder, and (N, columns) numbers, day by day."""
@@ -182,9 +185,7 @@ def read_columns(path: Path, columns: Columns) -> tuple[list[list[str]], NDArray
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; fetch the annotation of person {person} again") from None
     except OSError as error:
-        if not is_of_the_file(error):
-            raise
-        raise UserError(f"{path}: {error.strerror}") from None
+        raise UserError(f"{path}: {reason_of(error)}") from None
     if b"\0" in content:
         raise UserError(f"{path}: is not text; fetch the annotation of person {person} again")
     texts, numbers = [], []

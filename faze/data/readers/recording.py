@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import is_of_the_file
+from faze.base.files import reason_of
 from faze.data.readers.annotation_checks import OnScreen, lie_on_screen
 from faze.data.store.layout import SPLITS
 
@@ -98,9 +98,7 @@ def _read_json(path: Path, kind: type) -> list | dict:
     try:
         content = json.loads(path.read_bytes().decode(errors="surrogateescape"))
     except OSError as error:
-        if not is_of_the_file(error):
-            raise
-        raise UserError(f"{path.name}: {error.strerror}") from None
+        raise UserError(f"{path.name}: {reason_of(error)}") from None
     except ValueError:
         raise UserError(f"{path.name}: not JSON") from None
     if not isinstance(content, kind):

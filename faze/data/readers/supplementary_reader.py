@@ -54,8 +54,7 @@ class SupplementaryReader:
 
     def entries(self, person: str) -> Iterator[Frame | Reject]:
         """See Reader."""
-        on_screen = self._on_screen(person) if self._on_screen else {}
-        return self.entries_of(person, self._split, "", on_screen)
+        return self.entries_of(person, self._split, "", self._on_screen(person) if self._on_screen else {})
 
     def entries_of(
         self, person: str, split: str, device: str, on_screen: Mapping[str, bool | None]
@@ -71,11 +70,9 @@ class SupplementaryReader:
             yield Reject(person, "", str(error))
             return
         for row, file_name in enumerate(entries.file_names):
-            if entries.reasons and entries.reasons[row]:
-                yield Reject(person, file_name, entries.reasons[row])
-                continue
-            if not is_inside(file_name):
-                yield Reject(person, file_name, OUTSIDE)
+            reason = entries.reasons[row] if entries.reasons else ""
+            if reason or not is_inside(file_name):
+                yield Reject(person, file_name, reason or OUTSIDE)
                 continue
             fx, fy, cx, cy = entries.camera_parameters[row]
             yield Frame(

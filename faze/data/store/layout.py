@@ -89,12 +89,9 @@ def _take(path: Path, first: int, count: int) -> None:
         try:
             os.posix_fallocate(file.fileno(), first, count)
         except OSError as error:
-            if error.errno in (
-                errno.EOPNOTSUPP,
-                errno.EINVAL,
-            ):  # a file system that cannot reserve: bytes are taken as they are written
-                return
-            raise OSError(error.errno, os.strerror(error.errno), str(path.parent)) from None
+            # Where a file system cannot reserve, bytes are taken as they are written.
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise OSError(error.errno, os.strerror(error.errno), str(path.parent)) from None
 
 
 def new_array(group: h5py.Group, name: str, array: ArrayLike) -> None:

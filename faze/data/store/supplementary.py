@@ -11,9 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from faze.base.errors import UserError
 from faze.data.store.layout import ORIGINS, decoded, encoded, group_of, new_array, open_file, whole_hdf5
 
-# Published names and widths (None: any) of the arrays, and their names in Supplementary.
-_SUPPLEMENTARY = {"camera_parameters": 4, "distortion_parameters": None, "head_pose": 6, "3d_gaze_target": 3}
-_FIELDS = ("camera_parameters", "distortion_parameters", "head_pose", "gaze_target_mm")
+# Published names of the arrays; their names in Supplementary and widths (None: any).
+_SUPPLEMENTARY = {
+    "camera_parameters": ("camera_parameters", 4),
+    "distortion_parameters": ("distortion_parameters", None),
+    "head_pose": ("head_pose", 6),
+    "3d_gaze_target": ("gaze_target_mm", 3),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +38,8 @@ def write_supplementary(path: Path | str, persons: Iterable[tuple[str, Supplemen
     """Write FAZE's annotation in its published layout, person by person as they come."""
     with whole_hdf5(path) as file:
         for person, entries in persons:
-            numbers = (getattr(entries, field) for field in _FIELDS)
-            arrays = {"file_name": encoded(entries.file_names), **dict(zip(_SUPPLEMENTARY, numbers, strict=True))}
+            arrays = {"file_name": encoded(entries.file_names)}
+            arrays |= {name: getattr(entries, field) for name, (field, _) in _SUPPLEMENTARY.items()}
             if any(entries.reasons):
                 arrays["reason"] = encoded(entries.reasons)
             group = _new_person(file, person, arrays)
@@ -69,7 +73,7 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
             origin = str(group.attrs.get("origin", "supplementary"))
         except (OSError, TypeError, AttributeError, ValueError) as error:
             raise UserError(f"{path}: the annotation of person {person} cannot be read ({error})") from None
-    for name, width in _SUPPLEMENTARY.items():
+    for name, (_, width) in _SUPPLEMENTARY.items():
         shape = arrays[name].shape
         if shape != (wanted := (len(file_names), width or (shape or (0,))[-1])):
             raise UserError(f"{path}: {name} of person {person} has shape {shape}, not {wanted}")

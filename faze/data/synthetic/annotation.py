@@ -54,8 +54,7 @@ def rotation_vectors(rotation: NDArray) -> NDArray:
 
 def head_pose(scene: Scene, inner_eye_corners_mm: NDArray) -> NDArray:
     """Compute (N, 6) annotated rotation vector, translation of the face model with these (2, 3) inner eye corners."""
-    middle = np.mean(inner_eye_corners_mm, axis=0)
-    translation = scene.annotated_origin_mm - scene.annotated_rotation @ middle
+    translation = scene.annotated_origin_mm - scene.annotated_rotation @ np.mean(inner_eye_corners_mm, axis=0)
     return np.column_stack([rotation_vectors(scene.annotated_rotation), translation])
 
 

@@ -57,8 +57,7 @@ class Camera:
         weights_x, coarse_x = _interpolation(left, width, scale)
         weights_y, coarse_y = _interpolation(top, height, scale)
         rays = self.rays(np.stack(np.meshgrid(coarse_x, coarse_y), axis=-1))
-        grid = [weights_y @ rays[..., axis] @ weights_x.T for axis in range(2)]
-        return np.stack(grid, axis=-1).astype(np.float32)
+        return np.stack([weights_y @ rays[..., axis] @ weights_x.T for axis in range(2)], axis=-1).astype(np.float32)
 
     def turned(self, quarters: int) -> "Camera":
         """Turn the camera's image clockwise by quarter turns, as of a device held in another orientation."""
@@ -100,8 +99,7 @@ def _interpolation(start: int, length: int, scale: float) -> tuple[NDArray, NDAr
 def sample_camera(rng: np.random.Generator, width_px: int, height_px: int, focal_px: tuple[float, float]) -> Camera:
     """Draw a camera: focal length within a range, principal point off the middle, mild distortion."""
     focal = rng.uniform(*focal_px)
-    middle = np.array([(width_px - 1) / 2, (height_px - 1) / 2])
-    principal = middle + rng.normal(0.0, 0.012 * width_px, 2)
+    principal = np.array([(width_px - 1) / 2, (height_px - 1) / 2]) + rng.normal(0.0, 0.012 * width_px, 2)
     k1, k2, p1, p2, k3 = rng.normal([0.03, -0.06, 0.0, 0.0, 0.01], [0.04, 0.04, 0.0012, 0.0012, 0.01])
     return Camera(
         width_px=width_px,

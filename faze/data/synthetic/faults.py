@@ -63,8 +63,7 @@ def plant(
         for row, (fault, (plant_one, reason)) in enumerate(_FRAME_FAULTS.items()):
             if fault in here:
                 reason = plant_one(written, row) or reason
-                only_annotated = kind is WrittenGazeCapture and fault in _ANNOTATED_FAULTS
-                by = "supplementary" if only_annotated else "any"
+                by = "supplementary" if kind is WrittenGazeCapture and fault in _ANNOTATED_FAULTS else "any"
                 file_name = written.name(-1 if fault in _APPENDED_FAULTS else row)
                 planted.append(_planted(fault, written, by, written.person, file_name, reason))
         for number, (fault, (by, plant_one, reason)) in enumerate(_PERSON_FAULTS.items()):

@@ -1,6 +1,7 @@
 """The data sets' own files around the frames: MPIIFaceGaze's and GazeCapture's (DESIGN section 3)."""
 
 import io
+import itertools
 import json
 from pathlib import Path
 
@@ -26,12 +27,8 @@ _FACE_MM, _EYE_MM = 165.0, 48.0  # sides of the boxes around face and eyes
 def name_mpiifacegaze(rng: np.random.Generator, person_id: str, rooms: NDArray) -> list[str]:
     """Name the frames of a person; each room is a day."""
     days = np.sort(rng.choice(np.arange(1, 40), rooms.max() + 1, replace=False))
-    counters = dict.fromkeys(range(len(days)), 0)
-    names = []
-    for room in rooms.tolist():
-        counters[room] += 1
-        names.append(f"{person_id}/day{days[room]:02d}/{counters[room]:04d}.jpg")
-    return names
+    numbers = [itertools.count(1) for _ in days]
+    return [f"{person_id}/day{days[room]:02d}/{next(numbers[room]):04d}.jpg" for room in rooms.tolist()]
 
 
 def write_mpiifacegaze(root: Path, frames: PersonFrames, rng: np.random.Generator) -> None:
@@ -46,11 +43,11 @@ def write_mpiifacegaze(root: Path, frames: PersonFrames, rng: np.random.Generato
         face_centres_mm(scene),
         scene.target_mm,
     ]
-    formats = ["{:.0f}"] * 14 + ["{:.9f}"] * 3 + ["{:.6f}"] * 9
-    lines = []
-    for name, numbers in zip(frames.file_names, np.column_stack(columns), strict=True):
-        values = " ".join(form.format(number) for form, number in zip(formats, numbers, strict=True))
-        lines.append(f"{name.removeprefix(person_id + '/')} {values} {rng.choice(['left', 'right'])}\n")
+    values = " ".join(["{:.0f}"] * 14 + ["{:.9f}"] * 3 + ["{:.6f}"] * 9)
+    lines = [
+        f"{name.removeprefix(person_id + '/')} {values.format(*numbers)} {rng.choice(['left', 'right'])}\n"
+        for name, numbers in zip(frames.file_names, np.column_stack(columns), strict=True)
+    ]
     (folder / f"{person_id}.txt").write_text("".join(lines), encoding="utf-8")
     _write_calibration(folder / "Calibration", frames)
 

@@ -132,5 +132,4 @@ def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDA
 def add_noise(rng: np.random.Generator, image: NDArray[np.uint8], noise: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Add sensor noise."""
     top, left = rng.integers(0, _NOISE_MARGIN_PX, 2)
-    patch = noise[top : top + image.shape[0], left : left + image.shape[1]]
-    return cv2.addWeighted(image, 1.0, patch, 1.0, -128.0)
+    return cv2.addWeighted(image, 1.0, noise[top:, left:][: image.shape[0], : image.shape[1]], 1.0, -128.0)

@@ -100,8 +100,7 @@ def _screen(
     tilt_rad: NDArray,
 ) -> Screen:
     """Turn a screen, whose corner lies right and down of the camera as the user sees it, into the camera frame."""
-    mirror = np.diag([-1.0, 1.0, -1.0])
-    rotation = rotation_from_pitchyaw(tilt_rad) @ mirror
+    rotation = rotation_from_pitchyaw(tilt_rad) @ np.diag([-1.0, 1.0, -1.0])  # mirrored
     return Screen(
         camera=camera,
         orientation=orientation,
