@@ -24,7 +24,9 @@ def reason_of(error: OSError) -> str | None:
 
 
 def read_json(path: Path, keys: Collection[str], remedy: str) -> dict[str, Any]:
-    """Read a JSON file that faze wrote; the remedy says how to make one again that is torn or lacks a key."""
+    """Read a JSON file that faze wrote; the remedy says how to make one again that is missing, torn or lacks a key."""
+    if not path.is_file():
+        raise UserError(f"{path} is missing: {remedy}")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:

@@ -39,7 +39,7 @@ class RunLog:
 
     def event(self, event: str, **values: Any) -> None:
         """Write one event; numbers that JSON lacks (nan, inf) become null."""
-        line = {"time": time.time(), "event": event, **_finite(values)}
+        line = {"time": time.time(), "event": event, **finite(values)}
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
         self._file.flush()
 
@@ -67,13 +67,14 @@ def read_events(path: Path | str) -> list[dict[str, Any]]:
     return [event for event in events if isinstance(event, dict) and "event" in event]
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Make null of every number in a value that JSON lacks (nan, inf)."""
     if isinstance(value, float):
         return value if value - value == 0 else None
     if isinstance(value, Mapping):
-        return {k: _finite(v) for k, v in value.items()}
+        return {k: finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
+        return [finite(v) for v in value]
     return value
 
 

@@ -28,8 +28,7 @@ def main(args: Namespace) -> None:
     dted = import_published(args.published, model)
     with sole_writer(args.out):
         save_weights(args.out, dted)
-    parameters = sum(p.numel() for p in dted.parameters())
     print(
-        f"{args.out}: {len(dted.state_dict())} tensors, {parameters:,} parameters, growth {model.growth}, strips of "
-        f"{model.image_height_px} x {model.image_width_px} px"
+        f"{args.out}: {len(dted.state_dict())} tensors, {sum(p.numel() for p in dted.parameters()):,} parameters, "
+        f"growth {model.growth}, strips of {model.image_height_px} x {model.image_width_px} px"
     )

@@ -98,8 +98,9 @@ def fits(pairs: int, args: Namespace, peaks: dict[int, float]) -> bool:
 
 def try_size(args: Namespace) -> float | None:
     """Measure the peak memory of two steps, in GiB; None if they ran out of it."""
-    one_chunk = {"train": {"global_batch": args.pairs}, "loss": {"chunk_pairs": args.pairs}}
-    config = tier_config(args.configfile, args.tier, one_chunk)
+    config = tier_config(
+        args.configfile, args.tier, {"train": {"global_batch": args.pairs}, "loss": {"chunk_pairs": args.pairs}}
+    )
     engine = replace(config.engine, parallel="single", accumulate=1)
     with join(engine, args.threads) as world:
         people = read_people(None, config)
@@ -124,9 +125,9 @@ def _limit(memory_gib: float | None, device: torch.device) -> None:
     if device.type == "cuda":
         share = (memory_gib + MARGIN_GIB) * 2**30 / torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(share, 1.0), device)
-        return
-    bytes_ = status_bytes("VmData") + int((memory_gib + MARGIN_GIB) * 2**30)
-    resource.setrlimit(resource.RLIMIT_DATA, (bytes_, bytes_))
+    else:
+        bytes_ = status_bytes("VmData") + int((memory_gib + MARGIN_GIB) * 2**30)
+        resource.setrlimit(resource.RLIMIT_DATA, (bytes_, bytes_))
 
 
 def _slope(peaks: dict[int, float]) -> str:

@@ -61,8 +61,7 @@ def write(tier: TierSteps, steps: int, out: Path) -> None:
         return
     roofline = Roofline(world.device)
     rates = {"copy": roofline.copy()["rate"], "matmul": roofline.matmul(number_format(switches))["rate"]}
-    on_gpu = world.device.type == "cuda"
-    found = profiling.operations(profiler, steps, flop, traffic, on_gpu=on_gpu)[:COSTLIEST]
+    found = profiling.operations(profiler, steps, flop, traffic, on_gpu=world.device.type == "cuda")[:COSTLIEST]
     words = profiling.operation_table(found, **rates)
     result = {
         "machine": machine.describe(),

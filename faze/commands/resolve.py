@@ -36,8 +36,8 @@ def main(args: Namespace) -> None:
         climb(config["tiers"], args.tier)  # or say that it is not defined
     lines = to_lines(resolve(config, args.stage, args.tier, args.seed, args.dataset))
     text = "".join(f"{line}\n" for line in lines)
-    if not args.out:
+    if args.out:
+        with whole_file(args.out) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    else:
         print(text, end="")
-        return
-    with whole_file(args.out) as temporary:
-        temporary.write_text(text, encoding="utf-8")

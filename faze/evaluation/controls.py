@@ -98,10 +98,11 @@ def _controls_of_run(ablation: Ablation, tier: str, seed: int, dataset: str, tes
         for name, predictor in CONTROLS.items():
             errors[name].append(predictor(arrays, query))
     own = float(tested.mean())
-    where = {"tier": tier, "seed": seed, "dataset": dataset}
     return [
         {
-            **where,
+            "tier": tier,
+            "seed": seed,
+            "dataset": dataset,
             "control": name,
             "error_deg": float(np.mean(values)),
             "unadapted_deg": own,

@@ -12,13 +12,15 @@ COLUMNS = ["tier", "seed", "target_deg", "reached", "pairs", "seconds", "time_ra
 
 def validation_curves(trainings: Mapping[tuple[str, int], LoggedRun]) -> pd.DataFrame:
     """List the validation error along every training: tier, seed, pairs, seconds, error_deg."""
-    rows = [
-        (*run, value.step, value.seconds, value.value)
-        for run, training in trainings.items()
-        for value in sorted(training.values, key=lambda value: value.step)
-        if value.metric == "val/gaze_deg"
-    ]
-    return pd.DataFrame(rows, columns=["tier", "seed", "pairs", "seconds", "error_deg"])
+    return pd.DataFrame(
+        [
+            (*run, value.step, value.seconds, value.value)
+            for run, training in trainings.items()
+            for value in sorted(training.values, key=lambda value: value.step)
+            if value.metric == "val/gaze_deg"
+        ],
+        columns=["tier", "seed", "pairs", "seconds", "error_deg"],
+    )
 
 
 def times_to_error(curves: pd.DataFrame, images_per_s: pd.Series, margin_deg: float) -> pd.DataFrame:

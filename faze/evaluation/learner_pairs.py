@@ -16,10 +16,12 @@ from faze.config.parameters import Evaluate
 from faze.evaluation.statistics import compare, holm
 from faze.evaluation.tables import matrix
 
-PAIR = ["tier", "dataset", "learner", "other"]
 FAMILY = ["tier", "k"]  # pairs on all data sets that are judged together
-COLUMNS = [*PAIR, "k", "learner_deg", "other_deg", "difference_deg", "low_deg", "high_deg"]
-COLUMNS += ["difference_p", "difference_p_holm", "tost_p", "tost_p_holm", "verdict", "people", "seeds"]
+COLUMNS = [
+    *("tier", "dataset", "learner", "other", "k"),
+    *("learner_deg", "other_deg", "difference_deg", "low_deg", "high_deg"),
+    *("difference_p", "difference_p_holm", "tost_p", "tost_p_holm", "verdict", "people", "seeds"),
+]
 _TURNED = {"learner": "other", "learner_deg": "other_deg", "low_deg": "high_deg"}
 
 

@@ -27,7 +27,7 @@ def describe_learners(pairs: pd.DataFrame, errors: pd.DataFrame, largest_k: int,
 
     Args:
         pairs: of `learner_pairs.learner_differences`, at every k.
-        errors: rows of the tiers' errors (tables.tier_errors).
+        errors: rows of the tiers' errors (tables.mean_errors).
         largest_k: at which the learners are judged.
         margin_deg: differences smaller than this count as none.
 
@@ -48,8 +48,7 @@ def _describe_errors(errors: pd.DataFrame, largest_k: int) -> str:
     start = errors[errors["k"] == 0]["mean_deg"].iloc[0]
     ranked = errors[errors["k"] == largest_k].sort_values("mean_deg")
     told = [f"`{learner}` {deg:.2f}°" for learner, deg in zip(ranked["learner"], ranked["mean_deg"], strict=True)]
-    after = counted(largest_k, "sample")
-    return f"Mean error after {after}, smallest first: {join(told)}; unadapted {start:.2f}°."
+    return f"Mean error after {counted(largest_k, 'sample')}, smallest first: {join(told)}; unadapted {start:.2f}°."
 
 
 def describe_simple(at_k: pd.DataFrame) -> str:
@@ -128,8 +127,9 @@ def describe_other_tiers(pairs: pd.DataFrame, tiers: Sequence[str], largest_k: i
     if at_k.empty or len(tiers) < 2:
         return ""
     better = (at_k["verdict"] == "different") & (at_k["difference_deg"] < 0)
-    judged = at_k.assign(judged=list(zip(at_k["verdict"], better, strict=True)))
-    judged = judged.pivot(index=["dataset", "learner", "other"], columns="tier", values="judged")
+    judged = at_k.assign(judged=list(zip(at_k["verdict"], better, strict=True))).pivot(
+        index=["dataset", "learner", "other"], columns="tier", values="judged"
+    )
     otherwise = [tier for tier in tiers[1:] if (judged[tier] != judged[tiers[0]]).any()]
     if not otherwise:
         return "Every other tier judges every pair the same way."

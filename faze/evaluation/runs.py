@@ -3,6 +3,7 @@
 Tables of errors have one row per tier, seed, dataset, person, learner and k; errors are means over calibration draws.
 """
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,9 +35,7 @@ class Ablation:
 
     def runs(self) -> Iterator[tuple[str, int]]:
         """Yield every tier and seed, tier by tier."""
-        for tier in self.tiers:
-            for seed in self.seeds:
-                yield tier, seed
+        return itertools.product(self.tiers, self.seeds)
 
     def files(self) -> Iterator[Path]:
         """Yield every file that an evaluation reads."""

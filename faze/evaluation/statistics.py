@@ -71,11 +71,6 @@ class Comparison:
     people: int
     seeds: int
 
-    @property
-    def about_tier(self) -> bool:
-        """Tell whether this speaks for the tier, or only for the checkpoints that were compared."""
-        return self.seeds >= SEEDS_FOR_A_TIER
-
 
 def bootstrap_mean(errors: ArrayLike, *, confidence: float, resamples: int, seed: int) -> Estimate:
     """Estimate the mean error, with a bootstrap interval over people and, independently, whole seeds.
@@ -89,8 +84,7 @@ def bootstrap_mean(errors: ArrayLike, *, confidence: float, resamples: int, seed
         seed: of the resampling.
     """
     errors = np.atleast_2d(np.asarray(errors, dtype=np.float64))
-    means = _resample(errors, resamples, seed)
-    return _interval(float(errors.mean()), means, errors.shape[1], confidence)
+    return _interval(float(errors.mean()), _resample(errors, resamples, seed), errors.shape[1], confidence)
 
 
 def bootstrap_reduction(
@@ -195,8 +189,7 @@ def standard_error(differences: NDArray) -> tuple[NDArray, NDArray]:
     """
     seeds, people = differences.shape[-2:]
     if seeds < SEEDS_FOR_A_TIER:
-        per_person = differences.mean(axis=-2)  # (..., S, P) -> (..., P)
-        error = per_person.std(axis=-1, ddof=1) / np.sqrt(people)
+        error = differences.mean(axis=-2).std(axis=-1, ddof=1) / np.sqrt(people)
         return error, np.full(error.shape, people - 1.0)
     return _crossed_error(*_mean_squares(differences), seeds, people)
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pandas as pd
 
 from faze.base.logged_run import LoggedRun
 from faze.base.result_paths import DATASETS
+from faze.base.run_log import finite
 from faze.config.parameters import Evaluate
 from faze.data.store.codes import CodeStore
 from faze.evaluation import UNADAPTED, verdict
@@ -20,7 +22,10 @@ from faze.evaluation.tables import leave_one_out
 Tables = Mapping[str, pd.DataFrame]
 
 SENTENCES = ("speed", "memory", "error", "learners", "scope", "switches")  # of the verdict, as one reads them
-TOLD = {  # MLflow's name -> column of the performance table, where the device tells it
+TOLD = {  # MLflow's name -> column of the performance table; what the device does not tell is left out
+    "speed/images_per_s": "images_per_s",
+    "speed/step_ms": "step_ms",
+    "memory/peak_gib": "peak_gib",
     "speed/share_of_matmul_roof": "share_of_matmul_roof",
     "speed/share_of_copy_roof": "share_of_copy_roof",
     "speed/joules_per_step": "joules_per_step",
@@ -126,11 +131,6 @@ def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: 
             curves[f"{dataset}_{name}"] = curve
             if name == learner:
                 metrics[f"error/{dataset}_k{largest_k}_deg"] = curve[-1][1]
-    metrics |= {
-        "speed/images_per_s": performance["images_per_s"],
-        "speed/step_ms": performance["step_ms"],
-        "memory/peak_gib": performance["peak_gib"],
-    }
     metrics |= {name: value for name, of in TOLD.items() if math.isfinite(value := performance[of])}
     times = tables["convergence"]
     reached = times[(times["tier"] == tier) & (times["seed"] == seed) & times["reached"].astype(bool)]
@@ -142,24 +142,17 @@ def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: 
 def left_out(ablation: Ablation, persons: pd.DataFrame) -> dict[str, list[str]]:
     """List the test people without an error: they have too few entries for a query and the largest k."""
     tier, seed = next(ablation.runs())
-    people = {}
-    for dataset in DATASETS:
-        stored = CodeStore(ablation.paths.codes(tier, seed, dataset), default_split="test").persons("test")
-        tested = set(persons[persons["dataset"] == dataset]["person"])
-        people[dataset] = [person for person in stored if person not in tested]
-    return people
+    tested = set(zip(persons["dataset"], persons["person"], strict=True))
+    stores = {
+        dataset: CodeStore(ablation.paths.codes(tier, seed, dataset), default_split="test") for dataset in DATASETS
+    }
+    return {
+        dataset: [person for person in store.persons("test") if (dataset, person) not in tested]
+        for dataset, store in stores.items()
+    }
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON; numbers that it lacks (nan) become null."""
-    path.write_text(json.dumps(_plain(content), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """Write JSON; numbers that it lacks (nan) become null, numpy's integers plain ones."""
+    text = json.dumps(finite(content), indent=1, allow_nan=False, default=operator.methodcaller("item"))
+    path.write_text(f"{text}\n", encoding="utf-8")

@@ -12,12 +12,18 @@ from faze.base.logged_run import LoggedRun
 from faze.base.run_log import changed_switches
 from faze.config.parameters import Evaluate
 from faze.evaluation.runs import Ablation
-from faze.evaluation.statistics import bootstrap_mean, bootstrap_reduction, compare
+from faze.evaluation.statistics import SEEDS_FOR_A_TIER, bootstrap_mean, bootstrap_reduction, compare
 
 CELL = ["dataset", "learner", "k"]  # what is compared between tiers
+RUN_CELL, TIER_CELL = ["tier", "seed", *CELL], ["tier", *CELL]
 LIMITS = ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")  # how near the device's roof
 COSTS = ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs")  # where the device tells them
 NEED = ["more_seeds", "more_seeds_low", "more_seeds_high"]  # that would show equivalence, with the range of that number
+
+CHANGES = [
+    *("tier", "baseline", *CELL, "baseline_deg", "tier_deg", "difference_deg", "low_deg", "high_deg"),
+    *("margin_deg", "tost_p", "difference_p", "verdict", *NEED, "people", "seeds", "about"),
+]
 
 
 def matrix(persons: pd.DataFrame) -> NDArray:
@@ -25,26 +31,18 @@ def matrix(persons: pd.DataFrame) -> NDArray:
     return persons.pivot(index="seed", columns="person", values="error_deg").sort_index(axis=1).to_numpy()
 
 
-def run_errors(persons: pd.DataFrame, evaluate: Evaluate) -> pd.DataFrame:
-    """Average the errors of each run: one row per tier, seed, data set, learner and k, with an interval over people.
+def mean_errors(persons: pd.DataFrame, keys: list[str], evaluate: Evaluate) -> pd.DataFrame:
+    """Average the errors of each run, with an interval over people, or of each tier, over its seeds too.
 
     Args:
         persons: errors of every test person (`runs.read_errors`).
+        keys: RUN_CELL or TIER_CELL, one row for each.
         evaluate: confidence, resamples and seed of the bootstrap.
 
     Returns:
         Columns mean_deg, low_deg, high_deg; reduction (share by which the error falls from k = 0) with its interval;
-        start_deg (a meta-model's own error before any step); people.
+        start_deg (a meta-model's own error before any step); people; seeds.
     """
-    return _mean_errors(persons, ["tier", "seed", *CELL], evaluate).drop(columns="seeds")
-
-
-def tier_errors(persons: pd.DataFrame, evaluate: Evaluate) -> pd.DataFrame:
-    """Average the errors of each tier over its seeds, with an interval over people and, independently, whole seeds."""
-    return _mean_errors(persons, ["tier", *CELL], evaluate)
-
-
-def _mean_errors(persons: pd.DataFrame, keys: list[str], evaluate: Evaluate) -> pd.DataFrame:
     where = [key for key in keys if key not in ("learner", "k")]
     unadapted = {key: matrix(group) for key, group in persons[persons["k"] == 0].groupby(where)}
     bootstrap = {"confidence": evaluate.confidence, "resamples": evaluate.resamples, "seed": evaluate.seed}
@@ -54,10 +52,12 @@ def _mean_errors(persons: pd.DataFrame, keys: list[str], evaluate: Evaluate) -> 
         errors = matrix(group)  # (S, P)
         mean = bootstrap_mean(errors, **bootstrap)
         fall = bootstrap_reduction(errors, unadapted[tuple(row[k] for k in where)], **bootstrap)
-        row |= {"mean_deg": mean.mean, "low_deg": mean.low, "high_deg": mean.high}
-        row |= {"reduction": fall.mean, "reduction_low": fall.low, "reduction_high": fall.high}
-        row |= {"start_deg": group["start_error_deg"].mean(), "people": errors.shape[1], "seeds": errors.shape[0]}
-        rows.append(row)
+        rows.append(
+            row
+            | {"mean_deg": mean.mean, "low_deg": mean.low, "high_deg": mean.high}
+            | {"reduction": fall.mean, "reduction_low": fall.low, "reduction_high": fall.high}
+            | {"start_deg": group["start_error_deg"].mean(), "people": errors.shape[1], "seeds": errors.shape[0]}
+        )
     return pd.DataFrame(rows)
 
 
@@ -89,11 +89,9 @@ def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
             | {"tost_p": result.tost_p, "difference_p": result.difference_p, "verdict": result.verdict}
             | dict(zip(NEED, dataclasses.astuple(result.need) if result.need else (None,) * 3, strict=True))
             | {"people": result.people, "seeds": result.seeds}
-            | {"about": "tier" if result.about_tier else "these checkpoints"}
+            | {"about": "tier" if result.seeds >= SEEDS_FOR_A_TIER else "these checkpoints"}
         )
-    columns = ["tier", "baseline", *CELL, "baseline_deg", "tier_deg", "difference_deg", "low_deg", "high_deg"]
-    columns += ["margin_deg", "tost_p", "difference_p", "verdict", *NEED, "people", "seeds", "about"]
-    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(NEED, "Int64"))
+    return pd.DataFrame(rows, columns=CHANGES).astype(dict.fromkeys(NEED, "Int64"))
 
 
 def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Mapping[str, LoggedRun]) -> pd.DataFrame:

@@ -60,10 +60,9 @@ def describe_speed(row: pd.Series, confidence: float) -> str:
     )
     if row["speed_low"] > 1:
         return f"Training with the whole ladder is {ratio} as fast as the baseline ({interval})."
-    slower = row["speed_high"] < 1
     shown = (
         "On this machine the whole ladder is slower: it"
-        if slower
+        if row["speed_high"] < 1
         else "No speed-up is shown on this machine: the whole ladder"
     )
     return f"{shown} trains at {ratio} the speed of the baseline ({interval})."
@@ -74,8 +73,10 @@ def describe_memory(row: pd.Series, baseline: pd.Series) -> str:
     ratio = row["memory_ratio"]
     if abs(ratio - 1) <= SAME_MEMORY:
         return f"Peak memory is the same within {100 * SAME_MEMORY:g} % ({row['peak_gib']:.2f} GiB)."
-    change = f"{'falls' if ratio > 1 else 'grows'} from {baseline['peak_gib']:.2f} to {row['peak_gib']:.2f} GiB"
-    return f"Peak memory {change}: {saving(ratio)}."
+    return (
+        f"Peak memory {'falls' if ratio > 1 else 'grows'} from {baseline['peak_gib']:.2f} to "
+        f"{row['peak_gib']:.2f} GiB: {saving(ratio)}."
+    )
 
 
 def describe_error(changes: pd.DataFrame, confidence: float) -> str:
@@ -86,10 +87,8 @@ def describe_error(changes: pd.DataFrame, confidence: float) -> str:
         confidence: 1 - level of the tests.
     """
     word, margin = judge(changes), changes["margin_deg"].iloc[0]
-    largest = changes["k"].max()
-    where = (
-        f"on {join([NAMES[d] for d in changes['dataset'].unique()])}, unadapted and after {counted(largest, 'sample')}"
-    )
+    after = f"after {counted(changes['k'].max(), 'sample')}"
+    where = f"on {join([NAMES[d] for d in changes['dataset'].unique()])}, unadapted and {after}"
     if word == "identical":
         return f"The error is identical: no person's error differs from the baseline's, {where}."
     if word == "equivalent":

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from faze.base.tier_colors import BASELINE
 from faze.data.inspection import UNSTATED, Inspection
 from faze.data.rejects import by_person
-from faze.report.style import MUTED, RULE, WIDTH, density_map, panels, split_color
+from faze.report.style import DENSITY_MAP, MUTED, RULE, WIDTH, panels, split_color
 
 KINDS = {"gaze": (1, 0), "head pose": (3, 2)}  # columns of yaw and pitch
 SIDES_DEG = ((2_000, 4), (50_000, 2))  # of the cells: with so many strips at most, this; beyond, 1
@@ -22,9 +22,10 @@ EDGE_DEG = 5
 def draw_density(inspection: Inspection) -> Figure:
     """Draw the density of gaze and head pose over yaw and pitch in each split; panels share axes, cells and colours."""
     labels = {split: inspection.labels_deg(split) for split in inspection.splits}
-    low, high = _limits(np.concatenate(list(labels.values())))
-    side = _cell_side(sum(len(of_split) for of_split in labels.values()))
-    low, high = low, low + np.ceil((high - low) / side) * side  # whole cells
+    everyone = np.concatenate(list(labels.values()))
+    low, high = _limits(everyone)
+    side = next((side for most, side in SIDES_DEG if len(everyone) <= most), 1)
+    high = low + np.ceil((high - low) / side) * side  # whole cells
     rows, columns = (1, 2) if len(labels) == 1 else (2, len(labels))
     width = min((WIDTH - 2.4) / columns, 4.2)
     height = width * float(np.clip((high - low)[1] / (high - low)[0], 0.45, 1.2))
@@ -34,10 +35,13 @@ def draw_density(inspection: Inspection) -> Figure:
     norm = PowerNorm(0.5, 0, max(float(share.max()) for share in shares) or 1.0)  # the rare stays visible
     drawn = [axes for line in grid for axes in line]
     for axes, (kind, split), share in zip(drawn, cells, shares, strict=True):
-        extent = (low[0], high[0], low[1], high[1])
-        filled = np.ma.masked_equal(share.T, 0)
         image = axes.imshow(
-            filled, cmap=density_map(), norm=norm, origin="lower", extent=extent, interpolation="nearest"
+            np.ma.masked_equal(share.T, 0),
+            cmap=DENSITY_MAP,
+            norm=norm,
+            origin="lower",
+            extent=(low[0], high[0], low[1], high[1]),
+            interpolation="nearest",
         )
         _label_density(
             axes,
@@ -63,10 +67,6 @@ def _limits(labels_deg: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArr
     low, high = np.quantile(both, [1e-4, 1 - 1e-4], axis=0).astype(np.float64)
     low, high = np.floor(low / EDGE_DEG) * EDGE_DEG, np.ceil(high / EDGE_DEG) * EDGE_DEG
     return np.minimum(low, -EDGE_DEG), np.maximum(high, EDGE_DEG)
-
-
-def _cell_side(strips: int) -> int:
-    return next((side for most, side in SIDES_DEG if strips <= most), 1)
 
 
 def _shares(angles_deg: NDArray[np.float32], low: NDArray, high: NDArray, side: int) -> NDArray[np.float64]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faze.base.errors import UserError
 from faze.base.files import read_json
 from faze.data.inspection import Inspection, person_rows, summarise
 from faze.report.data_uris import Embedder
@@ -49,16 +48,12 @@ def read_page(folder: Path, root: Path, embedder: Embedder) -> dict[str, Any]:
     Raises:
         UserError: the page is missing.
     """
-    path = folder / "summary.json"
-    if not path.is_file():
-        raise UserError(f"{path} is missing: run inspect first")
-    summary = read_json(path, ("dataset", "rejects"), "run inspect again")
-    rejects = summary["rejects"]
+    summary = read_json(folder / "summary.json", ("dataset", "rejects"), "run inspect")
     return {
         "summary": summary,
         "density": embed_figure(folder / "figures", "density", embedder),
         "sheet": embed_figure(folder / "figures", "sheet", embedder),
-        "sidecar": f"../data/{rejects['sidecar']}" if rejects else "",
+        "sidecar": f"../data/{summary['rejects']['sidecar']}" if summary["rejects"] else "",
         "page": f"../{folder.relative_to(root)}/index.html",
     }
 
@@ -67,8 +62,5 @@ def _write_table(rows: Sequence[Mapping[str, object]], path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, list(rows[0]), restval="", lineterminator="\n")
         table.writeheader()
-        table.writerows(_rounded(row) for row in rows)
-
-
-def _rounded(row: Mapping[str, object]) -> dict[str, object]:
-    return {key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()}
+        for row in rows:
+            table.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()})

@@ -27,7 +27,7 @@ def name(summary: Mapping[str, Any]) -> str:
 def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """List what is to be said beside the tables, as (what, which)."""
     told = [
-        ("Strips", _size(summary)),
+        ("Strips", "{:,} of {} × {} px".format(summary["strips"], *summary["strip_px"])),
         ("Labels", _counted(summary["origins"], ORIGIN_WORDS, summary["strips"])),
         ("Gaze targets", _counted(summary["validities"], VALIDITY_WORDS, summary["strips"])),
     ]
@@ -36,11 +36,6 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if summary["devices"]:
         told.append(("Devices", _devices(summary["devices"])))
     return [*told, ("Checksums", checksums(summary["checksums"])), ("Digest", summary["digest"])]
-
-
-def _size(summary: Mapping[str, Any]) -> str:
-    width, height = summary["strip_px"]
-    return f"{summary['strips']:,} of {width} × {height} px"
 
 
 def _counted(counts: Mapping[str, int], words: Mapping[str, str], total: int) -> str:

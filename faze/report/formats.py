@@ -29,7 +29,6 @@ _FACTS = {
 
 
 NUMBERS = {"degrees": "{:.2f}°", "ratio": "{:.2f}×", "gibibytes": "{:.2f} GiB", "digits": "{:.3g}"}
-FILTERS: dict[str, Callable[..., str]] = {}  # of the templates, by name
 
 
 def _or_dash(form: Callable[..., str]) -> Callable[..., str]:
@@ -42,14 +41,18 @@ def _or_dash(form: Callable[..., str]) -> Callable[..., str]:
     return shown
 
 
+FILTERS: dict[str, Callable[..., str]] = {  # of the templates, by name
+    **{name: _or_dash(form.format) for name, form in NUMBERS.items()},
+    "saving": _or_dash(wording.saving),
+    "p_value": _or_dash(wording.p_value),
+    "counted": counted,
+}
+
+
 def template_filter(form: Callable[..., str]) -> Callable[..., str]:
     """Let templates use a format of numbers; one that is missing becomes a dash."""
     FILTERS[form.__name__] = _or_dash(form)
     return FILTERS[form.__name__]
-
-
-FILTERS |= {name: _or_dash(form.format) for name, form in NUMBERS.items()}
-FILTERS |= {"saving": _or_dash(wording.saving), "p_value": _or_dash(wording.p_value), "counted": counted}
 
 
 @template_filter

@@ -129,9 +129,9 @@ def learner_rows(results: Results) -> list[dict[str, Any]]:
         for dataset in results.datasets
         for c in crossings(pairs[pairs["dataset"] == dataset])
     }
-    rows = pairs[pairs["k"] == results.largest_k].to_dict("records")
     return [
-        row | {"crosses": crossed.get((row["dataset"], row["learner"], row["other"]), formats.DASH)} for row in rows
+        row | {"crosses": crossed.get((row["dataset"], row["learner"], row["other"]), formats.DASH)}
+        for row in pairs[pairs["k"] == results.largest_k].to_dict("records")
     ]
 
 

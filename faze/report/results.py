@@ -53,18 +53,16 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
             raise UserError(f"{paths.evaluation / name} is missing: run evaluate first")
     summary = read_json(paths.evaluation / "summary.json", ("tiers", "learners", "seeds"), "run evaluate again")
     tables = {table: _read_table(paths.evaluation / f"{table}.csv") for table in TABLES}
-    found = set(tables["tiers"]["dataset"])
-    results = Results(
+    return summary, Results(
         tiers=summary["tiers"],
         learners=summary["learners"],
-        datasets=[dataset for dataset in DATASETS if dataset in found],
+        datasets=[dataset for dataset in DATASETS if dataset in set(tables["tiers"]["dataset"])],
         largest_k=summary["largest_k"],
         margin_deg=summary["margin_deg"],
         tables=tables,
         machine=formats.machine(summary["machine"] or summary["training_machine"]),
         real=not paths.truth.exists(),
     )
-    return summary, results
 
 
 def _read_table(path: Path) -> pd.DataFrame:

@@ -31,8 +31,6 @@ class SheetStrip(NamedTuple):
 def pick_strips(strips: StripStore, most: int = SHEET_STRIPS) -> list[SheetStrip]:
     """Pick at most so many strips, of people spread over the store and, of each person, spread over the recording."""
     persons = [person for person in strips.persons() if strips.count(person)]
-    if not persons:
-        return []
     chosen = [
         persons[i] for i in np.unique(np.linspace(0, len(persons) - 1, min(most, len(persons))).round().astype(int))
     ]
@@ -40,9 +38,14 @@ def pick_strips(strips: StripStore, most: int = SHEET_STRIPS) -> list[SheetStrip
     for person in chosen:
         labels, frames, validity = strips.labels(person), strips.frame_index(person), strips.validity(person)
         for entry in _midst(len(labels), most // len(chosen)):
-            off_screen = validity[entry] == "off_screen"
             cells.append(
-                SheetStrip(strips.pixels(person, entry), labels[entry], person, int(frames[entry]), bool(off_screen))
+                SheetStrip(
+                    strips.pixels(person, entry),
+                    labels[entry],
+                    person,
+                    frame=int(frames[entry]),
+                    off_screen=bool(validity[entry] == "off_screen"),
+                )
             )
     return cells
 
@@ -78,7 +81,13 @@ def _draw_arrow(axes: Axes, shape: tuple[int, ...], label: NDArray) -> None:
     x, y, _ = -vector_from_pitchyaw(label[:2].astype(np.float64)) * 1.6 * height
     start = (width / 2, height / 2)
     outline = [withStroke(linewidth=3.4, foreground="black")]
-    style = {"arrowstyle": "-|>,head_length=0.35,head_width=0.18", "color": ARROW, "linewidth": 1.6}
-    arrow = style | {"shrinkA": 0, "shrinkB": 0, "path_effects": outline}
+    arrow = {
+        "arrowstyle": "-|>,head_length=0.35,head_width=0.18",
+        "color": ARROW,
+        "linewidth": 1.6,
+        "shrinkA": 0,
+        "shrinkB": 0,
+        "path_effects": outline,
+    }
     axes.annotate("", (start[0] + x, start[1] + y), start, arrowprops=arrow, annotation_clip=False)
     axes.plot(*start, "o", color=ARROW, markersize=3.2, path_effects=outline)

@@ -1,11 +1,11 @@
 """One look for figures and page: colours that colour-blind readers tell apart, one per tier and one per learner."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import functools
+from collections.abc import Sequence
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 WIDTH = 11.2  # of a figure, inches
@@ -14,13 +14,10 @@ REFERENCE = "#b42318"  # the talk's and the paper's figures, where they are draw
 ON_LINES = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # box of words that lines may cross
 _LEARNERS = ("#5b21b6", "#0f766e", "#b45309", "#9f1239", "#1e3a8a", "#3f6212")
 _SPLITS = {"train": "#0072b2", "val": "#e69f00", "test": "#009e73"}
-DENSITY = (
-    "#e3eef8",
-    "#8fc1e8",
-    "#2f86c6",
-    "#0b4f8a",
-    "#06223f",
-)  # from few to many, one hue: also right when printed grey
+# White where there is nothing, then the darker the more, in one hue: also right when printed grey.
+DENSITY_MAP = LinearSegmentedColormap.from_list(
+    "density", ("#e3eef8", "#8fc1e8", "#2f86c6", "#0b4f8a", "#06223f")
+).with_extremes(bad="white")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "h", "p", "*")
 
 _RC = {
@@ -47,6 +44,7 @@ _RC = {
     "text.parse_math": False,  # people may be called $x$
     "svg.hashsalt": "faze",  # the same numbers give the same file
 }
+drawing = functools.partial(matplotlib.rc_context, _RC)  # with drawing(): whatever is drawn or saved has this look
 
 
 def learner_colors(learners: Sequence[str]) -> dict[str, str]:
@@ -57,18 +55,6 @@ def learner_colors(learners: Sequence[str]) -> dict[str, str]:
 def split_color(split: str) -> str:
     """Give train, val and test, and people without a split, their colour."""
     return _SPLITS.get(split, "#5b7a99")
-
-
-def density_map() -> Colormap:
-    """Make a scale that is white where there is nothing, then the darker the more."""
-    return LinearSegmentedColormap.from_list("density", DENSITY).with_extremes(bad="white")
-
-
-@contextmanager
-def drawing() -> Iterator[None]:
-    """Draw in this look."""
-    with matplotlib.rc_context(_RC):
-        yield
 
 
 def panels(width: float, height: float, rows: int, columns: int, **settings: object) -> tuple[Figure, list[list[Axes]]]:

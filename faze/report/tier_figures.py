@@ -119,14 +119,15 @@ def draw_people(results: Results) -> Figure:
     figure, [row] = panels(
         WIDTH, 3.4, 1, len(results.datasets), sharey=True, width_ratios=[min(max(c, 12), 30) for c in counts]
     )
-    color = learner_colors(results.learners)[learner]
     for axes, dataset in zip(row, results.datasets, strict=True):
         before = persons[dataset].xs((UNADAPTED, 0), level=("learner", "k")).sort_values(ascending=False)
         after = persons[dataset].xs((learner, results.largest_k), level=("learner", "k")).reindex(before.index)
         x = np.arange(len(before))
         axes.vlines(x, after, before, color=BAND, linewidth=5, zorder=0)
         axes.plot(x, before, "o", color=MUTED, markerfacecolor="white", label="unadapted")
-        axes.plot(x, after, "o", color=color, label=f"{learner}, k = {results.largest_k}")
+        axes.plot(
+            x, after, "o", color=learner_colors(results.learners)[learner], label=f"{learner}, k = {results.largest_k}"
+        )
         many = len(before) > 40
         axes.set_xticks([] if many else x, [] if many else before.index, rotation=90, fontsize=8)
         axes.set(title=NAMES[dataset], xlabel=f"{len(before)} test people")

@@ -16,7 +16,7 @@ from faze.evaluation.convergence import times_to_error, validation_curves
 from faze.evaluation.learner_pairs import learner_differences
 from faze.evaluation.runs import Ablation, read_benchmark, read_errors
 from faze.evaluation.summary import SENTENCES, summarize, write_json
-from faze.evaluation.tables import changes, performance, run_errors, tier_errors
+from faze.evaluation.tables import RUN_CELL, TIER_CELL, changes, mean_errors, performance
 
 
 @command(
@@ -48,16 +48,17 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     of_tier = {tier: trainings[tier, ablation.seeds[0]] for tier in ablation.tiers}
     tables: dict[str, pd.DataFrame] = {
         "persons": persons,
-        "runs": run_errors(persons, config.evaluate),
-        "tiers": tier_errors(persons, config.evaluate),
+        "runs": mean_errors(persons, RUN_CELL, config.evaluate).drop(columns="seeds"),
+        "tiers": mean_errors(persons, TIER_CELL, config.evaluate),
         "changes": changes(persons, ablation, config.evaluate),
         "learners": learner_differences(persons, ablation.learners, config.evaluate),
         "controls": control_errors(ablation, persons),
         "performance": performance(ablation, benchmark, of_tier),
         "training": validation_curves(trainings),
     }
-    rates = tables["performance"].set_index("tier")["images_per_s"]
-    tables["convergence"] = times_to_error(tables["training"], rates, config.evaluate.margin_deg)
+    tables["convergence"] = times_to_error(
+        tables["training"], tables["performance"].set_index("tier")["images_per_s"], config.evaluate.margin_deg
+    )
     summary = summarize(ablation, tables, trainings, benchmark, config.evaluate)
     with whole_folder(out) as folder:
         for name, table in tables.items():

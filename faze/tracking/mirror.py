@@ -61,10 +61,9 @@ def _find(store: Store, record: RunRecord) -> tuple[str, set[tuple[str, int, flo
 def _create(store: Store, record: RunRecord) -> str:
     """Create a run by the experiment's id: by name, processes that start together use another experiment."""
     tags = {"identity": record.identity, "superseded": "false", "mlflow.runColor": record.place.color}
-    run = store.client.create_run(
+    return store.client.create_run(
         store.experiment_id, record.start_ms, {**tags, **record.place_tags}, record.place.name
-    )
-    return run.info.run_id
+    ).info.run_id
 
 
 def _supersede_others(store: Store, record: RunRecord, run_id: str) -> None:
@@ -80,10 +79,9 @@ def _describe(store: Store, record: RunRecord, run_id: str) -> None:
     from mlflow.entities import Param, RunTag
 
     params = [Param(key, value) for key, value in record.params.items()]
-    tags = [RunTag(key, value) for key, value in record.tags.items()]
     for first in range(0, len(params), BATCH_PARAMS):
         store.client.log_batch(run_id, params=params[first : first + BATCH_PARAMS])
-    store.client.log_batch(run_id, tags=tags)
+    store.client.log_batch(run_id, tags=[RunTag(key, value) for key, value in record.tags.items()])
     store.client.update_run(run_id, name=record.place.name)
 
 

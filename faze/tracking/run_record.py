@@ -132,8 +132,6 @@ def read_run(paths: ResultPaths, place: RunPlace) -> RunRecord:
 def _read_dataset(paths: ResultPaths, dataset: str) -> InputDataset:
     """Read the page that stands for the data in MLflow: the pixels themselves are too many."""
     path = paths.inspection(dataset) / "summary.json"
-    if not path.is_file():
-        raise UserError(f"{path} is missing: run the rule inspect again")
     summary = read_json(path, ("dataset", "splits", "rejects"), "run the rule inspect again")
     profile = {key: summary[key] for key in ("people", "strips")}
     profile |= {f"{split['split']}_{key}": split[key] for split in summary["splits"] for key in ("people", "strips")}

@@ -125,9 +125,7 @@ def bare(uri: str) -> str:
 
 def prepare_environment() -> None:
     """Turn telemetry off and long retries down; before mlflow is imported, here and in the processes we start."""
-    os.environ.update(SILENCE)
-    for name, value in DEFAULTS.items():
-        os.environ.setdefault(name, value)
+    os.environ |= {**DEFAULTS, **os.environ, **SILENCE}
 
 
 def check_answers(uri: str) -> None:

@@ -33,7 +33,8 @@ def share_view(store: Store, ablation: str) -> None:
         runs = store.client.search_runs([store.experiment_id], query)
         keys = dict.fromkeys(COLUMNS)
         keys |= dict.fromkeys(key for run in runs for key in sorted(run.data.metrics) if key.startswith(COLUMN_GROUPS))
-        view = json.dumps(_state(query, sorted(keys, key=_group)))
+        metrics = sorted(keys, key=lambda key: COLUMN_GROUPS.index(f"{key.partition('/')[0]}/"))
+        view = json.dumps(_state(query, metrics))
         store.client.set_experiment_tag(store.experiment_id, f"mlflow.sharedViewState.{ablation}", view)
 
 
@@ -55,10 +56,6 @@ def _state(query: str, metrics: Sequence[str]) -> dict[str, object]:
     }
 
 
-def _group(key: str) -> int:
-    return next(i for i, group in enumerate(COLUMN_GROUPS) if key.startswith(group))
-
-
 def current_runs(ablation: str) -> str:
     """Filter out the runs that a newer one replaced."""
     return f"tags.ablation = '{ablation}' and tags.superseded = 'false'"
@@ -77,8 +74,7 @@ def _is_server(store: Store) -> bool:
 
 def invitation(store: Store, ablation: str) -> str:
     """Say how to open the chart view, for the end of an ablation."""
-    first = "" if _is_server(store) else "make ui, then "
-    return f"Compare the runs in MLflow: {first}{address(store, ablation)}"
+    return f"Compare the runs in MLflow: {'' if _is_server(store) else 'make ui, then '}{address(store, ablation)}"
 
 
 @contextlib.contextmanager
@@ -110,8 +106,10 @@ def serving(store: Store, results: Path, port: int = PORT) -> Iterator[subproces
 
 
 def _command(store: Store, results: Path, port: int) -> list[str]:
-    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store.uri, "--workers", "1"]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--uvicorn-opts", "--log-level warning"]
+    command = [
+        *(sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store.uri, "--workers", "1"),
+        *("--host", "127.0.0.1", "--port", str(port), "--uvicorn-opts", "--log-level warning"),
+    ]
     if store.uri.startswith(SQLITE):
         command += ["--default-artifact-root", str(artifact_root(store.uri, results))]
     return command

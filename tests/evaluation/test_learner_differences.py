@@ -12,7 +12,7 @@ import pytest
 from faze.config.parameters import Evaluate
 from faze.evaluation.learner_pairs import against, crossings, learner_differences
 from faze.evaluation.learner_verdict import describe_headline, describe_learners, describe_other_tiers
-from faze.evaluation.tables import tier_errors
+from faze.evaluation.tables import TIER_CELL, mean_errors
 
 EVALUATE = Evaluate(confidence=0.95, resamples=100, margin_deg=0.1, seed=0)
 PEOPLE = 12
@@ -63,7 +63,7 @@ def words(by_learner: dict[str, dict[int, float]], **settings) -> str:
     table = persons(by_learner, **settings)
     pairs = learner_differences(table, list(by_learner), EVALUATE)
     largest = int(table["k"].max())
-    return " ".join(describe_learners(pairs, tier_errors(table, EVALUATE), largest, EVALUATE.margin_deg))
+    return " ".join(describe_learners(pairs, mean_errors(table, TIER_CELL, EVALUATE), largest, EVALUATE.margin_deg))
 
 
 def test_pairs_are_paired_by_person():

@@ -17,6 +17,7 @@ from scipy import stats
 
 from faze.evaluation.statistics import (
     MOST_SEEDS,
+    SEEDS_FOR_A_TIER,
     Comparison,
     Need,
     bootstrap_mean,
@@ -83,7 +84,7 @@ def test_two_seeds_are_one_mean_per_person():
     differences = rng.normal(size=(2, 9))
     both, mean = compare(differences, margin=0.7), compare(differences.mean(axis=0), margin=0.7)
     assert (both.tost_p, both.low, both.high) == pytest.approx((mean.tost_p, mean.low, mean.high))
-    assert not both.about_tier
+    assert both.seeds < SEEDS_FOR_A_TIER
 
 
 def test_three_seeds_add_both_variances():
@@ -94,7 +95,7 @@ def test_three_seeds_add_both_variances():
     terms = seed_effect.var(ddof=1) / 3, person_effect.var(ddof=1) / 8
     freedom = variance**2 / (terms[0] ** 2 / 2 + terms[1] ** 2 / 7)
     result = compare(differences, margin=1.0)
-    assert result.about_tier
+    assert result.seeds >= SEEDS_FOR_A_TIER
     reach = stats.t.ppf(0.95, freedom) * np.sqrt(variance)
     assert (result.high - result.low) / 2 == pytest.approx(reach, rel=1e-9)
     assert result.tost_p == pytest.approx(stats.t.sf((1.0 - abs(differences.mean())) / np.sqrt(variance), freedom))

@@ -343,7 +343,7 @@ def test_report_without_data_page_is_one_sentence(tmp_path, monkeypatch, capsys)
     arguments = ["--config", str(config), "--results", str(tmp_path), "--out", str(tmp_path / "again")]
     monkeypatch.setattr(sys, "argv", ["report", *arguments])
     assert report.main() == 1
-    assert "inspection/gazecapture/summary.json is missing: run inspect first" in capsys.readouterr().err
+    assert "inspection/gazecapture/summary.json is missing: run inspect" in capsys.readouterr().err
     assert not (tmp_path / "again").exists()
 
 
