@@ -20,8 +20,8 @@ from faze.data.store.supplementary import read_supplementary
 from faze.evaluation.runs import Ablation, read_benchmark
 from faze.fewshot.learner_file import load_learned
 from faze.model.weights import load_model
+from faze.report import results
 from faze.report.dataset_page import read_page
-from faze.stages import report
 from faze.tracking.run_record import RunPlace, read_training
 
 CONTENT = {
@@ -40,10 +40,10 @@ def read_evaluation(path: Path, summary: bytes | None = None) -> None:
     """The file stands for every table, and for the summary if no other is given."""
     folder = path.parent / "evaluation"
     folder.mkdir()
-    for table in report.TABLES:
+    for table in results.TABLES:
         (folder / f"{table}.csv").write_bytes(path.read_bytes())
     (folder / "summary.json").write_bytes(summary or path.read_bytes())
-    report.read_evaluation(ResultPaths(path.parent))
+    results.read_evaluation(ResultPaths(path.parent))
 
 
 def read_measured(path: Path) -> None:

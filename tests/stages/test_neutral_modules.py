@@ -99,7 +99,7 @@ def content(path: Path) -> object:
     """What a file says, without times and speeds."""
     if path.suffix == ".jsonl":
         told = [(event["event"], event.get("step"), event.get("values", {})) for event in read_events(path)]
-        return [(*of, {k: v for k, v in values.items() if "speed" not in k}) for *of, values in told]
+        return [(*of, {k: v for k, v in values.items() if k != "train/images_per_s"}) for *of, values in told]
     if path.suffix == ".pt":
         state = {key: value for key, value in torch.load(path).items() if key != "log_bytes"}  # with the times in it
         return json.dumps(state, default=lambda tensor: [str(tensor.dtype), tensor.tolist()])

@@ -106,7 +106,7 @@ class Training:
 
     def end(self) -> End:
         metrics = [
-            (event["step"], {name: value for name, value in event["values"].items() if "speed" not in name})
+            (event["step"], {name: value for name, value in event["values"].items() if name != "train/images_per_s"})
             for event in self.events("metrics")
         ]
         return End(torch.load(self.out, weights_only=True)["model"], metrics)
