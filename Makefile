@@ -41,6 +41,7 @@ workflow: $(INSTALLED)
 # Every warning is an error. Nothing is kept from a former build (-E), since the pages take much from the code.
 docs: $(INSTALLED)
 	$(BIN)/python -m sphinx -b html -E -W --keep-going -q docs docs/_build
+	@echo "documentation: docs/_build/index.html"
 
 ui: $(INSTALLED)
 	$(BIN)/python -m faze ui

@@ -1,7 +1,7 @@
 """Angles, vectors and rotations: the one home of faze's sign convention.
 
 A gaze or head direction is a unit vector or (pitch, yaw) in radians, in the normalised camera frame: x right, y down,
-z away from the camera, gaze vectors pointing toward the camera with their sign flipped (DESIGN section 3), so that
+z away from the camera, gaze vectors pointing toward the camera with their sign flipped, so that
 
     v(p, y) = (cos p sin y, sin p, cos p cos y).
 

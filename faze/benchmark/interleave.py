@@ -1,4 +1,4 @@
-"""Speed and memory of the tiers, measured side by side. DESIGN section 7.
+"""Speed and memory of the tiers, measured side by side. See docs/explanation/measurement.md.
 
 The tiers, and the roofline of the device, run one block each in turn, in alternating order; ratios are taken block by
 block.

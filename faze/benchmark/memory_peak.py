@@ -1,4 +1,4 @@
-"""The peak memory of a training step. DESIGN section 7: one definition of memory."""
+"""The peak memory of a training step."""
 
 import ctypes
 import resource

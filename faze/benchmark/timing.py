@@ -1,4 +1,4 @@
-"""The clock of a training step's phases. DESIGN section 7: one definition of time."""
+"""The clock of a training step's phases."""
 
 import contextlib
 import time

@@ -40,7 +40,7 @@ def test_a_frontal_face_looking_into_the_camera_has_zero_labels() -> None:
 
 
 def test_signs_of_the_labels() -> None:
-    """Looking to the camera's right (+x) and up (-y) gives negative yaw and positive pitch, by DESIGN section 3."""
+    """Looking to the camera's right (+x) and up (-y) gives negative yaw and positive pitch, by."""
     right = normalize_pose(np.zeros(3), [0, 0, 500], CENTRED_CORNERS_MM, [500, 0, 0])
     up = normalize_pose(np.zeros(3), [0, 0, 500], CENTRED_CORNERS_MM, [0, -500, 0])
     np.testing.assert_allclose(np.degrees(right.labels[:2]), [0, -45], atol=1e-9)

@@ -1,4 +1,4 @@
-"""Reads GazeCapture: NNNNN/frames/*.jpg and parallel JSON arrays (DESIGN section 3).
+"""Reads GazeCapture: NNNNN/frames/*.jpg and parallel JSON arrays.
 
 GazeCapture annotates where the dot is, not the head: head pose and camera are FAZE's, or those that `faze landmarks`
 estimated. Its own files tell each recording's split and device, and which frames its detectors failed on.

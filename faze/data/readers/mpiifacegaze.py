@@ -1,4 +1,4 @@
-"""Reads MPIIFaceGaze (pXX/pXX.txt) and MPIIGaze (Data/Original/pXX/dayYY/annotation.txt; DESIGN section 3).
+"""Reads MPIIFaceGaze (pXX/pXX.txt) and MPIIGaze (Data/Original/pXX/dayYY/annotation.txt).
 
 Both annotate 3-D head pose and target in the camera frame with the 6-point face model, and have the laptop's intrinsics
 and screen in pXX/Calibration. All people are test people.

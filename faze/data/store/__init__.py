@@ -1,4 +1,4 @@
-"""Every HDF5 layout of faze; no other package opens such a file (DESIGN section 3).
+"""Every HDF5 layout of faze; no other package opens such a file.
 
 One group per person in each:
     strips         pixels (N, H, W, 3) uint8 RGB; labels (N, 4) gaze pitch, yaw, head pitch, yaw in rad; see strips.py

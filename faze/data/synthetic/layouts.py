@@ -1,4 +1,4 @@
-"""The data sets' own files around the frames: MPIIFaceGaze's and GazeCapture's (DESIGN section 3)."""
+"""The data sets' own files around the frames: MPIIFaceGaze's and GazeCapture's."""
 
 import io
 import itertools
