@@ -27,7 +27,11 @@ def sole_writer(path: Path | str) -> Iterator[None]:
 
         take(lock, fcntl.LOCK_EX, say)
         write_anew(lock, str(os.getpid()))
-        _remove_torn(path)
+        for torn in path.parent.glob(f".{path.name}.*"):  # what killed writers of this output left
+            if torn.is_dir():
+                shutil.rmtree(torn, ignore_errors=True)
+            elif torn.name != f".{path.name}.lock":
+                torn.unlink(missing_ok=True)
         yield
 
 
@@ -46,12 +50,3 @@ def write_anew(file: IO[str], text: str) -> None:
     file.truncate()
     file.write(text)
     file.flush()
-
-
-def _remove_torn(path: Path) -> None:
-    """Remove the temporary files and folders that killed writers of this output left."""
-    for torn in path.parent.glob(f".{path.name}.*"):
-        if torn.is_dir():
-            shutil.rmtree(torn, ignore_errors=True)
-        elif torn.name != f".{path.name}.lock":
-            torn.unlink(missing_ok=True)

@@ -115,8 +115,7 @@ class Roofline:
 
     def _per_second(self, call: Callable[[], Tensor]) -> float:
         """Time as many calls as fill the block, after one to see how long it takes."""
-        took = self._time(call, 1)
-        times = max(1, round(self.seconds / took))
+        times = max(1, round(self.seconds / self._time(call, 1)))
         return times / self._time(call, times)
 
     def _time(self, call: Callable[[], Tensor], times: int) -> float:

@@ -33,29 +33,23 @@ def _machine(benchmark: Mapping[str, Any]) -> str:
     return "; ".join(words) + "."
 
 
-def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    rows: list[list[str]] = []
-    before: Sequence[Mapping[str, str]] = ()
-    for name, tier in tiers.items():
+def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
+    for (name, tier), before in zip(tiers.items(), (None, *tiers.values()), strict=False):
         low, high = tier["step_ms_quartiles"]
-        rows.append(
-            [
-                name,
-                _change(tier["switches"], before),
-                f"{tier['step_ms']:.4g} ({low:.4g} to {high:.4g})",
-                f"{tier['images_per_s']:.4g}",
-                _speed(tier["speedup"]) if rows else "1",
-                _peak(tier),
-                saving(tier["memory_ratio"]) if rows else "1",
-                _share(tier.get("share_of_matmul_roof")),
-                _share(tier.get("share_of_copy_roof")),
-                _number(tier, "joules_per_step"),
-                _number(tier, "warmup_s"),
-                _pays_off(tier) if rows else "",
-            ]
-        )
-        before = tier["switches"]
-    return rows
+        yield [
+            name,
+            _change(tier["switches"], before["switches"] if before else ()),
+            f"{tier['step_ms']:.4g} ({low:.4g} to {high:.4g})",
+            f"{tier['images_per_s']:.4g}",
+            _speed(tier["speedup"]) if before else "1",
+            _peak(tier),
+            saving(tier["memory_ratio"]) if before else "1",
+            _share(tier.get("share_of_matmul_roof")),
+            _share(tier.get("share_of_copy_roof")),
+            _number(tier, "joules_per_step"),
+            _number(tier, "warmup_s"),
+            _pays_off(tier) if before else "",
+        ]
 
 
 def _peak(tier: Mapping[str, Any]) -> str:

@@ -31,18 +31,13 @@ def read_yaml(*paths: Path | str) -> dict[str, Any]:
             raise ConfigError(f"{path}{where}: not YAML: {getattr(error, 'problem', error)}") from None
         if mapping is not None and not isinstance(mapping, Mapping):
             raise ConfigError(f"{path}: holds no keys and values")
-        _refuse_repeated(path, text)
+        lines: dict[str, int] = {}
+        for key, line in keys_of(text):  # YAML itself would keep the last of two values for a key, in silence
+            if key in lines:
+                raise ConfigError(f"{path}:{line}: {key}: stands in line {lines[key]} already; take one of them out")
+            lines[key] = line
         merged = merge(merged, mapping or {})
     return merged
-
-
-def _refuse_repeated(path: Path | str, text: str) -> None:
-    """YAML itself would keep the last of two values for a key, in silence."""
-    lines: dict[str, int] = {}
-    for key, line in keys_of(text):
-        if key in lines:
-            raise ConfigError(f"{path}:{line}: {key}: stands in line {lines[key]} already; take one of them out")
-        lines[key] = line
 
 
 def keys_of(text: str) -> Iterator[tuple[str, int]]:

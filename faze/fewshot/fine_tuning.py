@@ -134,8 +134,10 @@ class GazeHead(FineTuned):
 
     def meta_train(self, training: MetaTraining) -> Learned:
         """Take the head; on val people, see how many steps are best."""
-        use = "the learner none fine-tunes: encode again, or take none off fewshot.learners"
-        return self._learned(trained_gaze_head(training, use), training)
+        return self._learned(
+            trained_gaze_head(training, "the learner none fine-tunes: encode again, or take none off fewshot.learners"),
+            training,
+        )
 
 
 def trained_gaze_head(training: MetaTraining, use: str) -> InitialNetworks:

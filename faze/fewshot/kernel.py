@@ -57,12 +57,11 @@ class TorchKernel:
     def hessian_product(self, weights: Weights, samples: ModelSamples, direction: Weights) -> Weights:
         """Multiply the Hessian of each model's mean angle by a direction: the gradient's derivative, forward."""
         laid_out = _laid_out(samples)
-
-        def gradient(*parameters: Tensor) -> tuple[Tensor, ...]:
-            return tuple(self._gradient(parameters, *laid_out))
-
         with torch.enable_grad():  # which forward derivatives need, too
-            return Weights(*torch.func.jvp(gradient, tuple(weights), tuple(direction))[1])
+            _, product = torch.func.jvp(
+                lambda *parameters: tuple(self._gradient(parameters, *laid_out)), tuple(weights), tuple(direction)
+            )
+        return Weights(*product)
 
     @torch.no_grad()
     def mean_angle_deg(self, weights: Weights, samples: ModelSamples) -> Tensor:

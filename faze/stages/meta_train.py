@@ -14,7 +14,7 @@ from faze.base.command_line import CONFIG, argument, command, needed, threads
 from faze.base.errors import UserError
 from faze.base.output_lock import sole_writer
 from faze.config.parameters import Fewshot
-from faze.config.stage_config import Resolved, load
+from faze.config.stage_config import load
 from faze.data.store.codes import CodeStore
 from faze.fewshot.interface import Learner, MetaTraining
 from faze.fewshot.learner_file import save_fields
@@ -44,19 +44,14 @@ def main(args: Namespace) -> None:
         for sentence in left_out:
             print(f"warning: {sentence}", file=sys.stderr)
         head = gaze_head_weights(codes.gaze_head) if codes.gaze_head else None
-        own = f"{args.learner}-{identity(config, args.codes)}"
+        with args.codes.open("rb") as file:
+            learnt_from = hashlib.file_digest(file, "sha256").hexdigest()
+        own = f"{args.learner}-{config.hash}-{code_hash.fingerprint('faze.stages.meta_train')}-{learnt_from}"
         resume_file = ResumeFile(args.out.with_suffix(".work") / "resume.pt", own)
         training = MetaTraining(train, val, config.fewshot, config.seed, args.threads, head, resume_file)
         learned = learner.meta_train(training)
         save_fields(dataclasses.replace(learned, left_out=left_out, checkpoint=codes.checkpoint), args.out)
         resume_file.remove()
-
-
-def identity(config: Resolved, codes: Path) -> str:
-    """Tell this meta-training from others: by configuration, code, and what it learns from."""
-    with codes.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return f"{config.hash}-{code_hash.fingerprint('faze.stages.meta_train')}-{digest}"
 
 
 def training_people(
