@@ -74,8 +74,7 @@ def kinds(rejects: Iterable[Reject]) -> list[Kind]:
 
 def _common(reasons: Sequence[str]) -> str:
     """Say what reasons of one kind have in common, with the numbers that all of them share."""
-    shared = [len(set(values)) == 1 for values in zip(*map(_NUMBERED.findall, set(reasons)), strict=True)]
-    same = iter(shared)
+    same = iter([len(set(values)) == 1 for values in zip(*map(_NUMBERED.findall, set(reasons)), strict=True)])
     return _NUMBERED.sub(lambda found: found.group() if next(same) else DIFFERS, reasons[0])
 
 

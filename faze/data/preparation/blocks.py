@@ -108,8 +108,13 @@ class BlockFolder:
                     file.write(pixels[first:last])
                     checksum = zlib.crc32(pixels[first:last], checksum)
             torn.replace(self._file(block, "strips"))
-            text = {"split": made.split, "device": made.device, "file_names": made.file_names, "checksum": checksum}
-            text["rejects"] = [(reject.person_id, reject.file_name, reject.reason) for reject in made.rejects]
+            text = {
+                "split": made.split,
+                "device": made.device,
+                "file_names": made.file_names,
+                "checksum": checksum,
+                "rejects": [(reject.person_id, reject.file_name, reject.reason) for reject in made.rejects],
+            }
             arrays = {name: getattr(made, name) for name in ARRAYS}
             with torn.open("wb") as file:
                 np.savez(file, text=np.frombuffer(json.dumps(text).encode(), np.uint8), **arrays)

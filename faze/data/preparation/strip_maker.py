@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from faze.data.normalization.frame import EncodedFrame, FrameReader
 from faze.data.normalization.lookup import StripLookup
-from faze.data.normalization.pose import NormalizedCamera, NormalizedPose, UnusableFrame, normalize_poses
+from faze.data.normalization.pose import NormalizedCamera, UnusableFrame, normalize_poses
 from faze.data.normalization.warp import Undistorted, check_in_frame, look_up, warp_two_step
 from faze.data.readers import Frame
 from faze.data.readers.annotation_checks import check_size
@@ -48,18 +48,15 @@ class StripMaker:
             try:
                 encoded = reader.read(frame.image_path)
                 if lookup is None:
-                    pixels[row] = self._in_two_steps(frame, encoded, poses[row])
+                    image = encoded.decode()
+                    check_size(frame, *image.shape[1::-1])
+                    lens = frame.camera_matrix, frame.distortion
+                    pixels[row] = warp_two_step(image, *lens, poses[row], self.camera, self.released)
                 else:
                     _in_one_step(frame, encoded, lookup, row, pixels[row])
             except UnusableFrame as unusable:
                 reasons[row] = str(unusable)
         return reasons
-
-    def _in_two_steps(self, frame: Frame, encoded: EncodedFrame, pose: NormalizedPose) -> NDArray[np.uint8]:
-        """Make the strip of a frame as the released procedure does, from all of the frame."""
-        image = encoded.decode()
-        check_size(frame, *image.shape[1::-1])
-        return warp_two_step(image, frame.camera_matrix, frame.distortion, pose, self.camera, self.released)
 
 
 def _in_one_step(frame: Frame, encoded: EncodedFrame, lookup: StripLookup, row: int, strip: NDArray[np.uint8]) -> None:

@@ -124,10 +124,6 @@ def _halve(written: WrittenData, row: int) -> str:
     return f"the {small.shape[1]} x {small.shape[0]} frame is not its camera's"
 
 
-def _append_outside(written: WrittenData, row: int) -> None:
-    written.append(row, f"{Path(written.name(row)).parent}/../../../outside.jpg")
-
-
 def _repeat_flags(written: WrittenGazeCapture, person: str) -> None:
     path = written.root / person / "appleFace.json"
     content = json.loads(path.read_bytes())
@@ -181,7 +177,10 @@ _FRAME_FAULTS: dict[str, tuple[Callable[..., str | None], str]] = {
     ),
     "duplicate_frame": (lambda written, row: written.append(row, written.name(row)), "listed twice"),
     "non_utf8_name": (lambda written, row: written.rename(row, b"\xff\xe9%04d.jpg" % row), ""),
-    "path_outside": (_append_outside, "path leads out of the data folder"),
+    "path_outside": (
+        lambda written, row: written.append(row, f"{Path(written.name(row)).parent}/../../../outside.jpg"),
+        "path leads out of the data folder",
+    ),
 }
 _APPENDED_FAULTS = ("duplicate_frame", "path_outside")  # in an entry of their own
 _ANNOTATED_FAULTS = ("wrong_size", "nan_pose", "pose_behind_camera")  # against what GazeCapture's own files lack
