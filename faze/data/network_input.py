@@ -129,15 +129,25 @@ def _halve(strips: NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(halves)
 
 
+def shrink_factor(stored: tuple[int, int], size: tuple[int, int]) -> int:
+    """How many times as high and wide as the network's images the stored strips are.
+
+    Raises:
+        UserError: it is no whole number, or not the same for both.
+    """
+    factor = stored[0] // size[0]
+    if stored != (factor * size[0], factor * size[1]):
+        raise UserError(
+            f"strips of {stored[0]} x {stored[1]} px cannot be shrunk to model.image_height_px {size[0]} x "
+            f"model.image_width_px {size[1]}: choose both smaller by the same whole factor"
+        )
+    return factor
+
+
 def _shrink(planes: Tensor, height: int, width: int) -> Tensor:
     """(B, 3, H, W) int32 -> (B, 3, height, width) int32, means over squares, rounded."""
     batch, channels, full_height, full_width = planes.shape
-    factor = full_height // height
-    if (full_height, full_width) != (factor * height, factor * width):
-        raise UserError(
-            f"strips of {full_height} x {full_width} px cannot be shrunk to model.image_height_px {height} x "
-            f"model.image_width_px {width}: choose both smaller by the same whole factor"
-        )
+    factor = shrink_factor((full_height, full_width), (height, width))
     if factor == 1:
         return planes
     squares = planes.reshape(batch, channels, height, factor, width, factor)

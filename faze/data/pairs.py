@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from faze.base.errors import UserError
-from faze.data.network_input import shrink
+from faze.data.network_input import shrink, shrink_factor
 from faze.data.row_sources import Rows, TableRows, stored_rows
 from faze.data.store.strips import StripStore
 
@@ -109,7 +109,7 @@ def load_people(path: Path, split: str, size: tuple[int, int], *, min_entries: i
         min_entries: fewest of a person.
 
     Raises:
-        UserError: nobody is left.
+        UserError: nobody is left, or somebody's strips cannot be shrunk to the size.
     """
     strips = StripStore(path)
     everyone = strips.persons(split)
@@ -125,6 +125,8 @@ def load_people(path: Path, split: str, size: tuple[int, int], *, min_entries: i
             f"{path}: no person of split {split!r} has {min_entries} entries (data.min_entries); "
             f"{len(left_out)} have fewer"
         )
+    for name in names:  # now, not in a process that reads ahead
+        shrink_factor(strips.size(name), size)
     rows = stored_rows(strips, path, names)
     return PeopleStrips(names, [strips.labels(name) for name in names], rows, size), left_out
 

@@ -1,7 +1,7 @@
 """Stored strips by their places among everyone's: from memory, or from the file when they are needed.
 
 A store keeps a person's strips in one uncompressed piece: a row is then read by its position in the file, without HDF5,
-by several threads. The rows of other files come through `StripStore.pixels`, one by one.
+by several threads. The rows of other files come through `StripStore.pixels`.
 
 Shapes: n rows of H x W pixels, RGB.
 """
@@ -46,17 +46,21 @@ class TableRows:
 
 @dataclass(frozen=True, eq=False)
 class StoreRows:
-    """Rows of some people in a store, read one by one through HDF5."""
+    """Rows of some people, read through HDF5: neighbours of a person together, since a chunk holds several."""
 
     strips: StripStore
     persons: Sequence[str]
+    first: NDArray[np.int64]  # place of each person's first row
 
     def read(self, places: Tensor) -> Tensor:
         """Read the rows at these places."""
-        first, wanted = np.cumsum([0, *map(self.strips.count, self.persons)]), places.numpy()
-        person = np.searchsorted(first, wanted, side="right") - 1
-        found = zip(person, wanted - first[person], strict=True)
-        return torch.from_numpy(np.stack([self.strips.pixels(self.persons[who], int(entry)) for who, entry in found]))
+        wanted = places.numpy()
+        person = np.searchsorted(self.first, wanted, side="right") - 1
+        ends = np.flatnonzero((np.diff(wanted) != 1) | (np.diff(person) != 0)) + 1
+        runs = zip(np.split(person, ends), np.split(wanted - self.first[person], ends), strict=True)
+        return torch.from_numpy(
+            np.concatenate([self.strips.pixels(self.persons[of[0]], slice(row[0], row[-1] + 1)) for of, row in runs])
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +120,7 @@ def stored_rows(strips: StripStore, path: Path, persons: Sequence[str]) -> Rows:
     pieces = [strips.location(person) for person in persons]
     sizes = {strips.size(person) for person in persons}
     if len(sizes) != 1 or None in pieces:
-        return StoreRows(strips, persons)
+        return StoreRows(strips, persons, np.cumsum([0, *map(strips.count, persons)])[:-1])
     offsets = [
         offset + size * np.arange(strips.count(person), dtype=np.int64)
         for person, (offset, size) in zip(persons, pieces, strict=True)

@@ -31,19 +31,20 @@ def main(args: Namespace) -> None:
     """Train, or go on training."""
     config = load(args.config, "train")
     launch(config.engine, ["train", *sys.argv[1:]])
-    with writing(args.out), join(config.engine, args.threads) as world:
+    with writing(args.out, args.run_log), join(config.engine, args.threads) as world:
         train(config, args.data, world, args.out, args.run_log)
 
 
 @contextlib.contextmanager
-def writing(out: Path) -> Iterator[None]:
-    """Let only one training write this output, and none run beside a benchmark.
+def writing(out: Path, run_log: Path) -> Iterator[None]:
+    """Let only one training write these outputs, and none run beside a benchmark.
 
     The first of its processes stands for all; where there are several machines, the first on each.
     """
     with contextlib.ExitStack() as stack:
         if int(os.environ.get("RANK", 0)) == 0:
             stack.enter_context(sole_writer(out))
+            stack.enter_context(sole_writer(run_log))
         if int(os.environ.get("LOCAL_RANK", 0)) == 0:
             stack.enter_context(machine_shared(f"the training {out.absolute()}"))
         yield

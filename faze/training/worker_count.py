@@ -32,7 +32,7 @@ def choose_workers(source: Dataset, world: World, *, pin: bool, held: bool) -> t
         pin: batches are put into page-locked memory.
         held: strips lie in memory, where nobody has to wait for them.
     """
-    if held:
+    if world.least(held):  # for all processes: those that read from the file choose together
         return 0, "data.workers auto: 0, since the strips are held in memory"
     steps, ms = itertools.count(), {}
     for count in _counts(world.least(min(cores_of(world), _most_in_shared_memory(source, world)))):

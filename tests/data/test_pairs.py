@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trajectory import made_up_people
 
+from faze.base.errors import UserError
 from faze.data.pairs import BatchShare, PairBatches, PairOrder, PeopleStrips, hold, hold_what_fits, load_people
 from faze.data.store.strips import PersonStrips, write_strips
 
@@ -108,6 +109,14 @@ def test_a_missing_split_is_said_to_be_missing(tmp_path):
     with pytest.raises(ValueError, match=r"holds no person of split 'val'; .*preprocess\.gazecapture_split") as error:
         load_people(tmp_path / "x.h5", "val", (32, 128), min_entries=1)
     assert "min_entries" not in str(error.value)
+
+
+def test_strips_that_cannot_be_shrunk_are_refused_before_any_is_read(tmp_path):
+    """Seen red: found in a process that reads ahead, the sentence came with that process's traceback in it."""
+    pixels = np.zeros((2, 64, 256, 3), np.uint8)
+    write_strips(tmp_path / "x.h5", "x", [PersonStrips("a", "train", ["f"] * 2, pixels, np.ones((2, 4), np.float32))])
+    with pytest.raises(UserError, match=r"strips of 64 x 256 px cannot be shrunk to model\.image_height_px 32 x"):
+        load_people(tmp_path / "x.h5", "train", (32, 96), min_entries=2)
 
 
 @pytest.mark.parametrize(("strips", "held"), [(0, []), (5, [0]), (9, [0, 1]), (16, [0, 1, 2])])
