@@ -76,8 +76,10 @@ class MeasuringProcess:
         serve(coordinator, description, {"block": self._block, "phases": self._phases, "memory": self.peak.read})
 
     def _block(self, steps: int) -> dict:
-        world, batches = self.tier.setup.world, self._batches
-        self.tier.run(itertools.islice(batches, self.tier.feed.transfer.ahead))  # read while other tiers ran
+        world, begun = self.tier.setup.world, "_batches" in vars(self)
+        batches = self._batches
+        if begun:  # use up what was read while other tiers ran; the first block is timed from its very first step
+            self.tier.run(itertools.islice(batches, self.tier.feed.transfer.ahead))
         world.wait()
         synchronize(world.device)
         joules, began = self.meter.read(), time.perf_counter()
@@ -167,7 +169,8 @@ def _gather(server: socket.socket, started: Mapping[str, subprocess.Popen], tier
         for name in waiting:
             if started[name].poll() is not None:
                 raise UserError(f"{name}: a measuring process ended at once; its words are above")
-        with contextlib.suppress(TimeoutError):
+        # One that dies as it introduces itself hangs up; the next look at the processes says so.
+        with contextlib.suppress(TimeoutError, EOFError, ConnectionError):
             connection = Connection(server.accept()[0].detach())
             description = connection.recv()
             if tiers[description["name"]].add(connection, description):

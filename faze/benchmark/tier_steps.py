@@ -76,12 +76,15 @@ def build_tier_steps(config: Resolved, engine: Engine, world: World, people: Peo
     return TierSteps(setup, step, build_feed(people, setup, workers=config.data.workers, augmentation=augmentation))
 
 
-def read_people(path: Path | None, config: Resolved) -> PeopleStrips:
-    """Read the training people of a store at the network's size; without a store, make four of noise."""
+def read_people(path: Path | None, config: Resolved, processes_here: int = 1) -> PeopleStrips:
+    """Read the training people of a store at the network's size; without a store, make four of noise.
+
+    As in a training, data.memory_gib is what the processes of a tier on this machine may hold together.
+    """
     size = (config.model.image_height_px, config.model.image_width_px)
     if path:
         people, _ = load_people(path, "train", size, min_entries=config.data.min_entries)
-        return hold_what_fits([people], config.data.memory_gib)[0]
+        return hold_what_fits([people], config.data.memory_gib / processes_here)[0]
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (32, *size, 3), dtype=np.uint8)
     labels = list(random.normal(0, 0.2, (4, 8, 4)).astype(np.float32))

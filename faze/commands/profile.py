@@ -44,7 +44,7 @@ def main(args: Namespace) -> None:
     launch(config.engine, ["profile", *sys.argv[1:]])
     out = args.out or Path("results") / config.name / "profile" / args.tier
     with machine_shared(f"the profile {out.absolute()}"), join(config.engine, args.threads) as world:
-        people = read_people(args.data, config)
+        people = read_people(args.data, config, world.processes_here)
         write(build_tier_steps(config, config.engine, world, people), args.steps, out)
 
 

@@ -25,7 +25,7 @@ def read_yaml(*paths: Path | str) -> dict[str, Any]:
             mapping = yaml.safe_load(text)
         except FileNotFoundError:
             raise ConfigError(f"{path}: no such config file") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # such as bytes that are no text, or no date
             mark = getattr(error, "problem_mark", None)
             where = f":{mark.line + 1}" if mark else ""
             raise ConfigError(f"{path}{where}: not YAML: {getattr(error, 'problem', error)}") from None

@@ -87,7 +87,7 @@ def measure_tier(config: Resolved, args: Namespace) -> None:
     engine = config.leave_one_out[args.without] if args.without else config.engines[args.tier]
     launch(engine, ["benchmark", *sys.argv[1:]])
     with join(engine, args.threads) as world:
-        people = read_people(args.data, config)
+        people = read_people(args.data, config, world.processes_here)
         # All processes of a CPU share one counter, each GPU has its own.
         meter = build_meter(world.device) if world.device.type == "cuda" or world.rank == 0 else Meter("none")
         peak = MemoryPeak(world.device)
