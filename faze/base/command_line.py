@@ -71,7 +71,13 @@ def command(doc: str | None, *arguments: Argument) -> Callable[[Callable[[Namesp
     parser.add_argument(TRACEBACK, action="store_true", help="show where in the code an error arose")
     for name, options in arguments:
         parser.add_argument(name, **options)
-    return lambda main: functools.partial(_run, main, parser)
+
+    def decorate(main: Callable[[Namespace], None]) -> Callable[[], int]:
+        if main.__module__ == "__main__":  # would else do nothing, in silence
+            sys.exit("start it as `faze STAGE`, or `python -m faze STAGE`")
+        return functools.partial(_run, main, parser)
+
+    return decorate
 
 
 def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> int:
@@ -80,7 +86,7 @@ def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> 
     try:
         main(args)
     except (UserError, OSError) as error:
-        if args.traceback:
+        if args.traceback or not (isinstance(error, UserError) or error.errno):  # jinja2's errors are OSErrors too
             raise
         named = isinstance(error, OSError) and error.filename and error.strerror
         print(f"{parser.prog}: {f'{error.filename}: {error.strerror}' if named else error}", file=sys.stderr)

@@ -1,7 +1,7 @@
 """Energy counters of the device, where it has any: NVML of NVIDIA's driver, RAPL of x86 processors.
 
 Both count everything the board or the processor package used, idling and other programs included. NVML needs the
-package nvidia-ml-py (extra `gpu`).
+package nvidia-ml-py.
 """
 
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def _nvml(device: torch.device) -> Meter:
     try:
         import pynvml
     except ImportError:
-        return Meter("none", "the energy of a GPU needs the package nvidia-ml-py: pip install 'faze[gpu]'")
+        return Meter("none", "the energy of a GPU needs the package nvidia-ml-py: pip install nvidia-ml-py")
     try:
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")

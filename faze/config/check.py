@@ -69,12 +69,7 @@ def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
     elif origin is list:
         yield from _check_list(key, value, args[0])
     elif kind in (int, float):
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | kind)
-            or value in (math.inf, -math.inf)
-            or value != value
-        ):
+        if isinstance(value, bool) or not isinstance(value, int | kind) or not -math.inf < value < math.inf:
             yield Fault(key, _not_a_number(value, "a number" if kind is float else "a whole number"))
     elif not isinstance(value, kind):
         yield Fault(key, f"{value!r} is not {_NAMES[kind]}")
