@@ -86,7 +86,7 @@ def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> 
     try:
         main(args)
     except (UserError, OSError) as error:
-        if args.traceback or not (isinstance(error, UserError) or error.errno):  # jinja2's errors are OSErrors too
+        if args.traceback:
             raise
         named = isinstance(error, OSError) and error.filename and error.strerror
         print(f"{parser.prog}: {f'{error.filename}: {error.strerror}' if named else error}", file=sys.stderr)

@@ -184,7 +184,7 @@ def test_the_benchmark_refuses_debugging_before_it_starts_anything(
 
 
 def test_a_benchmark_is_refused_beside_a_training_stage(tmp_path: Path) -> None:
-    with train.writing(tmp_path / "checkpoint.pt"):
+    with train.writing(tmp_path / "checkpoint.pt", tmp_path / "run.jsonl"):
         assert f"runs the training {tmp_path / 'checkpoint.pt'} since" in refusal()
     with machine_alone("a benchmark"):
         pass
@@ -196,5 +196,5 @@ def test_on_each_machine_the_first_process_of_a_training_stands_for_all(
 ) -> None:
     monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setenv("LOCAL_RANK", str(local_rank))
-    with train.writing(tmp_path / "checkpoint.pt"):
+    with train.writing(tmp_path / "checkpoint.pt", tmp_path / "run.jsonl"):
         assert lock.exists() == holds
