@@ -24,6 +24,13 @@ rule ablation:
     localrule: True
 
 
+# Every stage's own config file as the configuration is now; before `--touch`, which would leave those of older results.
+rule configs:
+    input:
+        [path for folder, file in OWN_CONFIGS.values() for path in every(f"{folder}/configs/{file}.yaml")],
+    localrule: True
+
+
 # tier_baseline, tier_amp ...: one rung of the ladder, up to what the report reads of it.
 for tier in config["tiers"]:
 

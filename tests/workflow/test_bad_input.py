@@ -78,7 +78,7 @@ def test_failing_stage_says_why_and_leaves_nothing_that_looks_finished(tmp_path:
     with checkout.edited("config/config.yaml", "mpiifacegaze: null", f"mpiifacegaze: {raw}"):
         answer = checkout.snakemake("--cores", "all", "results/smoke/data/mpiigaze.h5")
     assert answer.code == 1
-    assert str(raw) in next(line for line in answer.text.splitlines() if line.startswith("preprocess"))
+    assert str(raw) in next(line for line in answer.text.splitlines() if line.startswith("faze preprocess"))
     assert "Traceback" not in answer.text
     assert not list((checkout.folder / "results/smoke/data").glob("*.h5"))
 

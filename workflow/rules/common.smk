@@ -152,10 +152,3 @@ for stage, (folder, file) in OWN_CONFIGS.items():
             r"""
             printf '%s\n' {params:q} 2>{log:q} >{output:q}
             """
-
-
-# Every stage's own config file as the configuration is now; before `--touch`, which would leave those of older results.
-rule configs:
-    input:
-        [path for folder, file in OWN_CONFIGS.values() for path in every(f"{folder}/configs/{file}.yaml")],
-    localrule: True
