@@ -207,7 +207,7 @@ def end_of_re_run(training: Training, undisturbed: End) -> str:
     assert metrics == undisturbed.metrics  # no gap, nothing twice
     assert not training.work.exists()
     left = {path.name for path in training.folder.rglob(".*")}
-    assert left <= {".checkpoint.pt.lock", ".snakemake_timestamp"}
+    assert left <= {".checkpoint.pt.lock", ".run.jsonl.lock", ".snakemake_timestamp"}
     return training.read_log()
 
 
