@@ -25,7 +25,7 @@ NEUTRAL = {
     "faze.base.output_lock": "lets a job wait",
     "faze.base.process_pool": "hands work to processes; results are the same for any number of them",
     "faze.base.progress": "writes to the terminal and to the job's log alone",
-    "faze.config": "acts through the stage's resolved config file, which is an input; of its reading see decision 1",
+    "faze.config": "acts through the stage's resolved config file, which is an input; decision 1 says more",
 }
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

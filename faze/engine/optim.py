@@ -34,6 +34,8 @@ def build_optimizer(
     settings = {"momentum": momentum, "nesterov": momentum > 0, "weight_decay": weight_decay}
     if name == "fused_sgd":
         return _fused_sgd(groups, settings, device)
+    if name not in ("sgd", *LARGE_BATCH):
+        raise NotImplementedError(f"engine.optimizer {name}")
     reason = "pip install pytorch-optimizer brings it; trained with SGD" if name in LARGE_BATCH else ""
     optimizer = torch.optim.SGD(groups, **settings, foreach=foreach, fused=False)
     return optimizer, Switch("optimizer", name, f"torch SGD, {'foreach' if foreach else 'for loop'}", reason)

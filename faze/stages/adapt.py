@@ -1,11 +1,11 @@
 """Adapt a few-shot learner to people of the test split and measure it on their query entries. Paper section 4.
 
 The errors: one row per person, k and repeat; k = 0, the trained gaze head itself, is one row per person and the same in
-every learner's file. Its error is that after the steps in its column `steps`: all of fewshot.adapt_steps, or those that
-val people chose. The trace: one row per person, k, repeat and number of steps after which the error was measured. The
-predictions, if wanted: one row per person, k, repeat and query entry. The metadata key `left_out` of all of them lists,
-as JSON, a sentence about each person without samples enough, and `left_out_of_training` those whom meta_train could
-not use.
+every learner's file. A row's error is measured after as many steps as its column `steps` says: fewshot.adapt_steps, or
+the number that val people chose. The trace: one row per person, k, repeat and number of steps after which the error was
+measured. The predictions, if wanted: one row per person, k, repeat and query entry. The metadata key `left_out` of all
+of them lists, as JSON, a sentence about each person without samples enough, and `left_out_of_training` those whom
+meta_train could not use.
 """
 
 import sys

@@ -13,6 +13,8 @@ import torch
 from roofline_sizes import small_roofline
 
 from faze.benchmark import profiling
+from faze.benchmark.energy import Meter
+from faze.benchmark.processes import MeasuringProcess
 from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, tier_config
 from faze.commands import profile
 from faze.commands.largest_batch import largest
@@ -20,6 +22,7 @@ from faze.config.ladder import climb
 from faze.config.stage_config import load, to_lines
 from faze.config.validation import read_config
 from faze.config.yaml_files import merge
+from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine.parallel import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,6 +60,27 @@ def test_what_is_read_ahead_is_used_up_before_steps_are_timed() -> None:
     assert len(done) == 3  # the first, and two that were read ahead meanwhile
     counted.run(batches)
     assert len(done) == 5
+
+
+def test_only_later_blocks_use_up_what_was_read_ahead_while_others_ran() -> None:
+    """The first is the warm-up, whose time counts from its first step. Seen red: its first steps were left out."""
+    tier, done = small_tier({"data": {"workers": 1}}), []
+    counted = dataclasses.replace(tier, step=lambda *_: done.append(1))
+    process = MeasuringProcess(counted, block_steps=4, peak=None, meter=Meter("none"))
+    process._block(4)
+    assert len(done) == 4
+    process._block(4)
+    assert len(done) == 8 + tier.feed.transfer.ahead > 8
+
+
+def test_processes_of_a_tier_share_memory_gib(tmp_path: Path) -> None:
+    """Seen red: each process took it all."""
+    pixels, labels = np.zeros((32, 32, 128, 3), np.uint8), np.zeros((32, 4), np.float32)
+    people = [PersonStrips("one", "train", [f"f{i}" for i in range(32)], pixels, labels)]
+    write_strips(tmp_path / "strips.h5", "made-up", people)
+    config = tier_config([SMOKE], "baseline", {"data": {"memory_gib": pixels.nbytes / 2**30}})
+    assert read_people(tmp_path / "strips.h5", config).held
+    assert not read_people(tmp_path / "strips.h5", config, processes_here=2).held
 
 
 def test_operations_share_all_the_time_and_know_their_work(tier_steps: TierSteps) -> None:

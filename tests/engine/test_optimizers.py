@@ -4,9 +4,12 @@ Seen red once by breaking the code: LARS without Nesterov, LAMB with its decay o
 package's own correction of the step, Adam for AdamW, a fallback that does not say so.
 """
 
+from typing import get_args, get_type_hints
+
 import pytest
 import torch
 
+from faze.config.parameters import Engine
 from faze.engine.optim import build_optimizer
 
 LR, DECAY = 0.1, 0.01
@@ -79,6 +82,14 @@ def test_continues_from_a_file_as_if_it_had_not_stopped(name, tmp_path):
     optimizer.load_state_dict(state["optimizer"])
     descend(second, optimizer, gradients[3:])
     assert torch.equal(second, whole)
+
+
+def test_no_name_is_trained_with_another_optimiser_in_silence():
+    """Seen red: a name that no line builds was SGD."""
+    for name in get_args(get_type_hints(Engine)["optimizer"]):
+        assert make(name, torch.nn.Parameter(WEIGHT.clone()))[1].wanted == name
+    with pytest.raises(NotImplementedError, match="muon"):
+        make("muon", torch.nn.Parameter(WEIGHT.clone()))
 
 
 def test_without_its_package_it_is_sgd_and_says_so(monkeypatch):

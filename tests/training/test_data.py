@@ -15,12 +15,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from batches import assert_same
 from torch.utils._python_dispatch import TorchDispatchMode
 from trajectory import LOSS, TRAIN, losses, people, setup, tier
 from worlds import Apart
 
 from faze import engine
-from faze.data.pairs import Batch, PeopleStrips
+from faze.data.pairs import PeopleStrips
 from faze.engine import transfer
 from faze.engine.step import DeviceNumbers, Step, no_clock
 from faze.training.feed import Feed, build_feed
@@ -34,14 +35,6 @@ STEPS = 12  # of 8 pairs: more than three epochs of 28
 def feed(whom: PeopleStrips, *, rank: int = 0, processes: int = 1, workers: int = 0, **switches) -> Feed:
     world = Apart(rank, processes, CPU)
     return build_feed(whom, setup(tier("baseline", **switches), world), workers=workers)
-
-
-def assert_same(found: list[Batch], wanted: list[Batch]) -> None:
-    assert len(found) == len(wanted)
-    for one, other in zip(found, wanted, strict=True):
-        assert one.keys() == other.keys()
-        for name in one:
-            assert one[name].dtype == other[name].dtype and torch.equal(one[name], other[name]), name
 
 
 @pytest.mark.parametrize("processes", [1, 2])

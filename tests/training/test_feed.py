@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from batches import assert_same
 from trajectory import MODEL, setup, tier
 from worlds import Apart
 
@@ -68,14 +69,6 @@ def expected(path: Path) -> list[Batch]:
             batch[f"gaze_{member}"], batch[f"head_{member}"] = torch.from_numpy(labels).chunk(2, dim=1)
         batches.append(batch)
     return batches
-
-
-def assert_same(found: list[Batch], wanted: list[Batch]) -> None:
-    assert len(found) == len(wanted)
-    for one, other in zip(found, wanted, strict=True):
-        assert one.keys() == other.keys()
-        for name in one:
-            assert one[name].dtype == other[name].dtype and torch.equal(one[name], other[name]), name
 
 
 WAYS = [

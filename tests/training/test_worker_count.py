@@ -84,6 +84,24 @@ def test_strips_in_memory_need_no_trial():
     assert (chosen, said, source.read) == (0, "data.workers auto: 0, since the strips are held in memory", [])
 
 
+@dataclasses.dataclass(frozen=True)
+class OtherReadsFromTheFile(World):
+    """Beside a process whose strips did not fit into memory, and which is as fast."""
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        return 2 * values
+
+    def least(self, value: int) -> int:
+        return min(value, 0)
+
+
+def test_where_one_process_reads_from_the_file_all_try(monkeypatch):
+    """Seen red: each asked its own strips, and one waited for ever for the times of the other."""
+    monkeypatch.setattr(worker_count, "_counts", lambda most: [0, 1])
+    monkeypatch.setattr(worker_count, "seconds_per_batch", lambda transfer, *_: 0.2 - 0.1 * transfer.workers)
+    assert choose_workers(Steps(), OtherReadsFromTheFile(0, 2, CPU), pin=False, held=True)[0] == 1
+
+
 @pytest.mark.parametrize(
     ("cores", "counts"), [(0, [0]), (1, [0, 1]), (2, [0, 1, 2]), (6, [0, 1, 2, 4, 6]), (8, [0, 1, 2, 4, 8])]
 )
