@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from faze.base.progress import Progress
+from faze.benchmark.energy import lengthened
 from faze.benchmark.intervals import ratio_interval
 from faze.benchmark.processes import TierProcesses
 from faze.benchmark.roofline import Work, number_format, shares
@@ -24,6 +25,7 @@ class WarmUp:
     seconds: float
     steps: int
     steady: bool  # the last three blocks differed by no more than benchmark.steady_share
+    block_s: float  # of the last one
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class TierResult:
     joules_per_step: float | None
     memory: dict[str, float]
     phases_ms: dict[str, float]
+    boards: list[dict]  # state of each GPU before and after each block
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def warm_up(tier: TierProcesses, benchmark: Benchmark) -> WarmUp:
         seconds.append(_seconds(tier.ask("block", steps=benchmark.block_steps)))
         last = seconds[1:][-3:]
         steady = len(last) == 3 and max(last) <= min(last) * (1 + benchmark.steady_share)
-    return WarmUp(sum(seconds), first + (len(seconds) - 1) * benchmark.block_steps, steady)
+    return WarmUp(sum(seconds), first + (len(seconds) - 1) * benchmark.block_steps, steady, seconds[-1])
 
 
 def measure(
@@ -71,6 +74,12 @@ def measure(
 ) -> tuple[list[TierResult], RooflineRates]:
     """Warm up, run the interleaved blocks, then the phases; results are in the order of the tiers."""
     warmed = [warm_up(tier, benchmark) for tier in tiers]
+    for tier in tiers:
+        tier.ask("settle")
+    steps = [
+        lengthened(benchmark.block_steps, warm.block_s, tier.description["least_block_s"])
+        for tier, warm in zip(tiers, warmed, strict=True)
+    ]
     formats = [number_format(tier.description["switches"]) for tier in tiers] if roofline else []
     rates = RooflineRates([], {name: [] for name in formats})
     _time_roofline(roofline, RooflineRates([], {name: [] for name in formats}))  # its warm-up
@@ -78,11 +87,11 @@ def measure(
     progress = Progress("benchmark", benchmark.blocks * len(tiers), "blocks")
     for block in range(benchmark.blocks):
         _time_roofline(roofline, rates)
-        for tier in tiers if block % 2 == 0 else reversed(tiers):
-            blocks[tier.name].append(tier.ask("block", steps=benchmark.block_steps))
+        in_turn = list(zip(tiers, steps, strict=True))
+        for tier, of_block in in_turn if block % 2 == 0 else reversed(in_turn):
+            blocks[tier.name].append(tier.ask("block", steps=of_block))
             progress(sum(map(len, blocks.values())))
-    steps = benchmark.block_steps
-    return [_finish(tier, warm, blocks[tier.name], steps) for tier, warm in zip(tiers, warmed, strict=True)], rates
+    return [_finish(t, w, blocks[t.name], n) for t, w, n in zip(tiers, warmed, steps, strict=True)], rates
 
 
 def _finish(tier: TierProcesses, warmed: WarmUp, blocks: Sequence[Sequence[dict]], steps: int) -> TierResult:
@@ -104,6 +113,7 @@ def _finish(tier: TierProcesses, warmed: WarmUp, blocks: Sequence[Sequence[dict]
         sum(joules) / len(blocks) / steps if joules else None,
         {name: sum(answer[name] for answer in memory) for name in memory[0]},
         {phase: 1e3 * seconds for phase, seconds in tier.ask("phases", steps=steps)[0].items()},
+        [board for answers in blocks for answer in answers for board in answer["boards"]],
     )
 
 
@@ -128,6 +138,9 @@ def ladder_row(
         "warmup_extra_s": extra_s,  # beyond what as many steady steps take: compiling, tuning
         "pays_off_after_pairs": global_batch * max(extra_s, 0.0) * 1e3 / gained_ms if gained_ms > 0 else None,
     }
+    if result.boards:
+        throttled = sorted({reason for board in result.boards for reason in board["throttled"]})
+        row |= {"boards": result.boards, "throttled": throttled}
     if rates.copy:
         copy, matmul = np.median(rates.copy), np.median(rates.matmul[number_format(result.description["switches"])])
         row |= shares(work, step_ms, float(copy), float(matmul), result.description["devices"])

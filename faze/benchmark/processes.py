@@ -72,8 +72,10 @@ class MeasuringProcess:
             "notes": self.tier.feed.notes,
             "settling_steps": step.settling_steps,
             "energy": {"source": self.meter.source, "reason": self.meter.reason},
+            "least_block_s": self.meter.least_s,
         }
-        serve(coordinator, description, {"block": self._block, "phases": self._phases, "memory": self.peak.read})
+        answers = {"block": self._block, "phases": self._phases, "settle": self._settle, "memory": self.peak.read}
+        serve(coordinator, description, answers)
 
     def _block(self, steps: int) -> dict:
         world, begun = self.tier.setup.world, "_batches" in vars(self)
@@ -82,10 +84,15 @@ class MeasuringProcess:
             self.tier.run(itertools.islice(batches, self.tier.feed.transfer.ahead))
         world.wait()
         synchronize(world.device)
-        joules, began = self.meter.read(), time.perf_counter()
+        boards, joules, began = self.meter.boards(), self.meter.read(), time.perf_counter()
         self.tier.run(itertools.islice(batches, steps))
         synchronize(world.device)
-        return {"seconds": time.perf_counter() - began, "joules": self.meter.since(joules)}
+        seconds, joules = time.perf_counter() - began, self.meter.since(joules)
+        return {"seconds": seconds, "joules": joules, "boards": [*boards, *self.meter.boards()]}
+
+    def _settle(self) -> dict:
+        self.peak.settle()
+        return {}
 
     def _phases(self, steps: int) -> dict:
         clock = PhaseClock(self.tier.setup.world.device)

@@ -39,7 +39,7 @@ def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
         yield [
             name,
             _change(tier["switches"], before["switches"] if before else ()),
-            f"{tier['step_ms']:.4g} ({low:.4g} to {high:.4g})",
+            f"{tier['step_ms']:.4g} ({low:.4g} to {high:.4g})" + _throttled(tier),
             f"{tier['images_per_s']:.4g}",
             _speed(tier["speedup"]) if before else "1",
             _peak(tier),
@@ -50,6 +50,11 @@ def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
             _number(tier, "warmup_s"),
             _pays_off(tier) if before else "",
         ]
+
+
+def _throttled(tier: Mapping[str, Any]) -> str:
+    """Mark a tier whose GPU was held down by what is named, before or after a block."""
+    return f", throttled: {', '.join(tier['throttled'])}" if tier.get("throttled") else ""
 
 
 def _peak(tier: Mapping[str, Any]) -> str:

@@ -88,10 +88,11 @@ def measure_tier(config: Resolved, args: Namespace) -> None:
     launch(engine, ["benchmark", *sys.argv[1:]])
     with join(engine, args.threads) as world:
         people = read_people(args.data, config, world.processes_here)
-        # All processes of a CPU share one counter, each GPU has its own.
-        meter = build_meter(world.device) if world.device.type == "cuda" or world.rank == 0 else Meter("none")
         peak = MemoryPeak(world.device)
         tier = build_tier_steps(config, engine, world, people)
+        # All processes of a CPU share one counter, each GPU has its own.
+        counts = world.device.type == "cuda" or world.rank == 0
+        meter = build_meter(world.device, tier.step.replicas) if counts else Meter("none")
         MeasuringProcess(tier, config.benchmark.block_steps, peak, meter).serve(args.coordinator)
 
 
