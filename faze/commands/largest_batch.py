@@ -3,9 +3,10 @@
     faze largest-batch --tier lean --memory-gib 4
     faze largest-batch --tier lean --configfile config/width.yaml    (a GPU: until it is full)
 
-Every size is tried in a fresh process with two steps, the second of which meets the optimiser's state: sizes are
-doubled until one does not fit, then bisected. Memory is what benchmark.json calls peak_gib. Pairs make one chunk;
-accumulation is off.
+Every size is tried in a fresh process with two steps after those that settle (a graph is captured in the last of
+them); the second meets the optimiser's state. Sizes are doubled until one does not fit, then bisected. Memory is the
+highest of all steps, which have to fit: in a benchmark's words, the larger of peak_gib and warmup_peak_gib. Pairs make
+one chunk; accumulation is off.
 """
 
 import bisect
@@ -26,7 +27,7 @@ from faze.benchmark.memory_peak import MemoryPeak, status_bytes
 from faze.benchmark.tier_steps import build_tier_steps, read_people, tier_config
 from faze.engine.parallel import join, pick_device
 
-STEPS = 2
+STEPS = 2  # beyond those that settle
 MARGIN_GIB = 1.0  # by how much a process may exceed the limit before it is refused more; modules load late, too
 
 
@@ -97,7 +98,7 @@ def fits(pairs: int, args: Namespace, peaks: dict[int, float]) -> bool:
 
 
 def try_size(args: Namespace) -> float | None:
-    """Measure the peak memory of two steps, in GiB; None if they ran out of it."""
+    """Measure the peak memory of the first steps, in GiB; None if they ran out of it."""
     config = tier_config(
         args.configfile, args.tier, {"train": {"global_batch": args.pairs}, "loss": {"chunk_pairs": args.pairs}}
     )
@@ -108,7 +109,7 @@ def try_size(args: Namespace) -> float | None:
         peak = MemoryPeak(world.device)
         try:
             tier = build_tier_steps(config, engine, world, people)
-            tier.run(tier.feed(range(STEPS)))
+            tier.run(tier.feed(range(tier.step.settling_steps + STEPS)))
         except (torch.OutOfMemoryError, MemoryError):
             return None
         except RuntimeError as error:

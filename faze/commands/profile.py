@@ -25,7 +25,7 @@ from faze.benchmark.timing import PhaseClock
 from faze.engine import machine
 from faze.engine.parallel import join, launch
 
-WARMUP_STEPS = 3
+WARMUP_STEPS = 3  # at least; a graph is captured after more
 COSTLIEST = 10
 
 
@@ -51,7 +51,7 @@ def main(args: Namespace) -> None:
 def write(tier: TierSteps, steps: int, out: Path) -> None:
     """Profile some steps and leave trace and tables in a folder."""
     world = tier.setup.world
-    tier.run(tier.feed(range(WARMUP_STEPS)))
+    tier.run(tier.feed(range(max(WARMUP_STEPS, tier.step.settling_steps))))
     switches = [asdict(switch) for switch in tier.switches]
     step_ms = _undisturbed_ms(tier, steps)
     flop, traffic = profiling.count_operations(tier)

@@ -7,6 +7,8 @@ https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 
 import contextlib
 import functools
+import gc
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -58,6 +60,15 @@ def _is_capturable(group: Mapping[str, object]) -> bool:
     return bool(group.get("fused")) and isinstance(group["lr"], Tensor) and bool(group.get("capturable", True))
 
 
+_launching: "weakref.WeakSet[Graph]" = weakref.WeakSet()  # all graphs of this process
+
+
+def drop_captured() -> None:
+    """Destroy what has been captured: NCCL, before it ends, waits for graphs that hold its kernels."""
+    for graph in list(_launching):
+        graph.drop()
+
+
 class Graph:
     """Launches the first steps kernel by kernel, captures the next one, and replays it from then on.
 
@@ -76,6 +87,14 @@ class Graph:
         self._batch: dict[str, Tensor] = {}
         self._weights: Mapping[str, Tensor] = {}
         self._terms: dict[str, Tensor] = {}
+        _launching.add(self)
+
+    def drop(self) -> None:
+        """Destroy the graph, once the device is done with it; the next step would be captured anew."""
+        if self._graph is not None:
+            self._stream.synchronize()
+            self._graph.reset()
+            self._graph, self._batch, self._terms = None, {}, {}
 
     def __call__(
         self, step: Step, batch: Mapping[str, Tensor], weights: Mapping[str, Tensor], clock: Clock
@@ -139,6 +158,7 @@ def record(
     stream: torch.cuda.Stream, launch: Callable[[], dict[str, Tensor]]
 ) -> tuple[torch.cuda.CUDAGraph, dict[str, Tensor]]:
     """Capture kernels without running them; return the graph, and the tensors that each replay fills."""
+    gc.collect()  # now: a dead cycle that is collected amid the capture would free what is of another stream
     graph = torch.cuda.CUDAGraph()
     # thread_local: loader threads may lock pages meanwhile, which the default takes for an error.
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):

@@ -42,13 +42,43 @@ def build_optimizer(
 
 
 def _fused_sgd(groups: list[dict], settings: dict, device: torch.device) -> tuple[torch.optim.Optimizer, Switch]:
+    fault = ""
     if device.type == "cuda" and _apex_has_optimizers():
-        from apex.optimizers import FusedSGD
+        fault = _apex_fault(groups[0]["params"][0], settings)
+        if not fault:
+            from apex.optimizers import FusedSGD
 
-        return FusedSGD(groups, **settings), Switch("optimizer", "fused_sgd", "apex FusedSGD")
+            return FusedSGD(groups, **settings), Switch("optimizer", "fused_sgd", "apex FusedSGD")
     optimizer = torch.optim.SGD(groups, **settings, fused=True)
     _start_momentum(optimizer)
-    return optimizer, Switch("optimizer", "fused_sgd", "torch SGD, fused")
+    return optimizer, Switch("optimizer", "fused_sgd", "torch SGD, fused" + (f"; apex {fault}" if fault else ""))
+
+
+def _apex_fault(parameter: torch.Tensor, settings: dict) -> str:
+    """Say what is wrong with apex's FusedSGD, which does a step on a weight like this one; nothing if it is SGD's.
+
+    Its kernels are found only when they run, and built for one torch and one kind of GPU; it leaves weights in float64
+    where they are.
+    """
+    ones = torch.ones(1, dtype=parameter.dtype, device=parameter.device)
+
+    def step(make: Callable[..., torch.optim.Optimizer]) -> float:
+        weight = torch.nn.Parameter(ones.clone())
+        weight.grad = ones.clone()
+        make([weight], lr=0.25, **settings).step()
+        return weight.item()
+
+    try:
+        from apex.optimizers import FusedSGD
+
+        found = step(FusedSGD)
+    except Exception as error:  # whatever a build for another torch, driver or GPU ends in
+        reason = str(error).strip().split("\n")[0]
+        return f"failed at a trial step: {type(error).__name__}{f', {reason}' if reason else ''}"
+    wanted = step(torch.optim.SGD)
+    return (
+        "" if abs(found - wanted) <= 1e-6 * abs(wanted) else f"does another step than SGD ({found:g}, not {wanted:g})"
+    )
 
 
 def _large_batch(name: str, momentum: float) -> Callable[..., torch.optim.Optimizer] | None:

@@ -16,6 +16,7 @@ from torch import nn
 
 from faze.base.errors import UserError
 from faze.config.parameters import Engine
+from faze.engine.graphs import drop_captured
 from faze.engine.switches import Switch
 
 # A rank may wait for another one's checkpoint write, or for the lock of an orphaned run to be released.
@@ -102,13 +103,20 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
         yield World(0, 1, device)
         return
     threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    cuda = device.type == "cuda"
+    # Given the device, NCCL connects here and now, and not amid the first step.
+    dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None)
     world = World(dist.get_rank(), dist.get_world_size(), device)
     torch.set_num_threads(max(threads // world.processes_here, 1))
+    ended = False
     try:
         yield world
+        ended = True
     finally:
-        dist.destroy_process_group()
+        # Who fails must not wait in NCCL for those who wait for it: it is gone, then torchrun ends them.
+        if ended or not cuda:
+            drop_captured()
+            dist.destroy_process_group()
 
 
 def _end_with(parent: int) -> None:
@@ -166,5 +174,6 @@ def check_chunks(global_batch: int, chunk_pairs: int, replicas: int) -> None:
     if global_batch % (replicas * chunk_pairs):
         raise UserError(
             f"train.global_batch {global_batch} is not a multiple of {replicas} processes, replicas or accumulated "
-            f"parts x loss.chunk_pairs {chunk_pairs}"
+            f"parts x loss.chunk_pairs {chunk_pairs}: take a multiple of {replicas * chunk_pairs}, or show fewer GPUs "
+            "by CUDA_VISIBLE_DEVICES"
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from faze.config.parameters import Engine
 from faze.engine.operations import formats_of
@@ -53,6 +54,26 @@ class Precision:
     operations: Context | None  # formats of single operations; a layer that is recomputed must enter it again
     scaler: Scaler
     switches: tuple[Switch, ...]
+
+
+@contextlib.contextmanager
+def exact(module: nn.Module) -> Iterator[None]:
+    """Compute fp32 as fp32, whatever a tier trains with: errors are compared between tiers, so all are found alike.
+
+    TF32, on by default in cuDNN, is off, and every part with the attribute `autocast` computes without it.
+    """
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    parts = [(part, part.autocast) for part in module.modules() if hasattr(part, "autocast")]
+    matmul.allow_tf32 = cudnn.allow_tf32 = False
+    for part, _ in parts:
+        part.autocast = contextlib.nullcontext
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
+        for part, autocast in parts:
+            part.autocast = autocast
 
 
 def build_precision(engine: Engine, device: torch.device) -> Precision:

@@ -15,6 +15,7 @@ from faze.config.stage_config import load
 from faze.data.network_input import to_network
 from faze.data.store.codes import GAZE_HEAD, write_codes
 from faze.data.store.strips import StripStore
+from faze.engine.precision import exact
 from faze.model.dted import DTED
 from faze.model.weights import check_same_model, load_model
 
@@ -34,7 +35,7 @@ def main(args: Namespace) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dted = load_model(args.checkpoint, device)
     check_same_model(args.checkpoint, dted.model, config.model)
-    with sole_writer(args.out), StripStore(args.data) as strips:
+    with sole_writer(args.out), StripStore(args.data) as strips, exact(dted):
         head = {name: dted.get_parameter(name).detach().cpu().numpy() for name in GAZE_HEAD}
         write_codes(args.out, strips.dataset, encode_people(dted, strips, config.encode.batch), head)
 

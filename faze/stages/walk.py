@@ -11,6 +11,7 @@ from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
 from faze.config.stage_config import load
 from faze.data.store.strips import StripStore
+from faze.engine.precision import exact
 from faze.model.weights import load_model
 from faze.redirection.drawing import contact_sheet, video_frames, write_picture
 from faze.redirection.video import write_video
@@ -32,7 +33,7 @@ def main(args: Namespace) -> None:
     dted = load_model(args.checkpoint, "cuda" if torch.cuda.is_available() else "cpu")
     progress = Progress("walk", len(args.data) * walk.people, "people")
     walks = []
-    with sole_writer(args.out), whole_folder(args.out) as folder:
+    with sole_writer(args.out), whole_folder(args.out) as folder, exact(dted):
         for path in args.data:
             with StripStore(path) as strips:
                 for person in first_people(strips, walk.people):

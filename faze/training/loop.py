@@ -21,7 +21,7 @@ from faze.config.parameters import Loss, Train
 from faze.data.network_input import to_network
 from faze.data.pairs import PeopleStrips
 from faze.engine.parallel import World
-from faze.engine.precision import Precision
+from faze.engine.precision import Precision, exact
 from faze.engine.schedule import decay, learning_rate, ramp
 from faze.engine.step import Step
 from faze.model.dted import DTED
@@ -78,10 +78,15 @@ def bare_model(step: Step) -> DTED:
     return (module.module if hasattr(module, "module") else module).dted
 
 
-@torch.inference_mode()
 def validate(step: Step, people: PeopleStrips, setup: TrainingSetup) -> float:
-    """Average people's mean gaze errors, in degrees; every process takes its share of each person."""
-    dted, model, world = bare_model(step), setup.model, setup.world
+    """Average people's mean gaze errors, in degrees, found in fp32; every process takes its share of each person."""
+    dted = bare_model(step)
+    with torch.inference_mode(), exact(dted):
+        return _mean_error_deg(dted, people, setup)
+
+
+def _mean_error_deg(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> float:
+    model, world = setup.model, setup.world
     sums = torch.zeros(len(people.names), 2, dtype=torch.float64, device=world.device)
     for person, (places, labels) in enumerate(zip(people.places(), people.labels, strict=True)):
         for first in range(world.rank * VALIDATED, len(labels), world.size * VALIDATED):

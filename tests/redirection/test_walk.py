@@ -159,6 +159,20 @@ def test_stage_writes_a_video_per_person_and_a_contact_sheet(folder, monkeypatch
     assert cv2.imread(str(folder / "walks" / "contact_sheet.png")).shape[1] > 1000
 
 
+def test_walks_are_computed_in_fp32(folder, monkeypatch):
+    """Seen red: in TF32 on a GPU, as cuDNN is unless told otherwise."""
+    seen = []
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+
+    def walked(*given, of=stage.walk_person, **more):
+        seen.append(torch.backends.cudnn.allow_tf32)
+        return of(*given, **more)
+
+    monkeypatch.setattr(stage, "walk_person", walked)
+    assert run_stage(folder, monkeypatch) == 0
+    assert set(seen) == {False} and torch.backends.cudnn.allow_tf32
+
+
 def test_videos_are_what_browsers_play(folder, monkeypatch):
     imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
     run_stage(folder, monkeypatch)

@@ -77,6 +77,19 @@ def test_every_strip_is_encoded(stage):
         np.testing.assert_allclose(np.linalg.norm(found["gaze_hat"], axis=1), 1, rtol=1e-5)
 
 
+def test_codes_are_computed_in_fp32(stage, monkeypatch):
+    """cuDNN rounds to TF32 unless told otherwise. Seen red: on a GPU all codes were in TF32."""
+    seen = []
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    monkeypatch.setattr(
+        encode,
+        "encode_strips",
+        lambda *given, of=encode.encode_strips: seen.append(torch.backends.cudnn.allow_tf32) or of(*given),
+    )
+    assert stage() == 0
+    assert set(seen) == {False} and torch.backends.cudnn.allow_tf32
+
+
 def test_the_stored_gaze_head_makes_the_stored_gaze_hat(stage):
     """With the activation that the few-shot learner `none` gives it."""
     stage.dted.gaze1.bias.data.normal_()

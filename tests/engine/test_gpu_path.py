@@ -1,0 +1,195 @@
+"""What the engine does on a GPU only, shown on a CPU by stand-ins; no GPU has run it.
+
+Seen red by breaking the code: errors found in TF32 and under autocast, and settings that stay changed; an apex taken
+for good without a trial; a process group that ends before the graphs of its kernels, or that a failing process waits
+in; a profile, and a search for the largest batch, that see no graph.
+"""
+
+import contextlib
+import dataclasses
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from roofline_sizes import small_roofline
+from trajectory import TRAIN, people, setup, tier
+
+from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, tier_config
+from faze.commands import largest_batch, profile
+from faze.config.yaml_files import merge
+from faze.engine import graphs, parallel
+from faze.engine.optim import build_optimizer
+from faze.engine.parallel import World, build_wrap, check_chunks, join
+from faze.engine.precision import exact
+from faze.model.dted import DTED
+from faze.training.loop import bare_model, build_step, validate
+
+ROOT = Path(__file__).resolve().parents[2]
+CUDA = torch.device("cuda", 0)
+
+
+# --- errors are found in fp32 in every tier --------------------------------------------------------------------------
+
+
+def tf32() -> tuple[bool, bool]:
+    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+
+@pytest.fixture
+def with_tf32() -> Iterator[None]:
+    """As a training of a tier with TF32 leaves the process; cuDNN's is on by default."""
+    before = tf32()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+def test_validation_inside_a_training_is_in_fp32_and_leaves_the_tier_as_it_was(with_tf32, monkeypatch):
+    chosen = setup(tier("amp", force=True, tf32=True))
+    step, plain = build_step(chosen), build_step(setup(tier("baseline")))
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    autocast, seen = bare_model(step).autocast, []
+    encode = DTED.encode
+
+    def watched(dted: DTED, image: torch.Tensor):
+        with dted.autocast():
+            seen.append((*tf32(), torch.is_autocast_enabled("cpu")))
+        return encode(dted, image)
+
+    monkeypatch.setattr(DTED, "encode", watched)
+    found = validate(step, people(), chosen)
+    assert set(seen) == {(False, False, False)}
+    assert tf32() == (True, True) and bare_model(step).autocast is autocast
+    assert found == validate(plain, people(), setup(tier("baseline")))  # the same first weights: the same error
+
+
+def test_settings_come_back_after_an_error(with_tf32):
+    dted = bare_model(build_step(setup(tier("amp", force=True))))
+    torch.backends.cuda.matmul.allow_tf32 = True
+    autocast = dted.autocast
+    with pytest.raises(KeyError), exact(dted):
+        raise KeyError
+    assert torch.backends.cuda.matmul.allow_tf32 and dted.autocast is autocast
+
+
+# --- apex is tried before it is trusted ------------------------------------------------------------------------------
+
+SOUND = "from torch.optim import SGD as FusedSGD"
+OTHER = "from torch.optim import SGD\nclass FusedSGD(SGD):\n    def step(self):\n        "
+APEX = {
+    SOUND: "apex FusedSGD",
+    "raise ImportError('no apex_C')": "torch SGD, fused; apex failed at a trial step: ImportError, no apex_C",
+    OTHER + "raise RuntimeError('no kernel')": "torch SGD, fused; apex failed at a trial step: RuntimeError, no kernel",
+    OTHER + "pass": "torch SGD, fused; apex does another step than SGD (1, not 0.4775)",
+}
+
+
+@pytest.mark.parametrize("source", APEX)
+def test_apex_serves_only_if_it_does_a_step_of_sgd(source, tmp_path, monkeypatch):
+    folder = tmp_path / "apex" / "optimizers"
+    folder.mkdir(parents=True)
+    (tmp_path / "apex" / "__init__.py").touch()
+    (folder / "__init__.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    weight = torch.nn.Parameter(torch.ones(3))
+    settings = {"momentum": 0.9, "weight_decay": 0.1, "foreach": False, "device": CUDA}
+    try:
+        optimizer, switch = build_optimizer("fused_sgd", [{"params": [weight], "lr": 0.1}], **settings)
+    finally:
+        for name in ("apex", "apex.optimizers"):
+            sys.modules.pop(name, None)
+    assert switch.active and switch.acted.startswith(APEX[source])
+    assert optimizer.param_groups[0]["fused"] == (source != SOUND or None)
+
+
+# --- graphs end before the process group whose kernels they hold -----------------------------------------------------
+
+
+@pytest.fixture
+def ended(monkeypatch) -> list[str]:
+    """What happens at the end of a process of DistributedDataParallel on a GPU that has captured a graph."""
+    order: list[str] = []
+    monkeypatch.setattr(parallel, "pick_device", lambda device: CUDA)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(dist, "init_process_group", lambda *a, device_id, **k: order.append(f"begin on {device_id}"))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: order.append("process group"))
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+
+    class Recorded:
+        reset = staticmethod(lambda: order.append("graph"))
+
+    class Stream:
+        synchronize = staticmethod(lambda: order.append("wait"))
+
+    graph = graphs.Graph(Stream(), warm_up=0, whole=True)
+    graph._graph = Recorded()
+    order.append(graph)  # kept alive, as by a step
+    yield order
+    graph._graph = None
+
+
+def test_captured_graphs_end_before_their_process_group(ended):
+    with join(tier("ddp"), threads=1):
+        pass
+    assert ended[1:] == ["begin on cuda:0", "wait", "graph", "process group"]
+
+
+def test_a_process_that_fails_does_not_wait_in_nccl(ended):
+    with pytest.raises(KeyError), join(tier("ddp"), threads=1):
+        raise KeyError
+    assert ended[1:] == ["begin on cuda:0"]
+
+
+# --- profile and largest-batch reach the captured graph --------------------------------------------------------------
+
+
+def settling(steps: int, done: list[int]) -> TierSteps:
+    """A small tier whose step says that it settles after so many steps, and counts what it did."""
+    small = {"model": {"growth": 2}, "tiers": {"baseline": {"device": "cpu"}}}
+    config = tier_config([ROOT / "config" / "smoke.yaml"], "baseline", merge(small, {}))
+    made = build_tier_steps(config, config.engine, World(0, 1, torch.device("cpu")), read_people(None, config))
+    launch = made.step.launch
+
+    def counted(*arguments):
+        done.append(1)
+        return launch(*arguments)
+
+    return dataclasses.replace(made, step=dataclasses.replace(made.step, launch=counted, settling_steps=steps))
+
+
+def test_profile_begins_after_the_graph_is_captured(tmp_path, monkeypatch):
+    done: list[int] = []
+    before: list[int] = []
+    made = settling(12, done)
+    monkeypatch.setattr(profile, "Roofline", lambda device: small_roofline(copy_mib=8, order=128))
+    monkeypatch.setattr(profile, "_undisturbed_ms", lambda tier, steps: before.append(len(done)) or 1.0)
+    profile.write(made, 1, tmp_path)
+    assert before == [12]
+
+
+def test_largest_batch_is_searched_with_the_graph(monkeypatch):
+    done: list[int] = []
+    made = settling(5, done)
+    monkeypatch.setattr(largest_batch, "build_tier_steps", lambda *arguments: made)
+    monkeypatch.setattr(largest_batch, "join", lambda *a: contextlib.nullcontext(World(0, 1, torch.device("cpu"))))
+    args = Namespace(configfile=[ROOT / "config" / "smoke.yaml"], tier="baseline", pairs=8, threads=1, memory_gib=None)
+    assert largest_batch.try_size(args) > 0
+    assert len(done) == 7
+
+
+# --- DataParallel over several devices -------------------------------------------------------------------------------
+
+
+def test_data_parallel_takes_all_devices_and_whole_chunks_for_each(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    wrap = build_wrap(tier("baseline"), World(0, 1, CUDA))
+    assert wrap.replicas == 2 and wrap.switches[0].acted == "DataParallel over 2 devices"
+    check_chunks(2 * 256, 256, wrap.replicas)
+    with pytest.raises(ValueError, match="take a multiple of 512, or show fewer GPUs by CUDA_VISIBLE_DEVICES"):
+        check_chunks(256, 256, wrap.replicas)
+    assert TRAIN.global_batch % wrap.replicas == 0
