@@ -195,6 +195,7 @@ class Evaluate:
     confidence: Annotated[float, Range(0.5, 0.9999)]
     resamples: Annotated[int, Range(100)]
     margin_deg: NonNegative
+    learner_margin_deg: NonNegative
     seed: Count
 
 

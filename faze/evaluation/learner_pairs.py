@@ -31,7 +31,7 @@ def learner_differences(persons: pd.DataFrame, learners: Sequence[str], evaluate
     Args:
         persons: errors of every test person (`runs.read_errors`).
         learners: in the order in which pairs name them.
-        evaluate: margin and confidence; the level of the tests is 1 - confidence.
+        evaluate: margin of learners and confidence; the level of the tests is 1 - confidence.
 
     Returns:
         One row per tier, data set, pair and k. difference_deg is learner minus other: negative where the learner is
@@ -47,12 +47,16 @@ def learner_differences(persons: pd.DataFrame, learners: Sequence[str], evaluate
         for learner, other in itertools.combinations(learners, 2):
             first, second = errors[tier, dataset, k, learner], errors[tier, dataset, k, other]
             # Half the level gives the two-sided interval; p-values do not depend on it.
-            found = compare(first - second, margin=evaluate.margin_deg, alpha=alpha / 2, plan=False)
+            found = compare(first - second, margin=evaluate.learner_margin_deg, alpha=alpha / 2)
             rows.append(
                 {"tier": tier, "dataset": dataset, "learner": learner, "other": other, "k": k}
                 | {"learner_deg": first.mean(), "other_deg": second.mean(), "difference_deg": found.difference}
                 | {"low_deg": found.low, "high_deg": found.high}
-                | {"difference_p": found.difference_p, "tost_p": found.tost_p, "verdict": found.verdict}
+                | {
+                    "difference_p": found.difference_p,
+                    "tost_p": found.tost_p,
+                    "verdict": "identical" if found.identical else "",
+                }
                 | {"people": found.people, "seeds": found.seeds}
             )
     return _judged_together(pd.DataFrame(rows, columns=COLUMNS), alpha)

@@ -32,6 +32,7 @@ class Ablation:
     seeds: Sequence[int]
     learners: Sequence[str]  # the first is the one that the verdict is about
     query_entries: int
+    controls: Sequence[str] = ()  # trainings of the baseline that chance alone tells apart, with the first seed
 
     def runs(self) -> Iterator[tuple[str, int]]:
         """Yield every tier and seed, tier by tier."""

@@ -5,24 +5,20 @@ resamples. Arrays of errors and of paired differences are (..., S, P), in degree
 
 - `bootstrap_mean` describes a mean error: it resamples people and, independently, whole seeds.
 - `holm` makes several tests at once as honest as one.
-- `compare` judges a change by two one-sided t tests (TOST; Schuirmann 1987) on paired differences. With three seeds or
+- `compare` tests a change by two one-sided t tests (TOST; Schuirmann 1987) on paired differences. With three seeds or
   more the standard error is that of the crossed design, with Satterthwaite's degrees of freedom: resampling three seeds
   covers 64 to 80 % instead of 90 % where seeds spread as much as people (docs/decisions/0003-seeds-and-people.md).
 
 numpy and scipy only.
 """
 
-import bisect
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
+from scipy import stats
 
 SEEDS_FOR_A_TIER = 3  # fewer speak only for the checkpoints at hand
-POWER = 0.8  # at which the number of further seeds is aimed
-MOST_SEEDS = 100  # beyond this a number of further seeds is only called more than this
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
 @dataclass(frozen=True)
@@ -35,29 +31,13 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Need:
-    """How many further seeds would show equivalence if there is truly no change; MOST_SEEDS + 1 stands for more.
-
-    Attributes:
-        about: at the spreads seen so far.
-        low, high: where the seeds' true spread is at the ends of its own 80 % interval. Of three seeds it is wide.
-    """
-
-    about: int
-    low: int
-    high: int
-
-
-@dataclass(frozen=True)
 class Comparison:
-    """A paired change and what it shows.
+    """A paired change and its tests.
 
     Attributes:
         difference, low, high: mean change and the interval that the equivalence test uses (1 - 2 alpha), degrees.
         tost_p: of equivalence (small: the change is shown to lie within the margin); nan without a test.
         difference_p: of a difference from zero, two-sided; nan without a test.
-        verdict: identical | equivalent | different | not shown.
-        need: further seeds that would show equivalence; None: no number of seeds would, or there is no need.
         people, seeds: that were compared.
     """
 
@@ -66,10 +46,13 @@ class Comparison:
     high: float
     tost_p: float
     difference_p: float
-    verdict: str
-    need: Need | None
     people: int
     seeds: int
+
+    @property
+    def identical(self) -> bool:
+        """Whether no error of any person and seed differs."""
+        return self.low == self.high == 0
 
 
 def bootstrap_mean(errors: ArrayLike, *, confidence: float, resamples: int, seed: int) -> Estimate:
@@ -138,29 +121,26 @@ def holm(p: ArrayLike) -> NDArray:
     return adjusted
 
 
-def compare(differences: ArrayLike, *, margin: float, alpha: float = 0.05, plan: bool = True) -> Comparison:
-    """Judge paired differences: identical, equivalent, different, or not shown.
+def compare(differences: ArrayLike, *, margin: float, alpha: float = 0.05) -> Comparison:
+    """Test paired differences, for equivalence and for a difference.
 
     Args:
         differences: (S, P) or (P,) error of the tier minus error of the baseline, degrees, same person and seed.
         margin: differences smaller than this count as none, degrees; fixed before looking.
         alpha: level of both one-sided tests and of the two-sided one.
-        plan: also find how many further seeds would settle what is not shown.
     """
     differences = np.atleast_2d(np.asarray(differences, dtype=np.float64))
     seeds, people = differences.shape
     if not differences.any():
-        return Comparison(0.0, 0.0, 0.0, np.nan, np.nan, "identical", None, people, seeds)
+        return Comparison(0.0, 0.0, 0.0, np.nan, np.nan, people, seeds)
     mean = float(differences.mean())
     if people < 2:
-        return Comparison(mean, np.nan, np.nan, np.nan, np.nan, "not shown", None, people, seeds)
+        return Comparison(mean, np.nan, np.nan, np.nan, np.nan, people, seeds)
     error, freedom = standard_error(differences)
     tost_p = float(equivalence_p(mean, error, freedom, margin))
     difference_p = float(min(1.0, 2 * _upper_tail(abs(mean), error, freedom)))
     reach = float(stats.t.ppf(1 - alpha, freedom) * error)
-    verdict = "equivalent" if tost_p < alpha else "different" if difference_p < alpha else "not shown"
-    need = _further_seeds(differences, margin, alpha) if plan and verdict == "not shown" else None
-    return Comparison(mean, mean - reach, mean + reach, tost_p, difference_p, verdict, need, people, seeds)
+    return Comparison(mean, mean - reach, mean + reach, tost_p, difference_p, people, seeds)
 
 
 def equivalence_p(mean: ArrayLike, error: ArrayLike, freedom: ArrayLike, margin: float) -> NDArray:
@@ -191,10 +171,10 @@ def standard_error(differences: NDArray) -> tuple[NDArray, NDArray]:
     if seeds < SEEDS_FOR_A_TIER:
         error = differences.mean(axis=-2).std(axis=-1, ddof=1) / np.sqrt(people)
         return error, np.full(error.shape, people - 1.0)
-    return _crossed_error(*_mean_squares(differences), seeds, people)
+    return crossed_error(*mean_squares(differences), seeds, people)
 
 
-def _mean_squares(differences: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+def mean_squares(differences: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     """Compute the mean squares of seeds, people and their interaction in the two-way layout without replication."""
     seeds, people = differences.shape[-2:]
     of_seed, of_person = differences.mean(axis=-1, keepdims=True), differences.mean(axis=-2, keepdims=True)
@@ -203,7 +183,7 @@ def _mean_squares(differences: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     return people * of_seed.var(axis=(-2, -1), ddof=1), seeds * of_person.var(axis=(-2, -1), ddof=1), interaction
 
 
-def _crossed_error(
+def crossed_error(
     of_seeds: ArrayLike, of_people: ArrayLike, interaction: ArrayLike, seeds: int, people: int
 ) -> tuple[NDArray, NDArray]:
     """Estimate the standard error of the grand mean of a crossed design, and Satterthwaite's degrees of freedom.
@@ -215,52 +195,3 @@ def _crossed_error(
     spread = of_seeds**2 / (seeds - 1) + of_people**2 / (people - 1) + interaction**2 / ((seeds - 1) * (people - 1))
     freedom = np.divide(total**2, spread, out=np.full(total.shape, people - 1.0), where=spread > 0)
     return np.sqrt(total / (seeds * people)), np.maximum(freedom, 1.0)
-
-
-def tost_power(margin: float, error: float, freedom: float, alpha: float = 0.05, difference: float = 0.0) -> float:
-    """Compute the chance that the equivalence test succeeds, exactly if the squared error is scaled chi-squared.
-
-    The test succeeds when the mean found lies within margin - t x error found, so the normal mean's chance of that
-    is averaged over the errors that may be found (what Owen's Q functions do in closed form; Phillips 1990).
-
-    Args:
-        margin: of the test, degrees.
-        error: true standard error of the mean difference, degrees.
-        freedom: degrees of freedom with which the test knows it.
-        alpha: level of both one-sided tests.
-        difference: the true mean difference, degrees.
-    """
-    if error == 0:
-        return float(abs(difference) < margin)
-    reach = stats.t.ppf(1 - alpha, freedom)
-    possible = special.chdtr(freedom, freedom * (margin / (reach * error)) ** 2)  # chance that any mean would do
-    share = possible * (1 + _NODES) / 2  # quantiles of the error found, up to there
-    found = np.sqrt(2 * special.gammaincinv(freedom / 2, share) / freedom)  # in true errors
-    room = margin / error - reach * found
-    chance = special.ndtr(room - difference / error) - special.ndtr(-room - difference / error)
-    return float(possible * (_WEIGHTS * chance).sum() / 2)
-
-
-def _further_seeds(differences: NDArray, margin: float, alpha: float) -> Need | None:
-    """Find how many further seeds give the test its power if there is truly no change; None: no number does."""
-    seeds, people = differences.shape
-    if seeds < SEEDS_FOR_A_TIER:
-        fewest = SEEDS_FOR_A_TIER - seeds  # that let seeds be judged at all
-        return Need(fewest, fewest, MOST_SEEDS + 1)
-    of_seeds, of_people, rest = (float(square) for square in _mean_squares(differences))
-    person_variance = max(0.0, (of_people - rest) / seeds)
-    if tost_power(margin, np.sqrt(person_variance / people), people - 1, alpha) < POWER:
-        return None
-
-    def fewest(of_seeds: float) -> int:
-        seed_variance = max(0.0, (of_seeds - rest) / people)
-
-        def enough(more: int) -> bool:
-            n = seeds + more
-            error, freedom = _crossed_error(rest + people * seed_variance, rest + n * person_variance, rest, n, people)
-            return tost_power(margin, float(error), float(freedom), alpha) >= POWER
-
-        return 1 + bisect.bisect_left(range(1, MOST_SEEDS + 1), True, key=enough)
-
-    small, large = of_seeds * (seeds - 1) / stats.chi2.ppf([0.9, 0.1], seeds - 1)
-    return Need(fewest(of_seeds), fewest(small), fewest(large))

@@ -21,7 +21,7 @@ from faze.evaluation.tables import leave_one_out
 
 Tables = Mapping[str, pd.DataFrame]
 
-SENTENCES = ("speed", "memory", "error", "learners", "scope", "switches")  # of the verdict, as one reads them
+SENTENCES = ("speed", "memory", "error", "design", "learners", "scope", "switches")  # of the verdict, as one reads them
 TOLD = {  # MLflow's name -> column of the performance table; what the device does not tell is left out
     "speed/images_per_s": "images_per_s",
     "speed/step_ms": "step_ms",
@@ -44,7 +44,7 @@ def summarize(
 
     Args:
         ablation: the runs.
-        tables: runs, tiers, persons, changes, learners, controls, performance, convergence, by name.
+        tables: runs, tiers, persons, changes, design, learners, controls, performance, convergence, by name.
         trainings: the run log of every run.
         benchmark: its measurements (`runs.read_benchmark`).
         evaluate: margin and confidence.
@@ -52,7 +52,8 @@ def summarize(
     largest_k = int(tables["runs"]["k"].max())
     learner, seed, baseline = ablation.learners[0], ablation.seeds[0], ablation.tiers[0]
     switches = {tier: trainings[tier, seed].switches for tier in ablation.tiers}
-    decisive = {tier: verdict.decisive(tables["changes"], tier, learner, largest_k) for tier in ablation.tiers[1:]}
+    decisive = {tier: verdict.decisive(tables["changes"], tier) for tier in (*ablation.tiers[1:], *ablation.controls)}
+    noise = pd.concat([decisive.pop(control) for control in ablation.controls] or [tables["changes"].iloc[:0]])
     pairs, errors = (tables[name][tables[name]["tier"] == baseline] for name in ("learners", "tiers"))
     return {
         "tiers": list(ablation.tiers),
@@ -61,15 +62,16 @@ def summarize(
         "largest_k": largest_k,
         "query_entries": ablation.query_entries,
         "margin_deg": evaluate.margin_deg,
+        "learner_margin_deg": evaluate.learner_margin_deg,
         "confidence": evaluate.confidence,
-        "verdict": describe_ladder(tables["performance"], switches, decisive, len(ablation.seeds), evaluate)
+        "verdict": describe_ladder(tables["performance"], switches, decisive, noise, len(ablation.seeds), evaluate)
+        | {"design": verdict.describe_design(tables["design"], evaluate.margin_deg)}
         | {"learners": describe_headline(tables["learners"], baseline, largest_k, evaluate.confidence)},
         "tier_verdicts": {tier: verdict.judge(changes) for tier, changes in decisive.items()},
-        "tier_needs": {tier: verdict.describe_needs(changes) for tier, changes in decisive.items()},
         "runs": [_run_metrics(tables, *run, learner, largest_k) for run in ablation.runs()],
         "switches": switches,
         "learner_words": {
-            dataset: describe_learners(pairs[pairs["dataset"] == dataset], rows, largest_k, evaluate.margin_deg)
+            dataset: describe_learners(pairs[pairs["dataset"] == dataset], rows, largest_k, evaluate.learner_margin_deg)
             for dataset, rows in errors.groupby("dataset", sort=False)
         },
         "other_tiers": describe_other_tiers(tables["learners"], ablation.tiers, largest_k),
@@ -88,6 +90,7 @@ def describe_ladder(
     performance: pd.DataFrame,
     switches: Mapping[str, Sequence[Mapping[str, str]]],
     decisive: Mapping[str, pd.DataFrame],
+    noise: pd.DataFrame,
     seeds: int,
     evaluate: Evaluate,
 ) -> dict[str, str]:
@@ -97,6 +100,7 @@ def describe_ladder(
         performance: speed and memory by tier, the baseline first.
         switches: of each tier.
         decisive: of each tier but the baseline, the changes that its verdict rests on.
+        noise: the same changes of the controls.
         seeds: how many.
         evaluate: confidence.
     """
@@ -110,7 +114,7 @@ def describe_ladder(
         "error_word": verdict.judge(decisive[last]),
         "speed": verdict.describe_speed(measured.loc[last], evaluate.confidence),
         "memory": verdict.describe_memory(measured.loc[last], measured.loc[first]),
-        "error": verdict.describe_error(decisive[last], evaluate.confidence),
+        "error": verdict.describe_error(decisive[last], noise, evaluate.confidence),
         "scope": verdict.describe_scope(seeds),
         "switches": verdict.describe_switches([s for s in switches[last] if before.get(s["switch"]) != s["wanted"]]),
     }

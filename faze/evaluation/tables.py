@@ -1,9 +1,9 @@
 """The tables of an evaluation: errors with intervals, changes against the baseline with verdicts, speed and memory."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
@@ -12,17 +12,32 @@ from faze.base.logged_run import LoggedRun
 from faze.base.run_log import changed_switches
 from faze.config.parameters import Evaluate
 from faze.evaluation.runs import Ablation
-from faze.evaluation.statistics import SEEDS_FOR_A_TIER, bootstrap_mean, bootstrap_reduction, compare
+from faze.evaluation.statistics import (
+    SEEDS_FOR_A_TIER,
+    bootstrap_mean,
+    bootstrap_reduction,
+    compare,
+    holm,
+)
 
 CELL = ["dataset", "learner", "k"]  # what is compared between tiers
 RUN_CELL, TIER_CELL = ["tier", "seed", *CELL], ["tier", *CELL]
 LIMITS = ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")  # how near the device's roof
 COSTS = ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs")  # where the device tells them
-NEED = ["more_seeds", "more_seeds_low", "more_seeds_high"]  # that would show equivalence, with the range of that number
 
 CHANGES = [
     *("tier", "baseline", *CELL, "baseline_deg", "tier_deg", "difference_deg", "low_deg", "high_deg"),
-    *("margin_deg", "tost_p", "difference_p", "verdict", *NEED, "people", "seeds", "about"),
+    *(
+        "margin_deg",
+        "tost_p",
+        "difference_p",
+        "difference_p_holm",
+        "identical",
+        "decides",
+        "verdict",
+        "people",
+        "seeds",
+    ),
 ]
 
 
@@ -62,7 +77,7 @@ def mean_errors(persons: pd.DataFrame, keys: list[str], evaluate: Evaluate) -> p
 
 
 def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd.DataFrame:
-    """Compare each tier with the baseline, paired by person and seed, and judge the change.
+    """Compare each tier with the baseline, paired by person and seed, and judge the changes that decide.
 
     Args:
         persons: errors of every test person (`runs.read_errors`).
@@ -70,28 +85,48 @@ def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
         evaluate: margin and confidence; the level of the tests is 1 - confidence.
 
     Returns:
-        One row per tier, data set, learner and k; low_deg and high_deg are the interval of the equivalence test;
-        more_seeds (statistics.Need) is empty where no number would do or none is needed.
+        One row per tier, data set, learner and k; low_deg and high_deg are the interval of the equivalence test.
+        `decides`: the verdict on the tier rests on it: unadapted, and the first learner at the largest k.
     """
-    alpha = 1 - evaluate.confidence
     baseline = {key: matrix(group) for key, group in persons[persons["tier"] == ablation.tiers[0]].groupby(CELL)}
-    rows = []
+    largest_k, rows = persons["k"].max(), []
     for (tier, *cell), group in persons.groupby(["tier", *CELL], sort=False):
         if tier == ablation.tiers[0]:
             continue
         errors, reference = matrix(group), baseline[tuple(cell)]
-        result = compare(errors - reference, margin=evaluate.margin_deg, alpha=alpha)
+        result = compare(errors - reference, margin=evaluate.margin_deg, alpha=1 - evaluate.confidence)
+        _, learner, k = cell
         rows.append(
             {"tier": tier, "baseline": ablation.tiers[0]}
             | dict(zip(CELL, cell, strict=True))
             | {"baseline_deg": reference.mean(), "tier_deg": errors.mean(), "difference_deg": result.difference}
             | {"low_deg": result.low, "high_deg": result.high, "margin_deg": evaluate.margin_deg}
-            | {"tost_p": result.tost_p, "difference_p": result.difference_p, "verdict": result.verdict}
-            | dict(zip(NEED, dataclasses.astuple(result.need) if result.need else (None,) * 3, strict=True))
+            | {"tost_p": result.tost_p, "difference_p": result.difference_p, "identical": result.identical}
+            | {"decides": k == 0 or (learner == ablation.learners[0] and k == largest_k)}
             | {"people": result.people, "seeds": result.seeds}
-            | {"about": "tier" if result.seeds >= SEEDS_FOR_A_TIER else "these checkpoints"}
         )
-    return pd.DataFrame(rows, columns=CHANGES).astype(dict.fromkeys(NEED, "Int64"))
+    return _judged(pd.DataFrame(rows, columns=CHANGES), 1 - evaluate.confidence)
+
+
+def _judged(changes: pd.DataFrame, alpha: float) -> pd.DataFrame:
+    """Give each change that decides a verdict: no difference by chance in 1 - alpha of ablations (`statistics.holm`).
+
+    Below SEEDS_FOR_A_TIER seeds there is none: what chance does between trainings is in no p-value. Equivalence needs
+    no adjustment, since a tier is equivalent only if each of its changes is.
+    """
+    judged = changes["decides"] & (changes["seeds"] >= SEEDS_FOR_A_TIER)
+    changes["difference_p_holm"] = holm(changes["difference_p"].astype(float).where(judged))
+    words = {
+        "identical": changes["identical"],
+        "": ~changes["decides"],
+        "not judged": ~judged,
+        "equivalent": changes["tost_p"] < alpha,
+        "different": changes["difference_p_holm"] < alpha,
+    }
+    changes["verdict"] = np.select([found.astype(bool) for found in words.values()], list(words), "not shown").astype(
+        object
+    )
+    return changes
 
 
 def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Mapping[str, LoggedRun]) -> pd.DataFrame:

@@ -5,50 +5,23 @@ from typing import Any
 
 import pandas as pd
 
-from faze.evaluation.statistics import MOST_SEEDS, SEEDS_FOR_A_TIER
+from faze.evaluation.design import MOST_PEOPLE, MOST_SEEDS, POWER
+from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.wording import NAMES, counted, join, p_value, saving, signed
 
+CONTROLS = {"rounding": "rounding alone", "seed": "another seed"}
 SAME_MEMORY = 0.02  # a peak within 2 % of the baseline's is called the same: it has no interval
 
 
-def describe_need(change: Mapping[str, Any]) -> str:
-    """Say what would settle a change that is not shown, as "about 5 more seeds (2 to 31)"; nothing if it is settled."""
-    if change["verdict"] != "not shown":
-        return ""
-    if change["people"] < 2:
-        return "more people"
-    if pd.isna(change["more_seeds"]):
-        return "more people: no number of seeds is enough"
-    about, low, high = (int(change[f"more_seeds{end}"]) for end in ("", "_low", "_high"))
-    if change["seeds"] < SEEDS_FOR_A_TIER:
-        return f"at least {counted(about, 'more seed')}"
-    if about > MOST_SEEDS:
-        return f"more than {MOST_SEEDS} more seeds"
-    most = f"more than {MOST_SEEDS}" if high > MOST_SEEDS else str(high)
-    return f"about {counted(about, 'more seed')}" + (f" ({low} to {most})" if low != high else "")
-
-
 def judge(changes: pd.DataFrame) -> str:
-    """Sum several changes up in one word: equivalence needs every one, a single difference is a difference."""
-    return next((w for w in ("different", "not shown", "equivalent") if w in set(changes["verdict"])), "identical")
+    """Sum the changes up that decide, in one word: equivalence needs every one, a single difference is a difference."""
+    words = ("different", "not judged", "not shown", "equivalent")
+    return next((word for word in words if word in set(changes["verdict"])), "identical")
 
 
-def neediest(changes: pd.DataFrame) -> pd.Series:
-    """Find the undecided change that needs most: one that no number of seeds would settle, else the largest number."""
-    undecided = changes[changes["verdict"] == "not shown"]
-    hopeless = undecided[undecided["more_seeds"].isna()]
-    return hopeless.iloc[0] if len(hopeless) else undecided.loc[undecided["more_seeds"].idxmax()]
-
-
-def describe_needs(changes: pd.DataFrame) -> str:
-    """Say what would settle several changes that are not shown together; nothing if they are settled."""
-    return describe_need(neediest(changes)) if judge(changes) == "not shown" else ""
-
-
-def decisive(changes: pd.DataFrame, tier: str, learner: str, largest_k: int) -> pd.DataFrame:
-    """Select the changes a tier's verdict rests on: unadapted, and the first learner at the largest k."""
-    of_tier = changes[changes["tier"] == tier]
-    return of_tier[(of_tier["k"] == 0) | ((of_tier["learner"] == learner) & (of_tier["k"] == largest_k))]
+def decisive(changes: pd.DataFrame, tier: str) -> pd.DataFrame:
+    """Select the changes that a tier's verdict rests on."""
+    return changes[(changes["tier"] == tier) & changes["decides"].astype(bool)]
 
 
 def describe_speed(row: pd.Series, confidence: float) -> str:
@@ -79,11 +52,12 @@ def describe_memory(row: pd.Series, baseline: pd.Series) -> str:
     )
 
 
-def describe_error(changes: pd.DataFrame, confidence: float) -> str:
-    """Say whether the error is shown to be unchanged, and what stands against it.
+def describe_error(changes: pd.DataFrame, noise: pd.DataFrame, confidence: float) -> str:
+    """Say whether the error is shown to be unchanged, and what stands against it, beside what chance alone does.
 
     Args:
         changes: the decisive ones of one tier.
+        noise: those of the controls.
         confidence: 1 - level of the tests.
     """
     word, margin = judge(changes), changes["margin_deg"].iloc[0]
@@ -96,28 +70,64 @@ def describe_error(changes: pd.DataFrame, confidence: float) -> str:
             f"The error is shown to be unchanged: {where}, the change lies within ±{margin:g}° "
             f"(equivalence tests, {p_value(changes['tost_p'].max())})."
         )
-    against = changes[changes["verdict"] == word]
-    told = join([_describe_change(change) for _, change in against.iterrows()])
-    told += f"; in brackets the {round(100 * (2 * confidence - 1), 1):g} % interval."
-    if word == "different":
-        return f"The error is different from the baseline's: {told}"
-    return f"It is not shown that the error is unchanged to within ±{margin:g}°: {told} {_describe_remedy(changes)}"
+    openings = {
+        "different": "The error is different from the baseline's",
+        "not judged": f"The change of the error is not judged from {counted(changes['seeds'].min(), 'seed')}",
+        "not shown": f"It is not shown that the error is unchanged to within ±{margin:g}°",
+    }
+    told = join([_describe_change(change) for _, change in changes[changes["verdict"] == word].iterrows()])
+    brackets = f"{round(100 * (2 * confidence - 1), 1):g} % interval"
+    over = "people of these checkpoints" if word == "not judged" else "people and seeds"
+    return f"{openings[word]}: {told}; in brackets the {brackets} over {over}. {describe_noise(noise)}".rstrip()
 
 
 def _describe_change(change: pd.Series) -> str:
     """Write MPIIGaze after 9 samples +0.08° (−0.03 to +0.19)."""
-    condition = "unadapted" if change["k"] == 0 else f"after {counted(change['k'], 'sample')}"
     interval = f" ({signed(change['low_deg'])} to {signed(change['high_deg'])})" if change["people"] > 1 else ""
-    return f"{NAMES[change['dataset']]} {condition} {signed(change['difference_deg'])}°{interval}"
+    return f"{_condition(change)} {signed(change['difference_deg'])}°{interval}"
 
 
-def _describe_remedy(changes: pd.DataFrame) -> str:
-    """Say in a sentence what would settle changes that are not shown."""
-    most = neediest(changes)
-    need = describe_need(most)
-    if pd.isna(most["more_seeds"]) or most["seeds"] < SEEDS_FOR_A_TIER:
-        return f"To say more takes {need}."
-    return f"If there is truly no change, {need} would show it; {most['seeds']} seeds tell this number only roughly."
+def _condition(row: Mapping[str, Any]) -> str:
+    samples = "unadapted" if row["k"] == 0 else f"after {counted(row['k'], 'sample')}"
+    return f"{NAMES[row['dataset']]} {samples}"
+
+
+def describe_noise(noise: pd.DataFrame) -> str:
+    """Say how far chance alone moves the baseline's error; nothing if no control was trained."""
+    told = []
+    for control, rows in noise.groupby("tier", sort=False):
+        most = rows.loc[rows["difference_deg"].abs().idxmax()]
+        told.append(f"{CONTROLS[control]} by up to {abs(most['difference_deg']):.2f}° ({_condition(most)})")
+    return f"For comparison: {join(told)} {'moves' if len(told) == 1 else 'move'} the baseline's error." if told else ""
+
+
+def describe_design(design: pd.DataFrame, margin_deg: float) -> str:
+    """Say how likely this design shows an error that is truly unchanged, and what makes it 80 %; nothing if unknown.
+
+    Args:
+        design: a row for each data set and k that decides (`design.designs`).
+        margin_deg: of equivalence.
+    """
+    if design.empty:
+        return ""
+    hardest = design.loc[design["power"].idxmin()]
+    seeds, people = counted(hardest["seeds"], "seed"), design.groupby("dataset", sort=False)["people"].first()
+    with_people = join([f"{number} people of {NAMES[dataset]}" for dataset, number in people.items()])
+    chance = f"in {100 * hardest['power']:.0f} % of cases at {_condition(hardest)}, the hardest of {len(design)}"
+    sentence = f"If a tier truly changes nothing, {seeds} and {with_people} show it to within ±{margin_deg:g}° {chance}"
+    if hardest["power"] >= POWER:
+        return f"{sentence}."
+    more_seeds, more_people = design["seeds_needed"].max(), design["people_needed"].max()
+    ways = [f"{_about(more_seeds, MOST_SEEDS)} seeds with these people"]
+    if more_people <= MOST_PEOPLE:
+        ways.append(f"about {more_people} people in each data set with these seeds")
+    ways.append(f"a margin of ±{design['margin_deg'].max():.2f}°")
+    roughly = f"{counted(hardest['trainings'], 'training')} of the baseline tell these numbers, so only roughly"
+    return f"{sentence}; {100 * POWER:g} % takes {', or '.join(ways)} ({roughly})."
+
+
+def _about(number: int, most: int) -> str:
+    return f"more than {most}" if number > most else f"about {number}"
 
 
 def describe_scope(seeds: int) -> str:
@@ -125,8 +135,8 @@ def describe_scope(seeds: int) -> str:
     if seeds >= SEEDS_FOR_A_TIER:
         return f"This speaks for the tiers: people and the {seeds} seeds are both taken as samples."
     return (
-        f"With {counted(seeds, 'seed')} this speaks for these checkpoints only; a statement about a tier needs "
-        f"at least {SEEDS_FOR_A_TIER} seeds (run.seeds)."
+        f"With {counted(seeds, 'seed')} errors speak for these checkpoints only; a verdict about a tier needs at least "
+        f"{SEEDS_FOR_A_TIER} seeds (run.seeds)."
     )
 
 

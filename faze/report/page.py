@@ -73,7 +73,8 @@ def render(
         every_k=results.tables["tiers"]["k"].nunique() <= MOST_SHOTS,
         learner_rows=learner_rows(results),
         controls=control_rows(results),
-        changes=results.tables["changes"].to_dict("records"),
+        changes=results.tables["changes"].fillna({"verdict": ""}).to_dict("records"),
+        design=results.tables["design"].to_dict("records"),
         times=time_rows(results),
     )
 
@@ -90,7 +91,6 @@ def tier_rows(summary: Mapping[str, Any], results: Results) -> list[dict[str, An
             "switches": changed_switches(switches[tier], switches.get(before, ())),
             "errors": [_error_cell(results, tier, *key) for key in conditions(results)],
             "verdict": summary["tier_verdicts"].get(tier, ""),
-            "need": summary["tier_needs"].get(tier, ""),
         }
         for before, tier in itertools.pairwise([None, *results.tiers])
     ]

@@ -13,7 +13,18 @@ from faze.base.result_paths import DATASETS, ResultPaths
 from faze.evaluation import UNADAPTED
 from faze.report import formats
 
-TABLES = ("runs", "tiers", "persons", "changes", "learners", "controls", "performance", "training", "convergence")
+TABLES = (
+    "runs",
+    "tiers",
+    "persons",
+    "changes",
+    "design",
+    "learners",
+    "controls",
+    "performance",
+    "training",
+    "convergence",
+)
 
 
 @dataclass(frozen=True)
@@ -25,6 +36,7 @@ class Results:
     datasets: Sequence[str]
     largest_k: int
     margin_deg: float
+    learner_margin_deg: float
     tables: Mapping[str, pd.DataFrame]
     machine: str  # that the benchmark ran on
     real: bool  # real photographs; the paper's figures are comparable with nothing else
@@ -51,9 +63,7 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
     for name in (*(f"{table}.csv" for table in TABLES), "summary.json"):
         if not (paths.evaluation / name).is_file():
             raise UserError(f"{paths.evaluation / name} is missing: run evaluate first")
-    summary = read_json(
-        paths.evaluation / "summary.json", ("tiers", "learners", "seeds", "tier_needs"), "run evaluate again"
-    )
+    summary = read_json(paths.evaluation / "summary.json", ("tiers", "learners", "seeds"), "run evaluate again")
     tables = {table: _read_table(paths.evaluation / f"{table}.csv") for table in TABLES}
     return summary, Results(
         tiers=summary["tiers"],
@@ -61,6 +71,7 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
         datasets=[dataset for dataset in DATASETS if dataset in set(tables["tiers"]["dataset"])],
         largest_k=summary["largest_k"],
         margin_deg=summary["margin_deg"],
+        learner_margin_deg=summary["learner_margin_deg"],
         tables=tables,
         machine=formats.machine(summary["machine"] or summary["training_machine"]),
         real=not paths.truth.exists(),

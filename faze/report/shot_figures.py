@@ -101,7 +101,7 @@ def draw_learners(results: Results) -> Figure:
     figure, [row] = panels(WIDTH, 4.0, 1, len(results.datasets), sharey=True)
     colors, markers = learner_colors(results.learners), dict(zip(results.learners, MARKERS, strict=False))
     for axes, dataset in zip(row, results.datasets, strict=True):
-        axes.axhspan(-results.margin_deg, results.margin_deg, color=BAND, zorder=0)
+        axes.axhspan(-results.learner_margin_deg, results.learner_margin_deg, color=BAND, zorder=0)
         axes.axhline(0, color=MUTED, linewidth=1)
         of_dataset = pairs[pairs["dataset"] == dataset]
         between = np.diff(np.unique(of_dataset["k"])).min(initial=1) / (len(others) + 2)
@@ -118,8 +118,11 @@ def draw_learners(results: Results) -> Figure:
     near = {"xycoords": "axes fraction", "textcoords": "offset points", "fontsize": 9, "color": MUTED, "bbox": ON_LINES}
     row[0].annotate(f"↑ worse than {reference}", (0, 1), (6, -4), va="top", **near)
     row[0].annotate(f"↓ better than {reference}", (0, 0), (6, 4), va="bottom", **near)
-    _limit_differences(row[0], pairs, results.margin_deg)
-    handles = [*row[0].get_legend_handles_labels()[0], Patch(color=BAND, label=f"margin ±{results.margin_deg:g}°")]
+    _limit_differences(row[0], pairs, results.learner_margin_deg)
+    handles = [
+        *row[0].get_legend_handles_labels()[0],
+        Patch(color=BAND, label=f"margin ±{results.learner_margin_deg:g}°"),
+    ]
     figure.legend(handles=handles, loc="outside lower center", ncols=8)
     return figure
 

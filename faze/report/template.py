@@ -2,7 +2,6 @@
 
 import jinja2
 
-from faze.evaluation.verdict import describe_need
 from faze.evaluation.wording import NAMES
 from faze.report import dataset_words, formats
 
@@ -17,5 +16,5 @@ def load_template(name: str) -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters |= formats.FILTERS | {"marked": formats.marked}
-    environment.globals |= {"dataset_words": dataset_words, "describe_need": describe_need, "names": NAMES}
+    environment.globals |= {"dataset_words": dataset_words, "names": NAMES}
     return environment.get_template(name)

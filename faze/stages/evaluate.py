@@ -13,10 +13,11 @@ from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, load
 from faze.evaluation.controls import control_errors
 from faze.evaluation.convergence import times_to_error, validation_curves
+from faze.evaluation.design import designs
 from faze.evaluation.learner_pairs import learner_differences
 from faze.evaluation.runs import Ablation, read_benchmark, read_errors
 from faze.evaluation.summary import SENTENCES, summarize, write_json
-from faze.evaluation.tables import RUN_CELL, TIER_CELL, changes, mean_errors, performance
+from faze.evaluation.tables import CELL, RUN_CELL, TIER_CELL, changes, mean_errors, performance
 
 
 @command(
@@ -58,6 +59,11 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     }
     tables["convergence"] = times_to_error(
         tables["training"], tables["performance"].set_index("tier")["images_per_s"], config.evaluate.margin_deg
+    )
+    chance = persons[persons["tier"].isin([ablation.tiers[0], *ablation.controls])]
+    deciding = tables["changes"].loc[tables["changes"]["decides"], CELL]
+    tables["design"] = designs(
+        chance, deciding, len(ablation.seeds), margin=config.evaluate.margin_deg, alpha=1 - config.evaluate.confidence
     )
     summary = summarize(ablation, tables, trainings, benchmark, config.evaluate)
     with whole_folder(out) as folder:

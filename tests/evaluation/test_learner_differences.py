@@ -14,7 +14,7 @@ from faze.evaluation.learner_pairs import against, crossings, learner_difference
 from faze.evaluation.learner_verdict import describe_headline, describe_learners, describe_other_tiers
 from faze.evaluation.tables import TIER_CELL, mean_errors
 
-EVALUATE = Evaluate(confidence=0.95, resamples=100, margin_deg=0.1, seed=0)
+EVALUATE = Evaluate(confidence=0.95, resamples=100, margin_deg=0.3, learner_margin_deg=0.1, seed=0)
 PEOPLE = 12
 
 
@@ -63,7 +63,9 @@ def words(by_learner: dict[str, dict[int, float]], **settings) -> str:
     table = persons(by_learner, **settings)
     pairs = learner_differences(table, list(by_learner), EVALUATE)
     largest = int(table["k"].max())
-    return " ".join(describe_learners(pairs, mean_errors(table, TIER_CELL, EVALUATE), largest, EVALUATE.margin_deg))
+    return " ".join(
+        describe_learners(pairs, mean_errors(table, TIER_CELL, EVALUATE), largest, EVALUATE.learner_margin_deg)
+    )
 
 
 def test_pairs_are_paired_by_person():

@@ -1,35 +1,26 @@
-"""The equivalence test against published examples, against simulated data, and against its own power function.
+"""The equivalence test against published examples and against simulated data.
 
 Simulated rates have a standard error of 0.5 points at 5 % (2,000 draws) and 0.5 points at 90 % (4,000 draws).
 
 Seen red by breaking the code: intervals of 1 - alpha instead of 1 - 2 alpha; one of the two tests left out; people
 alone judged at three seeds; the interaction added instead of taken off; the normal law instead of t; a population's
-standard deviation; the power of a known error instead of the exact one; no range around the number of seeds, that
-number without the seeds' spread, or named where no number is enough; seeds not resampled; Holm's factors constant
-(Bonferroni), or without the running maximum.
+standard deviation; seeds not resampled; Holm's factors constant (Bonferroni), or without the running maximum.
 """
-
-import dataclasses
 
 import numpy as np
 import pytest
+from crossed import draw
 from scipy import stats
 
 from faze.evaluation.statistics import (
-    MOST_SEEDS,
     SEEDS_FOR_A_TIER,
-    Comparison,
-    Need,
     bootstrap_mean,
     bootstrap_reduction,
     compare,
     equivalence_p,
     holm,
     standard_error,
-    tost_power,
 )
-from faze.evaluation.tables import NEED
-from faze.evaluation.verdict import describe_need
 
 # Student 1908, additional hours of sleep under two drugs, ten patients: R's documentation of t.test works this example.
 SLEEP_1 = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])
@@ -38,17 +29,6 @@ SLEEP_2 = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
 AUC_TEST = np.array([103.4, 59.92, 68.17, 94.54, 69.48, 72.17, 74.37, 84.44, 96.74, 94.26, 48.52, 95.68])
 AUC_REFERENCE = np.array([90.11, 77.71, 77.71, 97.51, 58.21, 101.3, 79.84, 96.06, 89.30, 97.22, 61.62, 85.80])
 BOOTSTRAP = {"confidence": 0.95, "resamples": 4000, "seed": 0}
-
-
-def draw(seed, draws, seeds, people, mean, seed_sd, person_sd, rest_sd):
-    """Differences of a crossed design whose truth is known, (draws, S, P)."""
-    rng = np.random.default_rng(seed)
-    return (
-        mean
-        + seed_sd * rng.normal(size=(draws, seeds, 1))
-        + person_sd * rng.normal(size=(draws, 1, people))
-        + rest_sd * rng.normal(size=(draws, seeds, people))
-    )
 
 
 def rate_of_equivalence(differences, margin=0.1, alpha=0.05):
@@ -65,7 +45,6 @@ def test_paired_test_agrees_with_the_published_example():
     assert result.difference == pytest.approx(-1.58)
     assert (result.low, result.high) == pytest.approx((-2.4598858, -0.7001142), abs=1e-7)
     assert result.difference_p == pytest.approx(0.002833, abs=5e-7)
-    assert result.verdict == "different"
 
 
 @pytest.mark.parametrize("margin", [0.5, 1.5, 2.0, 3.0])
@@ -75,8 +54,7 @@ def test_tost_is_two_one_sided_t_tests(margin):
     below = stats.ttest_1samp(differences, margin, alternative="less").pvalue
     result = compare(differences, margin=margin)
     assert result.tost_p == pytest.approx(max(above, below), rel=1e-9)
-    assert (result.verdict == "equivalent") == (max(above, below) < 0.05)
-    assert (result.verdict == "equivalent") == (-margin < result.low and result.high < margin)
+    assert (result.tost_p < 0.05) == (-margin < result.low and result.high < margin)
 
 
 def test_two_seeds_are_one_mean_per_person():
@@ -105,7 +83,6 @@ def test_tost_agrees_with_sas_on_welleks_bioequivalence_data():
     # SAS/STAT, dist=lognormal tost(0.8, 1.25): geometric mean ratio 0.9412, 90 % limits 0.8634, 1.0260; equivalent.
     result = compare(np.log(AUC_TEST / AUC_REFERENCE), margin=np.log(1.25))
     assert np.exp([result.difference, result.low, result.high]) == pytest.approx([0.9412, 0.8634, 1.0260], abs=5e-5)
-    assert result.verdict == "equivalent"
 
 
 def test_tost_agrees_with_r_toster_on_the_sleep_data():
@@ -125,15 +102,6 @@ def test_tost_agrees_with_r_equivalence_on_summary_statistics():
     result = compare(0.1646666666666667 + 0.1357514067862445 * scaled, margin=0.6)
     assert result.tost_p == pytest.approx(0.003166881489265175, rel=1e-9)
     assert (result.low, result.high) == pytest.approx((-0.0744336620516462, 0.4037669953849797), rel=1e-9)
-    assert result.verdict == "equivalent"
-
-
-def test_power_agrees_with_powertost():
-    # R package PowerTOST, power.TOST(CV = 0.3, n = 40): 2x2 crossover, true ratio 0.95, bounds 0.8 and 1.25: 0.8158453.
-    error = np.sqrt(np.log(1 + 0.3**2) * 2 / 40)
-    assert tost_power(np.log(1.25), error, 38, difference=np.log(0.95)) == pytest.approx(0.8158453, abs=1e-5)
-    # Normal limit: the margin is z(0.95) + z(0.90) standard errors for 80 %.
-    assert tost_power(1.6449 + 1.2816, 1.0, 1e6) == pytest.approx(0.8, abs=1e-3)
 
 
 def test_draws_are_judged_as_one_by_one():
@@ -147,30 +115,10 @@ def test_draws_are_judged_as_one_by_one():
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_equivalence_at_the_margin_is_found_in_five_percent(seeds):
     spread = {"seed_sd": 0.04 * (seeds > 1), "person_sd": 0.02, "rest_sd": 0.06}
-    error = np.sqrt((spread["seed_sd"] ** 2 + spread["rest_sd"] ** 2 / 15) / seeds + spread["person_sd"] ** 2 / 15)
     at, beyond = (rate_of_equivalence(draw(2, 2000, seeds, 15, true, **spread)) for true in (0.1, 0.15))
     assert 0.035 <= at <= 0.065
     assert beyond < 0.02
     assert beyond < at
-    if seeds == 1:
-        assert at == pytest.approx(tost_power(0.1, error, 14, difference=0.1), abs=0.015)
-        assert beyond == pytest.approx(tost_power(0.1, error, 14, difference=0.15), abs=0.005)
-
-
-@pytest.mark.parametrize(("rest_sd", "difference"), [(0.12, 0.0), (0.2, 0.0), (0.12, 0.04), (0.12, 0.08)])
-def test_power_over_people_is_as_computed(rest_sd, difference):
-    rate = rate_of_equivalence(draw(4, 2000, 1, 15, difference, 0, 0, rest_sd))
-    assert rate == pytest.approx(tost_power(0.1, rest_sd / np.sqrt(15), 14, difference=difference), abs=0.035)
-
-
-@pytest.mark.parametrize(("seeds", "seed_sd"), [(3, 0.03), (5, 0.05), (10, 0.1)])
-def test_power_over_people_and_seeds_is_about_as_computed(seeds, seed_sd):
-    people, person_sd, rest_sd = 15, 0.05, 0.08
-    terms = seed_sd**2 / seeds, person_sd**2 / people, rest_sd**2 / (seeds * people)
-    squares = terms[0] + terms[2], terms[1] + terms[2], terms[2]  # expected, per person and seed
-    freedom = sum(terms) ** 2 / sum(m**2 / f for m, f in zip(squares, (seeds - 1, 14, 14 * (seeds - 1)), strict=True))
-    rate = rate_of_equivalence(draw(4, 2000, seeds, people, 0.0, seed_sd, person_sd, rest_sd))
-    assert rate == pytest.approx(tost_power(0.1, np.sqrt(sum(terms)), freedom), abs=0.06)
 
 
 @pytest.mark.parametrize(("seeds", "people"), [(3, 15), (3, 12), (5, 15)])
@@ -212,13 +160,8 @@ def test_one_person_has_no_interval():
     interval = bootstrap_mean([[3.0], [5.0]], **BOOTSTRAP)
     assert interval.mean == 4.0
     assert np.isnan(interval.low) and np.isnan(interval.high)
-    assert need_of(compare([0.02], margin=0.1)) == "more people"
-
-
-def need_of(found: Comparison) -> str:
-    """What would settle a comparison, as the table of changes tells it."""
-    need = dataclasses.astuple(found.need) if found.need else (None,) * 3
-    return describe_need(dataclasses.asdict(found) | dict(zip(NEED, need, strict=True)))
+    alone = compare([0.02], margin=0.1)
+    assert np.isnan([alone.low, alone.high, alone.tost_p, alone.difference_p]).all() and not alone.identical
 
 
 def test_reduction_is_paired():
@@ -230,47 +173,11 @@ def test_reduction_is_paired():
     assert other.low < other.mean < other.high
 
 
-def test_words_of_each_case():
-    identical = compare(np.zeros((3, 8)), margin=0.1)
-    assert np.isnan(identical.tost_p)
-    equivalent, different = (compare(draw(9, 1, 3, 12, m, 0.01, 0.02, 0.02)[0], margin=0.1) for m in (0.0, 0.5))
-    assert [c.verdict for c in (identical, equivalent, different)] == ["identical", "equivalent", "different"]
-    assert need_of(identical) == need_of(equivalent) == need_of(different) == ""
-    one_seed = compare(0.05 + np.linspace(-0.4, 0.4, 12), margin=0.1)
-    assert need_of(one_seed) == "at least 2 more seeds"
-    three_seeds = compare(np.array([-0.1, 0.02, 0.1])[:, None] + np.linspace(-0.05, 0.05, 12), margin=0.1)
-    assert three_seeds.need.low < three_seeds.need.about < three_seeds.need.high
-    low, high = three_seeds.need.low, min(three_seeds.need.high, MOST_SEEDS)
-    assert need_of(three_seeds).startswith(f"about {three_seeds.need.about} more seeds ({low} to ")
-    assert str(high) in need_of(three_seeds)
-    wide = compare(np.array([-0.9, 0.1, 0.9])[:, None] + np.linspace(-0.05, 0.05, 12), margin=0.1)
-    assert need_of(wide) == "more than 100 more seeds"
-    spread_people = compare(np.linspace(-1, 1, 6) + np.zeros((3, 1)), margin=0.1)
-    assert need_of(spread_people) == "more people: no number of seeds is enough"
-
-
 def test_a_tiny_change_of_everybody_is_not_identical():
     result = compare(np.full((1, 10), 1e-9), margin=0.1)
-    assert result.verdict == "equivalent"
-    assert compare(np.full((4, 10), 0.25), margin=0.1).verdict == "different"
-
-
-def test_one_seed_asks_for_the_fewest_that_can_be_judged():
-    undecided = compare(0.05 + np.linspace(-0.4, 0.4, 12), margin=0.1)
-    assert undecided.need == Need(2, 2, MOST_SEEDS + 1)
-
-
-def test_the_named_number_of_seeds_is_about_enough():
-    spread = {"seed_sd": 0.12, "person_sd": 0.03, "rest_sd": 0.1}
-    needs = [compare(d, margin=0.1).need for d in draw(10, 100, 4, 15, 0.0, **spread)]
-    needs = [n for n in needs if n is not None]
-    typical = int(np.median([n.about for n in needs]))
-    assert typical > 1
-    assert 0.6 <= rate_of_equivalence(draw(11, 2000, 4 + typical, 15, 0.0, **spread)) <= 0.95
-    # The range holds the number that the true spreads ask for in most draws.
-    rates = [rate_of_equivalence(draw(12, 1000, 4 + n, 15, 0.0, **spread)) for n in range(1, 30)]
-    asked = 1 + int(np.argmax(np.array(rates) >= 0.8))
-    assert np.mean([n.low <= asked <= n.high for n in needs]) > 0.6
+    assert not result.identical and result.tost_p < 1e-9
+    assert compare(np.full((4, 10), 0.25), margin=0.1).difference_p == 0
+    assert compare(np.zeros((3, 8)), margin=0.1).identical
 
 
 def test_holm_steps_down():
@@ -279,9 +186,3 @@ def test_holm_steps_down():
     np.testing.assert_allclose(adjusted, [0.03, 0.06, np.nan, 0.06, 0.02])
     np.testing.assert_allclose(holm([0.6, 0.7]), [1.0, 1.0])
     assert holm([]).size == 0
-
-
-def test_a_plan_is_made_on_demand():
-    differences = draw(0, 1, 3, 12, 0.0, 0.3, 0.02, 0.05)[0]
-    assert compare(differences, margin=0.1).need is not None
-    assert compare(differences, margin=0.1, plan=False).need is None

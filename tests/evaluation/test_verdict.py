@@ -1,8 +1,4 @@
-"""The words of a verdict.
-
-Seen red by breaking the code: the first of several undecided changes named instead of the worst, one that no number of
-seeds settles passed over, the range of the number left out, numbers beyond a hundred told as if they were known.
-"""
+"""The words of a verdict."""
 
 import pandas as pd
 import pytest
@@ -37,7 +33,7 @@ def test_saving_is_told_in_one_way(ratio, said):
 
 
 def test_one_difference_is_a_difference():
-    words = ["identical", "equivalent", "not shown", "different"]
+    words = ["identical", "equivalent", "not shown", "different"]  # each beside those before it
     assert [verdict.judge(pd.DataFrame({"verdict": words[: i + 1]})) for i in range(4)] == words
 
 
@@ -46,57 +42,46 @@ def test_signs(number, text):
     assert signed(number) == text
 
 
-def seeds_needed(more: int | None) -> dict:
-    ends = (None,) * 3 if more is None else (more, more // 2, 9 * more)
-    return dict(zip(("more_seeds", "more_seeds_low", "more_seeds_high"), ends, strict=True))
-
-
-def change(verdict_word: str, k: int, more: int | None = None, seeds: int = 3) -> dict:
+def change(verdict_word: str, k: int, seeds: int = 3, **other: object) -> dict:
     shared = {"dataset": "mpiigaze", "k": k, "difference_deg": 0.08, "low_deg": -0.03, "high_deg": 0.19, "people": 15}
-    return shared | {"verdict": verdict_word, "margin_deg": 0.1, "tost_p": 0.31, "seeds": seeds} | seeds_needed(more)
+    return shared | {"verdict": verdict_word, "margin_deg": 0.1, "tost_p": 0.31, "seeds": seeds} | other
 
 
-def test_a_difference_is_told_with_its_interval_and_nothing_else():
-    rows = pd.DataFrame([change("different", 0), change("equivalent", 9)])
-    told = verdict.describe_error(rows, 0.95)
-    assert told == (
-        "The error is different from the baseline's: MPIIGaze unadapted +0.08° (−0.03 to +0.19); "
-        "in brackets the 90 % interval."
-    )
-
-
-@pytest.mark.parametrize(("more", "seeds", "need"), [
-    (5, 3, "no change, about 5 more seeds (2 to 45) would show it; 3 seeds tell this number only roughly."),
-    (20, 3, "about 20 more seeds (10 to more than 100) would show it; 3 seeds tell this number only roughly."),
-    (101, 5, "no change, more than 100 more seeds would show it; 5 seeds tell this number only roughly."),
-    (1, 2, "To say more takes at least 1 more seed."),
-    (None, 3, "To say more takes more people: no number of seeds is enough."),
+NONE = pd.DataFrame(columns=["tier", *change("", 0)])
+NOISE = pd.DataFrame([
+    change("", 0, 1, tier="rounding", difference_deg=-0.31),
+    change("", 9, 1, tier="rounding", difference_deg=0.2),
+    change("", 9, 1, tier="seed", difference_deg=0.25),
 ])  # fmt: skip
-def test_what_is_not_shown_names_what_would_show_it(more, seeds, need):
-    rows = pd.DataFrame([change("identical", 0, seeds=seeds), change("not shown", 9, more, seeds)])
-    told = verdict.describe_error(rows.astype(dict.fromkeys(seeds_needed(None), "Int64")), 0.95)
-    assert told.startswith(
-        "It is not shown that the error is unchanged to within ±0.1°: MPIIGaze after 9 samples +0.08°"
+TOLD = "MPIIGaze unadapted +0.08° (−0.03 to +0.19); in brackets the 90 % interval over"
+
+
+def test_a_difference_is_told_with_its_interval_and_what_chance_alone_does():
+    rows = pd.DataFrame([change("different", 0), change("equivalent", 9)])
+    assert verdict.describe_error(rows, NOISE, 0.95) == (
+        f"The error is different from the baseline's: {TOLD} people and seeds. For comparison: rounding alone by up "
+        "to 0.31° (MPIIGaze unadapted) and another seed by up to 0.25° (MPIIGaze after 9 samples) move the baseline's "
+        "error."
     )
-    assert told.endswith(need)
+
+
+def test_one_seed_gets_no_verdict_but_its_change():
+    rows = pd.DataFrame([change("not judged", 0, 1), change("identical", 9, 1)])
+    assert verdict.describe_error(rows, NONE, 0.95) == (
+        f"The change of the error is not judged from 1 seed: {TOLD} people of these checkpoints."
+    )
+
+
+def test_what_is_not_shown_is_told_with_its_margin():
+    rows = pd.DataFrame([change("identical", 9), change("not shown", 0)])
+    told = verdict.describe_error(rows, NONE, 0.95)
+    assert told == f"It is not shown that the error is unchanged to within ±0.1°: {TOLD} people and seeds."
 
 
 def test_equivalence_gives_the_largest_p():
     rows = pd.DataFrame(
         [change("identical", 0) | {"tost_p": float("nan")}, change("equivalent", 9) | {"tost_p": 0.031}]
     )
-    told = verdict.describe_error(rows, 0.95)
+    told = verdict.describe_error(rows, NONE, 0.95)
     assert "shown to be unchanged" in told
     assert "p = 0.031" in told
-
-
-def test_what_a_tier_needs_is_what_its_worst_change_needs():
-    few, many, none = (change("not shown", k, more) for k, more in ((0, 4), (3, 9), (9, None)))
-    settled = change("equivalent", 9)
-
-    def need(*rows: dict) -> str:
-        return verdict.describe_needs(pd.DataFrame(rows).astype(dict.fromkeys(seeds_needed(None), "Int64")))
-
-    assert need(settled) == ""
-    assert need(settled, few, many) == "about 9 more seeds (4 to 81)"
-    assert need(settled, few, none) == "more people: no number of seeds is enough"

@@ -1,0 +1,92 @@
+"""How often a verdict is wrong, and how often it is reached: ablations in which no tier changes anything, simulated.
+
+    python benchmarks/verdict_simulation.py
+
+Each ablation goes through the code that the page uses (tables.changes, verdict.judge, design.designs). Its trainings
+differ by chance alone: every training has an error of its own over all people, and one of its own for every person; k
+and data sets have their own, so that the four comparisons of a tier are as free to err as they can be. The spreads are
+those of the default experiment: 0.4 degrees between a person's differences, 0, 0.05 or 0.1 between seeds.
+"""
+
+import argparse
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from faze.base.progress import Progress
+from faze.base.result_paths import DATASETS, ResultPaths
+from faze.config.parameters import Evaluate
+from faze.evaluation import UNADAPTED, verdict
+from faze.evaluation.design import Spread, plan
+from faze.evaluation.runs import Ablation
+from faze.evaluation.tables import changes
+
+TIERS = ("baseline", "amp", "ddp", "fused_sgd", "autotune")
+CONDITIONS = tuple(itertools.product(DATASETS, ((UNADAPTED, 0), ("maml", 9))))
+PERSON_DEG = 0.4  # standard deviation of a difference of one person and seed
+SEED_DEG = (0.0, 0.05, 0.1)  # of a difference of one seed, over all people
+
+
+def ablations(count: int, seeds: int, people: int, seed_deg: float) -> Iterator[pd.DataFrame]:
+    """Draw the errors of every test person in each of some ablations."""
+    rng = np.random.default_rng([seeds, people, round(1000 * seed_deg)])
+    rows = [
+        {"tier": tier, "seed": seed, "dataset": dataset, "person": f"p{person:02d}", "learner": learner, "k": k}
+        for tier, seed, (dataset, (learner, k)), person in itertools.product(
+            TIERS, range(seeds), CONDITIONS, range(people)
+        )
+    ]
+    table = pd.DataFrame(rows)
+    shape = (len(TIERS), seeds, len(CONDITIONS), people)
+    for _ in range(count):
+        of_training, of_person = (rng.normal(size=size) / np.sqrt(2) for size in ((*shape[:3], 1), shape))
+        yield table.assign(error_deg=(5 + seed_deg * of_training + PERSON_DEG * of_person).ravel())
+
+
+def simulate(count: int, seeds: int, people: int, seed_deg: float, evaluate: Evaluate) -> dict[str, float]:
+    """Judge simulated ablations.
+
+    Returns:
+        different: share of ablations in which any tier is called different; verdicts: share of tiers with a verdict
+        word; shown: share of comparisons that are shown to be equivalent; power: what the page prints for that.
+    """
+    ablation = Ablation(ResultPaths("simulated"), TIERS, range(seeds), ("maml",), 60)
+    words, equivalent = [], []
+    for persons in ablations(count, seeds, people, seed_deg):
+        found = changes(persons, ablation, evaluate)
+        words.append([verdict.judge(verdict.decisive(found, tier)) for tier in TIERS[1:]])
+        equivalent.append((found["tost_p"] < 1 - evaluate.confidence).mean())
+    counts = np.array(words)
+    result = {"different": (counts == "different").any(axis=1).mean(), "verdicts": (counts != "not judged").mean()}
+    if seeds < 3:
+        return result | {"shown": np.nan, "power": np.nan}
+    spread = Spread(seed_deg**2, 0.0, PERSON_DEG**2)
+    power = plan(spread, seeds, people, margin=evaluate.margin_deg, alpha=1 - evaluate.confidence).power
+    return result | {"shown": np.mean(equivalent), "power": power}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a table of simulated and printed rates."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ablations", type=int, default=500)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 3, 5, 10])
+    parser.add_argument("--designs", nargs="+", default=["15:0.1", "60:0.3"], help="people:margin in degrees")
+    args = parser.parse_args(arguments)
+    print("| seeds | people | margin | seed spread | any tier different | verdict words | shown | power as printed |")
+    print("|---|---|---|---|---|---|---|---|")
+    cases = list(itertools.product(args.designs, args.seeds, SEED_DEG))
+    progress = Progress("verdict_simulation", len(cases), "designs")
+    for done, (design, seeds, seed_deg) in enumerate(cases, 1):
+        people, margin = int(design.partition(":")[0]), float(design.partition(":")[2])
+        evaluate = Evaluate(confidence=0.95, resamples=1, margin_deg=margin, learner_margin_deg=margin, seed=0)
+        found = simulate(args.ablations, seeds, people, seed_deg, evaluate)
+        shown = "- | -" if np.isnan(found["shown"]) else f"{found['shown']:.3f} | {found['power']:.3f}"
+        rates = f"{100 * found['different']:.1f} % | {100 * found['verdicts']:.0f} % | {shown}"
+        print(f"| {seeds} | {people} | ±{margin:g}° | {seed_deg:g}° | {rates} |", flush=True)
+        progress(done)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""Differences of people and seeds whose truth is known."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def draw(
+    seed: int, draws: int, seeds: int, people: int, mean: float, seed_sd: float, person_sd: float, rest_sd: float
+) -> NDArray:
+    """Draw from a crossed design, (draws, S, P)."""
+    rng = np.random.default_rng(seed)
+    return (
+        mean
+        + seed_sd * rng.normal(size=(draws, seeds, 1))
+        + person_sd * rng.normal(size=(draws, 1, people))
+        + rest_sd * rng.normal(size=(draws, seeds, people))
+    )
