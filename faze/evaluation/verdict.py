@@ -113,17 +113,22 @@ def describe_design(design: pd.DataFrame, margin_deg: float) -> str:
     hardest = design.loc[design["power"].idxmin()]
     seeds, people = counted(hardest["seeds"], "seed"), design.groupby("dataset", sort=False)["people"].first()
     with_people = join([f"{number} people of {NAMES[dataset]}" for dataset, number in people.items()])
-    chance = f"in {100 * hardest['power']:.0f} % of cases at {_condition(hardest)}, the hardest of {len(design)}"
-    sentence = f"If a tier truly changes nothing, {seeds} and {with_people} show it to within ±{margin_deg:g}° {chance}"
+    sentence = (
+        f"If a tier truly changes nothing, {seeds} with {with_people} show this to within ±{margin_deg:g}° in "
+        f"{100 * hardest['power']:.0f} % of cases, at the hardest of its {len(design)} comparisons ({_condition(hardest)})."
+    )
     if hardest["power"] >= POWER:
-        return f"{sentence}."
+        return sentence
     more_seeds, more_people = design["seeds_needed"].max(), design["people_needed"].max()
     ways = [f"{_about(more_seeds, MOST_SEEDS)} seeds with these people"]
     if more_people <= MOST_PEOPLE:
         ways.append(f"about {more_people} people in each data set with these seeds")
     ways.append(f"a margin of ±{design['margin_deg'].max():.2f}°")
-    roughly = f"{counted(hardest['trainings'], 'training')} of the baseline tell these numbers, so only roughly"
-    return f"{sentence}; {100 * POWER:g} % takes {', or '.join(ways)} ({roughly})."
+    known = counted(hardest["trainings"], "training")
+    return (
+        f"{sentence} {100 * POWER:g} % of cases take {', or '.join(ways)}. These numbers are rough: they rest on {known} "
+        "of the baseline."
+    )
 
 
 def _about(number: int, most: int) -> str:

@@ -77,8 +77,10 @@ def test_each_condition_is_planned_once_and_for_three_seeds_at_least():
     found = designs(trainings(3, 15), CONDITION, 1, margin=0.1, alpha=0.05)
     assert found[["k", "seeds", "people", "trainings"]].values.tolist() == [[0, 3, 15, 3]]
     said = describe_design(found, 0.1)
-    assert said.startswith("If a tier truly changes nothing, 3 seeds and 15 people of MPIIGaze show it to within ±0.1°")
-    assert "3 trainings of the baseline" in said and "80 % takes about" in said
+    assert said.startswith(
+        "If a tier truly changes nothing, 3 seeds with 15 people of MPIIGaze show this to within ±0.1°"
+    )
+    assert "they rest on 3 trainings of the baseline." in said and "80 % of cases take about" in said
 
 
 @pytest.mark.parametrize(("count", "people"), [(1, 15), (3, 1)])
@@ -89,4 +91,4 @@ def test_chance_that_was_not_seen_is_not_planned_with(count, people):
 
 def test_a_design_that_is_enough_asks_for_nothing():
     said = describe_design(designs(trainings(5, 60), CONDITION, 5, margin=1.0, alpha=0.05), 1.0)
-    assert said.endswith("% of cases at MPIIGaze unadapted, the hardest of 1.")
+    assert said.endswith("% of cases, at the hardest of its 1 comparisons (MPIIGaze unadapted).")
