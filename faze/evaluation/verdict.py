@@ -113,9 +113,10 @@ def describe_design(design: pd.DataFrame, margin_deg: float) -> str:
     hardest = design.loc[design["power"].idxmin()]
     seeds, people = counted(hardest["seeds"], "seed"), design.groupby("dataset", sort=False)["people"].first()
     with_people = join([f"{number} people of {NAMES[dataset]}" for dataset, number in people.items()])
+    chance = f"in {100 * hardest['power']:.0f} % of cases, at the hardest of its {counted(len(design), 'comparison')}"
     sentence = (
-        f"If a tier truly changes nothing, {seeds} with {with_people} show this to within ±{margin_deg:g}° in "
-        f"{100 * hardest['power']:.0f} % of cases, at the hardest of its {len(design)} comparisons ({_condition(hardest)})."
+        f"If a tier truly changes nothing, {seeds} with {with_people} show this to within ±{margin_deg:g}° {chance} "
+        f"({_condition(hardest)})."
     )
     if hardest["power"] >= POWER:
         return sentence
@@ -124,11 +125,8 @@ def describe_design(design: pd.DataFrame, margin_deg: float) -> str:
     if more_people <= MOST_PEOPLE:
         ways.append(f"about {more_people} people in each data set with these seeds")
     ways.append(f"a margin of ±{design['margin_deg'].max():.2f}°")
-    known = counted(hardest["trainings"], "training")
-    return (
-        f"{sentence} {100 * POWER:g} % of cases take {', or '.join(ways)}. These numbers are rough: they rest on {known} "
-        "of the baseline."
-    )
+    known = f"they rest on {counted(hardest['trainings'], 'training')} of the baseline"
+    return f"{sentence} {100 * POWER:g} % of cases take {', or '.join(ways)}. These numbers are rough: {known}."
 
 
 def _about(number: int, most: int) -> str:

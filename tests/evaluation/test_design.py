@@ -91,4 +91,4 @@ def test_chance_that_was_not_seen_is_not_planned_with(count, people):
 
 def test_a_design_that_is_enough_asks_for_nothing():
     said = describe_design(designs(trainings(5, 60), CONDITION, 5, margin=1.0, alpha=0.05), 1.0)
-    assert said.endswith("% of cases, at the hardest of its 1 comparisons (MPIIGaze unadapted).")
+    assert said.endswith("% of cases, at the hardest of its 1 comparison (MPIIGaze unadapted).")
