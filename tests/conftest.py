@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from golden_files import ALL, FOLDERS, arrays_of
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read at Triton's first import: its kernels then run in its interpreter
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,18 +27,18 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def golden_dir() -> Path:
-    folder = Path(os.environ.get("FAZE_GOLDEN_DIR", ROOT.parent / "shared" / "golden"))
-    if not folder.is_dir():
-        pytest.skip(f"no golden numbers in {folder} (set FAZE_GOLDEN_DIR)")
-    return folder
+    if not ALL.is_dir():
+        pytest.skip(f"no golden numbers in {ALL} (set FAZE_GOLDEN_DIR)")
+    return ALL
 
 
 @pytest.fixture(scope="session")
 def golden(golden_dir: Path) -> Callable[[str], dict[str, np.ndarray]]:
-    """golden("misc") -> the arrays of misc.npz by key."""
+    """golden("normalize") -> the arrays of normalize.npz by key; for what tests/golden does not hold."""
+    return lambda name: arrays_of(golden_dir / f"{name}.npz")
 
-    def load(name: str) -> dict[str, np.ndarray]:
-        with np.load(golden_dir / f"{name}.npz") as arrays:
-            return dict(arrays)
 
-    return load
+@pytest.fixture(scope="session", params=FOLDERS.values(), ids=FOLDERS)
+def numbers(request: pytest.FixtureRequest) -> Callable[[str], dict[str, np.ndarray]]:
+    """The same of tests/golden, which is never skipped, and then of the larger files where they are."""
+    return lambda name: arrays_of(request.param / f"{name}.npz")

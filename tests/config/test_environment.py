@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def plain(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+    """The name of a requirement, as registries compare names."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[ ;<>=!\[]", name)[0]).lower()
 
 
 def pins() -> dict[str, str]:
@@ -33,6 +34,18 @@ def test_conda_environment_holds_the_same_versions() -> None:
     environment = yaml.safe_load((ROOT / "envs" / "faze.yaml").read_text(encoding="utf-8"))
     (pip,) = (entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
     assert {plain(line.split("==")[0]): line.split("==")[1] for line in pip} == pins()
+
+
+TRITON_OF_TORCH = {
+    "2.13.0": "3.7.1"
+}  # that torch for CUDA requires: importlib.metadata.requires("torch") of such a build
+
+
+def test_triton_is_the_version_that_torch_for_cuda_pins() -> None:
+    """Another one would keep pip from installing torch for CUDA. Seen red: triton 3.7.0."""
+    assert pins()["triton"] == TRITON_OF_TORCH[pins()["torch"]], "look up the triton that the new torch requires"
+    required = [line for line in importlib.metadata.requires("torch") or () if plain(line) == "triton"]
+    assert all(line.split(";")[0].strip() == f"triton=={pins()['triton']}" for line in required)
 
 
 def test_no_second_cv2_and_no_false_apex() -> None:

@@ -230,11 +230,14 @@ class GoldenCase:
 
     def __init__(self, arrays: dict[str, NDArray], dataset: str, row: int) -> None:
         self._arrays, self._dataset, self._row = arrays, dataset, row
-        self.frame = arrays[f"frame/{arrays[f'in/{dataset}/frame_key']}"]
         fx, fy, cx, cy = self.given("camera_parameters")
         self.matrix = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
         self.distortion, head = self.given("distortion_parameters"), self.given("head_pose")
         self.pose = normalize_pose(head[:3], head[3:], INNER_EYE_CORNERS_14_MM, self.given("3d_gaze_target"))
+
+    @property
+    def frame(self) -> NDArray:
+        return self._arrays[f"frame/{self._arrays[f'in/{self._dataset}/frame_key']}"]
 
     def given(self, name: str) -> NDArray:
         return self._arrays[f"in/{self._dataset}/{name}"][self._row]
@@ -245,8 +248,8 @@ class GoldenCase:
 
 @pytest.mark.parametrize(("dataset", "undistorted", "row"), GOLDEN_CASES)
 class TestReleasedProcedure:
-    def test_labels(self, golden: Callable, dataset: str, undistorted: str, row: int) -> None:
-        arrays = golden("normalize")
+    def test_labels(self, numbers: Callable, dataset: str, undistorted: str, row: int) -> None:
+        arrays = numbers("normalize")
         np.testing.assert_allclose(arrays["face_model"][10:12], INNER_EYE_CORNERS_14_MM, atol=1e-8)
         case = GoldenCase(arrays, dataset, row)
         np.testing.assert_allclose(case.pose.labels[:2], case.found("normalized_gaze_direction"), atol=1e-6)

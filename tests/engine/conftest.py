@@ -1,15 +1,20 @@
-"""The baseline's losses, which the tiers and switches are compared with."""
+"""The baseline's losses and weights, which the tiers and switches are compared with."""
 
 import pytest
 import torch
-from trajectory import STEPS, losses, tier
+from trajectory import STEPS, Trained, tier, trained
+
+
+@pytest.fixture(scope="session")
+def trained_float32(one_thread: None) -> Trained:
+    return trained(tier("baseline"), steps=5, dtype=torch.float32)
 
 
 @pytest.fixture(scope="session")
 def baseline_float64(one_thread: None) -> list[float]:
-    return losses(tier("baseline"), steps=STEPS, dtype=torch.float64)
+    return trained(tier("baseline"), steps=STEPS, dtype=torch.float64).losses
 
 
 @pytest.fixture(scope="session")
-def baseline_float32(one_thread: None) -> list[float]:
-    return losses(tier("baseline"), steps=5, dtype=torch.float32)
+def baseline_float32(trained_float32: Trained) -> list[float]:
+    return trained_float32.losses

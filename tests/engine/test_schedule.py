@@ -7,8 +7,8 @@ from faze.engine.schedule import decay, learning_rate, ramp
 
 
 @pytest.mark.parametrize("name", ["bash_8gpu_b64", "paper_b1536", "single_b128", "single_b64"])
-def test_schedules_equal_the_released_ones(golden, name):
-    misc = golden("misc")
+def test_schedules_equal_the_released_ones(numbers, name):
+    misc = numbers("misc")
     base_lr, batch, devices, warmup, *_, weight, ramp_pairs = misc[f"sched/{name}/params"]
     global_batch = int(batch * devices)
     settings = {"base_lr": base_lr, "global_batch": global_batch, "warmup_pairs": int(warmup), "scaling": "linear"}

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+import weight_changes
 from numpy.typing import NDArray
+from torch import Tensor
 
 from faze.config.check import build
 from faze.config.ladder import climb
@@ -19,7 +21,7 @@ from faze.data.pairs import PeopleStrips
 from faze.data.row_sources import TableRows
 from faze.engine.parallel import World
 from faze.training.feed import build_feed
-from faze.training.loop import build_step, learning_rates, loss_weights
+from faze.training.loop import bare_model, build_step, learning_rates, loss_weights
 from faze.training.setup import TrainingSetup
 
 CONFIG = read_yaml(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
@@ -58,6 +60,14 @@ def setup(engine: Engine, world: World = ALONE, *, loss: Loss = LOSS, train: Tra
     return TrainingSetup(MODEL, loss, engine, train, world, seed=3)
 
 
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What a training did."""
+
+    losses: list[float]  # of each step over the global batch
+    moved: dict[str, Tensor]  # by parameter: its value at the end less its first
+
+
 def losses(
     engine: Engine, *, steps: int, dtype: torch.dtype, processes: int = 1, loss_scale: float | None = None
 ) -> list[float]:
@@ -83,6 +93,13 @@ def train(
     engine: Engine, world: World, *, steps: int, dtype: torch.dtype, loss_scale: float | None = None
 ) -> list[float]:
     """The same as one process among those that train together."""
+    return trained(engine, world, steps=steps, dtype=dtype, loss_scale=loss_scale).losses
+
+
+def trained(
+    engine: Engine, world: World = ALONE, *, steps: int, dtype: torch.dtype, loss_scale: float | None = None
+) -> Trained:
+    """Train as one process, and tell how the weights moved too."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -90,12 +107,12 @@ def train(
         step = build_step(chosen)
         if loss_scale and step.scaler.is_enabled():
             step.scaler.load_state_dict(step.scaler.state_dict() | {"scale": loss_scale})
-        found = []
+        first, found = weight_changes.copy_of(bare_model(step)), []
         for number, batch in enumerate(build_feed(people(), chosen)(range(steps))):
             pairs = number * TRAIN.global_batch
             step.set_learning_rates(learning_rates(pairs, TRAIN))
             loss = step(batch, loss_weights(pairs, LOSS, TRAIN.global_batch))["loss"]
             found.append(float(world.sum(loss.clone()) / world.size))
-        return found
+        return Trained(found, weight_changes.change(first, weight_changes.copy_of(bare_model(step))))
     finally:
         torch.set_default_dtype(before)

@@ -1,0 +1,16 @@
+"""Where the golden numbers lie: some in every clone, all of them beside it or where FAZE_GOLDEN_DIR says."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+KEPT = Path(__file__).resolve().parents[1] / "golden"
+ALL = Path(os.environ.get("FAZE_GOLDEN_DIR", KEPT.parents[2] / "shared" / "golden"))
+FOLDERS = {"kept": KEPT} | ({"all": ALL} if ALL.is_dir() else {})
+
+
+def arrays_of(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file by key."""
+    with np.load(path) as arrays:
+        return dict(arrays)
