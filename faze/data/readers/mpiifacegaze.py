@@ -189,9 +189,9 @@ def read_columns(path: Path, columns: Columns) -> tuple[list[list[str]], NDArray
     if b"\0" in content:
         raise UserError(f"{path}: is not text; fetch the annotation of person {person} again")
     texts, numbers = [], []
-    for number, line in enumerate(content.decode(errors="surrogateescape").splitlines(), start=1):
+    for number, line in enumerate(content.decode(errors="surrogateescape").rstrip().splitlines(), start=1):
         words = line.split()
-        if not words:
+        if not words and columns.texts:  # where lines name no image, they are counted: none may be missing
             continue
         if len(words) != columns.count:
             raise UserError(f"{path}:{number}: {len(words)} columns, not the {columns.count} of {columns.name}")

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from faze.base.geometry import rotation_from_pitchyaw
 from faze.data.synthetic.camera import Camera, sample_camera
 
-# Short and long side of the screen (mm), and of it in points; camera above the screen in portrait (mm).
+# As GazeCapture's authors publish them, held upright: width and height of the screen (mm), the same in points, and how
+# far the camera is right of the screen's left edge and above its top edge (mm).
 _DEVICES = {
-    "iPhone 6s": ((58.5, 104.1), (375, 667), 10.0),
-    "iPhone 6s Plus": ((68.4, 121.5), (414, 736), 10.0),
-    "iPad Mini": ((119.7, 159.6), (768, 1024), 11.0),
-    "iPad Air 2": ((147.8, 197.1), (768, 1024), 11.0),
-    "iPad Pro": ((196.6, 262.1), (1024, 1366), 11.0),
+    "iPhone 6s": ((58.49, 104.05), (375, 667), (18.61, 8.04)),
+    "iPhone 6s Plus": ((68.36, 121.54), (414, 736), (23.54, 8.66)),
+    "iPad Mini": ((121.3, 161.2), (768, 1024), (60.7, 8.7)),
+    "iPad Air 2": ((153.71, 203.11), (768, 1024), (76.86, 7.37)),
+    "iPad Pro": ((196.61, 262.15), (1024, 1366), (98.31, 10.69)),
 }
 _SHARES = (0.15, 0.3, 0.2, 0.25, 0.1)
 _LAPTOPS = ((1280, 800), (1440, 900), (1920, 1080), (1680, 1050))
@@ -76,16 +77,15 @@ def sample_laptop(rng: np.random.Generator) -> Setting:
 def sample_device(rng: np.random.Generator) -> Setting:
     """Draw a phone or tablet with a 640 x 480 front camera, used upright and lying on either side."""
     name = str(rng.choice(list(_DEVICES), p=_SHARES))
-    (short, long), (short_units, long_units), above = _DEVICES[name]
+    (short, long), (short_units, long_units), (right, above) = _DEVICES[name]
     upright = sample_camera(rng, 480, 640, (545.0, 600.0))
-    aside = rng.normal(0.0, 2.0)
     tall, wide = ((short, long), (short_units, long_units)), ((long, short), (long_units, short_units))
     flat = np.zeros(2)
     # Offsets of the screen's top left corner from the camera, as the user sees it: right and down, mm.
     screens = [
-        _screen(upright, 1, *tall, (-short / 2 + aside, above), flat),
-        _screen(upright.turned(1), 3, *wide, (above, -short / 2 - aside), flat),
-        _screen(upright.turned(3), 4, *wide, (-above - long, -short / 2 + aside), flat),
+        _screen(upright, 1, *tall, (-right, above), flat),
+        _screen(upright.turned(1), 3, *wide, (above, right - short), flat),
+        _screen(upright.turned(3), 4, *wide, (-above - long, -right), flat),
     ]
     reach_mm = (320.0, 395.0) if name.startswith("iPad") else (225.0, 275.0)
     return Setting(device=name, screens=screens, distance_mm=rng.uniform(*reach_mm))

@@ -1,0 +1,92 @@
+"""MPIIGaze's original layout against its documentation, with an example worked out by hand.
+
+Data/Original/pXX/dayYY holds NNNN.jpg and annotation.txt; line n annotates image n. Of its 41 columns, counted from 1,
+24 are eye landmarks, 25-26 the target on the screen (px), 27-29 the target (mm, camera frame), 30-35 the head pose
+(rotation vector, translation), 36-38 and 39-41 the centres of right and left eye (mm).
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from one_frame import normalize_pose
+from scipy.io import savemat
+
+from faze.data.readers import Frame, Reject
+from faze.data.readers.mpiifacegaze import open_mpiifacegaze
+
+LANDMARKS = range(501, 525)
+# The 6-point model's inner eye corners lie at (-+21.3129, -0.4838, -2.3970), their midpoint at (0, -0.4838, -2.3970):
+# moved by this, it comes to lie 600 mm straight before the camera.
+STRAIGHT_MM = (0.0, 0.4838, 602.397)
+
+
+def line(target_px: tuple, target_mm: tuple, rotation: tuple = (0, 0, 0), translation_mm: tuple = STRAIGHT_MM) -> str:
+    x, y, z = translation_mm
+    eyes = (x - 33.20485, y - 0.4838, z, x + 33.20485, y - 0.4838, z)  # means of each eye's two corners
+    columns = (*LANDMARKS, *target_px, *target_mm, *rotation, *translation_mm, *eyes)
+    assert len(columns) == 41
+    return " ".join(map(str, columns)) + "\n"
+
+
+LINES = {
+    "day02": [
+        line((10, 20), (0, 0, 0)),
+        line((700, 300), (200, 100, 0)),
+        line((1300, 300), (-600, 0, 0), rotation=(0, np.pi / 6, 0)),
+    ],
+    "day10": [line((640, 400), (0, -600, 0))],
+}
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Path:
+    folder = tmp_path / "Data" / "Original" / "p03"
+    (folder / "Calibration").mkdir(parents=True)
+    camera = {"cameraMatrix": np.array([[960.0, 0, 640], [0, 960, 360], [0, 0, 1]]), "distCoeffs": np.zeros((1, 5))}
+    savemat(folder / "Calibration" / "Camera.mat", camera)
+    savemat(folder / "Calibration" / "screenSize.mat", {"width_pixel": 1280, "height_pixel": 800})
+    for day, lines in LINES.items():
+        (folder / day).mkdir()
+        (folder / day / "annotation.txt").write_text("".join(lines))
+    return folder
+
+
+def test_line_n_of_a_day_annotates_image_n(original: Path) -> None:
+    """Seen red: images counted from 0; days read as one list; columns shifted by one; days in another order."""
+    frames = list(open_mpiifacegaze(original.parents[2], None).entries("p03"))
+    assert all(isinstance(frame, Frame) for frame in frames)
+    found = {frame.image_path.relative_to(original).as_posix(): frame for frame in frames}
+    assert list(found) == ["day02/0001.jpg", "day02/0002.jpg", "day02/0003.jpg", "day10/0001.jpg"]
+    assert [tuple(frame.gaze_target_mm) for frame in frames] == [(0, 0, 0), (200, 100, 0), (-600, 0, 0), (0, -600, 0)]
+    assert [frame.on_screen for frame in frames] == [True, True, False, True]  # 1300 px of 1280
+    np.testing.assert_allclose(found["day02/0003.jpg"].rotation_vector, [0, np.pi / 6, 0])
+    assert all(tuple(frame.translation_mm) == STRAIGHT_MM for frame in frames)
+
+
+@pytest.mark.parametrize(
+    ("image", "gaze_deg", "head_deg"),
+    [
+        ("day02/0001.jpg", (0, 0), (0, 0)),  # into the camera
+        # From (0, 0, 600) to (200, 100, 0): turned round (-200, -100, 600), 640.3124 long. Pitch is the arcsine of
+        # -100 / 640.3124, yaw the arctangent of -200 / 600.
+        ("day02/0002.jpg", (-8.98386, -18.43495), (0, 0)),
+        ("day10/0001.jpg", (45, 0), (0, 0)),  # as far up as it is away: the camera's y goes down
+    ],
+)
+def test_its_labels_are_those_worked_out_by_hand(original: Path, image: str, gaze_deg: tuple, head_deg: tuple) -> None:
+    """Seen red: head pose and target exchanged; a translation from the columns of the right eye."""
+    (frame,) = [
+        f for f in open_mpiifacegaze(original.parents[2], None).entries("p03") if str(f.image_path).endswith(image)
+    ]
+    pose = normalize_pose(frame.rotation_vector, frame.translation_mm, frame.inner_eye_corners_mm, frame.gaze_target_mm)
+    np.testing.assert_allclose(pose.gaze_origin_mm, [0, 0, 600], atol=1e-9)
+    np.testing.assert_allclose(np.degrees(pose.labels), [*gaze_deg, *head_deg], atol=1e-5)
+
+
+def test_a_line_that_is_missing_shifts_no_image(original: Path) -> None:
+    """Seen red: blank lines were passed over, and each later image got the annotation of the one before it."""
+    path = original / "day02" / "annotation.txt"
+    path.write_text("\n".join([LINES["day02"][0].strip(), "", LINES["day02"][2]]))
+    (reject,) = open_mpiifacegaze(original.parents[2], None).entries("p03")
+    assert isinstance(reject, Reject) and "annotation.txt:2: 0 columns, not the 41" in reject.reason
