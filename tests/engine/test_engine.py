@@ -107,6 +107,25 @@ def test_baseline_turns_off_what_today_is_on_by_default():
     assert not torch.backends.cudnn.allow_tf32 and not torch.backends.cudnn.benchmark
 
 
+def test_cudnn_search_is_set_for_its_tier_alone_and_marked_inactive_on_a_cpu(monkeypatch):
+    """On a CPU its code is the baseline's, so that no comparison of losses says anything: a GPU proves it.
+
+    Seen red: a flag that the next tier finds set; one that is never set; a switch that says it acts on a CPU.
+    """
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    [switch] = [s for s in make("baseline", cudnn_benchmark=True).switches if s.switch == "cudnn_benchmark"]
+    assert torch.backends.cudnn.benchmark
+    assert (switch.wanted, switch.acted, switch.active) == ("true", "false", False) and "CUDA" in switch.reason
+    make("baseline")
+    assert not torch.backends.cudnn.benchmark
+
+
+def test_the_rung_autotune_is_the_one_above_it_with_cudnn_search():
+    """All that a CPU can show of it, with the test above."""
+    autotune, above = (climb(CONFIG["tiers"], rung) for rung in ("autotune", "fused_sgd"))
+    assert autotune == dataclasses.replace(above, cudnn_benchmark=True) != above
+
+
 def test_fused_sgd_without_apex_is_torchs():
     weight = torch.nn.Parameter(torch.ones(3))
     settings = {"momentum": 0.9, "weight_decay": 0.0, "foreach": False, "device": torch.device("cpu")}

@@ -46,7 +46,7 @@ def loss_of(step: Step, batch: dict[str, torch.Tensor], weights: dict[str, float
     return sum(weights[name] * float(term) for name, term in step.model(batch).items())
 
 
-@pytest.mark.parametrize("switches", [{"optimizer": "fused_sgd"}, {"set_to_none": True}])
+@pytest.mark.parametrize("switches", [{"optimizer": "fused_sgd"}, {"foreach": True}, {"set_to_none": True}])
 def test_exact_switch_alone_gives_the_baseline(switches, baseline_float64, baseline_float32):
     engine = tier("baseline", **switches)
     found = losses(engine, steps=STEPS, dtype=torch.float64)
