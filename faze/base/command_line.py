@@ -45,6 +45,11 @@ def at_least_one(text: str) -> int:
 
 
 CONFIG = needed("--config", "this stage's own parameters, as the workflow and `faze resolve` write them")
+MADE_ONCE = argument(
+    "--made-once",
+    type=Path,
+    help="folder of records: what another run has made of the same is taken over; without it, everything is made",
+)
 CONFIGFILE = argument(
     "--configfile",
     type=Path,

@@ -30,6 +30,7 @@ class LoggedRun:
     switches: Sequence[Mapping[str, Any]]  # the last event of each: switch, wanted, acted, reason ("" = active)
     notes: Sequence[str]
     values: Sequence[LoggedValue]  # one for each metric and step: of a step that was done twice, the last
+    taken_over: str = ""  # the tier whose run did the training, if another's
 
 
 def read_logged_run(path: Path) -> LoggedRun:
@@ -45,7 +46,7 @@ def read_logged_run(path: Path) -> LoggedRun:
         )
     switches: dict[str, Mapping[str, Any]] = {}
     values: dict[tuple[str, int], LoggedValue] = {}
-    notes, ended = [], None
+    notes, ended, taken_over = [], None, ""
     seconds, before = 0.0, events[0]["time"]
     for event in events:
         kind, time = event["event"], event["time"]
@@ -58,8 +59,10 @@ def read_logged_run(path: Path) -> LoggedRun:
                 if value is not None:  # nan and infinity are none in the log
                     key = (FORMER_NAMES.get(name, name), event["step"])
                     values[key] = LoggedValue(*key, float(value), time, seconds)
+        elif kind == "taken_over":
+            taken_over, before, seconds = event["tier"], event["began"], 0.0
         elif kind == "note":
             notes.append(event["text"])
         elif kind == "end":
             ended = time
-    return LoggedRun(events[0], ended, list(switches.values()), notes, list(values.values()))
+    return LoggedRun(events[0], ended, list(switches.values()), notes, list(values.values()), taken_over)

@@ -102,6 +102,11 @@ class Resolved:
         """Identity of these values: 12 hex digits, independent of their order."""
         return hashlib.sha256("\n".join(sorted(to_lines(self.flat))).encode()).hexdigest()[:12]
 
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """All values but the tier's name: runs that differ in it alone are the same experiment."""
+        return {key: value for key, value in self.flat.items() if key != "tier"}
+
 
 def load(path: Path | str, stage: str) -> Resolved:
     """Read and check one stage's resolved file.

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from faze.base.errors import UserError
 from faze.base.files import read_json
+from faze.base.logged_run import LoggedRun
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.evaluation import UNADAPTED
 
@@ -98,6 +99,15 @@ def _read_learner(path: Path, learner: str) -> pd.DataFrame:
     last = rows.groupby(["dataset", "person", "k", "repeat"])["steps"].transform("max") == rows["steps"]
     means = rows[last].groupby(["dataset", "person", "k"], as_index=False)[["error_deg", "start_error_deg"]].mean()
     return means.assign(learner=learner)
+
+
+def same_steps(trainings: Mapping[str, LoggedRun]) -> dict[str, str]:
+    """Name for each tier the first one whose training is its own too; "" where no tier before it shares it."""
+    trained_by = {tier: training.taken_over or tier for tier, training in trainings.items()}
+    first: dict[str, str] = {}
+    for tier, maker in trained_by.items():
+        first.setdefault(maker, tier)
+    return {tier: "" if first[maker] == tier else first[maker] for tier, maker in trained_by.items()}
 
 
 def read_left_out(ablation: Ablation) -> list[str]:

@@ -70,6 +70,7 @@ def summarize(
         "tier_verdicts": {tier: verdict.judge(changes) for tier, changes in decisive.items()},
         "runs": [_run_metrics(tables, *run, learner, largest_k) for run in ablation.runs()],
         "switches": switches,
+        "same_steps": dict(tables["performance"][["tier", "same_as"]].itertuples(index=False)),
         "learner_words": {
             dataset: describe_learners(pairs[pairs["dataset"] == dataset], rows, largest_k, evaluate.learner_margin_deg)
             for dataset, rows in errors.groupby("dataset", sort=False)

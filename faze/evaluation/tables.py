@@ -11,7 +11,7 @@ from faze.base.benchmark_file import left_out_rows
 from faze.base.logged_run import LoggedRun
 from faze.base.run_log import changed_switches
 from faze.config.parameters import Evaluate
-from faze.evaluation.runs import Ablation
+from faze.evaluation.runs import Ablation, same_steps
 from faze.evaluation.statistics import (
     SEEDS_FOR_A_TIER,
     bootstrap_mean,
@@ -138,9 +138,10 @@ def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Map
         trainings: the run log of one training per tier: its switches are those that made the errors.
 
     Returns:
-        One row per tier; speed_ratio and memory_ratio are how many times faster and smaller than the baseline it is.
+        One row per tier; same_as is the tier whose training is this one's too, since what tells them apart cannot act;
+        speed_ratio and memory_ratio are how many times faster and smaller than the baseline it is.
     """
-    rows = []
+    rows, same = [], same_steps(trainings)
     for tier in ablation.tiers:
         measured = benchmark["tiers"][tier]
         low, high = measured["step_ms_quartiles"]
@@ -150,6 +151,7 @@ def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Map
         rows.append(
             {
                 "tier": tier,
+                "same_as": same[tier],
                 "step_ms": measured["step_ms"],
                 "step_ms_q1": low,
                 "step_ms_q3": high,

@@ -89,6 +89,7 @@ def tier_rows(summary: Mapping[str, Any], results: Results) -> list[dict[str, An
             "first": tier == results.tiers[0],
             "speed": performance.loc[tier].to_dict(),
             "switches": changed_switches(switches[tier], switches.get(before, ())),
+            "same_as": summary.get("same_steps", {}).get(tier, ""),  # older evaluations do not say
             "errors": [_error_cell(results, tier, *key) for key in conditions(results)],
             "verdict": summary["tier_verdicts"].get(tier, ""),
         }

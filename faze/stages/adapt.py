@@ -13,11 +13,13 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from faze.base.command_line import CONFIG, argument, command, needed, threads
+from faze.base import code_hash
+from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
 from faze.base.errors import UserError
+from faze.base.made_once import content, key_of, made_once
 from faze.base.output_lock import sole_writer
 from faze.config.parameters import FewshotAdapt
-from faze.config.stage_config import load
+from faze.config.stage_config import Resolved, load
 from faze.fewshot.draws import draw_calibrations
 from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import Learned, load_learned
@@ -36,24 +38,43 @@ from faze.fewshot.result_tables import errors_table, predictions_tables, trace_t
     needed("--out", "errors (parquet)"),
     argument("--trace", type=Path, help="errors along the adaptation (parquet)"),
     argument("--predictions", type=Path, help="gaze of every query entry (parquet)"),
+    MADE_ONCE,
 )
 def main(args: Namespace) -> None:
     """Read test people and learner, draw calibrations, adapt, write the errors."""
-    settings = load(args.config, "adapt").fewshot
+    config = load(args.config, "adapt")
+    settings = config.fewshot
     with sole_writer(args.out):
         learned = load_learned(args.learner_file, args.learner, settings.shots)
         people, left_out = people_of_test(args.codes, settings, learned)
         for sentence in left_out:
             print(f"warning: {sentence}", file=sys.stderr)
-        calibrations = draw_calibrations(people, settings, repeats=settings.repeats)
-        adaptation = Adaptation(calibrations, settings, args.threads)
-        errors = LEARNERS[args.learner].errors(learned, adaptation)
-        metadata = {"left_out": left_out, "left_out_of_training": learned.left_out}
-        if args.trace:
-            write_tables([trace_table(args.learner, calibrations, errors)], args.trace, metadata)
-        if args.predictions:
-            write_tables(predictions_tables(learned, adaptation), args.predictions, metadata)
-        write_tables([errors_table(args.learner, people, adaptation, errors)], args.out, metadata)
+        outputs = [path for path in (args.trace, args.predictions, args.out) if path]
+        with made_once(args.made_once, key_of("adapt", *decisive(args, config)), outputs) as taken:
+            if not taken:
+                adapt(args, settings, learned, people, left_out)
+
+
+def decisive(args: Namespace, config: Resolved) -> tuple:
+    """List all that the tables depend on."""
+    fingerprint, read = code_hash.fingerprint("faze.stages.adapt"), (args.learner_file, *args.codes)
+    wanted = (bool(args.trace), bool(args.predictions))
+    return args.learner, config.values, fingerprint, *map(content, read), args.threads, wanted
+
+
+def adapt(
+    args: Namespace, settings: FewshotAdapt, learned: Learned, people: list[PersonCodes], left_out: list[str]
+) -> None:
+    """Adapt to everyone and write the tables, the errors last."""
+    calibrations = draw_calibrations(people, settings, repeats=settings.repeats)
+    adaptation = Adaptation(calibrations, settings, args.threads)
+    errors = LEARNERS[args.learner].errors(learned, adaptation)
+    metadata = {"left_out": left_out, "left_out_of_training": learned.left_out}
+    if args.trace:
+        write_tables([trace_table(args.learner, calibrations, errors)], args.trace, metadata)
+    if args.predictions:
+        write_tables(predictions_tables(learned, adaptation), args.predictions, metadata)
+    write_tables([errors_table(args.learner, people, adaptation, errors)], args.out, metadata)
 
 
 def people_of_test(

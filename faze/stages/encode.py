@@ -7,8 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from faze.base.command_line import CONFIG, command, needed, threads
+from faze.base import code_hash
+from faze.base.command_line import CONFIG, MADE_ONCE, command, needed, threads
 from faze.base.errors import UserError
+from faze.base.made_once import content, key_of, made_once, same_file
 from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
 from faze.config.stage_config import load
@@ -27,6 +29,7 @@ from faze.model.weights import check_same_model, load_model
     needed("--data", "store of normalised strips"),
     threads(),
     needed("--out", "store of codes to write"),
+    MADE_ONCE,
 )
 def main(args: Namespace) -> None:
     """Encode every person of the store."""
@@ -36,8 +39,12 @@ def main(args: Namespace) -> None:
     dted = load_model(args.checkpoint, device)
     check_same_model(args.checkpoint, dted.model, config.model)
     with sole_writer(args.out), StripStore(args.data) as strips, exact(dted):
-        head = {name: dted.get_parameter(name).detach().cpu().numpy() for name in GAZE_HEAD}
-        write_codes(args.out, strips.dataset, encode_people(dted, strips, config.encode.batch), head)
+        of = (content(args.checkpoint), same_file(args.data), args.threads, device.type)
+        key = key_of("encode", config.values, code_hash.fingerprint("faze.stages.encode"), *of)
+        with made_once(args.made_once, key, [args.out]) as taken:
+            if not taken:
+                head = {name: dted.get_parameter(name).detach().cpu().numpy() for name in GAZE_HEAD}
+                write_codes(args.out, strips.dataset, encode_people(dted, strips, config.encode.batch), head)
 
 
 def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:

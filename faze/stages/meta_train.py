@@ -4,14 +4,14 @@ A killed meta-training leaves a file beside the output, in a work folder, and go
 """
 
 import dataclasses
-import hashlib
 import sys
 from argparse import Namespace
 from pathlib import Path
 
 from faze.base import code_hash
-from faze.base.command_line import CONFIG, argument, command, needed, threads
+from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
 from faze.base.errors import UserError
+from faze.base.made_once import content, key_of, made_once
 from faze.base.output_lock import sole_writer
 from faze.config.parameters import Fewshot
 from faze.config.stage_config import load
@@ -31,6 +31,7 @@ from faze.fewshot.person_codes import PersonCodes, open_codes, read_people
     needed("--codes", "store of codes with people of the split train"),
     threads(default=1),
     argument("--out", type=Path, required=True),
+    MADE_ONCE,
 )
 def main(args: Namespace) -> None:
     """Read the people's codes, learn, write the learner's file."""
@@ -44,13 +45,15 @@ def main(args: Namespace) -> None:
         for sentence in left_out:
             print(f"warning: {sentence}", file=sys.stderr)
         head = gaze_head_weights(codes.gaze_head) if codes.gaze_head else None
-        with args.codes.open("rb") as file:
-            learnt_from = hashlib.file_digest(file, "sha256").hexdigest()
-        own = f"{args.learner}-{config.hash}-{code_hash.fingerprint('faze.stages.meta_train')}-{learnt_from}"
+        fingerprint, learnt_from = code_hash.fingerprint("faze.stages.meta_train"), content(args.codes)
+        own = f"{args.learner}-{config.hash}-{fingerprint}-{learnt_from}"
         resume_file = ResumeFile(args.out.with_suffix(".work") / "resume.pt", own)
         training = MetaTraining(train, val, config.fewshot, config.seed, args.threads, head, resume_file)
-        learned = learner.meta_train(training)
-        save_fields(dataclasses.replace(learned, left_out=left_out, checkpoint=codes.checkpoint), args.out)
+        key = key_of("meta_train", args.learner, config.values, fingerprint, learnt_from, args.threads)
+        with made_once(args.made_once, key, [args.out]) as taken:
+            if not taken:
+                learned = learner.meta_train(training)
+                save_fields(dataclasses.replace(learned, left_out=left_out, checkpoint=codes.checkpoint), args.out)
         resume_file.remove()
 
 

@@ -104,7 +104,7 @@ def _record(run: LoggedRun, place: RunPlace) -> RunRecord:
         start_ms=_milliseconds(run.start["time"]),
         end_ms=None if run.ended is None else _milliseconds(run.ended),
         params={key: _text(value) for key, value in run.start["config"].items()},
-        tags=_tags(run.start) | switches,
+        tags=_tags(run.start) | switches | ({"taken_over": run.taken_over} if run.taken_over else {}),
         metrics=_training_metrics(run.values),
     )
 
@@ -122,7 +122,7 @@ def read_run(paths: ResultPaths, place: RunPlace) -> RunRecord:
     return dataclasses.replace(
         training,
         metrics=[*training.metrics, *results],
-        tags={**training.tags, "mlflow.note.content": _description(training, results, run.switches)},
+        tags={**training.tags, "mlflow.note.content": _description(training, results, run)},
         artifacts=artifacts | {f"data/{dataset}": paths.inspection(dataset) for dataset in DATASETS},
         datasets=[_read_dataset(paths, dataset) for dataset in DATASETS],
         whole=True,
@@ -194,10 +194,11 @@ def _read_results(summary: Path, place: RunPlace) -> list[MetricValue]:
     ]
 
 
-def _description(training: RunRecord, results: Sequence[MetricValue], switches: Sequence[Mapping[str, Any]]) -> str:
+def _description(training: RunRecord, results: Sequence[MetricValue], run: LoggedRun) -> str:
     """Write headline numbers, then inactive switches, as markdown: MLflow folds away what follows the fifth line."""
     whose = f"**{training.place.tier}** of the ablation *{training.tags['ablation']}*, seed {training.place.seed}"
     numbers = [f"{m.key} **{m.value:.4g}**" for m in results if m.key.startswith(("error/", "speed/", "memory/"))]
-    inactive = [f"{switch['switch']} inactive: {switch['reason']}" for switch in switches if switch["reason"]]
+    taken = [f"The same step as {run.taken_over} here: taken over."] if run.taken_over else []
+    inactive = [f"{switch['switch']} inactive: {switch['reason']}" for switch in run.switches if switch["reason"]]
     report = "Figures and intervals: artifact `report/index.html`."
-    return "\n\n".join([f"{whose}: {' · '.join(numbers)}", *inactive, report])
+    return "\n\n".join([f"{whose}: {' · '.join(numbers)}", *taken, *inactive, report])

@@ -46,6 +46,11 @@ class WorkFolder:
         """The run log."""
         return self.path / "run.jsonl"
 
+    @property
+    def donor_log(self) -> Path:
+        """The run log of another run, whose training is taken over."""
+        return self.path / "donor.jsonl"
+
     def save(self, dted: DTED, step: Step, at: Resume) -> None:
         """Write weights, optimiser, scaler, position and random state; whole or not at all.
 

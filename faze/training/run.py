@@ -1,26 +1,83 @@
-"""One training, from the store of strips to checkpoint and run log; killed, it goes on from its work folder."""
+"""One training, from the store of strips to checkpoint and run log; killed, it goes on from its work folder.
+
+What cannot act is trained once: where another run has done the very same steps, since the switches that tell the tiers
+apart cannot act on this machine, its checkpoint and its metrics are taken over.
+"""
 
 import contextlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from faze.base import code_hash
-from faze.base.run_log import RunLog
+from faze.base.made_once import key_of, made_once, same_file
+from faze.base.run_log import RunLog, read_events
 from faze.config.stage_config import Resolved
-from faze.data.pairs import hold_what_fits, load_people
+from faze.data.pairs import PeopleStrips, hold_what_fits, load_people
 from faze.engine import machine
 from faze.engine.parallel import World, check_chunks
+from faze.engine.step import Step
+from faze.engine.switches import Switch
 from faze.training.augmentation import build_augmentation
-from faze.training.feed import build_feed
+from faze.training.feed import Feed, build_feed
 from faze.training.loop import Fit, bare_model, build_step
 from faze.training.resume import WorkFolder
 from faze.training.setup import TrainingSetup
 
+# Of the machine, what rounds: the same steps on another processor end with slightly other weights.
+ROUNDS = ("processor", "gpus", "cuda", "cudnn", "torch")
 
-def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path) -> None:
+
+@dataclass(frozen=True)
+class Trainee:
+    """Who trains: what the run log says first."""
+
+    config: Resolved
+    fingerprint: str  # of the code
+    switches: tuple[Switch, ...]
+    notes: tuple[str, ...]
+
+    def key(self, world: World, data: Path) -> str:
+        """Name what is trained, by what acts: all but the tier's name and what cannot act here."""
+        acted = {f"engine.{switch.switch}": switch.acted for switch in self.switches}
+        facts = machine.describe()
+        place = (world.device.type, world.size, torch.get_num_threads(), [facts.get(fact) for fact in ROUNDS])
+        return key_of("train", dict(self.config.values) | acted, place, self.fingerprint, same_file(data))
+
+    def introduce(self, log: RunLog, pairs: int) -> None:
+        """Log who is running and how each switch acts; or, if resumed, from where the run goes on."""
+        if pairs:
+            log.event("resume", step=pairs)
+            print(f"train: resumed after {pairs} pairs", file=sys.stderr)
+        else:
+            log.event(
+                "start",
+                stage=self.config.stage,
+                name=self.config.name,
+                tier=self.config.tier,
+                seed=self.config.seed,
+                config=dict(self.config.flat),
+                config_hash=self.config.hash,
+                fingerprint=self.fingerprint,
+                machine=machine.describe(),
+            )
+            for switch in self.switches:
+                log.event(
+                    "switch", switch=switch.switch, wanted=switch.wanted, acted=switch.acted, reason=switch.reason
+                )
+                if switch.reason:
+                    print(f"train: {switch}", file=sys.stderr)
+        for note in self.notes:
+            log.event("note", text=note)
+
+
+def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, records: Path | None = None) -> None:
     """Fit the model of one tier and seed, and write its checkpoint and run log.
 
     Nothing is trained if these are there already: an orphan of a killed workflow may have written them while we waited.
+    Nor if the records (None: there are none) lead to another run's training that did the same.
     """
     setup = TrainingSetup(config.model, config.loss, config.engine, config.train, world, config.seed)
     step = build_step(setup)
@@ -30,46 +87,47 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path) 
     validation, _ = load_people(data, "val", size, min_entries=1)
     fingerprint = code_hash.fingerprint("faze.stages.train")
     work = WorkFolder(out.parent / "train.work", f"{config.hash}-{fingerprint}-{people.digest()}")
-    if not work.has_ended(out, run_log, config.train.pairs):
-        people, validation = hold_what_fits((people, validation), config.data.memory_gib / world.processes_here)
-        resume = work.load(bare_model(step), step)
-        augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.names))
-        feed = build_feed(people, setup, workers=config.data.workers, augmentation=augmentation)
-        with contextlib.ExitStack() as stack:
-            log = None
-            if world.rank == 0:
-                log = stack.enter_context(RunLog(work.log, keep_bytes=resume.log_bytes))
-                introduce(log, config, fingerprint, (*step.switches, *feed.switches), resume.pairs)
-                if left_out and not resume.pairs:
-                    log.event("note", text=f"left out for too few entries (data.min_entries): {', '.join(left_out)}")
-                for note in feed.notes:
-                    log.event("note", text=note)
-            Fit(setup, step, feed, validation, work, log).run(resume.step)
+    if work.has_ended(out, run_log, config.train.pairs):
+        if world.rank == 0:
+            work.remove()
+        return
+    people, validation = hold_what_fits((people, validation), config.data.memory_gib / world.processes_here)
+    augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.names))
+    feed = build_feed(people, setup, workers=config.data.workers, augmentation=augmentation)
+    words = [f"left out for too few entries (data.min_entries): {', '.join(left_out)}"] if left_out else []
+    trainee = Trainee(config, fingerprint, (*step.switches, *feed.switches), (*words, *feed.notes))
+    with contextlib.ExitStack() as stack:
+        taken = False
+        if world.rank == 0:
+            outputs, copies = (run_log, out), (work.donor_log, work.checkpoint)
+            taken = stack.enter_context(made_once(records, trainee.key(world, data), outputs, copies))
+        if world.least(int(not taken)):
+            go_on(trainee, setup, step, feed, validation, work)
+        elif world.rank == 0:
+            take_over(trainee, work)
         world.wait()  # nobody leaves while the first process still writes
         if world.rank == 0:
             work.publish(out, run_log)
-    elif world.rank == 0:
-        work.remove()
 
 
-def introduce(log: RunLog, config: Resolved, fingerprint: str, switches: tuple, pairs: int) -> None:
-    """Log who is running and how each switch acts; or, if resumed, from where the run goes on."""
-    if pairs:
-        log.event("resume", step=pairs)
-        print(f"train: resumed after {pairs} pairs", file=sys.stderr)
-        return
-    log.event(
-        "start",
-        stage=config.stage,
-        name=config.name,
-        tier=config.tier,
-        seed=config.seed,
-        config=dict(config.flat),
-        config_hash=config.hash,
-        fingerprint=fingerprint,
-        machine=machine.describe(),
-    )
-    for switch in switches:
-        log.event("switch", switch=switch.switch, wanted=switch.wanted, acted=switch.acted, reason=switch.reason)
-        if switch.reason:
-            print(f"train: {switch}", file=sys.stderr)
+def go_on(
+    trainee: Trainee, setup: TrainingSetup, step: Step, feed: Feed, validation: PeopleStrips, work: WorkFolder
+) -> None:
+    """Train from where the work folder says to the end."""
+    resume = work.load(bare_model(step), step)
+    first = setup.world.rank == 0
+    with RunLog(work.log, keep_bytes=resume.log_bytes) if first else contextlib.nullcontext() as log:
+        if log:
+            trainee.introduce(log, resume.pairs)
+        Fit(setup, step, feed, validation, work, log).run(resume.step)
+
+
+def take_over(trainee: Trainee, work: WorkFolder) -> None:
+    """Write the log of a training that another run has done: its own beginning, then what the other has measured."""
+    donor = read_events(work.donor_log)
+    with RunLog(work.log) as log:
+        trainee.introduce(log, 0)
+        log.event("taken_over", tier=donor[0]["tier"], began=donor[0]["time"])
+        for event in donor:
+            if event["event"] in ("metrics", "resume"):
+                log.event(**event)  # with the time at which the other wrote it

@@ -198,6 +198,20 @@ def test_switches_and_speed_stand_in_the_performance_table(small, tmp_path, monk
     assert "these checkpoints only" in summary["verdict"]["scope"]
 
 
+def test_tiers_that_were_trained_once_are_told(tmp_path, monkeypatch):
+    """Whichever of them was first: the baseline may have taken over from a tier above it."""
+    tiers = ("baseline", "amp", "ddp", "fused_sgd", "autotune")
+    for number, taken_over in enumerate(({"amp": "baseline", "autotune": "fused_sgd"}, {"baseline": "amp"}, {})):
+        folder = tmp_path / str(number)
+        case = Fabricated(**SMALL | {"tiers": tiers}, taken_over=taken_over)
+        case.write(folder)
+        _, tables, summary = run(folder, monkeypatch, case)
+        same = {"amp": "baseline"} if number < 2 else {}
+        same |= {"autotune": "fused_sgd"} if number == 0 else {}
+        assert tables["performance"].set_index("tier")["same_as"].dropna().to_dict() == same
+        assert {tier: other for tier, other in summary["same_steps"].items() if other} == same
+
+
 def test_shares_of_the_roof_are_metrics_and_what_the_device_does_not_tell_is_none(small, tmp_path, monkeypatch):
     case, _ = small
     _, tables, summary = run(tmp_path, monkeypatch, case)

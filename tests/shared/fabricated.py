@@ -49,6 +49,7 @@ class Fabricated:
     person_spread_deg: float = 0.03  # of the differences to the baseline; 0 = bit-identical errors
     seed_spread_deg: float = 0.02
     idle: bool = True  # a CPU: most switches cannot act
+    taken_over: Mapping[str, str] = field(default_factory=dict)  # tier -> the one whose training it is
     speed: tuple[float, ...] = (1.0, 1.003, 0.94, 0.985, 0.98)
     memory: tuple[float, ...] = (1.0, 1.0, 0.58, 0.58, 0.58)
     shots: Sequence[int] = SHOTS
@@ -93,7 +94,9 @@ class Fabricated:
             path = paths.errors(tier, seed, str(learner))
             path.parent.mkdir(parents=True, exist_ok=True)
             of_learner.to_parquet(path, index=False)
-        _write_log(paths.run_log(tier, seed), self._switches(tier), tier, seed, rng)
+        donor = self.taken_over.get(tier)
+        taken = [{"event": "taken_over", "tier": donor, "began": 1.7e9}] if donor else []
+        _write_log(paths.run_log(tier, seed), [*self._switches(tier), *taken], tier, seed, rng)
         _write_walks(paths.walks(tier, seed), tier)
 
     def _adapted(self, person: str, dataset: str, error: float, change: float) -> list[dict]:
@@ -219,7 +222,7 @@ def _query_error(arrays: dict[str, np.ndarray], query: int) -> float:
     return float(np.degrees(angular_error(gaze, gaze_hat)).mean())
 
 
-def _write_log(path: Path, switches: list[dict[str, str]], tier: str, seed: int, rng: np.random.Generator) -> None:
+def _write_log(path: Path, switches: list[dict], tier: str, seed: int, rng: np.random.Generator) -> None:
     events = [{"event": "start", "stage": "train", "name": "x", "tier": tier, "seed": seed, "machine": MACHINE}]
     events += [{"event": "switch", **switch} for switch in switches]
     events += [{"event": "note", "text": "left out for too few entries (data.min_entries): 00107"}]

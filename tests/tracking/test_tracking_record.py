@@ -69,6 +69,15 @@ def test_tags_params_and_description(paths):
     assert "speed/images_per_s **97.5**" in first and "memory/peak_gib **0.58**" in first
 
 
+def test_a_training_that_was_taken_over_says_whose_it_is(paths):
+    record = read_run(paths, run_places(TIERS, [0])[1])
+    assert "taken_over" not in record.tags and "taken over" not in record.tags["mlflow.note.content"]
+    write_log(paths.run_log("amp", 0), start_event(paths.root, "amp", 0), taken_over="baseline")
+    record = read_run(paths, run_places(TIERS, [0])[1])
+    assert record.tags["taken_over"] == "baseline" and series(record)["train/loss"]
+    assert "The same step as baseline here: taken over." in record.tags["mlflow.note.content"]
+
+
 def test_the_device_is_the_gpu_where_the_run_used_it(paths):
     log, place = paths.run_log("ddp", 0), run_places(TIERS, [0])[2]
     start = start_event(paths.root, "ddp", 0)

@@ -68,18 +68,19 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[Path, Path]]:
-    """Train in a folder of this name."""
+def run(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Path, Path]]:
+    """Train in a folder of this name; a tier that shares takes over what another has trained."""
     small = {"growth": 2, "decoder_channels": 2, "z_app": 2, "z_head": 2}
     plan = {"pairs": 16, "global_batch": 8, "log_every_pairs": 8, "checkpoint_every_pairs": 8}
     values = merge(read_yaml(ROOT / "config" / "config.yaml"), {"model": small, "train": plan})
-    values["tiers"]["baseline"]["device"] = "cpu"
+    values["tiers"] = {"baseline": values["tiers"]["baseline"] | {"device": "cpu"}, "idle": {"cudnn_benchmark": True}}
     config = tmp_path / "train.yaml"
-    config.write_text("\n".join(to_lines(resolve(values, "train", "baseline", 0))) + "\n")
 
-    def once(name: str) -> tuple[Path, Path]:
+    def once(name: str, tier: str = "baseline", share: bool = False) -> tuple[Path, Path]:
+        config.write_text("\n".join(to_lines(resolve(values, "train", tier, 0))) + "\n")
         out, log = tmp_path / name / "checkpoint.pt", tmp_path / name / "run.jsonl"
         arguments = {"config": config, "data": store, "threads": 1, "out": out, "run-log": log}
+        arguments |= {"made-once": tmp_path / "made_once"} if share else {}
         monkeypatch.setattr(sys, "argv", ["train", *(f"--{key}={value}" for key, value in arguments.items())])
         assert train.main() == 0
         return out, log
@@ -93,7 +94,8 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
 
 def told(log: Path) -> list[tuple]:
     """What the log says of who trains and how it went, without times."""
-    events = [event for event in read_events(log) if event["event"] in ("start", "switch", "metrics")]
+    kinds = ("start", "switch", "taken_over", "metrics")
+    events = [event for event in read_events(log) if event["event"] in kinds]
     return [
         (event["event"], event.get("step"), event.get("switch"), event.get("values", {}).get("train/loss"))
         for event in events
@@ -116,21 +118,26 @@ def exit_status(work: Callable[[], object]) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-def test_a_kill_at_any_write_costs_neither_weights_nor_log(run, tmp_path, monkeypatch):
-    out, log = run("undisturbed")
+@pytest.mark.parametrize("what", [("baseline", False), ("idle", True)], ids=["trained", "taken over"])
+def test_a_kill_at_any_write_costs_neither_weights_nor_log(what, run, tmp_path, monkeypatch):
+    """Taken over, from the first write of the lock and the copies on."""
+    if what == ("idle", True):
+        run("donor", "baseline", True)
+    out, log = run("undisturbed", *what)
     wanted, lines = weights(out), told(log)
     assert [line[0] for line in lines].count("start") == 1
+    assert [line[0] for line in lines].count("taken_over") == (what == ("idle", True))
     kills = Kills(monkeypatch)
     for number in range(1, PATIENCE):
         kills.left, folder = number, tmp_path / str(number)
-        status = exit_status(lambda: run(str(number)))  # noqa: B023
+        status = exit_status(lambda: run(str(number), *what))  # noqa: B023
         kills.left = PATIENCE
         if status != KILLED:
             break
         assert (folder / "run.jsonl").exists() or not (folder / "checkpoint.pt").exists(), number
         for name in ("checkpoint.pt", "run.jsonl"):
             (folder / name).unlink(missing_ok=True)
-        out, log = run(str(number))
+        out, log = run(str(number), *what)
         assert all(torch.equal(value, wanted[name]) for name, value in weights(out).items()), number
         assert told(log) == lines, number
         assert {path.name for path in folder.iterdir() if path.suffix != ".lock"} == {"checkpoint.pt", "run.jsonl"}

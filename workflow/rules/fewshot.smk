@@ -31,6 +31,7 @@ rule encode:
             --data {input.data:q} \
             --threads {threads} \
             --out {output:q} \
+            --made-once results/{wildcards.name:q}/made_once \
             2>&1 | tee -p {log:q}
         """
 
@@ -58,6 +59,7 @@ rule meta_train:
             --codes {input.codes:q} \
             --threads {threads} \
             --out {output:q} \
+            --made-once results/{wildcards.name:q}/made_once \
             2>&1 | tee -p {log:q}
         """
 
@@ -92,5 +94,6 @@ rule adapt:
             --threads {threads} \
             --out {output.errors:q} \
             --trace {output.trace:q} {params.predictions:q} \
+            --made-once results/{wildcards.name:q}/made_once \
             2>&1 | tee -p {log:q}
         """

@@ -25,5 +25,6 @@ rule train:
             --threads {threads} \
             --out {output.checkpoint:q} \
             --run-log {output.run_log:q} \
+            --made-once results/{wildcards.name:q}/made_once \
             2>&1 | tee -p {log:q}
         """

@@ -32,5 +32,6 @@ rule walk:
             --data {input.mpiigaze:q} {input.gazecapture:q} \
             --threads {threads} \
             --out {output:q} \
+            --made-once results/{wildcards.name:q}/made_once \
             2>&1 | tee -p {log:q}
         """

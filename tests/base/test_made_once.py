@@ -1,0 +1,188 @@
+"""What runs would make alike is made once, and nothing that is not whole is taken.
+
+Seen red, by breaking the code: without the comparison of digests (torn), without the lock (two at once), with the
+record written before the outputs (killed), with donors that are the outputs (made again).
+"""
+
+import json
+import multiprocessing
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from faze.base.made_once import content, key_of, made_once, same_file
+
+KEY = key_of("stage", "all that decides")
+FORK = multiprocessing.get_context("fork")
+
+
+def make(root: Path, tier: str, key: str = KEY, text: str = "") -> bool:
+    """Make a file and a folder, as a stage would; whether they were taken over."""
+    out = [root / tier / "file.pt", root / tier / "folder"]
+    with made_once(root / "made_once", key, out) as taken:
+        if not taken:
+            out[1].mkdir(parents=True, exist_ok=True)
+            out[0].write_text(text or tier)
+            (out[1] / "a.txt").write_text(text or tier)
+            (out[1] / ".mark").write_text("of the workflow")
+    return taken
+
+
+def read(root: Path, tier: str) -> tuple[str, list[str]]:
+    folder = root / tier / "folder"
+    return (root / tier / "file.pt").read_text(), sorted(path.name for path in folder.iterdir())
+
+
+def test_the_second_takes_over_what_the_first_made(tmp_path, capsys):
+    assert not make(tmp_path, "baseline")
+    assert make(tmp_path, "amp") and make(tmp_path, "bf16")
+    assert "baseline/folder, taken over" in capsys.readouterr().err
+    assert read(tmp_path, "amp") == ("baseline", ["a.txt"])
+    assert (tmp_path / "amp/file.pt").stat().st_nlink == 1  # its time of writing is its own
+
+
+def test_another_key_is_another_output(tmp_path):
+    assert key_of("stage", 1) != key_of("stage", 2) != key_of("stages", 2)
+    assert not make(tmp_path, "baseline")
+    assert not make(tmp_path, "amp", key_of("stage", "something else"))
+
+
+def test_without_records_nothing_is_taken(tmp_path):
+    make(tmp_path, "baseline")
+    with made_once(None, KEY, [tmp_path / "amp/file.pt"]) as taken:
+        assert not taken
+
+
+def break_file(root: Path) -> None:
+    (root / "baseline/file.pt").write_text("base")
+
+
+def break_folder(root: Path) -> None:
+    (root / "baseline/folder/a.txt").write_text("base")
+
+
+def remove_file(root: Path) -> None:
+    (root / "baseline/file.pt").unlink()
+
+
+def remove_folder(root: Path) -> None:
+    shutil.rmtree(root / "baseline/folder")
+
+
+def break_record(root: Path) -> None:
+    (root / f"made_once/{KEY}.json").write_text('{"baseline/fi')
+
+
+def empty_record(root: Path) -> None:
+    (root / f"made_once/{KEY}.json").write_text("[]")
+
+
+@pytest.mark.parametrize(
+    "harm", [break_file, break_folder, remove_file, remove_folder, break_record, empty_record], ids=lambda f: f.__name__
+)
+def test_what_is_gone_or_torn_is_not_taken(harm, tmp_path):
+    make(tmp_path, "baseline")
+    harm(tmp_path)
+    assert not make(tmp_path, "amp")
+    assert read(tmp_path, "amp") == ("amp", [".mark", "a.txt"])
+    assert make(tmp_path, "bf16") and read(tmp_path, "bf16")[0] == "amp"  # the record names who made it now
+
+
+def test_who_makes_it_again_does_not_take_its_own(tmp_path):
+    make(tmp_path, "baseline")
+    assert not make(tmp_path, "baseline", text="again")
+    assert read(tmp_path, "baseline")[0] == "again"
+
+
+def test_results_may_move(tmp_path):
+    make(tmp_path / "here", "baseline")
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert make(tmp_path / "there", "amp")
+
+
+def test_an_error_records_nothing(tmp_path):
+    with pytest.raises(ZeroDivisionError), made_once(tmp_path / "made_once", KEY, [tmp_path / "baseline/file.pt"]):
+        raise ZeroDivisionError
+    assert not make(tmp_path, "amp")
+
+
+def killed_while_making(root: Path) -> None:
+    with made_once(root / "made_once", KEY, [root / "baseline/file.pt", root / "baseline/folder"]):
+        (root / "baseline/folder").mkdir(parents=True)
+        (root / "baseline/file.pt").write_text("half")
+        os._exit(137)
+
+
+def killed_while_taking(root: Path, which: int) -> None:
+    """At each rename in turn."""
+    count, rename = 0, Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        nonlocal count
+        count += 1
+        if count == which:
+            os._exit(137)
+        return rename(path, target)
+
+    Path.replace = replace
+    make(root, "amp")
+
+
+def in_a_process(work, *arguments) -> int:
+    process = FORK.Process(target=work, args=arguments)
+    process.start()
+    process.join(60)
+    return process.exitcode
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_killed_maker_leaves_nothing_that_looks_whole(tmp_path):
+    assert in_a_process(killed_while_making, tmp_path) == 137
+    assert not make(tmp_path, "amp")
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+@pytest.mark.parametrize("which", [1, 2])
+def test_a_killed_taker_leaves_nothing_torn(which, tmp_path):
+    make(tmp_path, "baseline")
+    assert in_a_process(killed_while_taking, tmp_path, which) == 137
+    assert (tmp_path / "amp/file.pt").exists() == (which == 2) and not (tmp_path / "amp/folder").exists()
+    assert make(tmp_path, "amp") and read(tmp_path, "amp") == ("baseline", ["a.txt"])
+
+
+def slow_maker(root: Path, began, may_end) -> None:
+    with made_once(root / "made_once", KEY, [root / "baseline/file.pt", root / "baseline/folder"]) as taken:
+        assert not taken
+        began.set()
+        may_end.wait(60)
+        (root / "baseline/folder").mkdir(parents=True)
+        (root / "baseline/file.pt").write_text("slow")
+
+
+def taker(root: Path, told) -> None:
+    told.put(make(root, "amp"))
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_two_at_once_the_second_waits_and_takes_over(tmp_path):
+    began, may_end, told = FORK.Event(), FORK.Event(), FORK.Queue()
+    first = FORK.Process(target=slow_maker, args=(tmp_path, began, may_end))
+    first.start()
+    assert began.wait(60)
+    second = FORK.Process(target=taker, args=(tmp_path, told))
+    second.start()
+    second.join(0.3)
+    assert second.is_alive() and not (tmp_path / "amp").exists()
+    may_end.set()
+    assert told.get(timeout=60) is True
+    first.join(60), second.join(60)
+    assert read(tmp_path, "amp")[0] == "slow"
+
+
+def test_a_record_is_readable(tmp_path):
+    make(tmp_path, "baseline")
+    record = json.loads((tmp_path / f"made_once/{KEY}.json").read_text())
+    assert record == {name: content(tmp_path / name) for name in ("baseline/file.pt", "baseline/folder")}
+    assert same_file(tmp_path / "baseline/file.pt") != same_file(tmp_path / f"made_once/{KEY}.json")
