@@ -14,7 +14,7 @@ import os
 import tempfile
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from faze.base.machine_lock import machine_alone
-from faze.benchmark.interleave import measure
+from faze.benchmark.interleave import RooflineRates, measure
 from faze.benchmark.intervals import mean_interval, ratio_interval
 from faze.benchmark.processes import measuring_processes, process_command
 from faze.config.check import build
@@ -75,8 +75,8 @@ def time_cases(cases: Sequence[Case], values: Mapping[str, Any], benchmark: Benc
             args = Namespace(config=path, data=None, threads=case.threads)
             commands[case.name] = process_command(args, "--tier", case.name)
         with measuring_processes(commands) as tiers:
-            results, _ = measure(tiers, None, benchmark)
-    return {result.name: result.blocks_ms for result in results}
+            results = measure(tiers, benchmark, RooflineRates())
+    return {name: result.blocks_ms for name, result in zip(commands, results, strict=True)}
 
 
 def resolved(case: Case, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def resolved(case: Case, values: Mapping[str, Any]) -> dict[str, Any]:
         "train": {"global_batch": case.pairs},
         "loss": {"chunk_pairs": chunk},
         "model": {"image_height_px": case.height, "image_width_px": ASPECT * case.height},
-        "benchmark": {"leave_one_out": False},
+        "benchmark": {"leave_one_out": False, "paper_width": False},
     }
     merged = merge(values, changes)
     merged["tiers"] = changes["tiers"]
@@ -169,6 +169,7 @@ def main() -> None:
     values = read_config(args.configfile)
     engine = climb(values["tiers"], args.tier)
     benchmark = build(Benchmark, values["benchmark"])
+    benchmark = replace(benchmark, blocks=benchmark.blocks * benchmark.rounds)  # of one round
     result: dict[str, Any] = {"machine": machine.describe(), "tier": args.tier, "blocks_ms": {}}
     with machine_alone("benchmarks/scaling.py"):
         single = build(Engine, asdict(engine) | {"parallel": "single"})

@@ -32,7 +32,7 @@ PAPER = {
     "data": {"min_entries": ENTRIES},
     "train": {"global_batch": 256},
     "loss": {"chunk_pairs": 256},
-    "benchmark": {"warmup_steps": 5, "block_steps": 5, "blocks": 10},
+    "benchmark": {"warmup_steps": 5, "block_steps": 5, "rounds": 3, "paper_width": False},
 }
 TINY = {
     "name": "gpu",
@@ -40,7 +40,7 @@ TINY = {
     "model": {"growth": 4, "image_height_px": 32, "image_width_px": 128},
     "train": {"global_batch": 4},
     "loss": {"chunk_pairs": 4},
-    "benchmark": {"warmup_steps": 1, "warmup_blocks": 3, "block_steps": 1, "blocks": 2},
+    "benchmark": {"warmup_steps": 1, "warmup_blocks": 3, "block_steps": 1, "blocks": 2, "rounds": 1},
 }
 
 

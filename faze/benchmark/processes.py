@@ -1,6 +1,6 @@
 """The measuring processes of a benchmark: fresh ones that run blocks of steps when told to.
 
-Each tier has its own, and so has the roofline. The coordinator (`faze.benchmark.interleave`) lets one tier at a time
+Each tier has its own, and so has the roofline. The coordinator (`faze.benchmark.rounds`) lets one tier at a time
 run, so that a drift of the machine meets all alike. Measuring processes wait on a socket in between; when the
 coordinator dies, they see its end closed and leave.
 """

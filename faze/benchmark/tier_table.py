@@ -3,21 +3,33 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from faze.base.benchmark_file import left_out_rows
+from faze.base.benchmark_file import left_out_rows, peaks_differ, rounds_of
 from faze.base.run_log import changed_switches
-from faze.evaluation.wording import saving
+from faze.evaluation.wording import memory_change, peak
 
-TIERS = ("tier", "change", "step ms (quartiles)", "images/s", "speed x (95 % interval)", "peak GiB", "memory")
+TIERS = ("tier", "change", "step ms (quartiles)", "images/s", "speed x", "peak GiB (least to most)", "memory")
 LIMITS = ("of matmul roof", "of copy roof", "J/step", "warm-up s", "which pays off after pairs")
-LEFT_OUT = ("left out", "step ms", "speed without it x (95 % interval)", "peak GiB", "memory without it")
+LEFT_OUT = ("left out", "step ms", "speed without it x", "peak GiB (least to most)", "memory without it")
+WIDE = ("tier", "step ms", "speed x", "peak GiB (least to most)", "memory")
 
 
 def markdown_tables(benchmark: Mapping[str, Any]) -> str:
-    """Write in Markdown the machine, one row per tier, and one per leave-one-out where they were measured."""
-    parts = [_machine(benchmark), markdown_table(TIERS + LIMITS, _tier_rows(benchmark["tiers"]))]
+    """Write in Markdown the machine, one row per tier, and one per leave-one-out and width where they were measured."""
+    about = f"{_machine(benchmark)} {_about_rounds(benchmark)}"
+    parts = [about, markdown_table(TIERS + LIMITS, _tier_rows(benchmark["tiers"]))]
     if left_out := benchmark.get("leave_one_out"):
-        parts += [_about_left_out(left_out), markdown_table(LEFT_OUT, _left_out_rows(left_out))]
+        rows = _compared(left_out_rows(left_out), left_out["full"])
+        parts += [_about_left_out(left_out), markdown_table(LEFT_OUT, rows)]
+    if wide := benchmark.get("paper_width"):
+        first = next(iter(wide["tiers"].values()))
+        parts += [_about_width(wide), markdown_table(WIDE, _compared(wide["tiers"], first))]
     return "\n\n".join(parts) + "\n"
+
+
+def _about_rounds(benchmark: Mapping[str, Any]) -> str:
+    about = rounds_of(benchmark)
+    rounds = "1 round" if about["rounds"] == 1 else f"{about['rounds']} rounds"
+    return f"In brackets {100 * about['confidence']:g} % intervals over {about['over']}; {rounds} of fresh processes."
 
 
 def _machine(benchmark: Mapping[str, Any]) -> str:
@@ -34,6 +46,7 @@ def _machine(benchmark: Mapping[str, Any]) -> str:
 
 
 def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
+    first = next(iter(tiers.values()))
     for (name, tier), before in zip(tiers.items(), (None, *tiers.values()), strict=False):
         low, high = tier["step_ms_quartiles"]
         yield [
@@ -43,7 +56,7 @@ def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
             f"{tier['images_per_s']:.4g}",
             _speed(tier["speedup"]) if before else "1",
             _peak(tier),
-            saving(tier["memory_ratio"]) if before else "1",
+            _memory(tier, first) if before else "1",
             _share(tier.get("share_of_matmul_roof")),
             _share(tier.get("share_of_copy_roof")),
             _number(tier, "joules_per_step"),
@@ -60,7 +73,12 @@ def _throttled(tier: Mapping[str, Any]) -> str:
 def _peak(tier: Mapping[str, Any]) -> str:
     """Write the allocated memory, and where the allocator keeps more than that, the reserved."""
     reserved = tier.get("reserved_gib")
-    return f"{tier['peak_gib']:.3f}" + ("" if reserved is None else f" ({reserved:.3f} reserved)")
+    return peak(tier).replace(" GiB", "") + ("" if reserved is None else f" ({reserved:.3f} reserved)")
+
+
+def _memory(tier: Mapping[str, Any], full: Mapping[str, Any]) -> str:
+    """Write what a tier saves where its rounds' peaks keep apart from the other's; of older files, without asking."""
+    return memory_change(tier["memory_ratio"], "peaks_gib" not in tier or peaks_differ(tier, full))
 
 
 def _number(tier: Mapping[str, Any], name: str) -> str:
@@ -91,13 +109,21 @@ def _about_left_out(left_out: Mapping[str, Any]) -> str:
     )
 
 
-def _left_out_rows(left_out: Mapping[str, Any]) -> Iterator[list[str]]:
-    for rung, variant in left_out_rows(left_out).items():
-        if "same" in variant:
-            yield [rung, "", variant["same"], "", ""]
+def _about_width(wide: Mapping[str, Any]) -> str:
+    model = wide["model"]
+    return (
+        f"At the paper's width: growth {model['growth']}, {model['image_height_px']} x {model['image_width_px']}, "
+        f"{wide['global_batch']} pairs. {_about_rounds(wide)}"
+    )
+
+
+def _compared(rows: Mapping[str, Mapping[str, Any]], full: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Yield the cells of tiers that are compared with a full one, or why one was not measured."""
+    for name, row in rows.items():
+        if "same" in row:
+            yield [name, "", row["same"], "", ""]
         else:
-            measured = [f"{variant['step_ms']:.4g}", _speed(variant["speedup"]), f"{variant['peak_gib']:.3f}"]
-            yield [rung, *measured, saving(variant["memory_ratio"])]
+            yield [name, f"{row['step_ms']:.4g}", _speed(row["speedup"]), _peak(row), _memory(row, full)]
 
 
 def _speed(speedup: Mapping[str, float]) -> str:

@@ -185,7 +185,9 @@ class Benchmark:
     steady_share: Share
     block_steps: Positive
     blocks: Annotated[int, Range(2)]
+    rounds: Positive
     leave_one_out: bool
+    paper_width: bool
 
 
 @dataclass(frozen=True)

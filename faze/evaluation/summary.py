@@ -17,7 +17,7 @@ from faze.data.store.codes import CodeStore
 from faze.evaluation import UNADAPTED, verdict
 from faze.evaluation.learner_verdict import describe_headline, describe_learners, describe_other_tiers
 from faze.evaluation.runs import Ablation, read_left_out
-from faze.evaluation.tables import leave_one_out
+from faze.evaluation.tables import leave_one_out, paper_width
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -82,6 +82,7 @@ def summarize(
         "machine": benchmark.get("machine", {}),
         "roof": benchmark.get("roof", {}),
         "leave_one_out": leave_one_out(benchmark),
+        "paper_width": paper_width(ablation, benchmark),
         "training_machine": trainings[baseline, seed].start.get("machine", {}),
         "notes": sorted({note for training in trainings.values() for note in training.notes}),
     }
@@ -110,11 +111,12 @@ def describe_ladder(
     if first == last:
         return found | {"error": f"Only {first} was run: with no second tier there is nothing to compare (run.tiers)."}
     measured = performance.set_index("tier")
+    same = measured[measured["same_step"].astype(bool) & (measured.index != last)]
     before = {switch["switch"]: switch["wanted"] for switch in switches[first]}
     return found | {
         "error_word": verdict.judge(decisive[last]),
-        "speed": verdict.describe_speed(measured.loc[last], evaluate.confidence),
-        "memory": verdict.describe_memory(measured.loc[last], measured.loc[first]),
+        "speed": verdict.describe_speed(measured.loc[last], same),
+        "memory": verdict.describe_memory(measured.loc[last], measured.loc[first], same),
         "error": verdict.describe_error(decisive[last], noise, evaluate.confidence),
         "scope": verdict.describe_scope(seeds),
         "switches": verdict.describe_switches([s for s in switches[last] if before.get(s["switch"]) != s["wanted"]]),

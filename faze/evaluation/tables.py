@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from faze.base.benchmark_file import left_out_rows
+from faze.base.benchmark_file import left_out_rows, peaks_differ, rounds_of
 from faze.base.logged_run import LoggedRun
 from faze.base.run_log import changed_switches
 from faze.config.parameters import Evaluate
@@ -24,6 +24,7 @@ CELL = ["dataset", "learner", "k"]  # what is compared between tiers
 RUN_CELL, TIER_CELL = ["tier", "seed", *CELL], ["tier", *CELL]
 LIMITS = ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")  # how near the device's roof
 COSTS = ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs")  # where the device tells them
+SPREADS = ("peak_gib_low", "peak_gib_high", "memory_low", "memory_high")  # over rounds; older files have none
 
 CHANGES = [
     *("tier", "baseline", *CELL, "baseline_deg", "tier_deg", "difference_deg", "low_deg", "high_deg"),
@@ -139,7 +140,8 @@ def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Map
 
     Returns:
         One row per tier; same_as is the tier whose training is this one's too, since what tells them apart cannot act;
-        speed_ratio and memory_ratio are how many times faster and smaller than the baseline it is.
+        speed_ratio and memory_ratio are how many times faster and smaller than the baseline it is;
+        memory_differs where more than the spread over rounds parts them; same_step why it does the baseline's step.
     """
     rows, same = [], same_steps(trainings)
     for tier in ablation.tiers:
@@ -164,10 +166,24 @@ def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Map
                 "active": "; ".join(f"{s['switch']} {s['wanted']} ({s['acted']})" for s in asked if not s["reason"]),
                 "inactive": "; ".join(f"{s['switch']} {s['wanted']}: {s['reason']}" for s in asked if s["reason"]),
             }
+            | _of_rounds(benchmark, measured, benchmark["tiers"][ablation.tiers[0]])
             | {f"{phase}_ms": value for phase, value in measured["phases_ms"].items()}
-            | {name: measured.get(name) for name in (*LIMITS, *COSTS)}
+            | {name: measured.get(name) for name in (*SPREADS, *LIMITS, *COSTS)}
         )
-    return pd.DataFrame(rows).astype(dict.fromkeys((*LIMITS, *COSTS), float))
+    return pd.DataFrame(rows).astype(dict.fromkeys((*SPREADS, *LIMITS, *COSTS), float))
+
+
+def _of_rounds(benchmark: Mapping[str, Any], tier: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
+    """Say what the rounds of fresh processes tell of a tier, and how far its intervals can be trusted."""
+    about = rounds_of(benchmark)
+    return {
+        "rounds": about["rounds"],
+        "speed_confidence": about["confidence"],
+        "speed_over": about["over"],
+        "memory_differs": peaks_differ(tier, baseline),
+        "same_step": tier.get("same_as_baseline") or "",
+        "unsteady_rounds": tier.get("unsteady_rounds", 0 if tier.get("warmup_steady", True) else 1),
+    }
 
 
 def leave_one_out(benchmark: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,6 +191,23 @@ def leave_one_out(benchmark: Mapping[str, Any]) -> dict[str, Any]:
     measured = benchmark.get("leave_one_out")
     if not measured:
         return {}
-    named = ("step_ms", "speedup", "peak_gib", "memory_ratio", "same")
-    rows = {rung: {name: row[name] for name in named if name in row} for rung, row in left_out_rows(measured).items()}
+    rows = {rung: _against(row, measured["full"]) for rung, row in left_out_rows(measured).items()}
     return {"of": measured["of"], "without": rows}
+
+
+def paper_width(ablation: Ablation, benchmark: Mapping[str, Any]) -> dict[str, Any]:
+    """Pick from benchmark.json what was measured of the tiers at the paper's width; empty where nothing was."""
+    measured = benchmark.get("paper_width")
+    if not measured:
+        return {}
+    full = next(iter(measured["tiers"].values()))
+    rows = {tier: _against(measured["tiers"][tier], full) for tier in ablation.tiers if tier in measured["tiers"]}
+    return {"model": measured["model"], "global_batch": measured["global_batch"], **rounds_of(measured), "tiers": rows}
+
+
+def _against(row: Mapping[str, Any], full: Mapping[str, Any]) -> dict[str, Any]:
+    """Pick time and memory of a row, or why it was not measured: the same step as another."""
+    if "same" in row:
+        return {name: row[name] for name in ("same", "as") if name in row}
+    named = ("step_ms", "speedup", "peak_gib", "peak_gib_low", "peak_gib_high", "memory_ratio")
+    return {name: row[name] for name in named if name in row} | {"memory_differs": peaks_differ(row, full)}

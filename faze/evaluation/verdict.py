@@ -1,5 +1,6 @@
 """What an ablation shows, in plain words. The verdict is what the test says, never what one hoped for."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,10 +8,9 @@ import pandas as pd
 
 from faze.evaluation.design import MOST_PEOPLE, MOST_SEEDS, POWER
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
-from faze.evaluation.wording import NAMES, counted, join, p_value, saving, signed
+from faze.evaluation.wording import NAMES, counted, join, p_value, peak, saving, signed
 
 CONTROLS = {"rounding": "rounding alone", "seed": "another seed"}
-SAME_MEMORY = 0.02  # a peak within 2 % of the baseline's is called the same: it has no interval
 
 
 def judge(changes: pd.DataFrame) -> str:
@@ -24,32 +24,68 @@ def decisive(changes: pd.DataFrame, tier: str) -> pd.DataFrame:
     return changes[(changes["tier"] == tier) & changes["decides"].astype(bool)]
 
 
-def describe_speed(row: pd.Series, confidence: float) -> str:
-    """Say how much faster one tier trains than the baseline; no more than its interval allows."""
-    high = f"{row['speed_high']:.2f}" if row["speed_high"] <= 999 else "more than 999"  # of two or three blocks
-    ratio, interval = (
-        f"{row['speed_ratio']:.2f} times",
-        f"{100 * confidence:g} % interval {row['speed_low']:.2f} to {high}",
-    )
+def describe_speed(row: pd.Series, same: pd.DataFrame) -> str:
+    """Say how much faster one tier's step is than the baseline's; no more than its interval allows.
+
+    Args:
+        row: of the tier, in the table of speed and memory.
+        same: rows of the other rungs that do the same step as the baseline here: what they show is noise.
+    """
+    over_rounds = row["speed_over"] == "rounds"
+    over = f", over {row['rounds']} rounds of fresh processes" if over_rounds else ""
+    told = f"({100 * row['speed_confidence']:g} % interval {_range(row)}{over})"
+    ratio = f"{row['speed_ratio']:.2f} times as fast as the baseline's {told}."
     if row["speed_low"] > 1:
-        return f"Training with the whole ladder is {ratio} as fast as the baseline ({interval})."
-    shown = (
-        "On this machine the whole ladder is slower: it"
-        if row["speed_high"] < 1
-        else "No speed-up is shown on this machine: the whole ladder"
-    )
-    return f"{shown} trains at {ratio} the speed of the baseline ({interval})."
+        found = f"A step of the whole ladder is {ratio}"
+    elif row["speed_high"] < 1:
+        found = f"On this machine the whole ladder is slower: a step is {ratio}"
+    else:
+        found = f"No speed-up is shown on this machine: a step of the whole ladder is {ratio}"
+    if not over_rounds:
+        found += " The interval is over blocks of the same processes: what differs between processes is not in it."
+    return found + _describe_noise({t: f"{r['speed_ratio']:.2f} times ({_range(r)})" for t, r in same.iterrows()})
 
 
-def describe_memory(row: pd.Series, baseline: pd.Series) -> str:
-    """Say how much less memory one tier needs at its peak."""
-    ratio = row["memory_ratio"]
-    if abs(ratio - 1) <= SAME_MEMORY:
-        return f"Peak memory is the same within {100 * SAME_MEMORY:g} % ({row['peak_gib']:.2f} GiB)."
-    return (
-        f"Peak memory {'falls' if ratio > 1 else 'grows'} from {baseline['peak_gib']:.2f} to "
-        f"{row['peak_gib']:.2f} GiB: {saving(ratio)}."
-    )
+def _range(row: pd.Series) -> str:
+    """Write 0.97 to 1.02; of two or three blocks perhaps 0.00 to more than 999."""
+    high = f"{row['speed_high']:.2f}" if row["speed_high"] <= 999 else "more than 999"
+    return f"{row['speed_low']:.2f} to {high}"
+
+
+def _describe_noise(shown: Mapping[str, str]) -> str:
+    """Say what each rung shows that does the baseline's step; nothing if there is none."""
+    if not shown:
+        return ""
+    do = "does" if len(shown) == 1 else "do"
+    return f" Noise: {join(list(shown))} {do} the same step as the baseline here, at {join(list(shown.values()))}."
+
+
+def describe_memory(row: pd.Series, baseline: pd.Series, same: pd.DataFrame) -> str:
+    """Say how much less memory one tier needs at its peak; only where rounds of fresh processes keep apart.
+
+    Args:
+        row: of the tier, in the table of speed and memory.
+        baseline: row of the baseline.
+        same: rows of the other rungs that do the same step as the baseline here: what they show is noise.
+    """
+    before, after = peak(baseline), peak(row)
+    if row["memory_differs"]:
+        change = "falls" if row["memory_ratio"] > 1 else "grows"
+        found = f"Peak memory {change} from {before} to {after}: {saving(row['memory_ratio'])}{_savings(row)}"
+    else:
+        found = f"No change of peak memory is shown: {after}, the baseline {before}"
+    if math.isnan(row["peak_gib_low"]):
+        return f"{found}; of one process each, whose noise is not known."
+    found += f"; median, least and most of {counted(int(row['rounds']), 'round')} of fresh processes."
+    return found + _describe_noise({tier: peak(r) for tier, r in same.iterrows()})
+
+
+def _savings(row: pd.Series) -> str:
+    """Write the interval of the ratio, in the direction in which `saving` tells it; nothing where there is none."""
+    if math.isnan(row["memory_low"]):
+        return ""
+    low, high = sorted(row[end] if row["memory_ratio"] > 1 else 1 / row[end] for end in ("memory_low", "memory_high"))
+    return f" ({100 * row['speed_confidence']:g} % interval {low:.2f} to {high:.2f})"
 
 
 def describe_error(changes: pd.DataFrame, noise: pd.DataFrame, confidence: float) -> str:

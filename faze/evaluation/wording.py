@@ -1,6 +1,8 @@
 """Phrases that verdicts, pages and tables share, each made in this one place. Standard library only."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 NAMES = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
 
@@ -26,6 +28,18 @@ def saving(ratio: float) -> str:
     """Write 1.60× less, 1.72× as much; the ratio is the baseline's memory over the tier's."""
     text = f"{max(ratio, 1 / ratio):.2f}×"
     return text if text == "1.00×" else f"{text} {'less' if ratio > 1 else 'as much'}"
+
+
+def memory_change(ratio: float, differs: bool) -> str:
+    """Write 1.60× less, 1.72× as much, or that neither is shown."""
+    return saving(ratio) if differs else "not shown"
+
+
+def peak(row: Mapping[str, Any]) -> str:
+    """Write a peak of memory as 0.107 GiB (0.100 to 0.112), or without the least and most of rounds that were not."""
+    low, high = (row.get(f"peak_gib_{end}") for end in ("low", "high"))
+    known = low is not None and math.isfinite(low)
+    return f"{row['peak_gib']:.3f} GiB" + (f" ({low:.3f} to {high:.3f})" if known else "")
 
 
 def p_value(p: float) -> str:

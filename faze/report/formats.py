@@ -46,6 +46,8 @@ FILTERS: dict[str, Callable[..., str]] = {  # of the templates, by name
     "saving": _or_dash(wording.saving),
     "p_value": _or_dash(wording.p_value),
     "counted": counted,
+    "memory_change": wording.memory_change,
+    "peak": wording.peak,
 }
 
 

@@ -88,6 +88,7 @@ def tier_rows(summary: Mapping[str, Any], results: Results) -> list[dict[str, An
             "tier": tier,
             "first": tier == results.tiers[0],
             "speed": performance.loc[tier].to_dict(),
+            "same_step": "" if pd.isna(performance.loc[tier, "same_step"]) else performance.loc[tier, "same_step"],
             "switches": changed_switches(switches[tier], switches.get(before, ())),
             "same_as": summary.get("same_steps", {}).get(tier, ""),  # older evaluations do not say
             "errors": [_error_cell(results, tier, *key) for key in conditions(results)],

@@ -63,7 +63,9 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
     for name in (*(f"{table}.csv" for table in TABLES), "summary.json"):
         if not (paths.evaluation / name).is_file():
             raise UserError(f"{paths.evaluation / name} is missing: run evaluate first")
-    summary = read_json(paths.evaluation / "summary.json", ("tiers", "learners", "seeds"), "run evaluate again")
+    summary = read_json(
+        paths.evaluation / "summary.json", ("tiers", "learners", "seeds", "paper_width"), "run evaluate again"
+    )
     tables = {table: _read_table(paths.evaluation / f"{table}.csv") for table in TABLES}
     return summary, Results(
         tiers=summary["tiers"],

@@ -29,7 +29,7 @@ TALK = {"speed": (2.07, "2.07× faster"), "memory": (1.6, "1.6× less"), "error"
 
 
 def draw_talk_charts(results: Results) -> Figure:
-    """Draw training time, memory and accuracy per tier as the talk did, and the talk's headline figures below ours."""
+    """Draw time, memory and accuracy per tier as the talk did, and the talk's headline figures below ours."""
     several = len(results.tiers) > 1
     rows = len(results.tiers) + several
     figure, [[time, memory, error]] = panels(WIDTH, 1.9 + 0.36 * rows, 1, 3, sharey=True)
@@ -38,10 +38,12 @@ def draw_talk_charts(results: Results) -> Figure:
     _bars(time, results, step, np.maximum(step, high), "speed", [f"{ms:.0f}" for ms in step])
     whiskers = [(step - low).clip(lower=0), (high - step).clip(lower=0)]
     time.errorbar(step, range(len(step)), xerr=whiskers, fmt="none", ecolor=INK, capsize=2)
-    time.set(title="Training time", xlabel="ms per step (median, quartiles)")
+    time.set(title="Time of a step", xlabel="ms (middle, quartiles)")
     peak = performance["peak_gib"]
-    _bars(memory, results, peak, peak, "memory", [f"{gib:.2f}" for gib in peak])
-    memory.set(title="Memory", xlabel="peak, GiB")
+    least, most = (performance[f"peak_gib_{end}"].fillna(peak) for end in ("low", "high"))
+    _bars(memory, results, peak, most, "memory", [f"{gib:.2f}" for gib in peak])
+    memory.errorbar(peak, range(len(peak)), xerr=[peak - least, most - peak], fmt="none", ecolor=INK, capsize=2)
+    memory.set(title="Memory", xlabel="peak, GiB (median, least and most)")
     before = results.cell("tiers", "mpiigaze", UNADAPTED, 0)["mean_deg"]
     after = results.cell("tiers", "mpiigaze", results.learners[0], results.largest_k)["mean_deg"]
     pale = [tier_colors(results.tiers)[tier] for tier in before.index]

@@ -1,4 +1,4 @@
-"""Rule `benchmark`: speed and memory of every tier, interleaved in fresh processes on fixed batches.
+"""Rule `benchmark`: speed and memory of every tier, in rounds of fresh processes on fixed batches.
 
 Nothing else may run on the machine meanwhile: the rule claims every core, and the stage refuses to start where another
 benchmark or a training runs, of whatever checkout and user.
@@ -20,10 +20,19 @@ from faze.base.machine_lock import machine_alone
 from faze.base.output_lock import sole_writer
 from faze.benchmark.debugging import refuse_debugging
 from faze.benchmark.energy import Meter, build_meter
-from faze.benchmark.interleave import dismiss_same, ladder_row, leave_one_out_rows, measure
 from faze.benchmark.memory_peak import MemoryPeak
-from faze.benchmark.processes import MeasuringProcess, measuring_processes, process_command, serve
-from faze.benchmark.roofline import Roofline, Work, count_work
+from faze.benchmark.paper_width import at_paper_width
+from faze.benchmark.processes import MeasuringProcess, process_command, serve
+from faze.benchmark.roofline import Roofline, count_work
+from faze.benchmark.rounds import measure_rounds
+from faze.benchmark.rows import (
+    about_rounds,
+    ladder_rows,
+    leave_one_out_rows,
+    paper_width_rows,
+    same_steps,
+    without_rung,
+)
 from faze.benchmark.tier_steps import build_tier_steps, read_people
 from faze.benchmark.tier_table import markdown_tables
 from faze.config.stage_config import Resolved, load
@@ -41,6 +50,7 @@ from faze.engine.parallel import join, launch, pick_device
     argument("--roofline", action="store_true", help=SUPPRESS),
     argument("--tier", help=SUPPRESS),  # with --coordinator: be a measuring process
     argument("--without", metavar="RUNG", help=SUPPRESS),
+    argument("--paper-width", action="store_true", help=SUPPRESS),
 )
 def main(args: Namespace) -> None:
     """Coordinate the benchmark, or be one of its measuring processes."""
@@ -51,39 +61,68 @@ def main(args: Namespace) -> None:
         (measure_roofline if args.roofline else measure_tier)(config, args)
         return
     refuse_debugging()
-    work = count_work(config.model, config.loss, config.train)
     with machine_alone(f"the benchmark {args.out.absolute()}"), sole_writer(args.out):
-        result = {"machine": machine.describe(), "threads": args.threads, **measure_ladder(config, args, work)}
+        rounds = about_rounds(config.benchmark.rounds)
+        result = {"machine": machine.describe(), "threads": args.threads, **rounds, **measure_ladder(config, args)}
         if config.leave_one_out:
             result["leave_one_out"] = measure_leave_one_out(config, args)
+        if wide := at_paper_width(config):
+            result["paper_width"] = measure_paper_width(wide, args)
         with whole_file(args.out) as temporary:
             temporary.write_text(json.dumps(result, indent=2), encoding="utf-8")
     print(markdown_tables(result), end="")
 
 
-def measure_ladder(config: Resolved, args: Namespace, work: Work) -> dict[str, Any]:
+def measure_ladder(config: Resolved, args: Namespace) -> dict[str, Any]:
     """Measure every tier of run.tiers, and the roofline of the device."""
-    commands = {tier: process_command(args, "--tier", tier) for tier in config.engines}
-    with measuring_processes(commands | {"the roofline": process_command(args, "--roofline")}) as (*tiers, roofline):
-        results, rates = measure(tiers, roofline, config.benchmark)
-    batch = config.train.global_batch
-    rows = {result.name: ladder_row(result, results[0], rates, work=work, global_batch=batch) for result in results}
-    return {"work": asdict(work), "roof": rates.as_dict(), "tiers": rows}
+    work = count_work(config.model, config.loss, config.train)
+    found = measure_rounds(
+        {tier: process_command(args, "--tier", tier) for tier in config.engines},
+        config.benchmark,
+        roofline=process_command(args, "--roofline"),
+        one_at_a_time=on_gpu(config),
+    )
+    rows = ladder_rows(found, work=work, global_batch=config.train.global_batch)
+    return {"work": asdict(work), "roof": found.rates.as_dict(), "tiers": rows}
 
 
 def measure_leave_one_out(config: Resolved, args: Namespace) -> dict[str, Any]:
-    """Measure the topmost tier without each of its rungs' changes, in processes of their own after the ladder's."""
+    """Measure the topmost tier without each of its rungs' changes, in rounds of their own after the ladder's."""
     *_, topmost = config.leave_one_out
     commands = {topmost: process_command(args, "--tier", topmost)}
-    commands |= {f"{topmost} without {rung}": process_command(args, "--without", rung) for rung in config.leave_one_out}
-    with measuring_processes(commands) as (full, *others):
-        variants, same = dismiss_same(full, dict(zip(config.leave_one_out, others, strict=True)))
-        (of_full, *rest), _ = measure([full, *variants.values()], None, config.benchmark)
-    return leave_one_out_rows(of_full, dict(zip(variants, rest, strict=True)), same)
+    for rung in config.leave_one_out:
+        commands[without_rung(topmost, rung)] = process_command(args, "--without", rung)
+    found = measure_rounds(
+        commands,
+        config.benchmark,
+        one_at_a_time=on_gpu(config),
+        leave_out=lambda described: same_steps(described, as_first=True),
+    )
+    return leave_one_out_rows(found)
+
+
+def measure_paper_width(wide: Resolved, args: Namespace) -> dict[str, Any]:
+    """Measure every tier at the paper's width, one at a time: few machines have the memory for all of them at once.
+
+    Args:
+        wide: the configuration at the paper's width.
+        args: of the stage.
+    """
+    commands = {tier: process_command(args, "--paper-width", "--tier", tier) for tier in wide.engines}
+    found = measure_rounds(commands, wide.benchmark, one_at_a_time=True, leave_out=same_steps)
+    sizes = {"model": asdict(wide.model), "global_batch": wide.train.global_batch}
+    return sizes | about_rounds(wide.benchmark.rounds) | {"tiers": paper_width_rows(found)}
+
+
+def on_gpu(config: Resolved) -> bool:
+    """Whether the baseline trains on a GPU, whose memory the processes of one tier have for themselves."""
+    return pick_device(next(iter(config.engines.values())).device).type == "cuda"
 
 
 def measure_tier(config: Resolved, args: Namespace) -> None:
     """Build the step of one tier, and run blocks when told to."""
+    if args.paper_width:
+        config = at_paper_width(config)
     engine = config.leave_one_out[args.without] if args.without else config.engines[args.tier]
     launch(engine, ["benchmark", *sys.argv[1:]])
     with join(engine, args.threads) as world:

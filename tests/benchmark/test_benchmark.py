@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from roofline_sizes import small_roofline
 
-from faze.benchmark.interleave import dismiss_same, warm_up, why_same
-from faze.benchmark.intervals import ratio_interval
+from faze.benchmark.interleave import warm_up
+from faze.benchmark.intervals import rounds_interval
 from faze.benchmark.roofline import Roofline, count_work, number_format, shares
+from faze.benchmark.rows import why_same
 from faze.benchmark.tier_table import markdown_tables
 from faze.config.check import build
 from faze.config.ladder import climb, leave_one_out
@@ -26,7 +27,9 @@ from faze.data.store.strips import PersonStrips, write_strips
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULTS = read_yaml(ROOT / "config" / "config.yaml")
-SETTINGS = Benchmark(warmup_steps=2, warmup_blocks=5, steady_share=0.1, block_steps=4, blocks=2, leave_one_out=False)
+SETTINGS = Benchmark(
+    2, warmup_blocks=5, steady_share=0.1, block_steps=4, blocks=2, rounds=1, leave_one_out=False, paper_width=False
+)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +82,8 @@ def test_every_tier_is_measured_against_the_first(measured: tuple[dict, str]) ->
     assert tiers["baseline"]["speedup"] == {"ratio": 1.0, "low": 1.0, "high": 1.0}
     for tier in tiers.values():
         assert tier["phases_ms"].keys() == {"data", "copy", "forward", "backward", "optimizer"}
-        assert len(tier["blocks_ms"]) == 2 and tier["step_ms"] == pytest.approx(np.median(tier["blocks_ms"]))
+        [blocks] = tier["blocks_ms"]  # of one round
+        assert len(blocks) == 2 and tier["step_ms"] == pytest.approx(np.median(blocks))
         assert tier["peak_gib"] > 0 and tier["warmup_s"] > 0 and tier["warmup_steps"] >= 1 + 3
         assert (tier["joules_per_step"] is None) == bool(tier["energy"]["reason"])
 
@@ -102,7 +106,7 @@ def test_leave_one_outs_are_measured_against_the_topmost_tier(measured: tuple[di
     assert "same" not in left_out["left_out"]["foreach"]
     without_lean = left_out["left_out"]["lean"]
     assert without_lean["memory_ratio"] == pytest.approx(left_out["full"]["peak_gib"] / without_lean["peak_gib"])
-    assert without_lean["speedup"] == ratio_interval(left_out["full"]["blocks_ms"], without_lean["blocks_ms"])
+    assert without_lean["speedup"] == rounds_interval(left_out["full"]["blocks_ms"], without_lean["blocks_ms"])
     assert {s["switch"]: s["acted"] for s in without_lean["switches"]}["lean"] == "false"
 
 
@@ -292,24 +296,20 @@ def test_number_format_of_a_tier_whatever_the_words_of_its_switches(precision, t
     assert number_format(switches) == expected
 
 
-def test_those_that_are_the_same_are_let_go() -> None:
-    class Idle:
-        gone = False
-        description = describe({"lean": True}, lean="true")
-
-        def dismiss(self) -> None:
-            self.gone = True
-
-    class Other(Idle):
-        description = describe({"lean": False}, lean="false")
-
-    idle, other = Idle(), Other()
-    measured, same = dismiss_same(Idle(), {"b": idle, "c": other})
-    assert (measured, list(same), idle.gone, other.gone) == ({"c": other}, ["b"], True, False)
-
-
 def test_the_leave_one_outs_of_an_older_file_are_read(measured: tuple[dict, str]) -> None:
     older = copy.deepcopy(measured[0])
     rows = older["leave_one_out"].pop("left_out")
     older["leave_one_out"]["without"] = {f"without_{rung}": row for rung, row in rows.items()}
     assert markdown_tables(older) == markdown_tables(measured[0])
+
+
+def test_the_table_of_an_older_file_is_as_it_was(measured: tuple[dict, str]) -> None:
+    """Of one process each, with flat blocks, and neither least nor most: its ratios of memory are told as they are."""
+    older = {key: copy.deepcopy(measured[0][key]) for key in ("machine", "work", "roof", "tiers")}
+    for tier in older["tiers"].values():
+        for name in ("peaks_gib", "peak_gib_low", "peak_gib_high", "memory_low", "memory_high", "same_as_baseline"):
+            del tier[name]
+        tier |= {"blocks_ms": tier["blocks_ms"][0], "peak_gib": 0.125, "memory_ratio": 2.0}
+    row = next(line for line in markdown_tables(older).splitlines() if line.startswith("| lean |"))
+    assert "| 0.125 | 2.00× less |" in row
+    assert "In brackets 95 % intervals over blocks; 1 round of fresh processes." in markdown_tables(older)

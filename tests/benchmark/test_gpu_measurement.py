@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from faze.benchmark.energy import build_meter, lengthened
-from faze.benchmark.interleave import measure
+from faze.benchmark.interleave import RooflineRates, measure
 from faze.benchmark.memory_peak import MemoryPeak
 from faze.benchmark.tier_table import _throttled
 from faze.config.parameters import Benchmark
@@ -159,9 +159,11 @@ class FakeTier:
 
 
 def test_blocks_are_lengthened_after_a_warm_up_that_is_settled_first() -> None:
-    settings = Benchmark(2, warmup_blocks=3, steady_share=0.1, block_steps=4, blocks=2, leave_one_out=False)
+    settings = Benchmark(
+        2, 3, steady_share=0.1, block_steps=4, blocks=2, rounds=1, leave_one_out=False, paper_width=False
+    )
     tier = FakeTier("baseline")
-    [result], _ = measure([tier], None, settings)
+    [result] = measure([tier], settings, RooflineRates(), phases=True)
     kinds = [do for do, _ in tier.asked]
     assert kinds == [*["block"] * 4, "settle", *["block"] * 2, "memory", "phases"]
     assert tier.asked[5:7] == [("block", 20), ("block", 20)]

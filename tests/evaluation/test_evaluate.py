@@ -212,6 +212,30 @@ def test_tiers_that_were_trained_once_are_told(tmp_path, monkeypatch):
         assert {tier: other for tier, other in summary["same_steps"].items() if other} == same
 
 
+def test_an_older_benchmark_claims_no_change_of_memory_and_says_what_its_interval_lacks(small, tmp_path, monkeypatch):
+    """Its tiers had one process each. Seen red: 0.03 GiB of noise told as "1.06 times less"."""
+    case, paths = small
+    new = ("peaks_gib", "peak_gib_low", "peak_gib_high", "memory_low", "memory_high")
+    new += ("same_as_baseline", "unsteady_rounds")
+    content = json.loads(paths.benchmark.read_text())
+    for key in ("rounds", "speed_interval", "paper_width"):
+        del content[key]
+    for tier in content["tiers"].values():
+        tier["warmup_steady"] = False
+        for key in new:
+            del tier[key]
+    paths.benchmark.write_text(json.dumps(content))
+    _, tables, summary = run(tmp_path, monkeypatch, case)
+    row = tables["performance"].set_index("tier").loc["ddp"]
+    assert (row["rounds"], row["unsteady_rounds"], row["memory_differs"]) == (1, 1, False)
+    assert np.isnan(row["peak_gib_low"]) and summary["paper_width"] == {}
+    assert summary["verdict"]["memory"] == (
+        "No change of peak memory is shown: 0.752 GiB, the baseline 0.436 GiB; of one process each, whose noise is not "
+        "known."
+    )
+    assert summary["verdict"]["speed"].endswith("what differs between processes is not in it.")
+
+
 def test_shares_of_the_roof_are_metrics_and_what_the_device_does_not_tell_is_none(small, tmp_path, monkeypatch):
     case, _ = small
     _, tables, summary = run(tmp_path, monkeypatch, case)

@@ -6,6 +6,9 @@ import pytest
 from faze.evaluation import verdict
 from faze.evaluation.wording import saving, signed
 
+NONE = pd.DataFrame()
+SPEED = {"speed_confidence": 0.95, "speed_over": "rounds", "rounds": 5}
+
 
 @pytest.mark.parametrize(("low", "ratio", "high", "said"), [
     (1.9, 2.0, 2.1, "2.00 times as fast"),
@@ -13,18 +16,48 @@ from faze.evaluation.wording import saving, signed
     (0.9, 0.94, 0.98, "slower"),
 ])  # fmt: skip
 def test_speed_claims_no_more_than_its_interval(low, ratio, high, said):
-    row = pd.Series({"speed_low": low, "speed_ratio": ratio, "speed_high": high})
-    sentence = verdict.describe_speed(row, 0.95)
-    assert said in sentence
-    assert f"95 % interval {low:.2f} to {high:.2f}" in sentence
+    row = pd.Series(SPEED | {"speed_low": low, "speed_ratio": ratio, "speed_high": high})
+    sentence = verdict.describe_speed(row, NONE)
+    assert said in sentence and "a step" in sentence.lower() and "train" not in sentence.lower()
+    assert f"(95 % interval {low:.2f} to {high:.2f}, over 5 rounds of fresh processes)" in sentence
 
 
-@pytest.mark.parametrize(
-    ("ratio", "said"), [(1.6, "falls from 1.60 to 1.00"), (1.01, "the same"), (0.5, "2.00× as much")]
-)
-def test_memory_in_words(ratio, said):
-    row, baseline = pd.Series({"memory_ratio": ratio, "peak_gib": 1.6 / ratio}), pd.Series({"peak_gib": 1.6})
-    assert said in verdict.describe_memory(row, baseline)
+def test_speed_says_when_processes_are_not_in_its_interval():
+    """Seen red: blocks of one process each, told as if they spoke for all."""
+    row = pd.Series(SPEED | {"speed_over": "blocks", "speed_low": 1.9, "speed_ratio": 2.0, "speed_high": 2.1})
+    assert verdict.describe_speed(row, NONE) == (
+        "A step of the whole ladder is 2.00 times as fast as the baseline's (95 % interval 1.90 to 2.10). The interval "
+        "is over blocks of the same processes: what differs between processes is not in it."
+    )
+
+
+def peaks(low: float, middle: float, high: float, **more: object) -> pd.Series:
+    known = {"peak_gib": middle, "peak_gib_low": low, "peak_gib_high": high, "rounds": 5, "speed_confidence": 0.95}
+    return pd.Series(known | {"memory_low": float("nan"), "memory_high": float("nan")} | more)
+
+
+def test_less_memory_is_told_with_its_spread_its_interval_and_the_noise():
+    same = pd.DataFrame({"amp": peaks(1.5, 1.55, 1.58), "tf32": peaks(1.5, 1.57, 1.61)}).T
+    row = peaks(0.9, 1.0, 1.1, memory_differs=True, memory_ratio=1.6, memory_low=1.5, memory_high=1.7)
+    assert verdict.describe_memory(row, peaks(1.5, 1.6, 1.7), same) == (
+        "Peak memory falls from 1.600 GiB (1.500 to 1.700) to 1.000 GiB (0.900 to 1.100): 1.60× less (95 % interval "
+        "1.50 to 1.70); median, least and most of 5 rounds of fresh processes. Noise: amp and tf32 do the same step as "
+        "the baseline here, at 1.550 GiB (1.500 to 1.580) and 1.570 GiB (1.500 to 1.610)."
+    )
+
+
+def test_more_memory_is_told_in_its_own_direction():
+    row = peaks(3.1, 3.2, 3.3, memory_differs=True, memory_ratio=0.5, memory_low=0.4, memory_high=0.625)
+    told = verdict.describe_memory(row, peaks(1.5, 1.6, 1.7), NONE)
+    assert "grows from 1.600 GiB" in told and "2.00× as much (95 % interval 1.60 to 2.50)" in told
+
+
+def test_peaks_that_overlap_are_no_change_of_memory():
+    """Seen red: 1.06 times less, of a rung that cannot act."""
+    row = peaks(0.9, 1.0, 1.1, memory_differs=False, memory_ratio=1.06)
+    told = verdict.describe_memory(row, peaks(1.0, 1.06, 1.1), NONE)
+    assert told.startswith("No change of peak memory is shown: 1.000 GiB (0.900 to 1.100), the baseline 1.060 GiB")
+    assert "less" not in told and "as much" not in told
 
 
 @pytest.mark.parametrize(("ratio", "said"), [(1.6, "1.60× less"), (0.58, "1.72× as much"), (1.002, "1.00×")])

@@ -143,10 +143,17 @@ class Fabricated:
                 "step_ms_quartiles": [0.985 * step_ms, 1.02 * step_ms],
                 "images_per_s": 2 * 16 / step_ms * 1e3,
                 "peak_gib": 0.436 / memory,
-                "blocks_ms": [step_ms] * 10,
+                "peak_gib_low": 0.426 / memory,
+                "peak_gib_high": 0.446 / memory,
+                "peaks_gib": [gib / memory for gib in (0.436, 0.426, 0.446, 0.43, 0.44)],
+                "blocks_ms": [[step_ms] * 4] * 5,
                 "phases_ms": {"data": 1.0, "forward": 140.0, "backward": 255.0, "optimizer": 8.0},
                 "speedup": {"ratio": speed, "low": speed * (1 - spread), "high": speed * (1 + spread)},
                 "memory_ratio": memory,
+                "memory_low": 0.98 * memory,
+                "memory_high": 1.02 * memory,
+                "same_as_baseline": "inactive here, so the same step" if self.idle and tier == "amp" else None,
+                "unsteady_rounds": 2 if tier == "ddp" else 0,
                 "tflops": 0.31 / step_ms * 412.0,
                 "share_of_matmul_roof": 0.27 * speed,
                 "gbytes_per_s": 13.6 * speed,
@@ -157,15 +164,32 @@ class Fabricated:
                 "switches": self._switches(tier),
             }
         paths.benchmark.parent.mkdir(parents=True, exist_ok=True)
-        paths.benchmark.write_text(json.dumps({"machine": MACHINE, "roof": ROOF, "tiers": tiers} | self._left_out()))
+        paths.benchmark.write_text(
+            json.dumps(ROUNDS | {"machine": MACHINE, "roof": ROOF, "tiers": tiers} | self._left_out() | self._wide())
+        )
 
     def _left_out(self) -> dict[str, dict]:
-        measured = {"step_ms": 430.0, "speedup": {"ratio": 0.95, "low": 0.93, "high": 0.98}, "peak_gib": 0.436}
+        measured = {"step_ms": 430.0, "speedup": {"ratio": 0.95, "low": 0.93, "high": 0.98}}
+        less, full = (
+            {"peak_gib": gib, "peak_gib_low": gib, "peak_gib_high": gib, "peaks_gib": [gib] * 5}
+            for gib in (0.256, 0.436)
+        )
         left_out = {
-            "ddp": measured | {"memory_ratio": 1.7, "blocks_ms": [430.0] * 10},
+            "ddp": measured | less | {"memory_ratio": 1.7, "blocks_ms": [[430.0] * 4] * 5},
             "autotune": {"same": "inactive here, so the same step: cuDNN runs on CUDA devices only"},
         }
-        return {"leave_one_out": {"of": self.tiers[-1], "full": measured, "left_out": left_out}}
+        return {"leave_one_out": {"of": self.tiers[-1], "full": measured | full, "left_out": left_out}}
+
+    def _wide(self) -> dict[str, dict]:
+        """The first and the last tier at the paper's width; what is between does the first's step."""
+        peaks = {"peak_gib": 1.5, "peak_gib_low": 1.4, "peak_gib_high": 1.6, "peaks_gib": [1.5, 1.4, 1.6]}
+        row = peaks | {"step_ms": 4000.0, "speedup": {"ratio": 1.0, "low": 1.0, "high": 1.0}, "memory_ratio": 1.0}
+        half = {name: [p / 2 for p in gib] if isinstance(gib, list) else gib / 2 for name, gib in peaks.items()}
+        last = half | {"step_ms": 1000.0, "speedup": {"ratio": 4.0, "low": 3.5, "high": 4.6}, "memory_ratio": 2.0}
+        same = {"same": "inactive here, so the same step", "as": self.tiers[0]}
+        tiers = {tier: last if tier == self.tiers[-1] else same for tier in self.tiers} | {self.tiers[0]: row}
+        model = {"growth": 32, "image_height_px": 64, "image_width_px": 256}
+        return {"paper_width": {"model": model, "global_batch": 8, **ROUNDS, "rounds": 3, "tiers": tiers}}
 
     def _write_store(self, paths: ResultPaths, dataset: str, count: int) -> None:
         splits = {"test": count} if dataset == "mpiigaze" else {"train": 3, "val": 2, "test": count}
@@ -183,6 +207,7 @@ class Fabricated:
         )
 
 
+ROUNDS = {"rounds": 5, "speed_interval": {"confidence": 0.95, "over": "rounds"}}
 ROOF = {"copy_gbytes_per_s": {"median": 26.2}, "matmul_tflops": {"fp32": {"median": 0.29}, "bf16": {"median": 2.12}}}
 MACHINE = {
     "processor": "AMD EPYC 7B13",

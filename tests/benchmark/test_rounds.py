@@ -1,0 +1,267 @@
+"""Rounds of fresh processes: their arithmetic, their order, and what is measured at the paper's width.
+
+Seen red: an interval over the blocks of one process each covers the truth in one of eight cases; with the roles of
+medians and blocks as they were, ratio and quotient of the shown times differ.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from faze.base.benchmark_file import peaks_differ, rounds_of
+from faze.benchmark import rounds as rounds_module
+from faze.benchmark.interleave import TierRound, WarmUp
+from faze.benchmark.intervals import ratio_interval, rounds_interval
+from faze.benchmark.paper_width import WHOLE, WIDTH, at_paper_width
+from faze.benchmark.rounds import ROOFLINE, Rounds, measure_rounds
+from faze.benchmark.rows import about_rounds, compare, ladder_rows, paper_width_rows, same_steps, without_rung
+from faze.benchmark.tier_table import markdown_tables
+from faze.config.parameters import Benchmark
+from faze.config.stage_config import build_config, resolve, to_lines
+from faze.config.validation import read_config, validate
+from faze.config.yaml_files import merge
+from faze.data.store.strips import PersonStrips, write_strips
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = Benchmark(2, 3, steady_share=0.1, block_steps=4, blocks=2, rounds=3, leave_one_out=False, paper_width=False)
+
+
+def described(engine: dict, **acted: str) -> dict:
+    switches = [{"switch": key, "wanted": "", "acted": value, "reason": ""} for key, value in acted.items()]
+    return {"engine": engine, "switches": switches, "energy": {}, "notes": [], "devices": 1}
+
+
+def tier_round(blocks_ms: Sequence[float], peak_gib: float, *, steady: bool = True, **about: object) -> TierRound:
+    description = {**described({}, precision="fp32"), **about}
+    phases = {"forward": blocks_ms[0] / 2}
+    warm = WarmUp(1.0, 10, steady, 0.4)
+    return TierRound(description, warm, list(blocks_ms), None, {"peak_gib": peak_gib}, phases, [])
+
+
+def drawn_rounds(random: np.random.Generator, rounds: int, blocks: int = 4) -> list[list[float]]:
+    """Blocks in ms of a tier whose processes differ by 5 % and whose blocks by half of one."""
+    of_process = random.normal(0, 0.05, (rounds, 1))
+    return (100 * np.exp(of_process + random.normal(0, 0.005, (rounds, blocks)))).tolist()
+
+
+def test_an_interval_over_rounds_covers_what_processes_differ_by() -> None:
+    random = np.random.default_rng(0)
+    drawn = [(drawn_rounds(random, 5), drawn_rounds(random, 5)) for _ in range(200)]
+    found = [rounds_interval(a, b) for a, b in drawn]
+    assert 0.9 < np.mean([i["low"] < 1 < i["high"] for i in found]) < 0.99
+    one_process = [ratio_interval(a[0], b[0]) for a, b in drawn]  # what it was
+    assert np.mean([i["low"] < 1 < i["high"] for i in one_process]) < 0.4
+
+
+def test_a_round_is_one_value_the_ratio_of_its_medians() -> None:
+    slow, fast = [[100.0, 110.0, 900.0], [120.0] * 3, [90.0] * 3], [[50.0] * 3, [50.0, 40.0, 60.0], [45.0] * 3]
+    found = rounds_interval(slow, fast)
+    logs = np.log([110 / 50, 120 / 50, 90 / 45])
+    expected = scipy.stats.ttest_1samp(logs, 0).confidence_interval(0.95)
+    assert found["ratio"] == pytest.approx(np.exp(logs.mean()))
+    assert (found["low"], found["high"]) == pytest.approx(np.exp([expected.low, expected.high]), rel=1e-3)
+
+
+def test_two_rounds_give_an_interval_over_blocks_and_say_so() -> None:
+    found = rounds_interval([[100.0, 102.0], [200.0, 204.0]], [[100.0, 102.0], [100.0, 102.0]])
+    assert found["ratio"] == pytest.approx(2**0.5) and found["low"] == found["high"] == found["ratio"]
+    assert [rounds_of(about_rounds(n)) for n in (2, 3)] == [
+        {"rounds": 2, "confidence": 0.95, "over": "blocks"},
+        {"rounds": 3, "confidence": 0.95, "over": "rounds"},
+    ]
+    assert rounds_of({}) == {"rounds": 1, "confidence": 0.95, "over": "blocks"}  # of older files
+
+
+def test_the_shown_times_and_their_ratio_come_from_the_same_blocks() -> None:
+    random = np.random.default_rng(1)
+    baseline, tier = ([tier_round(b, 1.0) for b in drawn_rounds(random, 5)] for _ in range(2))
+    row = compare(tier, baseline)
+    assert compare(baseline, baseline)["step_ms"] / row["step_ms"] == pytest.approx(row["speedup"]["ratio"], rel=1e-12)
+
+
+def test_peaks_of_every_round_with_their_spread_and_a_paired_ratio() -> None:
+    baseline = [tier_round([100.0, 100.0], peak) for peak in (1.0, 1.2, 1.1)]
+    tier = [tier_round([50.0, 50.0], peak) for peak in (0.5, 0.7, 0.55)]
+    row = compare(tier, baseline)
+    assert (row["peak_gib"], row["peak_gib_low"], row["peak_gib_high"]) == (0.55, 0.5, 0.7)
+    assert row["peaks_gib"] == [0.5, 0.7, 0.55]
+    logs = np.log([2.0, 1.2 / 0.7, 2.0])
+    expected = np.exp(scipy.stats.ttest_1samp(logs, 0).confidence_interval(0.95))
+    assert row["memory_ratio"] == pytest.approx(np.exp(logs.mean()))
+    assert (row["memory_low"], row["memory_high"]) == pytest.approx(tuple(expected), rel=1e-3)
+    assert compare(tier[:2], baseline[:2])["memory_low"] is None
+
+
+@pytest.mark.parametrize(("peaks", "differ"), [
+    ((0.9, 0.95, 0.99), True),
+    ((1.21, 1.3, 1.4), True),
+    ((0.9, 0.95, 1.0), False),  # they touch
+    ((0.9, 1.1, 1.3), False),
+    ((0.5, 0.6), False),  # too few to know a spread
+])  # fmt: skip
+def test_memory_differs_where_rounds_keep_apart(peaks: Sequence[float], differ: bool) -> None:
+    def row(peaks: Sequence[float]) -> dict:
+        return {"peaks_gib": peaks, "peak_gib_low": min(peaks), "peak_gib_high": max(peaks)}
+
+    assert peaks_differ(row(peaks), row((1.0, 1.1, 1.2))) == differ
+    assert not peaks_differ({"peak_gib": 0.1}, {"peak_gib": 9.0})  # older files: one process, whose noise is not known
+
+
+def test_what_does_the_baselines_step_is_marked_and_unsteady_warm_ups_are_counted() -> None:
+    switch = {"switch": "precision", "wanted": "fp16", "acted": "fp32", "reason": "no kernels"}
+    amp = {"engine": {"precision": "fp16"}, "switches": [switch]}
+    first = {"engine": {"precision": "fp32"}, "switches": [switch | {"wanted": "fp32", "reason": ""}]}
+    found = Rounds({
+        "baseline": [tier_round([100.0, 101.0], 1.0, **first), tier_round([100.0, 99.0], 1.1, **first)],
+        "amp": [tier_round([98.0, 99.0], 1.0, steady=False, **amp), tier_round([97.0, 99.0], 1.0, **amp)],
+    }, {})  # fmt: skip
+    found.rates.copy.append(1e10)
+    found.rates.matmul.update({"fp32": [1e11], "fp16": [1e11]})
+    rows = ladder_rows(found, work=SimpleNamespace(flop=1, bytes=1), global_batch=8)
+    assert rows["baseline"]["same_as_baseline"] is None
+    assert rows["amp"]["same_as_baseline"] == "inactive here, so the same step: no kernels"
+    assert (rows["amp"]["unsteady_rounds"], rows["amp"]["warmup_steady"]) == (1, False)
+    assert (rows["baseline"]["unsteady_rounds"], rows["baseline"]["warmup_steady"]) == (0, True)
+    assert rows["amp"]["phases_ms"] == {"forward": 48.75}  # the median of both rounds
+
+
+def test_the_same_step_is_found_with_the_earliest_tier_or_with_the_first_alone() -> None:
+    engines = {"a": ("1", "x"), "b": ("2", "x"), "c": ("3", "y"), "d": ("4", "y")}
+    described_tiers = {tier: described({"s": value}, s=acted) for tier, (value, acted) in engines.items()}
+    assert {tier: other for tier, (other, _) in same_steps(described_tiers).items()} == {"b": "a", "d": "c"}
+    assert list(same_steps(described_tiers, as_first=True)) == ["b"]
+
+
+class FakeProcesses:
+    """Stands for the processes of one tier; every step takes 0.1 s."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.asked = name, []
+        acted = "x" if name in ("baseline", "amp") else name
+        self.description = described({"s": name}, s=acted) | {"settling_steps": 0, "least_block_s": 0.0}
+
+    def ask(self, do: str, steps: int = 0, number_format: str = "") -> list[dict]:
+        self.asked.append(do)
+        answers = {
+            "memory": {"peak_gib": 1.0},
+            "phases": {"forward": 0.1},
+            "copy": {"rate": 1.0},
+            "matmul": {"rate": 1.0},
+        }
+        return [answers.get(do, {"seconds": 0.1 * steps, "joules": None, "boards": []})]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[list[FakeProcesses]]:
+    """The groups of processes that were started together, in their order."""
+    groups: list[list[FakeProcesses]] = []
+
+    @contextlib.contextmanager
+    def fake(commands: Mapping[str, Sequence[str]]) -> Iterator[list[FakeProcesses]]:
+        assert all(commands[name] == [f"run {name}"] for name in commands)
+        groups.append([FakeProcesses(name) for name in commands])
+        yield groups[-1]
+
+    monkeypatch.setattr(rounds_module, "measuring_processes", fake)
+    return groups
+
+
+TIERS = ("baseline", "amp", "ddp", "lean")
+COMMANDS = {tier: [f"run {tier}"] for tier in TIERS}
+
+
+def test_each_round_starts_fresh_processes_in_an_order_of_its_own(started: list) -> None:
+    found = measure_rounds(COMMANDS, SETTINGS, roofline=[f"run {ROOFLINE}"])
+    orders = [[processes.name for processes in group] for group in started]
+    assert [sorted(order) for order in orders] == [sorted([*TIERS, ROOFLINE])] * 3
+    assert len({tuple(order) for order in orders}) > 1
+    assert list(found.tiers) == list(TIERS) and all(len(rounds) == 3 for rounds in found.tiers.values())
+    assert len(found.rates.copy) == 3 * SETTINGS.blocks and found.tiers["lean"][0].phases_ms == {"forward": 100.0}
+    again = list(orders)
+    started.clear()
+    measure_rounds(COMMANDS, SETTINGS, roofline=[f"run {ROOFLINE}"])
+    assert [[processes.name for processes in group] for group in started] == again  # seeded
+
+
+def test_one_at_a_time_no_two_tiers_are_there_together(started: list) -> None:
+    found = measure_rounds(COMMANDS, SETTINGS, roofline=[f"run {ROOFLINE}"], one_at_a_time=True)
+    assert [len(group) for group in started] == [1] * 15
+    assert len(found.rates.matmul["fp32"]) == len(found.rates.copy) == 3 * SETTINGS.blocks
+    assert [rounds[2].blocks_ms for rounds in found.tiers.values()] == [pytest.approx([100.0, 100.0])] * 4
+
+
+def test_what_does_anothers_step_is_left_out_after_the_first_round(started: list) -> None:
+    found = measure_rounds(COMMANDS, SETTINGS, leave_out=same_steps)
+    assert [sorted(p.name for p in group) for group in started] == [sorted(TIERS), *[["baseline", "ddp", "lean"]] * 2]
+    assert found.same["amp"][0] == "baseline" and list(found.tiers) == ["baseline", "ddp", "lean"]
+    assert found.tiers["lean"][0].phases_ms == {}  # they are the ladder's
+    assert paper_width_rows(found)["amp"] == {"same": found.same["amp"][1], "as": "baseline"}
+    assert without_rung("lean", "amp") == "lean without amp"
+
+
+def wide(changes: dict) -> object:
+    values = validate(merge(read_config([]), changes))
+    return at_paper_width(build_config(resolve(values, "benchmark"), "benchmark", "config"))
+
+
+def test_the_papers_width_is_that_of_its_configuration() -> None:
+    paper = read_config([ROOT / "config" / "paper.yaml"])
+    assert {name: paper["model"][name] for name in (*WIDTH, *WHOLE)} == {**WIDTH, **WHOLE}
+    config = wide({})
+    assert {name: getattr(config.model, name) for name in WIDTH} == WIDTH
+    assert (config.train.global_batch, config.loss.chunk_pairs) == (8, 4)  # two chunks, as by default
+    assert (config.benchmark.rounds, config.benchmark.blocks, config.benchmark.block_steps) == (3, 2, 1)
+
+
+@pytest.mark.parametrize("changes", [
+    {"benchmark": {"paper_width": False}},
+    {"model": WIDTH},  # the ladder itself is as wide
+    {"preprocess": {"height_px": 32, "width_px": 128}},  # smaller strips than the paper's
+])  # fmt: skip
+def test_the_papers_width_is_not_measured_where_it_is_not_wanted_or_nothing_new(changes: dict) -> None:
+    assert wide(changes) is None
+
+
+def test_the_stage_measures_rounds_and_the_papers_width(tmp_path: Path) -> None:
+    """In real processes: two rounds of a small tier, and of its step at the paper's width."""
+    random = np.random.default_rng(0)
+    pixels = random.integers(0, 256, (6, 64, 256, 3), dtype=np.uint8)
+    labels = random.normal(0, 0.2, (6, 4)).astype(np.float32)
+    people = [PersonStrips(name, "train", [f"{i}.jpg" for i in range(6)], pixels, labels) for name in "12"]
+    write_strips(tmp_path / "gazecapture.h5", "gazecapture", people)
+    values = merge(read_config([ROOT / "config" / "smoke.yaml"]), {
+        "tiers": {"baseline": {"device": "cpu"}},
+        "run": {"tiers": ["baseline"]},
+        "benchmark": {"rounds": 2, "paper_width": True},
+    })  # fmt: skip
+    (tmp_path / "benchmark.yaml").write_text("\n".join(to_lines(resolve(validate(values), "benchmark"))))
+    command = [sys.executable, "-m", "faze", "benchmark", "--threads", "1", "--out", "benchmark.json"]
+    command += ["--config", "benchmark.yaml", "--data", "gazecapture.h5"]
+    environment = {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads((tmp_path / "benchmark.json").read_text())
+    assert result["rounds"] == 2 and result["speed_interval"] == {"confidence": 0.95, "over": "blocks"}
+    small, large = result["tiers"]["baseline"], result["paper_width"]["tiers"]["baseline"]
+    for row in (small, large):
+        assert len(row["peaks_gib"]) == len(row["blocks_ms"]) == 2
+        assert 0 < row["peak_gib_low"] <= row["peak_gib"] <= row["peak_gib_high"]
+    assert large["peak_gib"] > 3 * small["peak_gib"]  # activations
+    assert result["paper_width"]["global_batch"] == 8 and result["paper_width"]["model"]["growth"] == 32
+    assert "At the paper's width: growth 32, 64 x 256, 8 pairs." in markdown_tables(result)
