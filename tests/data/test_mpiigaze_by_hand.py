@@ -16,14 +16,14 @@ from faze.data.readers import Frame, Reject
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 
 LANDMARKS = range(501, 525)
-# The 6-point model's inner eye corners lie at (-+21.3129, -0.4838, -2.3970), their midpoint at (0, -0.4838, -2.3970):
-# moved by this, it comes to lie 600 mm straight before the camera.
-STRAIGHT_MM = (0.0, 0.4838, 602.397)
+# The 6-point model's inner eye corners lie at (-+21.3129, 0.4838, -2.3970), their midpoint at (0, 0.4838, -2.3970).
+# Moved by this, it comes to lie 600 mm straight before the camera.
+STRAIGHT_MM = (0.0, -0.4838, 602.397)
 
 
 def line(target_px: tuple, target_mm: tuple, rotation: tuple = (0, 0, 0), translation_mm: tuple = STRAIGHT_MM) -> str:
     x, y, z = translation_mm
-    eyes = (x - 33.20485, y - 0.4838, z, x + 33.20485, y - 0.4838, z)  # means of each eye's two corners
+    eyes = (x - 33.20485, y, z, x + 33.20485, y, z)  # means of each eye's two corners
     columns = (*LANDMARKS, *target_px, *target_mm, *rotation, *translation_mm, *eyes)
     assert len(columns) == 41
     return " ".join(map(str, columns)) + "\n"
@@ -31,7 +31,7 @@ def line(target_px: tuple, target_mm: tuple, rotation: tuple = (0, 0, 0), transl
 
 LINES = {
     "day02": [
-        line((10, 20), (0, 0, 0)),
+        line((10, 20), (600, 0, 0)),
         line((700, 300), (200, 100, 0)),
         line((1300, 300), (-600, 0, 0), rotation=(0, np.pi / 6, 0)),
     ],
@@ -58,7 +58,7 @@ def test_line_n_of_a_day_annotates_image_n(original: Path) -> None:
     assert all(isinstance(frame, Frame) for frame in frames)
     found = {frame.image_path.relative_to(original).as_posix(): frame for frame in frames}
     assert list(found) == ["day02/0001.jpg", "day02/0002.jpg", "day02/0003.jpg", "day10/0001.jpg"]
-    assert [tuple(frame.gaze_target_mm) for frame in frames] == [(0, 0, 0), (200, 100, 0), (-600, 0, 0), (0, -600, 0)]
+    assert [tuple(frame.gaze_target_mm) for frame in frames] == [(600, 0, 0), (200, 100, 0), (-600, 0, 0), (0, -600, 0)]
     assert [frame.on_screen for frame in frames] == [True, True, False, True]  # 1300 px of 1280
     np.testing.assert_allclose(found["day02/0003.jpg"].rotation_vector, [0, np.pi / 6, 0])
     assert all(tuple(frame.translation_mm) == STRAIGHT_MM for frame in frames)
@@ -67,10 +67,10 @@ def test_line_n_of_a_day_annotates_image_n(original: Path) -> None:
 @pytest.mark.parametrize(
     ("image", "gaze_deg", "head_deg"),
     [
-        ("day02/0001.jpg", (0, 0), (0, 0)),  # into the camera
+        ("day02/0001.jpg", (0, -45), (0, 0)),  # as far to the camera's right as it is away
         # From (0, 0, 600) to (200, 100, 0): turned round (-200, -100, 600), 640.3124 long. Pitch is the arcsine of
         # -100 / 640.3124, yaw the arctangent of -200 / 600.
-        ("day02/0002.jpg", (-8.98386, -18.43495), (0, 0)),
+        ("day02/0002.jpg", (-8.98488, -18.43495), (0, 0)),
         ("day10/0001.jpg", (45, 0), (0, 0)),  # as far up as it is away: the camera's y goes down
     ],
 )
