@@ -44,6 +44,16 @@ def test_gradient_is_finite_for_equal_opposite_and_null_vectors(b):
     assert a.grad.isfinite().all() and b.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("b", [[0.0, 0.0, 1.0], [0.0, 0.0, -1.0], [0.0, 0.0, 0.0], [1e-3, 0.0, 1.0]])
+def test_second_derivatives_are_finite_for_equal_opposite_and_null_vectors(b):
+    """Seen red: the root left in the graph at 0. (atan2 at 0, 0 torch itself takes for flat.)"""
+    a = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64, requires_grad=True)
+    b = torch.tensor(b, dtype=torch.float64, requires_grad=True)
+    first = torch.autograd.grad(losses.angle_deg(a, b), (a, b), create_graph=True)
+    sum(gradient.sum() for gradient in first).backward()
+    assert a.grad.isfinite().all() and b.grad.isfinite().all()
+
+
 def test_gradient_of_angle():
     assert torch.autograd.gradcheck(losses.angle_deg, (random_codes(4).requires_grad_(), random_codes(4, seed=1)))
 
