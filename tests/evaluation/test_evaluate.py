@@ -212,19 +212,10 @@ def test_tiers_that_were_trained_once_are_told(tmp_path, monkeypatch):
         assert {tier: other for tier, other in summary["same_steps"].items() if other} == same
 
 
-def test_an_older_benchmark_claims_no_change_of_memory_and_says_what_its_interval_lacks(small, tmp_path, monkeypatch):
+def test_an_older_benchmark_claims_no_change_of_memory_and_says_what_its_interval_lacks(tmp_path, monkeypatch):
     """Its tiers had one process each. Seen red: 0.03 GiB of noise told as "1.06 times less"."""
-    case, paths = small
-    new = ("peaks_gib", "peak_gib_low", "peak_gib_high", "memory_low", "memory_high")
-    new += ("same_as_baseline", "unsteady_rounds")
-    content = json.loads(paths.benchmark.read_text())
-    for key in ("rounds", "speed_interval", "paper_width"):
-        del content[key]
-    for tier in content["tiers"].values():
-        tier["warmup_steady"] = False
-        for key in new:
-            del tier[key]
-    paths.benchmark.write_text(json.dumps(content))
+    case = Fabricated(**SMALL, older=True)
+    case.write(tmp_path)
     _, tables, summary = run(tmp_path, monkeypatch, case)
     row = tables["performance"].set_index("tier").loc["ddp"]
     assert (row["rounds"], row["unsteady_rounds"], row["memory_differs"]) == (1, 1, False)

@@ -139,9 +139,12 @@ def test_an_interval_of_speed_is_told_with_the_confidence_it_was_made_with(tmp_p
 
 
 def test_three_seeds_speak_for_the_tier_and_say_what_they_can_show(tmp_path):
-    case = Fabricated(**SMALL | {"people": (9, 8)}, tiers=("baseline", "amp"), seeds=(0, 1, 2), seed_spread_deg=0.5)
+    case = Fabricated(
+        **SMALL | {"people": (9, 8)}, tiers=("baseline", "amp"), seeds=(0, 1, 2), seed_spread_deg=0.5, older=True
+    )
     case.write(tmp_path)
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", (make(tmp_path, case) / "index.html").read_text()))
+    assert "what differs between processes is not in it" in text and "of one process each, whose noise is not" in text
     assert "This speaks for the tiers: people and the 3 seeds are both taken as samples." in text
     tiers = text[text.index("Tier and its change") : text.index("Speed and memory: how many times")]
     assert "not shown" in tiers
