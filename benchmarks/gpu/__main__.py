@@ -4,10 +4,11 @@
 
 In this order, so that a short lease is spent on what matters first (units.plan):
 
-    check/RUNG     losses of a small training against the baseline's: the rung's change alone, and all up to it
-    tier/RUNG      steps of one 256-pair chunk, interleaved with the baseline's in fresh processes
-    step/RUNG      one step of the talk's global batch, 8 x 256 pairs accumulated: the baseline's loss terms
-    without/RUNG   the top rung without this one's change, interleaved with the top rung
+    switch/VALUE   a small training with this value of a switch alone: how it moves the weights, against the baseline
+    check/RUNG     the same with all changes up to a rung
+    tier/RUNG      the speed of steps of 256 pairs a device, beside the baseline's, in fresh processes
+    step/RUNG      the second step of some chunks of 256 pairs, in parts, against the baseline's in one
+    without/RUNG   the top rung's speed without this one's change, beside the top rung's
 
 Each result is recorded at once, under the code, the machine and the sizes that made it; a further call does the rest.
 Exit code 0: all is done and right; 1: a check failed; 3: a further call is needed.
@@ -18,6 +19,7 @@ import sys
 import time
 from pathlib import Path
 
+import children
 from records import Records
 from table import page
 from units import Unit, identity, make_data, plan, run, settings
@@ -33,7 +35,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--budget-s", type=float, default=500.0, help="seconds that this call may take")
     parser.add_argument("--out", type=Path, default=Path("results/gpu"), help="folder of gpu.json, gpu.md and caches")
-    parser.add_argument("--tiny", action="store_true", help="toy sizes, on whatever device there is")
+    parser.add_argument(
+        "--tiny", action="store_true", help="toy sizes, on whatever device there is; nothing is compiled"
+    )
     return parser.parse_args()
 
 
@@ -41,6 +45,8 @@ def main() -> int:
     """Do what fits into the budget; say what is left."""
     began, args = time.monotonic(), parse()
     c = settings(args.tiny)
+    args.out.mkdir(parents=True, exist_ok=True)
+    children.prepare(args.out / "caches", tiny=args.tiny)
     units = list(plan(c))
     records = Records(args.out / "gpu.json", identity(c))
     make_data(args.out / "strips.h5", c)
@@ -51,7 +57,7 @@ def main() -> int:
         if left < records.expected_s(waiting[0].kind):
             break
         unit = waiting.pop(0)
-        if not perform(unit, c, args.out, left, records):
+        if not perform(unit, c, args, left, records):
             waiting.insert(0, unit)
             break
     text = page(records, units)
@@ -61,11 +67,11 @@ def main() -> int:
     return conclude(waiting, units, records)
 
 
-def perform(unit: Unit, c: dict, out: Path, limit_s: float, records: Records) -> bool:
+def perform(unit: Unit, c: dict, args: argparse.Namespace, limit_s: float, records: Records) -> bool:
     """Run a unit and record it; False if the budget ended it."""
     print(f"{unit.name} ...", file=sys.stderr, flush=True)
     started = time.monotonic()
-    result = run(unit, c, out, limit_s)
+    result = run(unit, c, args.out, limit_s, tiny=args.tiny)
     if result is None:
         print(f"{unit.name}: stopped, since the budget is used up", file=sys.stderr)
         return False

@@ -1,40 +1,124 @@
-"""One proof that a rung is the same experiment as the one it is compared with, in a process of its own.
+"""One proof that an engine does the same experiment as the one it is compared with, in processes of its own.
 
-    python proof.py check|step --config RESOLVED --data STRIPS --out ANSWER
-
-check: the small training of the equivalence tests, on this device. step: one step of the talk's global batch.
+check: the small training of the equivalence tests, in float64 without the number format, then in float32 with it.
+step: the talk's step, in parts on one side and whole on the other, with the number format.
 """
 
-import argparse
 import dataclasses
+import hashlib
 import json
-import math
 import os
-import socket
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from moves import NUDGES, ROUNDING, Moved, compare, take_steps
 
+from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.benchmark.memory_peak import MemoryPeak
 from faze.benchmark.tier_steps import build_tier_steps, read_people
-from faze.benchmark.timing import synchronize
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved, load
-from faze.engine.parallel import join
-from faze.training.loop import loss_weights
+from faze.engine.parallel import World, join
+from faze.training.feed import build_feed
+from faze.training.loop import build_step
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/shared"))
 import trajectory
 
-EXACT, STEPS = 1e-10, 20  # float64: only the order of sums may differ
-# Of the loss over the first five steps, from float32 weights; cuDNN's algorithms round 41 layers each in its own order.
-TOLERANCE = {"fp32": 1e-5, "tf32": 5e-3, "fp16": 2e-2, "bf16": 5e-2}
-LOSS_SCALE = 64.0  # the default, 65536, overflows fp16 here, and the first steps would be skipped
+STEPS = {"check": 5, "step": 2}
+THREADS = 1  # of the CPU, on which next to nothing is computed; more would wait for each other on a busy machine
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What is to be proved, and where its parts lie."""
+
+    what: str  # check or step
+    config: Path  # resolved, with two engines: the one to compare with, and the one to prove
+    data: Path
+    out: Path
+    identity: str  # of code, machine and sizes
+    tiny: bool = False  # two steps, whatever it is
+
+    def run(self) -> None:
+        """Prove, and leave the answer; the first process speaks for all."""
+        config = load(self.config, "benchmark")
+        against, engine = config.engines.values()
+        rank = int(os.environ.get("RANK", 0))
+        plain = dataclasses.replace(engine, precision="fp32", tf32=False)
+        kinds = [("float64", plain), ("float32", engine)] if self.what == "check" else [("float32", engine)]
+        wanted = {dtype: self._references(config, against, dtype, kind_of(e)) for dtype, e in kinds} if not rank else {}
+        result: dict = {}
+        with join(engine, THREADS) as world:
+            for dtype, made in kinds:
+                peak = MemoryPeak(world.device)
+                found = self._move(config, made, world, dtype, settled=peak.settle)
+                if not rank:
+                    number_format = "float64" if dtype == "float64" else kind_of(made)
+                    result[dtype] = compare(found, wanted[dtype][0], wanted[dtype][1:], number_format)
+                    result[dtype] |= {"seconds": found.seconds} | peak.read()
+            if not rank:  # before the process group ends, which may hang
+                self._leave(result)
+
+    def _leave(self, result: dict) -> None:
+        failed = [f"{dtype} {r['failed']}" for dtype, r in result.items() if "failed" in r]
+        with whole_file(self.out) as temporary:
+            whole = result | ({"failed": "; ".join(failed)} if failed else {})
+            temporary.write_text(json.dumps(whole), encoding="utf-8")
+
+    def _references(self, config: Resolved, against: Engine, dtype: str, number_format: str) -> Sequence[Moved]:
+        """What the engine does that is compared with, and its noise; kept in files, since most units share it."""
+        share = ROUNDING["float64" if dtype == "float64" else number_format]
+        found = [self._reference(config, against, dtype, (0.0, 0))]
+        found += [self._reference(config, against, dtype, (share, seed)) for seed in NUDGES]
+        return found
+
+    def _reference(self, config: Resolved, engine: Engine, dtype: str, nudge: tuple[float, int]) -> Moved:
+        sizes = {key: value for key, value in config.flat.items() if not key.startswith("engines.")}
+        facts = [self.what, self.identity, self.tiny, sizes, dataclasses.asdict(engine), dtype, nudge]
+        name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+        path = self.out.parent / "caches" / "references" / f"{name}.pt"
+        if not path.exists():
+            with join(engine, THREADS) as world:
+                moved = self._move(config, engine, world, dtype, nudge=nudge)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(path) as temporary:
+                torch.save(dataclasses.asdict(moved), temporary)
+        return Moved(**torch.load(path, weights_only=True))
+
+    def _move(
+        self,
+        config: Resolved,
+        engine: Engine,
+        world: World,
+        dtype: str,
+        *,
+        nudge: tuple[float, int] = (0.0, 0),
+        settled: Callable[[], None] = lambda: None,
+    ) -> Moved:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(getattr(torch, dtype))
+        try:
+            if self.what == "check":
+                # A clipped gradient would hide that one is too long, as a loss scale would make it.
+                clip_norm = 0.0 if dtype == "float64" else trajectory.TRAIN.clip_norm
+                train = dataclasses.replace(trajectory.TRAIN, clip_norm=clip_norm)
+                chosen = trajectory.setup(engine, world, train=train)
+                if self.tiny:
+                    chosen = dataclasses.replace(chosen, model=dataclasses.replace(chosen.model, growth=2))
+                step, feed = build_step(chosen), build_feed(trajectory.people(), chosen)
+                sections = train, trajectory.LOSS
+            else:
+                tier = build_tier_steps(config, engine, world, read_people(self.data, config, world.processes_here))
+                step, feed, sections = tier.step, tier.feed, (config.train, config.loss)
+            batches = list(feed(range(2 if self.tiny else STEPS[self.what])))
+            return take_steps(step, batches, sections, world, nudge=nudge, settled=settled)
+        finally:
+            torch.set_default_dtype(before)
 
 
 def kind_of(engine: Engine) -> str:
@@ -42,85 +126,21 @@ def kind_of(engine: Engine) -> str:
     return "tf32" if engine.precision == "fp32" and engine.tf32 else engine.precision
 
 
-def difference(found: Sequence[float], expected: Sequence[float]) -> float:
-    """Largest relative one; not a number counts as infinite."""
-    gaps = [abs(a - b) / abs(b) for a, b in zip(found, expected, strict=True)]
-    return math.inf if any(gap != gap for gap in gaps) else max(gaps)
+def perform(proof: Proof, words: Path, place: Mapping[str, str]) -> None:
+    """Prove in this process, which has just been forked.
 
-
-def check(config: Resolved) -> dict:
-    """Losses against the first engine's: in float64 without the number format, then in float32 with it."""
-    against, *others = config.engines
-
-    def losses(engine: Engine, dtype: torch.dtype, steps: int) -> list[float]:
-        scale = LOSS_SCALE if engine.precision == "fp16" else None
-        with join(engine, os.cpu_count() or 1) as world:
-            return trajectory.train(engine, world, steps=steps, dtype=dtype, loss_scale=scale)
-
-    def exact(engine: Engine) -> list[float]:
-        return losses(dataclasses.replace(engine, precision="fp32", tf32=False), torch.float64, STEPS)
-
-    expected = exact(config.engines[against]), losses(config.engines[against], torch.float32, 5)
-    result: dict = {}
-    for name in others:
-        engine = config.engines[name]
-        gaps = difference(exact(engine), expected[0]), difference(losses(engine, torch.float32, 5), expected[1])
-        result[name] = {"float64": gaps[0], "float32": gaps[1], "tolerances": [EXACT, TOLERANCE[kind_of(engine)]]}
-    wrong = [name for name, r in result.items() if not (r["float64"] <= EXACT and r["float32"] <= r["tolerances"][1])]
-    return result | ({"failed": f"losses differ too much: {', '.join(wrong)}"} if wrong else {})
-
-
-def one_step(config: Resolved, data: Path) -> dict:
-    """The loss terms of one step of the whole global batch against the first engine's; a second one is timed."""
-    (_, expected), (engine, found) = ((engine, _terms(config, engine, data)) for engine in config.engines.values())
-    tolerance = TOLERANCE[kind_of(engine)]
-    gap = difference([found["terms"][name] for name in expected["terms"]], list(expected["terms"].values()))
-    result = {"difference": gap, "tolerance": tolerance, "seconds": found["seconds"], "peak_gib": found["peak_gib"]}
-    return result | ({} if gap <= tolerance else {"failed": "the loss terms differ too much"})
-
-
-def _terms(config: Resolved, engine: Engine, data: Path) -> dict:
-    with join(engine, os.cpu_count() or 1) as world:
-        people = read_people(data, config)
-        peak = MemoryPeak(world.device)
-        tier = build_tier_steps(config, engine, world, people)
-        weights = loss_weights(config.train.pairs, config.loss, config.train.global_batch)
-        terms, began = {}, 0.0
-        for batch in tier.feed(range(2)):
-            found = tier.step(batch, weights)
-            synchronize(world.device)
-            terms, began, seconds = terms or _read(found, weights), time.perf_counter(), time.perf_counter() - began
-        return {"terms": terms, "seconds": seconds} | peak.read()
-
-
-def _read(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> dict[str, float]:
-    """The terms that count, and the loss."""
-    return {name: float(term) for name, term in terms.items() if weights.get(name, 1.0)}
-
-
-def stand_alone() -> None:
-    """Tell this process what torchrun would tell the only one of a training."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    place = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1"}
-    os.environ |= {name: str(value) for name, value in (place | {"MASTER_PORT": port}).items()}
-
-
-def main() -> None:
-    """Prove, and leave the answer."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["check", "step"])
-    parser.add_argument("--config", type=Path, required=True)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
-    config = load(args.config, "benchmark")
-    stand_alone()
-    result = check(config) if args.what == "check" else one_step(config, args.data)
-    with whole_file(args.out) as temporary:
-        temporary.write_text(json.dumps(result), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    Args:
+        proof: what.
+        words: file for what it says.
+        place: what torchrun would say of the process, and other variables that it needs.
+    """
+    os.setsid()  # with all that it starts, it can be ended
+    os.environ |= place
+    with words.open("a", encoding="utf-8") as said:
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+    try:
+        proof.run()
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)

@@ -7,7 +7,7 @@ from faze.base.files import whole_file
 from faze.engine import machine
 
 # Until one of its kind has been timed: the first compile of an eager process takes longest.
-FIRST_GUESS_S = {"check": 60.0, "tier": 90.0, "step": 60.0, "without": 90.0}
+FIRST_GUESS_S = {"switch": 30.0, "check": 60.0, "tier": 120.0, "step": 60.0, "without": 120.0}
 MARGIN = 1.3  # on the longest so far
 
 

@@ -8,16 +8,20 @@ from units import AGAINST, Unit
 from faze.benchmark.tier_table import markdown_table, markdown_tables
 from faze.engine import machine
 
+PROOF = ("distance of tolerance", "in", "cosine", "length", "terms and gradient")
+
 
 def page(records: Records, units: Sequence[Unit]) -> str:
     """Write ladder, leave-one-outs and proofs, as far as they are done."""
-    checks, steps = list(_checks(records, units)), list(_steps(records, units))
+    exact = [f"float64: {PROOF[0]}", *(f"float32: {words}" for words in PROOF)]
     parts = [
         _measured(records, units),
-        "The same experiment: largest relative difference of the small training's losses.",
-        markdown_table(("rung", "alone, float64", "float32", "cumulative, float64", "float32", "verdict"), checks),
-        "One step of the talk's global batch, in parts: largest relative difference of the loss terms.",
-        markdown_table(("tier", "difference", "step s", "peak GiB", "verdict"), steps),
+        "The same experiment: how far the weights' changes lie from the baseline's, as a share of these, in that part "
+        "of the network where it is most of what rounding explains.",
+        markdown_table(("one switch", *exact, "verdict"), _proofs("switch", records, units)),
+        markdown_table(("all up to a rung", *exact, "verdict"), _proofs("check", records, units)),
+        "The second step of a batch in parts, against the baseline's in one.",
+        markdown_table(("rung", *PROOF, "step s", "peak GiB", "verdict"), _steps(records, units)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -49,19 +53,26 @@ def _done(kind: str, records: Records, units: Sequence[Unit]) -> Iterator[tuple[
             yield unit.rung, result, f"failed: {result['failed']}" if "failed" in result else "the same"
 
 
-def _checks(records: Records, units: Sequence[Unit]) -> Iterator[list[str]]:
-    for rung, result, verdict in _done("check", records, units):
-        cells = []
-        for name in ("alone", "cumulative"):
-            gaps = result.get(name)
-            both = zip((gaps["float64"], gaps["float32"]), gaps["tolerances"], strict=True) if gaps else ()
-            cells += [f"{gap:.1e} of {tolerance:.0e}" for gap, tolerance in both] or ["", ""]
-        yield [rung, *cells, verdict]
+def _proofs(kind: str, records: Records, units: Sequence[Unit]) -> Iterator[list[str]]:
+    for name, r, verdict in _done(kind, records, units):
+        cells = [""] * (1 + len(PROOF))
+        if "float32" in r:
+            cells = [_distance(r["float64"]), *_proof(r["float32"])]
+        yield [name, *cells, verdict]
 
 
 def _steps(records: Records, units: Sequence[Unit]) -> Iterator[list[str]]:
     for rung, r, verdict in _done("step", records, units):
-        cells = ["", "", ""]
-        if "difference" in r:
-            cells = [f"{r['difference']:.1e} of {r['tolerance']:.0e}", f"{r['seconds']:.3g}", f"{r['peak_gib']:.3g}"]
+        cells = [""] * (2 + len(PROOF))
+        if "float32" in r:
+            cells = [*_proof(r["float32"]), f"{r['float32']['seconds']:.3g}", f"{r['float32']['peak_gib']:.3g}"]
         yield [rung, *cells, verdict]
+
+
+def _proof(found: dict) -> list[str]:
+    scalars = f"{max(found['scalars'].values()):.1e}"
+    return [_distance(found), found["part"], f"{found['cosine']:.6f}", f"{found['length']:.6f}", scalars]
+
+
+def _distance(found: dict) -> str:
+    return f"{found['distance']:.1e} of {found['tolerance']:.0e}"

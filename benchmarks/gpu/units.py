@@ -1,17 +1,17 @@
 """The units of work, the processes that do them, and what is compared with what."""
 
-import contextlib
 import dataclasses
 import hashlib
 import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator
 from pathlib import Path
 
+import children
 import numpy as np
+import torch
+from alone import LAST, OTHERWISE, SAME
+from proof import Proof
 
 from faze.base.code_hash import module_hash
 from faze.config.ladder import climb, leave_one_out
@@ -21,35 +21,37 @@ from faze.config.validation import validate
 from faze.config.yaml_files import merge, read_yaml
 from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine import machine
+from faze.engine.parallel import count_processes
 
 HERE, ROOT = Path(__file__).resolve().parent, Path(__file__).resolve().parents[2]
 AGAINST = "against"  # what a unit compares itself with, among the engines of its configuration
-PARTS = 8  # of the talk's step: one per GPU there, one after the other here
+CHUNK = 256  # pairs of a device's step: the talk's 2048 over 8 GPUs
 PEOPLE, ENTRIES = 16, 64  # strips enough that a chunk of 256 pairs hardly meets one twice
+# In the proof of a whole step the baseline takes in one part what the others take in several: so many as fit, up to the
+# talk's 8. A pair in fp32 takes 94 MiB (measured on a CPU); the rest is for what cuDNN wants.
+MOST_PARTS, PAIR_GIB, SHARE = 8, 0.095, 0.8
 
 PAPER = {
     "name": "gpu",
     "data": {"min_entries": ENTRIES},
-    "train": {"global_batch": 256},
-    "loss": {"chunk_pairs": 256},
+    "loss": {"chunk_pairs": CHUNK},
     "benchmark": {"warmup_steps": 5, "block_steps": 5, "rounds": 3, "paper_width": False},
 }
 TINY = {
-    "name": "gpu",
-    "tiers": {"baseline": {"device": "auto", "processes": 1}},  # one, as on one GPU: a chunk is not cut
-    "model": {"growth": 4, "image_height_px": 32, "image_width_px": 128},
-    "train": {"global_batch": 4},
+    "tiers": {"baseline": {"device": "auto"}},
+    "model": {"growth": 2, "image_height_px": 32, "image_width_px": 128},
     "loss": {"chunk_pairs": 4},
     "benchmark": {"warmup_steps": 1, "warmup_blocks": 3, "block_steps": 1, "blocks": 2, "rounds": 1},
 }
+MEASURED_TINY = ("baseline", "resident")  # rungs whose speed is measured, where that is to be over soon
 
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
     """One piece of work."""
 
-    kind: str  # check, tier, step or without
-    rung: str
+    kind: str  # switch, check, tier, step or without
+    rung: str  # or the switch's value
     engines: dict[str, Engine]  # the first is what the others are compared to
 
     @property
@@ -59,32 +61,50 @@ class Unit:
 
 
 def settings(tiny: bool) -> dict:
-    """Read the configuration: the paper's with one chunk a step, or toy sizes."""
+    """Read the configuration: the paper's with one chunk on each device, or toy sizes."""
     paper = merge(read_yaml(ROOT / "config/config.yaml"), read_yaml(ROOT / "config/paper.yaml"))
-    return validate(merge(merge(paper, PAPER), TINY if tiny else {}))
+    c = merge(merge(paper, PAPER), TINY if tiny else {})
+    everything = {"run": {"tiers": list(MEASURED_TINY) if tiny else list(c["tiers"])}}
+    sizes = {"train": {"global_batch": devices(c) * c["loss"]["chunk_pairs"]}}
+    return validate(merge(merge(c, everything), sizes))
+
+
+def devices(c: dict) -> int:
+    """Count the devices that a tier of several processes trains on: GPUs, or two processes of a CPU."""
+    return count_processes(dataclasses.replace(climb(c["tiers"], next(iter(c["tiers"]))), parallel="ddp", processes=0))
 
 
 def identity(c: dict) -> str:
     """Hash of all that the results depend on: code, machine, sizes, ladder."""
-    code = [module_hash(path) for path in sorted([*ROOT.glob("faze/**/*.py"), *HERE.glob("*.py")])]
+    paths = [*ROOT.glob("faze/**/*.py"), *HERE.glob("*.py"), ROOT / "tests/shared/trajectory.py"]
     device = {name: fact for name, fact in machine.describe().items() if name != "commit"}
-    whole = json.dumps([code, device, flatten(c)], sort_keys=True)
+    whole = json.dumps([list(map(module_hash, sorted(paths))), device, flatten(c)], sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:12]
 
 
 def plan(c: dict) -> Iterator[Unit]:
     """Plan all units, the most wanted first."""
-    tiers = c["tiers"]
+    tiers, measured = c["tiers"], c["run"]["tiers"]
     engines = {rung: climb(tiers, rung) for rung in tiers}
     first, *rungs = tiers
+    baseline = dataclasses.replace(engines[first], parallel="single")
+    on_cpu = dataclasses.replace(baseline, device="cpu")
+    for name, change in SAME.items():
+        yield Unit("switch", name, {AGAINST: baseline, name: dataclasses.replace(baseline, **change)})
+    for name, change in OTHERWISE.items():
+        against, engine = (dataclasses.replace(place, **change) for place in (on_cpu, baseline))
+        yield Unit("switch", name, {AGAINST: against, name: engine})
     for rung in rungs:
-        alone = dataclasses.replace(engines[first], **tiers[rung])
-        yield Unit("check", rung, {AGAINST: engines[first], "alone": alone, "cumulative": engines[rung]})
+        yield Unit("check", rung, {AGAINST: baseline, rung: engines[rung]})
     for rung in tiers:
-        yield Unit("tier", rung, {AGAINST: engines[first], rung: engines[rung]})
+        if rung in measured:
+            yield Unit("tier", rung, {AGAINST: engines[first], rung: engines[rung]})
         yield Unit("step", rung, {AGAINST: engines[first], rung: engines[rung]})
-    for rung, engine in leave_one_out(tiers, rungs[-1]).items():
-        yield Unit("without", rung, {AGAINST: engines[rungs[-1]], rung: engine})
+    for rung, engine in leave_one_out(tiers, measured[-1]).items():
+        if rung in measured:
+            yield Unit("without", rung, {AGAINST: engines[measured[-1]], rung: engine})
+    for name, change in LAST.items():
+        yield Unit("switch", name, {AGAINST: baseline, name: dataclasses.replace(baseline, **change)})
 
 
 def make_data(path: Path, c: dict) -> None:
@@ -110,15 +130,20 @@ def make_data(path: Path, c: dict) -> None:
     )
 
 
-def run(unit: Unit, c: dict, out: Path, limit_s: float) -> dict | None:
+def run(unit: Unit, c: dict, out: Path, limit_s: float, *, tiny: bool) -> dict | None:
     """Do a unit in processes of its own; None if the limit ended them, {'failed': why} if they ended otherwise."""
-    answer, resolved = out / "answer.json", out / "unit.yaml"
+    answer, resolved, words, data = (out / n for n in ("answer.json", "unit.yaml", "words.txt", "strips.h5"))
     answer.unlink(missing_ok=True)
     resolved.write_text("\n".join(_resolve(unit, c)) + "\n", encoding="utf-8")
-    given = ["--config", resolved, "--data", out / "strips.h5", "--out", answer]
-    how = ["-m", "faze", "benchmark"] if unit.kind in ("tier", "without") else [HERE / "proof.py", unit.kind]
-    words = out / "words.txt"
-    code = _child([*how, *given], words, out / "caches", limit_s)
+    if unit.kind in ("tier", "without"):
+        arguments = ["-m", "faze", "benchmark", "--config", resolved, "--data", data, "--out", answer]
+        code = children.run(arguments, words, limit_s)
+    else:
+        what = "step" if unit.kind == "step" else "check"
+        proof = Proof(what, resolved, data, answer, identity(c), tiny)
+        *_, engine = unit.engines.values()
+        few, processes = what == "check", count_processes(engine)  # the check's batch is for two devices at most
+        code = children.prove(proof, words, min(processes, 2) if few else processes, limit_s, few=few)
     if code == 0:
         return json.loads(answer.read_text(encoding="utf-8"))
     last = words.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
@@ -127,32 +152,18 @@ def run(unit: Unit, c: dict, out: Path, limit_s: float) -> dict | None:
 
 def _resolve(unit: Unit, c: dict) -> list[str]:
     """Write a configuration of the stage `benchmark` with two engines: `against`, then the unit's own."""
+    engines = {name: dataclasses.asdict(engine) for name, engine in unit.engines.items()}
     if unit.kind == "step":
-        c = merge(c, {"train": {"global_batch": PARTS * c["train"]["global_batch"]}})
+        parts = step_parts(c)
+        c = merge(c, {"train": {"global_batch": parts * c["train"]["global_batch"]}})
+        engines[unit.rung] |= {"accumulate": parts}
     flat = {key: value for key, value in resolve(c, "benchmark").items() if not key.startswith("engines.")}
-    parts = {"accumulate": PARTS} if unit.kind == "step" else {}
-    engines = {name: dataclasses.asdict(engine) | parts for name, engine in unit.engines.items()}
     return to_lines(flat | flatten({"engines": engines}))
 
 
-def _child(arguments: Sequence[str | os.PathLike], words: Path, caches: Path, limit_s: float) -> int | None:
-    """Run a process and return its exit code; None if it was stopped at the limit, with all that it had started.
-
-    Args:
-        arguments: of Python.
-        words: file for what it says.
-        caches: folder of compiled kernels, kept for the next process.
-        limit_s: seconds that it may take.
-    """
-    kept = {f"{name}_CACHE_DIR": str(caches.absolute() / name.lower()) for name in ("TORCHINDUCTOR", "TRITON")}
-    with words.open("w", encoding="utf-8") as said:
-        streams = {"stdout": said, "stderr": subprocess.STDOUT, "start_new_session": True}
-        process = subprocess.Popen([sys.executable, *arguments], env=os.environ | kept, **streams)
-        try:
-            return process.wait(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+def step_parts(c: dict) -> int:
+    """Count the parts of a step of the proof: two on a CPU, and what fits whole into the memory of each GPU."""
+    if not torch.cuda.is_available():
+        return 2
+    fit = SHARE * torch.cuda.get_device_properties(0).total_memory / 2**30 / PAIR_GIB / c["loss"]["chunk_pairs"]
+    return max(min(MOST_PARTS, 2 ** int(math.log2(max(fit, 1)))), 2)

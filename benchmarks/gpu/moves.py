@@ -1,0 +1,180 @@
+"""How a few steps move the weights, and how much of that is rounding.
+
+Losses alone stay near each other where no weight moves. So the changes of the weights are compared, part by part of the
+network: the distance from the baseline's change, as a share of that one's length, is 1 where nothing moves.
+"""
+
+import copy
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from faze.benchmark.timing import synchronize
+from faze.config.parameters import Loss, Train
+from faze.engine.parallel import World
+from faze.engine.step import Step
+from faze.training.loop import bare_model, loss_weights
+
+# The share of a weight by which each number format rounds it.
+ROUNDING = {"float64": 2.0**-53, "fp32": 2.0**-24, "tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}
+NUDGES = (0, 1, 2)  # seeds; 0 does not nudge
+# Of the tolerance to the noise, which is what the baseline does to itself: run twice, or from first weights that are
+# nudged by one rounding. On a CPU, switches that reorder sums differ by 0.3 to 1.3 times the noise, fp16 and bf16 by
+# 1.0 to 2.7 times; cuDNN's algorithms may round coarser.
+FACTOR = 10.0
+MOST = 0.7  # of the tolerance, whatever the noise; bf16 has been seen 0.44 away in the small training's encoder
+SMALL = 0.01  # share of the whole change below which a part's is too short for a distance of its own
+RATE = 1e-4  # learning rate of the first step, of all weights: a higher one makes more of what rounding begins
+LOSS_SCALE = 64.0  # the default, 65536, overflows fp16 here, and the first steps would be skipped
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What a few steps did."""
+
+    weights: dict[str, Tensor]  # by part of the network, the change of all its weights; float64, on the host
+    gradient: float  # length of the last step's with weight decay; not a number without momentum
+    terms: dict[str, float]  # of the last step, those that count
+    seconds: float  # of a step
+
+
+def take_steps(
+    step: Step,
+    batches: Sequence[Mapping[str, Tensor]],
+    sections: tuple[Train, Loss],
+    world: World,
+    *,
+    nudge: tuple[float, int] = (0.0, 0),
+    settled: Callable[[], None] = lambda: None,
+) -> Moved:
+    """Settle the step, put it back to its beginning, and train on the batches, the later ones faster.
+
+    Args:
+        step: as it is built; its graph, where it has one, is captured and replayed before anything is compared.
+        batches: the first one settles the step, too.
+        sections: of the configuration.
+        world: this process among those that train together.
+        nudge: each first weight moves by up to this share of itself; the seed, of which 0 leaves them.
+        settled: called once the step has settled.
+    """
+    train, loss = sections
+    names, parameters = zip(*bare_model(step).named_parameters(), strict=True)
+    _nudge(parameters, *nudge)
+    first, state = [p.detach().clone() for p in parameters], copy.deepcopy(step.optimizer.state_dict())
+
+    def take(number: int) -> Mapping[str, Tensor]:
+        step.set_learning_rates([RATE * (1 + number)] * len(step.optimizer.param_groups))
+        climbed = loss.ramp_pairs * (1 + number) // len(batches)
+        return step(batches[number], loss_weights(climbed, loss, train.global_batch))
+
+    _set_scale(step)
+    for _ in range(step.settling_steps + 1):
+        take(0)
+    _put_back(step, parameters, first, state)
+    settled()
+    synchronize(world.device)
+    began = time.perf_counter()
+    for number in range(len(batches) - 1):
+        take(number)
+    before = _momentum(step, parameters)
+    terms = take(len(batches) - 1)
+    synchronize(world.device)
+    seconds = (time.perf_counter() - began) / len(batches)
+    gradient = _momentum(step, parameters) - train.momentum * before
+    weights: dict[str, list[Tensor]] = {}
+    for name, new, old in zip(names, parameters, first, strict=True):
+        part = name.split(".")[0].rstrip("0123456789")  # encoder, fc_enc, gaze, fc_dec, decoder
+        weights.setdefault(part, []).append((new.detach().double() - old.double()).flatten().cpu())
+    means = {name: float(world.sum(term.clone()) / world.size) for name, term in terms.items()}
+    return Moved({part: torch.cat(those) for part, those in weights.items()}, float(gradient.norm()), means, seconds)
+
+
+def compare(found: Moved, wanted: Moved, noise: Sequence[Moved], number_format: str) -> dict:
+    """Say how far what was found lies from what was wanted, and what rounding explains; `failed` if it does not.
+
+    Args:
+        found: by the engine that is proved.
+        wanted: by the one that it is compared with.
+        noise: by the latter, again and nudged.
+        number_format: of the former, a key of ROUNDING.
+    """
+    gaps, _ = _distances(found, wanted)
+    noises, whole_noises = zip(*(_distances(each, wanted) for each in noise), strict=True)
+    least = max(ROUNDING[number_format], *whole_noises)
+    tolerances = {part: min(FACTOR * max(least, *(gaps[part] for gaps in noises)), MOST) for part in gaps}
+    most = max(tolerances.values())
+    one, other = (torch.cat([moved.weights[part] for part in gaps]) for moved in (found, wanted))
+    lengths = float(one.norm()), float(other.norm())
+    scalars = {name: _gap(found.terms[name], term) for name, term in wanted.terms.items()}
+    scalars["length of the change"] = 2 * _gap(*lengths)  # which half of what rounding may turn it may shorten
+    if math.isfinite(wanted.gradient):
+        scalars["gradient"] = _gap(found.gradient, wanted.gradient)
+    worst = max(gaps, key=lambda part: gaps[part] / tolerances[part])
+    result = {
+        "distance": gaps[worst],
+        "tolerance": tolerances[worst],
+        "part": worst,
+        "cosine": float(one @ other) / (lengths[0] * lengths[1]) if all(lengths) else 0.0,
+        "length": lengths[0] / lengths[1] if lengths[1] else 0.0,
+        "scalars": scalars,
+    }
+    wrong = [f"weights of {part}" for part, gap in gaps.items() if not gap <= tolerances[part]]
+    wrong += [name for name, gap in scalars.items() if not gap <= most]
+    return result | ({"failed": f"differ by more than rounding: {', '.join(wrong)}"} if wrong else {})
+
+
+def _distances(found: Moved, wanted: Moved) -> tuple[dict[str, float], float]:
+    """By part of the network, and in all: the distance of two changes, as a share of the wanted one's length."""
+    lengths = {part: float(change.norm()) for part, change in wanted.weights.items()}
+    gaps = {part: float((found.weights[part] - change).norm()) for part, change in wanted.weights.items()}
+    whole = math.hypot(*lengths.values())
+    if not whole or not math.isfinite(sum(gaps.values())):
+        return dict.fromkeys(gaps, math.inf), math.inf
+    by_part = {part: gap / max(lengths[part], SMALL * whole) for part, gap in gaps.items()}
+    return by_part, math.hypot(*gaps.values()) / whole
+
+
+def _gap(found: float, wanted: float) -> float:
+    """Relative difference; infinite where it is no number."""
+    gap = abs(found - wanted) / max(abs(wanted), 1e-30)
+    return gap if math.isfinite(gap) else math.inf
+
+
+def _nudge(parameters: Sequence[Tensor], share: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in parameters if share and seed else ():
+        random = torch.rand(parameter.shape, generator=generator, dtype=parameter.dtype)
+        with torch.no_grad():
+            parameter.mul_((1 + share * (2 * random - 1)).to(parameter.device))
+
+
+def _set_scale(step: Step) -> None:
+    if step.scaler.is_enabled():
+        step.scaler.load_state_dict(step.scaler.state_dict() | {"scale": LOSS_SCALE, "_growth_tracker": 0})
+
+
+def _put_back(step: Step, parameters: Sequence[Tensor], first: Sequence[Tensor], state: dict) -> None:
+    """Give weights, optimiser and loss scale their first values; in place, where a captured graph finds them."""
+    with torch.no_grad():
+        for parameter, value in zip(parameters, first, strict=True):
+            parameter.copy_(value)
+            if parameter.grad is not None:
+                parameter.grad.zero_()
+        if all(set(entry) <= {"momentum_buffer"} for entry in step.optimizer.state.values()):
+            for entry in step.optimizer.state.values():
+                entry["momentum_buffer"].zero_()
+        else:  # of an optimiser that no graph takes in
+            step.optimizer.load_state_dict(state)
+    _set_scale(step)
+
+
+def _momentum(step: Step, parameters: Sequence[Tensor]) -> Tensor:
+    """All momentum in one vector; not a number where an optimiser has none."""
+    buffers = [step.optimizer.state[p].get("momentum_buffer") for p in parameters]
+    if any(buffer is None for buffer in buffers):
+        return torch.tensor([math.nan], dtype=torch.float64)
+    return torch.cat([buffer.detach().double().flatten() for buffer in buffers])

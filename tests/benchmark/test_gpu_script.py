@@ -1,0 +1,174 @@
+"""The proofs of benchmarks/gpu.sh: its whole plan at toy sizes on a CPU, and what makes a proof fail.
+
+Seen red by breaking the code, which the tests below do: weights that do not move, a learning rate that a graph froze,
+batches that it does not take in, parts that are not averaged, momentum without Nesterov. The former proof, of the first
+step's losses, passed with each of them but the parts.
+"""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import get_args
+
+import pytest
+import torch
+
+from faze.config.parameters import Engine
+from faze.engine.parallel import check_chunks
+from faze.engine.step import Step, at_once
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
+import alone  # noqa: E402
+import moves  # noqa: E402
+import trajectory  # noqa: E402
+import units  # noqa: E402
+
+from faze.training.feed import build_feed  # noqa: E402
+from faze.training.loop import build_step  # noqa: E402
+
+# --- the whole plan --------------------------------------------------------------------------------------------------
+
+
+def test_tiny_run_of_the_whole_plan_is_right(tmp_path: Path) -> None:
+    """Nothing of it needs CUDA but what it proves there; switches that cannot act on a CPU go the same way."""
+    command = [ROOT / "benchmarks" / "gpu.sh", "--tiny", "--budget-s", "800", "--out", tmp_path]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ended = subprocess.run(command, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=900)
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
+    planned = list(units.plan(units.settings(tiny=True)))
+    assert f"all {len(planned)} done\n" in ended.stdout and "failed" not in ended.stdout
+    page = (tmp_path / "gpu.md").read_text()
+    for unit in planned:
+        assert f"| {unit.rung} |" in page, unit
+
+
+def test_every_value_of_every_switch_has_a_proof_of_its_own() -> None:
+    baseline = trajectory.tier("baseline", parallel="single")
+    changes = {**alone.SAME, **alone.OTHERWISE, **alone.LAST}.values()
+    proved = {(name, str(value)) for change in changes for name, value in change.items()}
+    proved |= {(name, str(getattr(baseline, name))) for name in vars(baseline)}  # in all others
+    for field in dataclasses.fields(Engine):
+        for value in get_args(field.type) if not hasattr(field.type, "__metadata__") else ():
+            if field.name != "device":  # one unit compares it with the CPU
+                assert (field.name, str(value)) in proved, (field.name, value)
+        assert field.name == "device" or len({value for name, value in proved if name == field.name}) > 1, field.name
+
+
+@pytest.mark.parametrize("devices", [1, 2, 8])
+def test_each_gpu_has_whole_chunks_in_every_unit(devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen red: with two GPUs a global batch of one chunk, which DataParallel cannot share."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=139 * 2**30))
+    c = units.settings(tiny=False)
+    for unit in units.plan(c):
+        if unit.kind in ("tier", "step", "without"):
+            batch, chunk, parts = c["train"]["global_batch"], 256, 4 if unit.kind == "step" else 1
+            check_chunks(batch * parts, chunk, devices * parts)
+    assert c["train"]["global_batch"] == 256 * devices
+
+
+@pytest.mark.parametrize(("gib", "parts"), [(139, 4), (80, 2), (24, 2), (400, 8)])
+def test_the_whole_batch_of_the_proof_fits(gib: int, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=gib * 2**30))
+    assert units.step_parts({"loss": {"chunk_pairs": 256}}) == parts
+
+
+# --- what makes a proof fail -----------------------------------------------------------------------------------------
+
+
+TRAIN = dataclasses.replace(trajectory.TRAIN, clip_norm=0.0)  # clipping would hide a gradient that is too long
+
+
+def built(**switches) -> tuple[Step, list[dict]]:
+    chosen = trajectory.setup(trajectory.tier("baseline", **switches), train=TRAIN)
+    return build_step(chosen), list(build_feed(trajectory.people(), chosen)(range(2)))
+
+
+def moved(step: Step, batches: list[dict], **how) -> moves.Moved:
+    return moves.take_steps(step, batches, (TRAIN, trajectory.LOSS), trajectory.ALONE, **how)
+
+
+@pytest.fixture(scope="module")
+def baseline(one_thread: None) -> list[moves.Moved]:
+    """The baseline, and its noise."""
+    share = moves.ROUNDING["fp32"]
+    return [moved(*built())] + [moved(*built(), nudge=(share, seed)) for seed in moves.NUDGES]
+
+
+def verdict(step: Step, batches: list[dict], baseline: list[moves.Moved], number_format: str = "fp32") -> dict:
+    return moves.compare(moved(step, batches), baseline[0], baseline[1:], number_format)
+
+
+@pytest.mark.parametrize("switches", [{}, {"optimizer": "fused_sgd"}, {"accumulate": 2}, {"lean": True}])
+def test_the_same_experiment_passes(switches, baseline) -> None:
+    found = verdict(*built(**switches), baseline)
+    assert "failed" not in found and found["cosine"] > 0.999999 and abs(found["length"] - 1) < 1e-5
+
+
+def frozen_rate(step: Step) -> Step:
+    """A graph that keeps the learning rate of its capture."""
+    rates = [group["lr"] for group in step.optimizer.param_groups]
+
+    def launch(step, *given):
+        for group, rate in zip(step.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        return at_once(step, *given)
+
+    return dataclasses.replace(step, launch=launch)
+
+
+def no_update(step: Step) -> Step:
+    return dataclasses.replace(step, launch=lambda step, batch, w, clock: step.add_gradients(batch, w, clock))
+
+
+def stale_batches(step: Step) -> Step:
+    """A graph that is captured in the fourth step and goes on with the batch that it was captured with."""
+    seen: list[dict] = []
+
+    def launch(step, batch, *given):
+        seen.append(batch)
+        return at_once(step, batch if len(seen) < 4 else seen[3], *given)
+
+    return dataclasses.replace(step, launch=launch, settling_steps=4)
+
+
+def without_nesterov(step: Step) -> Step:
+    for group in step.optimizer.param_groups:
+        group["nesterov"] = False
+    return step
+
+
+@pytest.mark.parametrize("broken", [frozen_rate, no_update, stale_batches, without_nesterov])
+def test_another_experiment_fails(broken, baseline) -> None:
+    step, batches = built()
+    assert "weights of encoder" in verdict(broken(step), batches, baseline)["failed"]
+
+
+def test_parts_that_are_added_up_fail(baseline) -> None:
+    """As if the loss were not divided by their number."""
+    step, batches = built(accumulate=2)
+    for parameter in step.model.parameters():
+        parameter.register_hook(lambda gradient: 2 * gradient)
+    found = verdict(step, batches, baseline)
+    assert "weights of encoder" in found["failed"] and "gradient" in found["failed"]
+
+
+def test_nothing_passes_that_does_not_move_however_coarse_the_format(baseline) -> None:
+    """The tolerance is never so wide. Seen red: losses alone, 5e-2 in bf16, with learning rates of 0."""
+    noise = [moved(*built(), nudge=(0.5, 1))]
+    found = moves.compare(moved(no_update(built()[0]), built()[1]), baseline[0], noise, "bf16")
+    assert found["tolerance"] == moves.MOST and "weights of" in found["failed"]
+
+
+def test_a_settled_step_begins_where_an_unsettled_one_does(baseline) -> None:
+    """However many steps a graph takes to be captured, what is compared starts from the first weights."""
+    step, batches = built(optimizer="fused_sgd")
+    settled = moved(dataclasses.replace(step, settling_steps=3), batches)
+    for part, change in moved(*built(optimizer="fused_sgd")).weights.items():
+        assert torch.equal(settled.weights[part], change)
