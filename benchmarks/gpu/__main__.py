@@ -71,7 +71,7 @@ def perform(unit: Unit, c: dict, args: argparse.Namespace, limit_s: float, recor
     """Run a unit and record it; False if the budget ended it."""
     print(f"{unit.name} ...", file=sys.stderr, flush=True)
     started = time.monotonic()
-    result = run(unit, c, args.out, limit_s, tiny=args.tiny)
+    result = run(unit, c, args.out, limit_s, made_by=records.identity, tiny=args.tiny)
     if result is None:
         print(f"{unit.name}: stopped, since the budget is used up", file=sys.stderr)
         return False

@@ -28,7 +28,7 @@ def prepare(caches: Path, *, tiny: bool) -> None:
     os.environ |= kept | ({"TORCHDYNAMO_DISABLE": "1"} if tiny else {})
     # The forking process looks for modules there; it has not touched CUDA, so that its children may.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["proof"])
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["proof", "units", "table", "torch._dynamo"])
 
 
 def prove(wanted: proof.Proof, words: Path, processes: int, limit_s: float, *, few: bool) -> int | None:

@@ -20,7 +20,7 @@ class Records:
         Raises:
             SystemExit: the file holds something else.
         """
-        self._path, self._identity = path, identity
+        self._path, self.identity, self._machine = path, identity, machine.describe()
         try:
             self._all = json.loads(path.read_text(encoding="utf-8"))["units"]
         except FileNotFoundError:
@@ -31,7 +31,7 @@ class Records:
     def __getitem__(self, unit: str) -> dict | None:
         """The result of a unit, if this code on this machine at these sizes made it."""
         found = self._all.get(unit)
-        return found["result"] if found and found["identity"] == self._identity else None
+        return found["result"] if found and found["identity"] == self.identity else None
 
     def failed(self, unit: str) -> bool:
         """Whether a unit ended in an error, or in a difference that is too large."""
@@ -39,9 +39,9 @@ class Records:
 
     def add(self, unit: str, result: dict, seconds: float) -> None:
         """Keep a result, and on disk too."""
-        self._all[unit] = {"identity": self._identity, "seconds": seconds, "result": result}
+        self._all[unit] = {"identity": self.identity, "seconds": seconds, "result": result}
         with whole_file(self._path) as temporary:
-            whole = {"machine": machine.describe(), "units": self._all}
+            whole = {"machine": self._machine, "units": self._all}
             temporary.write_text(json.dumps(whole, indent=1), encoding="utf-8")
 
     def expected_s(self, kind: str) -> float:

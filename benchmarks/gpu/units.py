@@ -65,13 +65,13 @@ def settings(tiny: bool) -> dict:
     paper = merge(read_yaml(ROOT / "config/config.yaml"), read_yaml(ROOT / "config/paper.yaml"))
     c = merge(merge(paper, PAPER), TINY if tiny else {})
     everything = {"run": {"tiers": list(MEASURED_TINY) if tiny else list(c["tiers"])}}
-    sizes = {"train": {"global_batch": devices(c) * c["loss"]["chunk_pairs"]}}
+    sizes = {"train": {"global_batch": devices() * c["loss"]["chunk_pairs"]}}
     return validate(merge(merge(c, everything), sizes))
 
 
-def devices(c: dict) -> int:
+def devices() -> int:
     """Count the devices that a tier of several processes trains on: GPUs, or two processes of a CPU."""
-    return count_processes(dataclasses.replace(climb(c["tiers"], next(iter(c["tiers"]))), parallel="ddp", processes=0))
+    return torch.cuda.device_count() or 2
 
 
 def identity(c: dict) -> str:
@@ -96,9 +96,8 @@ def plan(c: dict) -> Iterator[Unit]:
         yield Unit("switch", name, {AGAINST: against, name: engine})
     for rung in rungs:
         yield Unit("check", rung, {AGAINST: baseline, rung: engines[rung]})
-    for rung in tiers:
-        if rung in measured:
-            yield Unit("tier", rung, {AGAINST: engines[first], rung: engines[rung]})
+    for rung in measured:
+        yield Unit("tier", rung, {AGAINST: engines[first], rung: engines[rung]})
         yield Unit("step", rung, {AGAINST: engines[first], rung: engines[rung]})
     for rung, engine in leave_one_out(tiers, measured[-1]).items():
         if rung in measured:
@@ -130,17 +129,30 @@ def make_data(path: Path, c: dict) -> None:
     )
 
 
-def run(unit: Unit, c: dict, out: Path, limit_s: float, *, tiny: bool) -> dict | None:
-    """Do a unit in processes of its own; None if the limit ended them, {'failed': why} if they ended otherwise."""
+def run(unit: Unit, c: dict, out: Path, limit_s: float, *, made_by: str, tiny: bool) -> dict | None:
+    """Do a unit in processes of its own.
+
+    Args:
+        unit: which.
+        c: the configuration.
+        out: folder of what it reads and leaves.
+        limit_s: seconds that it may take.
+        made_by: the identity of code, machine and sizes.
+        tiny: with fewer steps.
+
+    Returns:
+        What it answers; None if the limit ended it, {'failed': why} if it ended otherwise.
+    """
     answer, resolved, words, data = (out / n for n in ("answer.json", "unit.yaml", "words.txt", "strips.h5"))
     answer.unlink(missing_ok=True)
     resolved.write_text("\n".join(_resolve(unit, c)) + "\n", encoding="utf-8")
     if unit.kind in ("tier", "without"):
         arguments = ["-m", "faze", "benchmark", "--config", resolved, "--data", data, "--out", answer]
+        arguments += ["--threads", "1"] if tiny else []
         code = children.run(arguments, words, limit_s)
     else:
         what = "step" if unit.kind == "step" else "check"
-        proof = Proof(what, resolved, data, answer, identity(c), tiny)
+        proof = Proof(what, resolved, data, answer, made_by, tiny)
         *_, engine = unit.engines.values()
         few, processes = what == "check", count_processes(engine)  # the check's batch is for two devices at most
         code = children.prove(proof, words, min(processes, 2) if few else processes, limit_s, few=few)

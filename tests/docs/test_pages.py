@@ -59,18 +59,19 @@ def test_every_switch_has_a_row_and_names_tests_that_exist() -> None:
 
 @pytest.fixture(scope="module")
 def planned() -> dict[str, set[str]]:
-    """By switch, the values that the checks of benchmarks/gpu.sh compare with the baseline."""
+    """By switch, the values that the proofs of benchmarks/gpu.sh change of the baseline, or of what is on the CPU."""
     sys.path.insert(0, str(ROOT / "benchmarks/gpu"))
     try:
         units = importlib.import_module("units")
     finally:
         sys.path.pop(0)
     values: dict[str, set[str]] = {}
-    for unit in units.plan(units.settings(tiny=False)):
-        against, *others = map(dataclasses.asdict, unit.engines.values())
-        for engine in others if unit.kind == "check" else ():
-            for name in (name for name in engine if engine[name] != against[name]):
-                values.setdefault(name, set()).add(str(engine[name]))
+    plan = [unit for unit in units.plan(units.settings(tiny=False)) if unit.kind in ("switch", "check")]
+    baseline = dataclasses.asdict(plan[0].engines[units.AGAINST])
+    for unit in plan:
+        against, engine = map(dataclasses.asdict, unit.engines.values())
+        for name in (name for name in engine if not engine[name] == against[name] == baseline[name]):
+            values.setdefault(name, set()).add(str(engine[name]))
     return values
 
 
