@@ -5,8 +5,10 @@ batches that it does not take in, parts that are not averaged, momentum without 
 step's losses, passed with each of them but the parts.
 """
 
+import ast
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +58,24 @@ def test_every_value_of_every_switch_has_a_proof_of_its_own() -> None:
             if field.name != "device":  # one unit compares it with the CPU
                 assert (field.name, str(value)) in proved, (field.name, value)
         assert field.name == "device" or len({value for name, value in proved if name == field.name}) > 1, field.name
+
+
+def test_what_is_imported_before_processes_are_forked_leaves_cuda_alone() -> None:
+    """CUDA that was touched before a fork is refused after it. Seen red: a module that asks for the device count."""
+    program = """
+import torch
+def touched(*given, **named):
+    raise SystemExit("CUDA was touched")
+for name in ("is_available", "device_count", "_lazy_init", "init", "get_device_properties", "is_bf16_supported"):
+    setattr(torch.cuda, name, touched)
+import proof, units, table, torch._dynamo
+"""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "benchmarks" / "gpu")])
+    preload = re.search(r"set_forkserver_preload\((\[.*?\])\)", (ROOT / "benchmarks/gpu/children.py").read_text())[1]
+    assert all(name in program for name in ast.literal_eval(preload))
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
