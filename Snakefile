@@ -27,7 +27,7 @@ rule ablation:
 # Every stage's own config file as the configuration is now; before `--touch`, which would leave those of older results.
 rule configs:
     input:
-        [path for folder, file in OWN_CONFIGS.values() for path in every(f"{folder}/configs/{file}.yaml")],
+        [path for folder, file in OWN_CONFIGS.values() for path in every_run(f"{folder}/configs/{file}.yaml")],
     localrule: True
 
 

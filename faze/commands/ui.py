@@ -17,6 +17,7 @@ from faze.config.check import build
 from faze.config.parameters import Run, Tracking
 from faze.config.validation import read_config
 from faze.tracking.follower import EVERY_SECONDS, Follower
+from faze.tracking.run_record import run_places
 from faze.tracking.store import open_store
 from faze.tracking.view import PORT, address, serving, share_view
 
@@ -33,7 +34,8 @@ def main(args: Namespace) -> None:
     run = build(Run, config["run"])
     store = open_store(build(Tracking, config["tracking"]), args.results)
     share_view(store, config["name"])
-    follower = Follower(store, ResultPaths(args.results / config["name"]), run.tiers, run.seeds)
+    places = run_places(run.tiers, run.seeds, run.controls)
+    follower = Follower(store, ResultPaths(args.results / config["name"]), places)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with serving(store, args.results, args.port) as server:

@@ -5,7 +5,7 @@ parameters of the data stand in `faze.config.data_parameters`.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from faze.config.check import MayBeEmpty, Range
 from faze.config.data_parameters import (
@@ -27,12 +27,18 @@ AutocastOperation = Literal[
 ]
 
 
+# Trainings of the baseline that nothing but chance tells from it. They stand where a tier's name does.
+Control = Literal["rounding", "seed"]
+CONTROLS = get_args(Control)
+
+
 @dataclass(frozen=True)
 class Run:
     """Which rungs and seeds are trained."""
 
     tiers: list[str]
     seeds: list[Count]
+    controls: Annotated[list[Control], MayBeEmpty()]
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ config.yaml -> read_yaml() -> validate() -> climb() the ladder -> resolve() one 
 
 import dataclasses
 import hashlib
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin
@@ -14,11 +15,12 @@ from typing import Any, get_origin
 from faze.config.check import ConfigError, build, check_mapping, fields_of, yaml_number
 from faze.config.data_parameters import RAW, RAW_PATHS
 from faze.config.ladder import climb, leave_one_out
-from faze.config.parameters import STAGES
+from faze.config.parameters import CONTROLS, STAGES
 from faze.config.validation import check_steps
 from faze.config.yaml_files import merge, read_yaml, refuse
 
-IDENTITY = {"stage": str, "name": str, "tier": str | None, "seed": int | None}  # whose file it is
+# Whose file it is. A control is said where it acts, in the training; its name stands where a tier's does everywhere.
+IDENTITY = {"stage": str, "name": str, "tier": str | None, "seed": int | None, "control": str | None}
 
 
 def resolve(
@@ -30,17 +32,19 @@ def resolve(
 ) -> dict[str, Any]:
     """Give all that one stage may know, as flat dotted keys: its input, its provenance and its MLflow params.
 
-    The word tier ends here: `engine` holds the switches that the ladder adds up to. No data set is told of the paths of
-    another, so that these do not prepare it anew.
+    The word tier ends here: `engine` holds the switches that the ladder adds up to, for a noise control those of the
+    baseline. No data set is told of the paths of another, so that these do not prepare it anew.
     """
     flat: dict[str, Any] = {"stage": stage, "name": config["name"]}
     if tier is not None:
-        flat |= {"tier": tier, "seed": seed}
+        flat |= {"tier": tier, "seed": other_seed(config["run"]["seeds"]) if tier == "seed" else seed}
+    if stage == "train":
+        flat |= {"control": tier if tier in CONTROLS else None}
     tiers = config["tiers"]
     for section, kind in STAGES[stage].items():
         if section == "engine":
             assert tier is not None, f"stage {stage} needs a tier"
-            known = climb(tiers, tier)
+            known = climb(tiers, config["run"]["tiers"][0] if tier in CONTROLS else tier)
         elif section == "engines":
             known = {rung: climb(tiers, rung) for rung in config["run"]["tiers"]}
         elif section == "leave_one_out":
@@ -51,6 +55,11 @@ def resolve(
     for other in RAW.keys() - {dataset} if dataset else ():
         flat |= {key: None for part in RAW_PATHS if (key := f"preprocess.{RAW[other]}{part}") in flat}
     return flat
+
+
+def other_seed(seeds: Sequence[int]) -> int:
+    """Choose the seed of the noise control `seed`: none of those that are trained with."""
+    return next(seed for seed in itertools.count(seeds[0] + 1000) if seed not in seeds)
 
 
 def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -88,6 +97,7 @@ class Resolved:
     name: str
     tier: str | None
     seed: int | None
+    control: str | None  # noise control that the training is
     sections: Mapping[str, Any]
     flat: Mapping[str, Any]
 
@@ -122,7 +132,7 @@ def build_config(flat: Mapping[str, Any], stage: str, path: Path | str) -> Resol
     sections = STAGES[stage]
     # The flat file has no line about leave-one-outs where there are none.
     nothing = {section: {} for section, kind in sections.items() if get_origin(kind) is dict}
-    nested = {"tier": None, "seed": None} | nothing | unflatten(flat)
+    nested = {"tier": None, "seed": None, "control": None} | nothing | unflatten(flat)
     if nested.get("stage") != stage:
         raise ConfigError(f"{path}: is for stage {nested.get('stage')!r}, not {stage!r}")
     faults = list(check_mapping("", nested, IDENTITY | sections))
@@ -130,4 +140,4 @@ def build_config(flat: Mapping[str, Any], stage: str, path: Path | str) -> Resol
         faults += check_steps(nested["fewshot"])
     refuse(faults, [path])
     built = {section: build(kind, nested[section]) for section, kind in sections.items()}
-    return Resolved(stage, nested["name"], nested["tier"], nested["seed"], built, flat)
+    return Resolved(stage, nested["name"], nested["tier"], nested["seed"], nested["control"], built, flat)

@@ -6,13 +6,14 @@ from typing import Any
 
 from faze.config.check import Fault, check_mapping, fields_of, nearest
 from faze.config.ladder import climb, leave_one_out
-from faze.config.parameters import META_LEARNERS, SECTIONS, Engine
+from faze.config.parameters import CONTROLS, META_LEARNERS, SECTIONS, Engine
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
 
 # Folders beside those of the tiers, under results/<name>/.
 RESERVED = (
     *("raw", "data", "inspection", "benchmark", "evaluation", "report", "tracking", "profile", "made_once"),
     *("configs", "logs", "benchmarks"),  # of Snakemake's rules
+    *CONTROLS,
 )
 
 
@@ -37,7 +38,8 @@ def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> di
     faults += _check_ladder(mapping.get("tiers"), mapping.get("run"))
     if not faults:
         in_order = [tier for tier in mapping["tiers"] if tier in mapping["run"]["tiers"]]
-        mapping = merge(mapping, {"run": {"tiers": in_order}})
+        controls = [control for control in CONTROLS if control in mapping["run"]["controls"] and len(in_order) > 1]
+        mapping = merge(mapping, {"run": {"tiers": in_order, "controls": controls}})
         faults += _check_combinations(mapping)
     refuse(faults, paths)
     return mapping

@@ -39,12 +39,18 @@ class Ablation:
         """Yield every tier and seed, tier by tier."""
         return itertools.product(self.tiers, self.seeds)
 
+    def all_runs(self) -> Iterator[tuple[str, int]]:
+        """Yield every run, then the noise controls, whose names stand for a tier's."""
+        yield from self.runs()
+        yield from ((control, self.seeds[0]) for control in self.controls)
+
     def files(self) -> Iterator[Path]:
         """Yield every file that an evaluation reads."""
-        for tier, seed in self.runs():
+        for tier, seed in self.all_runs():
             yield self.paths.run_log(tier, seed)
-            yield from (self.paths.codes(tier, seed, dataset) for dataset in DATASETS)
             yield from (self.paths.errors(tier, seed, learner) for learner in self.learners)
+        for tier, seed in self.runs():
+            yield from (self.paths.codes(tier, seed, dataset) for dataset in DATASETS)
         yield self.paths.benchmark
 
     def check_complete(self) -> None:
@@ -63,7 +69,7 @@ class Ablation:
 
 
 def read_errors(ablation: Ablation) -> pd.DataFrame:
-    """Read the errors of every test person in every run.
+    """Read the errors of every test person in every run and noise control.
 
     Returns:
         Columns PERSON_KEYS, error_deg, start_error_deg; k = 0 stands once per person, under the learner `unadapted`.
@@ -72,13 +78,17 @@ def read_errors(ablation: Ablation) -> pd.DataFrame:
         UserError: a file lacks a column or a person, or the learners of a run disagree on the unadapted error.
     """
     parts = []
-    for tier, seed in ablation.runs():
+    for tier, seed in ablation.all_runs():
         run = [_read_learner(ablation.paths.errors(tier, seed, learner), learner) for learner in ablation.learners]
         persons = _join_unadapted(pd.concat(run, ignore_index=True), ablation.paths.run(tier, seed))
         parts.append(persons.assign(tier=tier, seed=seed))
     persons = pd.concat(parts, ignore_index=True)
     _check_same_people(persons, ablation.paths)
-    ranks = {"tier": ablation.tiers, "dataset": DATASETS, "learner": [UNADAPTED, *ablation.learners]}
+    ranks = {
+        "tier": [*ablation.tiers, *ablation.controls],
+        "dataset": DATASETS,
+        "learner": [UNADAPTED, *ablation.learners],
+    }
     persons = persons.sort_values(PERSON_KEYS, key=lambda c: c.map(list(ranks[c.name]).index) if c.name in ranks else c)
     return persons[[*PERSON_KEYS, "error_deg", "start_error_deg"]].reset_index(drop=True)
 
@@ -113,7 +123,7 @@ def same_steps(trainings: Mapping[str, LoggedRun]) -> dict[str, str]:
 def read_left_out(ablation: Ablation) -> list[str]:
     """Read a sentence about each person whom meta_train or adapt left out, in any run; each once."""
     sentences: dict[str, None] = {}
-    for tier, seed in ablation.runs():
+    for tier, seed in ablation.all_runs():
         for learner in ablation.learners:
             metadata = pq.read_schema(ablation.paths.errors(tier, seed, learner)).metadata or {}
             for key in LEFT_OUT:

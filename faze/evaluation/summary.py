@@ -68,7 +68,8 @@ def summarize(
         | {"design": verdict.describe_design(tables["design"], evaluate.margin_deg)}
         | {"learners": describe_headline(tables["learners"], baseline, largest_k, evaluate.confidence)},
         "tier_verdicts": {tier: verdict.judge(changes) for tier, changes in decisive.items()},
-        "runs": [_run_metrics(tables, *run, learner, largest_k) for run in ablation.runs()],
+        "runs": [_run_metrics(tables, *run, learner, largest_k) for run in ablation.all_runs()],
+        "controls": list(ablation.controls),
         "switches": switches,
         "same_steps": dict(tables["performance"][["tier", "same_as"]].itertuples(index=False)),
         "learner_words": {
@@ -125,7 +126,7 @@ def describe_ladder(
 
 def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: int) -> dict[str, Any]:
     """Name metrics and curves of one run as MLflow shows them."""
-    performance = tables["performance"].set_index("tier").loc[tier]
+    performance = tables["performance"].set_index("tier")
     errors = tables["runs"][(tables["runs"]["tier"] == tier) & (tables["runs"]["seed"] == seed)]
     metrics: dict[str, float] = {}
     curves: dict[str, list[list[float]]] = {}
@@ -138,7 +139,8 @@ def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: 
             curves[f"{dataset}_{name}"] = curve
             if name == learner:
                 metrics[f"error/{dataset}_k{largest_k}_deg"] = curve[-1][1]
-    metrics |= {name: value for name, of in TOLD.items() if math.isfinite(value := performance[of])}
+    if tier in performance.index:  # a noise control has the baseline's
+        metrics |= {name: value for name, of in TOLD.items() if math.isfinite(value := performance.loc[tier, of])}
     times = tables["convergence"]
     reached = times[(times["tier"] == tier) & (times["seed"] == seed) & times["reached"].astype(bool)]
     if len(reached):

@@ -89,12 +89,13 @@ def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
         One row per tier, data set, learner and k; low_deg and high_deg are the interval of the equivalence test.
         `decides`: the verdict on the tier rests on it: unadapted, and the first learner at the largest k.
     """
-    baseline = {key: matrix(group) for key, group in persons[persons["tier"] == ablation.tiers[0]].groupby(CELL)}
+    baseline = dict(iter(persons[persons["tier"] == ablation.tiers[0]].groupby(CELL)))
     largest_k, rows = persons["k"].max(), []
     for (tier, *cell), group in persons.groupby(["tier", *CELL], sort=False):
         if tier == ablation.tiers[0]:
             continue
-        errors, reference = matrix(group), baseline[tuple(cell)]
+        paired = baseline[tuple(cell)]
+        errors, reference = matrix(group), matrix(paired[paired["seed"].isin(group["seed"])])  # a control has one seed
         result = compare(errors - reference, margin=evaluate.margin_deg, alpha=1 - evaluate.confidence)
         _, learner, k = cell
         rows.append(

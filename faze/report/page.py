@@ -10,7 +10,7 @@ import pandas as pd
 
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import changed_switches
-from faze.base.tier_colors import tier_colors
+from faze.base.tier_colors import BASELINE, tier_colors
 from faze.evaluation import UNADAPTED
 from faze.evaluation.learner_pairs import crossings
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
@@ -61,7 +61,7 @@ def render(
         walks=walks,
         data=data,
         of_seeds=len(summary["seeds"]) >= SEEDS_FOR_A_TIER,  # paired intervals; bootstraps are over seeds from two on
-        colors=tier_colors(results.tiers),
+        colors=tier_colors(results.tiers) | dict.fromkeys(summary.get("controls", ()), BASELINE),
         trained=datetime.date.fromtimestamp(summary["began"]).isoformat(),
         machine=formats.facts(summary["machine"] or summary["training_machine"]),
         sentences=[summary["verdict"][part] for part in SENTENCES if summary["verdict"][part]],

@@ -35,6 +35,7 @@ def main(args: Namespace) -> None:
         seeds=config.run.seeds,
         learners=config.fewshot.learners,
         query_entries=config.fewshot.query_entries,
+        controls=config.run.controls,
     )
     with sole_writer(args.out):
         ablation.check_complete()
@@ -52,7 +53,9 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
         "runs": mean_errors(persons, RUN_CELL, config.evaluate).drop(columns="seeds"),
         "tiers": mean_errors(persons, TIER_CELL, config.evaluate),
         "changes": changes(persons, ablation, config.evaluate),
-        "learners": learner_differences(persons, ablation.learners, config.evaluate),
+        "learners": learner_differences(
+            persons[persons["tier"].isin(ablation.tiers)], ablation.learners, config.evaluate
+        ),
         "controls": control_errors(ablation, persons),
         "performance": performance(ablation, benchmark, of_tier),
         "training": validation_curves(trainings),

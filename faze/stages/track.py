@@ -29,7 +29,8 @@ def main(args: Namespace) -> None:
     config = load(args.config, "track")
     with sole_writer(args.out):
         records = [
-            read_run(ResultPaths(args.results), place) for place in run_places(config.run.tiers, config.run.seeds)
+            read_run(ResultPaths(args.results), place)
+            for place in run_places(config.run.tiers, config.run.seeds, config.run.controls)
         ]
         store = open_store(config.tracking, results=args.results.resolve().parent)
         runs = {record.place.name: mirror_run(store, record) for record in records}

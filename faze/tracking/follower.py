@@ -7,7 +7,7 @@ from pathlib import Path
 from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.tracking.mirror import mirror_run
-from faze.tracking.run_record import RunPlace, read_training, run_places
+from faze.tracking.run_record import RunPlace, read_training
 from faze.tracking.store import Store
 
 EVERY_SECONDS = 10.0
@@ -16,9 +16,8 @@ EVERY_SECONDS = 10.0
 class Follower:
     """Mirrors those run logs of an ablation that have grown since it last looked."""
 
-    def __init__(self, store: Store, paths: ResultPaths, tiers: Sequence[str], seeds: Sequence[int]) -> None:
-        self._store, self._paths = store, paths
-        self._places = run_places(tiers, seeds)
+    def __init__(self, store: Store, paths: ResultPaths, places: Sequence[RunPlace]) -> None:
+        self._store, self._paths, self._places = store, paths, places
         self._seen: Mapping[Path, int] = {}
 
     def look(self) -> list[str]:

@@ -12,7 +12,7 @@ from faze.base.errors import UserError
 from faze.base.files import read_json
 from faze.base.logged_run import LoggedRun, LoggedValue, read_logged_run
 from faze.base.result_paths import DATASETS, ResultPaths
-from faze.base.tier_colors import tier_colors
+from faze.base.tier_colors import BASELINE, tier_colors
 
 # MLflow's chart view draws one chart per metric: beyond about twenty, nobody finds the one that matters. The curves of
 # error against k come on top, two for each learner that the config names, in a section of their own: none is cut off.
@@ -76,13 +76,14 @@ class RunRecord:
         return {name: self.tags[name] for name in ("ablation", "tier", "seed")}
 
 
-def run_places(tiers: Sequence[str], seeds: Sequence[int]) -> list[RunPlace]:
-    """List every run of an ablation, in the order of the ladder."""
-    return [
+def run_places(tiers: Sequence[str], seeds: Sequence[int], controls: Sequence[str] = ()) -> list[RunPlace]:
+    """List every run of an ablation, in the order of the ladder, then its noise controls."""
+    places = [
         RunPlace(tier, seed, f"{rung}-{tier}" + (f"-s{seed}" if len(seeds) > 1 else ""), color)
         for rung, (tier, color) in enumerate(tier_colors(tiers).items())
         for seed in seeds
     ]
+    return places + [RunPlace(control, seeds[0], f"control-{control}", BASELINE) for control in controls]
 
 
 def read_training(log: Path, place: RunPlace) -> RunRecord:
@@ -118,7 +119,9 @@ def read_run(paths: ResultPaths, place: RunPlace) -> RunRecord:
     log = paths.run_log(place.tier, place.seed)
     run = read_logged_run(log)
     training, results = _record(run, place), _read_results(paths.evaluation / "summary.json", place)
-    artifacts = {"": log, "walks": paths.walks(place.tier, place.seed), "report": paths.report}
+    artifacts = {"": log, "report": paths.report}
+    if "control" not in training.tags:  # nobody walks through a noise control
+        artifacts["walks"] = paths.walks(place.tier, place.seed)
     return dataclasses.replace(
         training,
         metrics=[*training.metrics, *results],
@@ -152,6 +155,7 @@ def _text(value: object) -> str:
 def _tags(start: Mapping[str, Any]) -> dict[str, str]:
     machine = start["machine"]
     on_gpu = "gpus" in machine and start["config"].get("engine.device") != "cpu"
+    control = start["config"].get("control")
     return {
         "ablation": start["name"],
         "tier": start["tier"],
@@ -163,7 +167,7 @@ def _tags(start: Mapping[str, Any]) -> dict[str, str]:
         "device": machine["gpus" if on_gpu else "processor"],
         "mlflow.source.name": "faze",
         "mlflow.source.type": "LOCAL",
-    }
+    } | ({"control": control} if control else {})
 
 
 def _training_metrics(values: Sequence[LoggedValue]) -> list[MetricValue]:

@@ -8,6 +8,7 @@ import pytest
 
 from faze.base.result_paths import ResultPaths
 from faze.config.check import ConfigError
+from faze.config.parameters import CONTROLS
 from faze.config.stage_config import resolve
 from faze.config.validation import RESERVED, read_config, validate
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml
@@ -45,7 +46,7 @@ def test_a_ladder_that_is_no_mapping_is_a_fault() -> None:
 def folders() -> set[str]:
     """Every folder that stages, rules and commands make under results/<name>/."""
     text = "\n".join(path.read_text() for path in [ROOT / "Snakefile", *(ROOT / "workflow").glob("rules/*.smk")])
-    ablation = r"(?:results/\{(?:wildcards\.)?name\}|results/\{config\['name'\]\}|\{folder\})"
+    ablation = r"(?:results/\{(?:wildcards\.)?name(?::q)?\}|results/\{config\['name'\]\}|\{folder\})"
     found = set(re.findall(rf"{ablation}/(\w+)", text))
     paths = ResultPaths(Path("root"))
     for name, member in inspect.getmembers(ResultPaths, lambda m: inspect.isfunction(m) or isinstance(m, property)):
@@ -57,7 +58,26 @@ def folders() -> set[str]:
 
 
 def test_no_tier_takes_the_folder_of_something_else() -> None:
-    assert folders() == set(RESERVED)
+    assert folders() | set(CONTROLS) == set(RESERVED)
     for name in RESERVED:
         with pytest.raises(ConfigError, match=rf"tiers\.{name}: a tier names a folder"):
             validate(merge(read_yaml(DEFAULTS), {"tiers": {name: {}}}))
+
+
+def test_noise_controls_are_the_baseline_but_for_what_tells_them_apart() -> None:
+    config = validate(merge(read_yaml(DEFAULTS), {"run": {"tiers": ["lean", "amp"], "seeds": [0, 1000]}}))
+    baseline, rounding, seed = (resolve(config, "train", tier, 0) for tier in ("amp", "rounding", "seed"))
+    assert rounding == baseline | {"tier": "rounding", "control": "rounding"}
+    assert seed == baseline | {"tier": "seed", "control": "seed", "seed": 1001}  # not among run.seeds
+    assert "control" not in resolve(config, "encode", "rounding", 0)
+    assert resolve(config, "meta_train", "seed", 0)["seed"] == 1001
+
+
+def test_without_a_second_tier_there_is_nothing_to_control() -> None:
+    values = read_yaml(DEFAULTS)
+    assert validate(values)["run"]["controls"] == ["rounding", "seed"]
+    assert validate(merge(values, {"run": {"controls": ["seed", "rounding"]}}))["run"]["controls"] == [
+        "rounding",
+        "seed",
+    ]
+    assert validate(merge(values, {"run": {"tiers": ["lean"]}}))["run"]["controls"] == []

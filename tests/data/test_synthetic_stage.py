@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from truth import read_truth
 
+from faze.config.check import build
+from faze.config.data_parameters import Synthetic
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import read_yaml
 from faze.data.store.supplementary import read_supplementary
@@ -55,6 +57,29 @@ def test_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, monkeypa
     assert not set(value for name, value in one.items() if name.endswith(".jpg")) & set(
         digests(tmp_path / "other").values()
     )
+
+
+def test_test_people_are_new_and_nobody_else_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the people of before: the defaults had been tuned while looking at the test people. Seen red: by them."""
+    config = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")
+    synthetic = build(Synthetic, config["synthetic"] | PEOPLE)
+
+    def frames(name: str) -> dict[str, list[bytes]]:
+        found = {}
+        for role in people.cast(synthetic):
+            people.write_person(role, synthetic, tmp_path / name / role.domain)
+            files = sorted((tmp_path / name / role.domain).rglob("*.jpg"))
+            found[role.domain] = [file.read_bytes() for file in files]
+            assert len(files) == 3
+        return found
+
+    now = frames("now")
+    former = {"mpiigaze_test": 0, "gazecapture_train": 1, "gazecapture_val": 2, "gazecapture_test": 3}
+    monkeypatch.setattr("faze.data.synthetic.person.DOMAINS", former)
+    then = frames("then")
+    for domain in former:
+        same = [frame in then[domain] for frame in now[domain]]
+        assert all(same) if domain in ("gazecapture_train", "gazecapture_val") else not any(same), domain
 
 
 def test_every_output_is_there_and_parallel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,6 +198,34 @@ def test_switches_and_speed_stand_in_the_performance_table(small, tmp_path, monk
     assert "these checkpoints only" in summary["verdict"]["scope"]
 
 
+def test_noise_controls_are_compared_with_the_baseline_of_their_seed(tmp_path, monkeypatch):
+    """Seen red: their one seed was taken off the mean of the baseline's three."""
+    case = Fabricated(**SMALL, seeds=(0, 1, 2), controls=("rounding", "seed"))
+    case.write(tmp_path)
+    code, tables, summary = run(tmp_path, monkeypatch, case)
+    assert code == 0
+    cells = 1 + len(KEPT) * len(SHOTS)
+    changes, persons = tables["changes"], tables["persons"]
+    assert changes["tier"].value_counts().to_dict() == dict.fromkeys(("amp", "ddp", "rounding", "seed"), 2 * cells)
+    for control in case.controls:
+        assert set(persons.loc[persons["tier"] == control, "seed"]) == {0}
+        rows = changes[(changes["tier"] == control) & (changes["dataset"] == "mpiigaze")].set_index(["learner", "k"])
+        own, baseline = (
+            persons[(persons["tier"] == tier) & (persons["seed"] == 0) & (persons["dataset"] == "mpiigaze")]
+            .groupby(["learner", "k"])["error_deg"]
+            .mean()
+            for tier in (control, "baseline")
+        )
+        assert rows["difference_deg"].to_dict() == pytest.approx((own - baseline).to_dict(), abs=1e-5)
+        assert (rows["seeds"] == 1).all() and set(rows["verdict"].dropna()) == {"not judged"}
+    assert set(changes.loc[changes["tier"] == "amp", "seeds"]) == {3}
+    assert list(tables["performance"]["tier"]) == list(case.tiers) == list(dict.fromkeys(tables["learners"]["tier"]))
+    assert summary["controls"] == ["rounding", "seed"] and summary["tier_verdicts"].keys() == {"amp", "ddp"}
+    told = {run["tier"]: run["metrics"] for run in summary["runs"] if run["tier"] in case.controls}
+    assert told.keys() == {"rounding", "seed"}
+    assert all("error/mpiigaze_deg" in metrics and "speed/step_ms" not in metrics for metrics in told.values())
+
+
 def test_tiers_that_were_trained_once_are_told(tmp_path, monkeypatch):
     """Whichever of them was first: the baseline may have taken over from a tier above it."""
     tiers = ("baseline", "amp", "ddp", "fused_sgd", "autotune")

@@ -54,7 +54,7 @@ def look(patch: pytest.MonkeyPatch, paths: ResultPaths, dataset: str) -> None:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("ablation")
-    case = Fabricated(tiers=("baseline", "amp", "ddp"), taken_over={"amp": "baseline"}, **SMALL)
+    case = Fabricated(tiers=("baseline", "amp", "ddp"), taken_over={"amp": "baseline"}, controls=("rounding",), **SMALL)
     case.write(folder)
     out = make(folder, case)
     return out, (out / "index.html").read_text()
@@ -80,6 +80,8 @@ def test_page_says_the_verdict_and_why_switches_were_idle(page):
     assert "The change of the error is not judged from 1 seed" in text and "not judged" in text
     assert "inactive: this CPU has no fp16 kernels" in text
     assert text.count("the same step as baseline here: taken over") == 1
+    assert "For comparison: rounding alone by up to" in text
+    assert "rounding (noise control) MPIIGaze unadapted 0" in re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
     assert "2.07×" in text and "1.6×" in text
     assert "AMD EPYC 7B13" in text
     for missing in ("nan", "None", "NaN", "inf "):

@@ -49,6 +49,7 @@ class Fabricated:
     person_spread_deg: float = 0.03  # of the differences to the baseline; 0 = bit-identical errors
     seed_spread_deg: float = 0.02
     idle: bool = True  # a CPU: most switches cannot act
+    controls: Sequence[str] = ()  # noise controls, with the first seed
     taken_over: Mapping[str, str] = field(default_factory=dict)  # tier -> the one whose training it is
     speed: tuple[float, ...] = (1.0, 1.003, 0.94, 0.985, 0.98)
     memory: tuple[float, ...] = (1.0, 1.0, 0.58, 0.58, 0.58)
@@ -64,13 +65,15 @@ class Fabricated:
         for tier in self.tiers:
             for seed in self.seeds:
                 self._write_run(paths, tier, seed)
+        for control in self.controls:
+            self._write_run(paths, control, self.seeds[0])
         self._write_benchmark(paths)
         return paths
 
     def config_file(self, path: Path, stage: str, **changed: object) -> Path:
         """The resolved configuration of a stage; `changed` as section__key=value."""
         whole = read_yaml(ROOT / "config" / "config.yaml")
-        whole["run"] = {"tiers": list(self.tiers), "seeds": list(self.seeds)}
+        whole["run"] = {"tiers": list(self.tiers), "seeds": list(self.seeds), "controls": list(self.controls)}
         whole["fewshot"] |= {"query_entries": self.query, "shots": list(self.shots), "learners": list(self.kept)}
         for key, value in changed.items():
             section, _, name = key.partition("__")
@@ -79,7 +82,7 @@ class Fabricated:
         return path
 
     def _write_run(self, paths: ResultPaths, tier: str, seed: int) -> None:
-        rng = np.random.default_rng([self.tiers.index(tier), seed])
+        rng = np.random.default_rng([[*self.tiers, *self.controls].index(tier), seed])
         moved = tier != self.tiers[0]
         step = self.shift_deg + self.seed_spread_deg * rng.normal() if moved else 0.0
         rows = []
@@ -126,7 +129,7 @@ class Fabricated:
     def _switches(self, tier: str) -> list[dict[str, str]]:
         switches = []
         for position, (name, (off, on)) in enumerate(WANTED.items(), start=1):
-            wanted = on if self.tiers.index(tier) >= position else off
+            wanted = on if tier in self.tiers[position:] else off
             reason = REASONS.get((name, wanted), "") if self.idle else ""
             acted = (
                 ACTED.get(wanted, wanted) if self.idle or wanted != "fp16" else "fp16 autocast, dynamic loss scaling"

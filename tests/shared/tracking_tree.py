@@ -19,7 +19,7 @@ SPEED = {"baseline": 96.0, "amp": 97.5, "ddp": 131.0, "fused_sgd": 138.0, "autot
 
 def default_config(results: Path, **tracking: str | None) -> dict:
     mapping = read_yaml(ROOT / "config" / "config.yaml")
-    mapping["name"] = results.name
+    mapping["name"], mapping["run"]["controls"] = results.name, []
     mapping["tracking"] |= tracking
     return mapping
 
@@ -57,7 +57,7 @@ def write_log(path: Path, start: dict, steps: int = 30, end: bool = True, taken_
     for i in range(1, steps + 1):
         loss = 6.0 / i**0.5 + 0.02 * start["seed"]
         values = {f"train/{term}": loss * w for term, w in (("gaze_angle", 3), ("reconstruction_l1", 0.1))}
-        values |= {"train/loss": loss, "train/lr": 0.016, "train/images_per_s": SPEED[start["tier"]] * 0.9}
+        values |= {"train/loss": loss, "train/lr": 0.016, "train/images_per_s": SPEED.get(start["tier"], 96.0) * 0.9}
         values |= {"train/embedding_consistency": float("nan") if i == 1 else loss * 2}
         log.metrics(i * 400, values)
         if i % 7 == 0:

@@ -1,7 +1,8 @@
 """A tier whose change cannot act takes over what another run has made, from checkpoint to walks: the same bytes.
 
 `idle` asks for cuDNN's search, which no CPU has; `lean` acts everywhere. Seen red: before anything was taken over, each
-tier was trained. By breaking the code: a key with the switches as wanted, without the data, without the code.
+tier was trained. By breaking the code: a key with the switches as wanted, without the data, without the code;
+no weight moved.
 """
 
 import json
@@ -169,3 +170,17 @@ def test_a_donor_that_is_torn_is_not_taken(name, call, tmp_path):
     content = (first / name).read_bytes()
     (first / name).write_bytes(content[: len(content) // 2])
     assert not was_taken(trained(call, tmp_path, "idle"))
+
+
+def test_noise_controls_are_trainings_of_the_baseline_that_chance_alone_tells_apart(call, tmp_path):
+    write_people(tmp_path)
+    baseline, rounding, other = (trained(call, tmp_path, tier) for tier in ("baseline", "rounding", "seed"))
+    assert not was_taken(rounding) and not was_taken(other)
+    logs = [read_logged_run(run / "run.jsonl") for run in (baseline, rounding, other)]
+    differ = [
+        {key for key, value in log.start["config"].items() if logs[0].start["config"][key] != value} for log in logs[1:]
+    ]
+    assert differ == [{"tier", "control"}, {"tier", "control", "seed"}]
+    weights = [torch.load(run / "checkpoint.pt")["model"] for run in (baseline, rounding, other)]
+    far = [max(float((w[name] - value).abs().max()) for name, value in weights[0].items()) for w in weights[1:]]
+    assert 0 < far[0] < 1e-4 < far[1]  # three steps: rounding has hardly grown

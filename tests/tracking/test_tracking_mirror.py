@@ -189,7 +189,7 @@ def test_a_run_is_mirrored_while_it_trains_and_completed_afterwards(store, paths
     live.parent.mkdir()
     log.unlink()
     paths.run_log("baseline", 0).unlink()
-    follower = Follower(store, ResultPaths(paths.root), TIERS, [0])
+    follower = Follower(store, ResultPaths(paths.root), run_places(TIERS, [0]))
     assert follower.look() == []
 
     live.write_text("".join(lines[:6]) + lines[6][:30])
@@ -210,7 +210,7 @@ def test_a_run_is_mirrored_while_it_trains_and_completed_afterwards(store, paths
 
 
 def test_the_follower_reports_a_failing_store_and_goes_on(store, paths, monkeypatch, capsys):
-    follower = Follower(store, paths, TIERS, [0])
+    follower = Follower(store, paths, run_places(TIERS, [0]))
     with monkeypatch.context() as broken:
         broken.setattr(store.client, "search_runs", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("gone")))
         assert follower.look() == []

@@ -78,6 +78,19 @@ def test_a_training_that_was_taken_over_says_whose_it_is(paths):
     assert "The same step as baseline here: taken over." in record.tags["mlflow.note.content"]
 
 
+def test_a_noise_control_has_a_run_with_its_tag_and_no_walks(paths):
+    place = run_places(TIERS, [0, 1], ["rounding"])[-1]
+    assert (place.tier, place.seed, place.name) == ("rounding", 0, "control-rounding")
+    write_log(paths.run_log("rounding", 0), start_event(paths.root, "rounding", 0))
+    summary = json.loads((paths.evaluation / "summary.json").read_text())
+    summary["runs"].append(summary["runs"][0] | {"tier": "rounding"})
+    (paths.evaluation / "summary.json").write_text(json.dumps(summary))
+    record = read_run(paths, place)
+    assert record.tags["control"] == record.tags["tier"] == "rounding" and "walks" not in record.artifacts
+    assert "control" not in read_run(paths, run_places(TIERS, [0])[0]).tags
+    assert record.identity != read_run(paths, run_places(TIERS, [0])[0]).identity
+
+
 def test_the_device_is_the_gpu_where_the_run_used_it(paths):
     log, place = paths.run_log("ddp", 0), run_places(TIERS, [0])[2]
     start = start_event(paths.root, "ddp", 0)

@@ -12,6 +12,8 @@ from checkout import NOTHING, Answer, Checkout
 pytestmark = pytest.mark.workflow
 
 TIERS = ["baseline", "amp", "ddp", "lean"]
+CONTROLS = 2  # noise controls, of the baseline; nobody walks through them
+NOT_WALK = ("train", "encode", "meta_train", "adapt")
 AFTER_TRAINING = {"evaluate": 1, "report": 1, "track": 1}
 
 
@@ -21,9 +23,15 @@ def of_runs(runs: int) -> dict[str, int]:
     return {rule: runs * count for rule, count in per_run.items()} | AFTER_TRAINING
 
 
+def everything() -> dict[str, int]:
+    """Jobs of all trainings and noise controls."""
+    jobs, controls = of_runs(len(TIERS)), of_runs(CONTROLS)
+    return {rule: jobs[rule] + (controls[rule] if rule in NOT_WALK else 0) for rule in jobs}
+
+
 def test_fresh_checkout_makes_everything_once(fresh: Checkout) -> None:
     data = {"synthesise": 1, "preprocess": 2, "inspect": 2, "benchmark": 1}
-    assert fresh.dry_run("ablation").jobs == data | of_runs(len(TIERS))
+    assert fresh.dry_run("ablation").jobs == data | everything()
     assert fresh.dry_run().jobs == fresh.dry_run("ablation").jobs
 
 
@@ -55,9 +63,10 @@ def test_no_stage_leaves_temporary_files(done: Checkout) -> None:
 def test_every_job_has_its_log_and_its_time(done: Checkout) -> None:
     results = done.folder / "results" / "smoke"
     configured = list(results.rglob("configs/*.yaml"))
-    assert len(configured) == 5 * len(TIERS) + 7  # five stages per run; six per ablation, one of them per data set
+    # Five stages per run, of a control four; six per ablation, one of them per data set.
+    assert len(configured) == 5 * len(TIERS) + 4 * CONTROLS + 7
     tables = list(results.rglob("benchmarks/*.tsv"))
-    assert len(tables) == len(configured) + sum(of_runs(len(TIERS)).values()) + 6
+    assert len(tables) == len(configured) + sum(everything().values()) + 6
     for table in tables:
         assert (table.parents[1] / "logs" / f"{table.stem}.log").exists()
 
@@ -119,7 +128,7 @@ def test_code_of_the_walk_re_renders_walks_and_trains_nothing(done: Checkout) ->
 def test_code_of_the_engine_retrains(done: Checkout) -> None:
     with done.appended("faze/engine/step.py", "\nANOTHER = 1\n"):
         answer = done.dry_run("ablation")
-    assert answer.jobs == of_runs(len(TIERS)) | {"benchmark": 1}
+    assert answer.jobs == everything() | {"benchmark": 1}
     assert all("faze/engine/step.py@" in block for block in answer.blocks("train"))
 
 
@@ -163,7 +172,8 @@ def test_override_that_repeats_a_default_changes_nothing(done: Checkout) -> None
 def test_real_mpiigaze_leaves_training_alone(done: Checkout, tmp_path: Path) -> None:
     with done.edited("config/config.yaml", "mpiifacegaze: null", f"mpiifacegaze: {tmp_path}"):
         answer = done.dry_run("ablation")
-    encode = {"encode": len(TIERS), "adapt": 3 * len(TIERS), "walk": len(TIERS)}
+    runs = len(TIERS) + CONTROLS
+    encode = {"encode": runs, "adapt": 3 * runs, "walk": len(TIERS)}
     assert answer.jobs == {"preprocess": 1, "inspect": 1} | encode | AFTER_TRAINING
     assert f"input: results/smoke/configs/preprocess_mpiigaze.yaml, {tmp_path}\n" in answer.blocks("preprocess")[0]
 
@@ -171,7 +181,7 @@ def test_real_mpiigaze_leaves_training_alone(done: Checkout, tmp_path: Path) -> 
 def test_predictions_train_no_learner(done: Checkout) -> None:
     with done.edited("config/config.yaml", "predictions: false", "predictions: true"):
         answer = done.dry_run("ablation", "--printshellcmds")
-    assert answer.jobs == {"adapt": 3 * len(TIERS)} | AFTER_TRAINING
+    assert answer.jobs == {"adapt": 3 * (len(TIERS) + CONTROLS)} | AFTER_TRAINING
     folder = "results/smoke/baseline/seed0/fewshot"
     assert f"--trace {folder}/none_trace.parquet --predictions {folder}/none_predictions.parquet" in answer.text
 
@@ -182,7 +192,7 @@ def test_with_both_data_sets_nothing_synthetic_runs(fresh: Checkout, tmp_path: P
     real = f"mpiifacegaze: {tmp_path}\n  gazecapture: {tmp_path}\n  gazecapture_supplementary: {supplementary}\n"
     with fresh.appended("config/smoke.yaml", f"\npreprocess:\n  {real}"):
         answer = fresh.dry_run("ablation")
-    assert answer.jobs == of_runs(len(TIERS)) | {"preprocess": 2, "inspect": 2, "benchmark": 1}
+    assert answer.jobs == everything() | {"preprocess": 2, "inspect": 2, "benchmark": 1}
 
 
 def test_raw_gazecapture_without_annotation_gets_landmarks_by_the_python_that_is_named(

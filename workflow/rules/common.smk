@@ -66,7 +66,7 @@ in_one_sentence(check_data, config["preprocess"])
 
 wildcard_constraints:
     name=re.escape(config["name"]),
-    tier="|".join(map(re.escape, config["tiers"])),
+    tier="|".join(map(re.escape, [*config["tiers"], *faze.config.parameters.CONTROLS])),
     seed=r"\d+",
     dataset="|".join(RAW),
     learner="|".join(config["fewshot"]["learners"]),
@@ -100,6 +100,12 @@ def every(path, **chosen):
     return expand(
         path, **{"name": config["name"], "learner": config["fewshot"]["learners"], "dataset": RAW} | run | chosen
     )
+
+
+def every_run(path):
+    """Fill a path as `every` does, and with the noise controls, which are run with the first seed alone."""
+    run = config["run"]
+    return every(path) + every(path, tier=run["controls"], seed=run["seeds"][0])
 
 
 def code(stage):

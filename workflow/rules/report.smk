@@ -5,8 +5,8 @@ rule evaluate:
     input:
         config="results/{name}/configs/evaluate.yaml",
         codes=every("results/{name}/{tier}/seed{seed}/codes/{dataset}.h5"),
-        errors=every("results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet"),
-        run_logs=every("results/{name}/{tier}/seed{seed}/run.jsonl"),
+        errors=every_run("results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet"),
+        run_logs=every_run("results/{name}/{tier}/seed{seed}/run.jsonl"),
         benchmark="results/{name}/benchmark/benchmark.json",
     output:
         directory("results/{name}/evaluation"),
@@ -100,7 +100,7 @@ rule report:
 rule track:
     input:
         config="results/{name}/configs/track.yaml",
-        run_logs=every("results/{name}/{tier}/seed{seed}/run.jsonl"),
+        run_logs=every_run("results/{name}/{tier}/seed{seed}/run.jsonl"),
         walks=every("results/{name}/{tier}/seed{seed}/walks"),
         evaluation="results/{name}/evaluation",
         inspection=every("results/{name}/inspection/{dataset}"),
