@@ -5,13 +5,14 @@ since what is waited for is the C++ compiler. The whole network, and its trainin
 """
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-import torch._inductor.config
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch._inductor import config
 from torch.nn import functional as F
 from trajectory import CONFIG, LOSS
 
@@ -79,11 +80,12 @@ def assert_one_graph(compiled: Objective) -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_compiled_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_compiled_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(torch._inductor.config.cpp, "simdlen", 1)  # scalar kernels compile faster
     torch._dynamo.reset()
     counters.clear()
+    with config.patch({"cpp.simdlen": 1}):  # scalar kernels compile faster
+        yield
 
 
 def test_kernels_of_the_objective_give_the_gradient_of_the_eager_one(tmp_path: Path) -> None:
