@@ -1,7 +1,7 @@
 """Every value of every switch, alone: what is changed of the baseline to prove it. The rows of docs/switches.md."""
 
 LOW = {"precision": "bf16"}
-DDP = {"parallel": "ddp"}
+DDP = {"parallel": "ddp", "processes": 0}
 FUSED = {"optimizer": "fused_sgd"}
 
 # Compared with the baseline on one device.

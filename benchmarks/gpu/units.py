@@ -38,7 +38,7 @@ PAPER = {
     "benchmark": {"warmup_steps": 5, "block_steps": 5, "rounds": 3, "paper_width": False},
 }
 TINY = {
-    "tiers": {"baseline": {"device": "auto"}},
+    "tiers": {"baseline": {"device": "auto", "processes": 1}},  # of a rung with ddp: each imports torch anew
     "model": {"growth": 2, "image_height_px": 32, "image_width_px": 128},
     "loss": {"chunk_pairs": 4},
     "benchmark": {"warmup_steps": 1, "warmup_blocks": 3, "block_steps": 1, "blocks": 2, "rounds": 1},
