@@ -44,7 +44,7 @@ def summarize(
 
     Args:
         ablation: the runs.
-        tables: runs, tiers, persons, changes, design, learners, controls, performance, convergence, by name.
+        tables: runs, tiers, persons, changes, design, learners, performance, convergence, by name.
         trainings: the run log of every run.
         benchmark: its measurements (`runs.read_benchmark`).
         evaluate: margin and confidence.

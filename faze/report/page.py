@@ -72,7 +72,7 @@ def render(
         shots=shot_rows(results),
         every_k=results.tables["tiers"]["k"].nunique() <= MOST_SHOTS,
         learner_rows=learner_rows(results),
-        controls=control_rows(results),
+        pixel_checks=pixel_check_rows(results),
         changes=results.tables["changes"].fillna({"verdict": ""}).to_dict("records"),
         design=results.tables["design"].to_dict("records"),
         times=time_rows(results),
@@ -137,10 +137,10 @@ def learner_rows(results: Results) -> list[dict[str, Any]]:
     ]
 
 
-def control_rows(results: Results) -> list[dict[str, Any]]:
-    """Average the errors of the network and of the controls over seeds, per tier and data set."""
-    table = results.tables["controls"]
-    means = table.groupby(["tier", "dataset", "control"])[["error_deg", "unadapted_deg", "ratio"]].mean()
+def pixel_check_rows(results: Results) -> list[dict[str, Any]]:
+    """Average the errors of the network and of the pixel-blind predictors over seeds, per tier and data set."""
+    table = results.tables["pixel_checks"]
+    means = table.groupby(["tier", "dataset", "check"])[["error_deg", "unadapted_deg", "ratio"]].mean()
     return [
         {"tier": tier, "cells": [means.loc[(tier, dataset)].to_dict("index") for dataset in results.datasets]}
         for tier in results.tiers

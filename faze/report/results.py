@@ -20,7 +20,7 @@ TABLES = (
     "changes",
     "design",
     "learners",
-    "controls",
+    "pixel_checks",
     "performance",
     "training",
     "convergence",

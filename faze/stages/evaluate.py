@@ -11,10 +11,10 @@ from faze.base.logged_run import read_logged_run
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, load
-from faze.evaluation.controls import control_errors
 from faze.evaluation.convergence import times_to_error, validation_curves
 from faze.evaluation.design import designs
 from faze.evaluation.learner_pairs import learner_differences
+from faze.evaluation.pixel_checks import pixel_checks
 from faze.evaluation.runs import Ablation, read_benchmark, read_errors
 from faze.evaluation.summary import SENTENCES, summarize, write_json
 from faze.evaluation.tables import CELL, RUN_CELL, TIER_CELL, changes, mean_errors, performance
@@ -56,7 +56,7 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
         "learners": learner_differences(
             persons[persons["tier"].isin(ablation.tiers)], ablation.learners, config.evaluate
         ),
-        "controls": control_errors(ablation, persons),
+        "pixel_checks": pixel_checks(ablation, persons),
         "performance": performance(ablation, benchmark, of_tier),
         "training": validation_curves(trainings),
     }

@@ -14,7 +14,7 @@ from fabricated import KEPT, SHOTS, Fabricated
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.base.result_paths import ResultPaths
 from faze.data.store.codes import write_codes
-from faze.evaluation.controls import permuted_error, pixel_blind_error, unadapted_error
+from faze.evaluation.pixel_checks import permuted_error, pixel_blind_error, unadapted_error
 from faze.evaluation.statistics import holm
 from faze.stages import evaluate
 
@@ -50,7 +50,7 @@ def test_tables_hold_every_run(tmp_path, monkeypatch):
     assert len(tables["persons"]) == 3 * 3 * (6 + 5) * cells
     assert len(tables["tiers"]) == 3 * 2 * cells
     assert len(tables["changes"]) == 2 * 2 * cells
-    assert len(tables["controls"]) == 3 * 3 * 2 * 2
+    assert len(tables["pixel_checks"]) == 3 * 3 * 2 * 2
     assert len(tables["learners"]) == 3 * 2 * len(SHOTS)  # tiers, data sets; one pair
     assert list(tables["performance"]["tier"]) == ["baseline", "amp", "ddp"]
     assert list(tables["convergence"]["tier"]) == ["baseline"] * 3 + ["amp"] * 3 + ["ddp"] * 3
@@ -175,14 +175,14 @@ def test_permuted_error_is_the_mean_over_all_permutations():
     assert found == pytest.approx(np.mean(errors))
 
 
-def test_controls_are_compared_with_the_unadapted_error(small, tmp_path, monkeypatch):
+def test_pixel_checks_are_compared_with_the_unadapted_error(small, tmp_path, monkeypatch):
     case, _ = small
     _, tables, _ = run(tmp_path, monkeypatch, case)
-    controls = tables["controls"]
-    np.testing.assert_allclose(controls["ratio"], controls["error_deg"] / controls["unadapted_deg"], rtol=1e-4)
-    assert (controls["ratio"] > 2).all()
+    checks = tables["pixel_checks"]
+    np.testing.assert_allclose(checks["ratio"], checks["error_deg"] / checks["unadapted_deg"], rtol=1e-4)
+    assert (checks["ratio"] > 2).all()
     runs = tables["runs"].set_index(["tier", "dataset", "learner", "k"])["mean_deg"]
-    row = controls[(controls["tier"] == "amp") & (controls["dataset"] == "gazecapture")].iloc[0]
+    row = checks[(checks["tier"] == "amp") & (checks["dataset"] == "gazecapture")].iloc[0]
     assert row["unadapted_deg"] == pytest.approx(runs["amp", "gazecapture", "unadapted", 0], rel=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""Controls against data that are too easy: predictors that the trained network must beat by far.
+"""Checks that the network looks at the pixels: predictors that it must beat by far, or the data are too easy.
 
 Both err on the same query entries as the network does unadapted.
 """
@@ -58,18 +58,18 @@ def permuted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
     return float(np.degrees(angular_error(gaze[:, None], gaze_hat[None, :])).mean())
 
 
-CONTROLS = {"pixel_blind": pixel_blind_error, "permuted": permuted_error}
+CHECKS = {"pixel_blind": pixel_blind_error, "permuted": permuted_error}
 
 
-def control_errors(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
-    """Compute the errors of the controls in every run, beside the network's own.
+def pixel_checks(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
+    """Compute the errors of the pixel-blind predictors in every run, beside the network's own.
 
     Args:
         ablation: whose codes are read.
         persons: errors of every test person (`runs.read_errors`): who is tested, and the error to compare with.
 
     Returns:
-        One row per tier, seed, dataset and control: error_deg (mean over people), unadapted_deg, ratio, people.
+        One row per tier, seed, dataset and check: error_deg (mean over people), unadapted_deg, ratio, people.
 
     Raises:
         UserError: the codes do not give the unadapted error that adapt has found, or lack a person.
@@ -80,14 +80,14 @@ def control_errors(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
         for dataset in DATASETS:
             if (tier, seed, dataset) in unadapted.index:
                 tested = unadapted.loc[[(tier, seed, dataset)]].set_index("person")["error_deg"]
-                rows += _controls_of_run(ablation, tier, seed, dataset, tested)
+                rows += _checks_of_run(ablation, tier, seed, dataset, tested)
     return pd.DataFrame(rows)
 
 
-def _controls_of_run(ablation: Ablation, tier: str, seed: int, dataset: str, tested: pd.Series) -> list[dict]:
+def _checks_of_run(ablation: Ablation, tier: str, seed: int, dataset: str, tested: pd.Series) -> list[dict]:
     path = ablation.paths.codes(tier, seed, dataset)
     codes, query = CodeStore(path, default_split="test"), ablation.query_entries
-    errors: dict[str, list[float]] = {name: [] for name in CONTROLS}
+    errors: dict[str, list[float]] = {name: [] for name in CHECKS}
     for person, found in tested.items():
         arrays = codes[str(person)]
         if abs(unadapted_error(arrays, query) - found) > 0.01:
@@ -95,7 +95,7 @@ def _controls_of_run(ablation: Ablation, tier: str, seed: int, dataset: str, tes
                 f"{path}: the unadapted error of person {person} is not the one in the few-shot files, so they are "
                 "of different trainings or query sizes; run adapt again"
             )
-        for name, predictor in CONTROLS.items():
+        for name, predictor in CHECKS.items():
             errors[name].append(predictor(arrays, query))
     own = float(tested.mean())
     return [
@@ -103,7 +103,7 @@ def _controls_of_run(ablation: Ablation, tier: str, seed: int, dataset: str, tes
             "tier": tier,
             "seed": seed,
             "dataset": dataset,
-            "control": name,
+            "check": name,
             "error_deg": float(np.mean(values)),
             "unadapted_deg": own,
             "ratio": float(np.mean(values)) / own,
