@@ -115,9 +115,13 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
 
 @torch.no_grad()
 def move_a_weight(dted: DTED) -> None:
-    """Move one weight by one unit in the last place: all that follows differs by what rounding alone does."""
-    first = dted.fc_enc.weight[0, 0]
-    first.copy_(torch.nextafter(first, torch.full_like(first, torch.inf)))
+    """Move one weight by one unit in the last place: all that follows differs by what rounding alone does.
+
+    The largest of the first convolution, which all pixels pass: the sums after a smaller one would round it away.
+    """
+    kernel = dted.encoder.initial.conv1.weight
+    weight = kernel[torch.unravel_index(kernel.abs().argmax(), kernel.shape)]
+    weight.copy_(torch.nextafter(weight, torch.full_like(weight, torch.inf)))
 
 
 def go_on(
