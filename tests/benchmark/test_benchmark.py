@@ -53,7 +53,7 @@ def measured(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict
     tiers = {"baseline": DEFAULTS["tiers"]["baseline"] | {"device": "cpu"}}
     tiers |= {"autotune": {"cudnn_benchmark": True}, "foreach": {"foreach": True}, "lean": {"lean": True}}
     values = merge(DEFAULTS, read_yaml(ROOT / "config" / "smoke.yaml")) | {"tiers": tiers}
-    values["run"] = {"tiers": ["baseline", "lean"], "seeds": [0]}
+    values["run"] = {"tiers": ["baseline", "lean"], "seeds": [0], "controls": []}
     values["benchmark"] = values["benchmark"] | {"leave_one_out": True}
     path, out = folder / "benchmark.yaml", folder / "benchmark.json"
     path.write_text("\n".join(to_lines(resolve(validate(values), "benchmark"))) + "\n")
