@@ -74,7 +74,7 @@ def describe_memory(row: pd.Series, baseline: pd.Series, same: pd.DataFrame) -> 
         found = f"Peak memory {change} from {before} to {after}: {saving(row['memory_ratio'])}{_savings(row)}"
     else:
         found = f"No change of peak memory is shown: {after}, the baseline {before}"
-    if math.isnan(row["peak_gib_low"]):
+    if math.isnan(row["peak_gib_low"]) or row["rounds"] < 2:
         return f"{found}; of one process each, whose noise is not known."
     found += f"; median, least and most of {counted(int(row['rounds']), 'round')} of fresh processes."
     return found + _describe_noise({tier: peak(r) for tier, r in same.iterrows()})

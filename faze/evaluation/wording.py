@@ -38,7 +38,7 @@ def memory_change(ratio: float, differs: bool) -> str:
 def peak(row: Mapping[str, Any]) -> str:
     """Write a peak of memory as 0.107 GiB (0.100 to 0.112), or without the least and most of rounds that were not."""
     low, high = (row.get(f"peak_gib_{end}") for end in ("low", "high"))
-    known = low is not None and math.isfinite(low)
+    known = low is not None and math.isfinite(low) and low < high  # those of a single round say nothing
     return f"{row['peak_gib']:.3f} GiB" + (f" ({low:.3f} to {high:.3f})" if known else "")
 
 

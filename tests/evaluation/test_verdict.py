@@ -60,6 +60,15 @@ def test_peaks_that_overlap_are_no_change_of_memory():
     assert "less" not in told and "as much" not in told
 
 
+def test_a_single_round_has_no_spread():
+    """Seen red: 1.000 GiB (1.000 to 1.000), least and most of 1 round."""
+    row = peaks(1.0, 1.0, 1.0, memory_differs=False, memory_ratio=1.06, rounds=1)
+    assert verdict.describe_memory(row, peaks(1.06, 1.06, 1.06), NONE) == (
+        "No change of peak memory is shown: 1.000 GiB, the baseline 1.060 GiB; of one process each, whose noise is not "
+        "known."
+    )
+
+
 @pytest.mark.parametrize(("ratio", "said"), [(1.6, "1.60× less"), (0.58, "1.72× as much"), (1.002, "1.00×")])
 def test_saving_is_told_in_one_way(ratio, said):
     assert saving(ratio) == said
