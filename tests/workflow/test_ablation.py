@@ -1,5 +1,6 @@
 """The smoke ablation, end to end, and what a change re-runs afterwards."""
 
+import contextlib
 import csv
 import json
 import re
@@ -110,9 +111,10 @@ def test_nothing_to_do_afterwards_within_four_seconds(done: Checkout) -> None:
 
 
 def test_comment_in_the_engine_changes_nothing(done: Checkout) -> None:
-    for path in (done.folder / "faze" / "engine").glob("*.py"):
-        with done.appended(str(path.relative_to(done.folder)), "# a thought\n"):
-            assert NOTHING in done.dry_run("ablation").text
+    with contextlib.ExitStack() as thoughts:
+        for path in (done.folder / "faze" / "engine").glob("*.py"):
+            thoughts.enter_context(done.appended(str(path.relative_to(done.folder)), "# a thought\n"))
+        assert NOTHING in done.dry_run("ablation").text
 
 
 def test_code_of_the_walk_re_renders_walks_and_trains_nothing(done: Checkout) -> None:
