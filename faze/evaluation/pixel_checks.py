@@ -23,8 +23,7 @@ def unadapted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
         codes: of one person; gaze (N, 2) radians, gaze_hat (N, 3).
         query_entries: how many of the last entries are the query.
     """
-    gaze = vector_from_pitchyaw(codes["gaze"][-query_entries:].astype(np.float64))
-    gaze_hat = codes["gaze_hat"][-query_entries:].astype(np.float64)
+    gaze, gaze_hat = _query(codes, query_entries)
     return float(np.degrees(angular_error(gaze, gaze_hat)).mean())
 
 
@@ -52,10 +51,15 @@ def permuted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
         codes: of one person; gaze (N, 2) radians, gaze_hat (N, 3).
         query_entries: how many of the last entries are the query.
     """
-    gaze = vector_from_pitchyaw(codes["gaze"][-query_entries:].astype(np.float64))
-    gaze_hat = codes["gaze_hat"][-query_entries:].astype(np.float64)
+    gaze, gaze_hat = _query(codes, query_entries)
     # A uniform permutation brings every pair (i, j) together equally often.
     return float(np.degrees(angular_error(gaze[:, None], gaze_hat[None, :])).mean())
+
+
+def _query(codes: Mapping[str, NDArray], query_entries: int) -> tuple[NDArray, NDArray]:
+    """Take true and predicted gaze of a person's query, (Q, 3) each."""
+    gaze = vector_from_pitchyaw(codes["gaze"][-query_entries:].astype(np.float64))
+    return gaze, codes["gaze_hat"][-query_entries:].astype(np.float64)
 
 
 CHECKS = {"pixel_blind": pixel_blind_error, "permuted": permuted_error}
