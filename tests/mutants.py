@@ -13,22 +13,33 @@ line, what no test noticed. It takes hours, so it is no part of `make test`.
 import argparse
 import ast
 import json
+import multiprocessing
 import os
+import queue
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import cv2  # noqa: F401  imported once for all mutants, as the other three
+import pandas as pd  # noqa: F401
+import pytest
+import scipy.stats  # noqa: F401
+import torch  # noqa: F401
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator
 
 ROOT = Path(__file__).resolve().parents[1]
+os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+os.environ.setdefault("FAZE_GOLDEN_DIR", str(ROOT.parent / "shared" / "golden"))
 WHOLE = ("faze/model/losses.py", "faze/model/objective.py", "faze/evaluation/statistics.py", "faze/data/normalization")
 SAMPLED = ("faze/engine", "faze/fewshot", "faze/evaluation", "faze/training")
 # The tests of a part of a room where the whole room's take minutes.
@@ -109,41 +120,67 @@ def modules_of(parts: Sequence[str]) -> list[str]:
     return sorted({str(path.relative_to(ROOT)) for path in paths})
 
 
-def tests_of(module: str) -> list[str]:
+def tests_of(module: str) -> tuple[str, ...]:
     """The tests that look at a module."""
     room = module.split("/")[1]
     for part, names in NARROWER.items():
         if module.startswith(part):
-            return [test for name in names if (ROOT / (test := f"tests/{room}/{name}.py")).exists()]
-    return [f"tests/{room}"]
+            return tuple(test for name in names if (ROOT / (test := f"tests/{room}/{name}.py")).exists())
+    return (f"tests/{room}",)
 
 
 def run_tests(copy: Path, tests: Sequence[str], limit_s: float | None) -> tuple[str, float]:
-    """Run tests in the copy: survived, killed (also at the limit) or broken, and the seconds."""
-    golden = os.environ.get("FAZE_GOLDEN_DIR", str(ROOT.parent / "shared" / "golden"))
-    environment = {
-        "PYTHONPATH": str(copy),
-        "FAZE_GOLDEN_DIR": golden,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not workflow and not compiled"]
+    """Run tests in the copy: survived, killed (also at the limit) or broken, and the seconds.
+
+    They run in a fork of this process, which has imported what takes long but nothing of faze.
+    """
     began = time.monotonic()
-    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
-    command = [sys.executable, "-m", "pytest", *options, *tests]
-    process = subprocess.Popen(command, cwd=copy, env=os.environ | environment, **streams)
-    try:
-        code = process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
-        process.wait()
+    process = multiprocessing.get_context("fork").Process(target=_run_pytest, args=(copy, tests))
+    process.start()
+    process.join(limit_s)
+    if process.exitcode is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.join()
         return "killed", time.monotonic() - began
     # 1: a test failed; 2: the tests could not even be collected, as when the module fails at its import.
-    return {0: "survived", 1: "killed", 2: "killed"}.get(code, "broken"), time.monotonic() - began
+    return {0: "survived", 1: "killed", 2: "killed"}.get(process.exitcode, "broken"), time.monotonic() - began
 
 
-def try_mutant(copy: Path, mutant: Mutant, limit_s: float) -> dict:
-    """Change, test, change back."""
+def _run_pytest(copy: Path, tests: Sequence[str]) -> None:
+    """Be the process that runs tests in the copy."""
+    os.setsid()
+    os.chdir(copy)
+    sys.path.insert(0, str(copy))
+    os.environ["PYTHONPATH"] = str(copy)
+    with open(os.devnull, "r+") as nowhere:
+        for stream in range(3):
+            os.dup2(nowhere.fileno(), stream)
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not workflow and not compiled"]
+    os._exit(pytest.main([*options, *tests]))
+
+
+def copied(folder: Path) -> Path:
+    """Copy the tracked files."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, names.split("\0")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+    return folder
+
+
+def limit_of(copies: queue.SimpleQueue, tests: Sequence[str]) -> float:
+    """Time the tests of unchanged code, and find after how many seconds a mutant hangs."""
+    copy = copies.get()
+    outcome, seconds = run_tests(copy, tests, None)
+    copies.put(copy)
+    if outcome != "survived":
+        raise SystemExit(f"the tests of unchanged code fail: {' '.join(tests)}")
+    return SLOWER * seconds + 30
+
+
+def try_mutant(copies: queue.SimpleQueue, mutant: Mutant, limit_s: float) -> dict:
+    """Change, test, change back, in a copy that nobody else has."""
+    copy = copies.get()
     path = copy / mutant.module
     source = path.read_text(encoding="utf-8")
     changed = mutate_code(source, get_operator(mutant.operator)(), mutant.occurrence)
@@ -152,6 +189,7 @@ def try_mutant(copy: Path, mutant: Mutant, limit_s: float) -> dict:
         outcome, seconds = run_tests(copy, tests_of(mutant.module), limit_s)
     finally:
         path.write_text(source, encoding="utf-8")
+        copies.put(copy)
     pairs = zip(source.splitlines(), changed.splitlines(), strict=False)
     was, became = next((a.strip(), b.strip()) for a, b in pairs if a != b)
     return asdict(mutant) | {"outcome": outcome, "seconds": round(seconds, 1), "was": was, "became": became}
@@ -184,6 +222,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/mutants"))
     parser.add_argument("--random", type=int, default=300, help="mutants drawn of the sampled rooms, or of --only")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants tried at once")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--only", nargs="*", help="modules or folders of which --random mutants are drawn, and no others"
@@ -197,31 +236,20 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     log, wanted = args.out / "mutants.jsonl", chosen(args)
     done = {} if not log.exists() else {key_of(r): r for r in map(json.loads, log.read_text().splitlines())}
-    limits: dict[tuple[str, ...], float] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder)
-        for name in subprocess.run(
-            ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout.split("\n"):
-            if name:
-                (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
-        for number, mutant in enumerate(wanted, 1):
-            if key_of(asdict(mutant)) in done:
-                continue
-            tests = tuple(tests_of(mutant.module))
-            if tests not in limits:
-                outcome, seconds = run_tests(copy, tests, None)
-                if outcome != "survived":
-                    raise SystemExit(f"the tests of unchanged code fail: {' '.join(tests)}")
-                limits[tests] = SLOWER * seconds + 30
-            result = try_mutant(copy, mutant, limits[tests])
+    todo = [mutant for mutant in wanted if key_of(asdict(mutant)) not in done]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as pool, log.open("a") as file:
+        copies = queue.SimpleQueue()
+        for number in range(args.jobs):
+            copies.put(copied(Path(folder) / str(number)))
+        limits = {tests: limit_of(copies, tests) for tests in dict.fromkeys(map(tests_of, (m.module for m in todo)))}
+        tries = [pool.submit(try_mutant, copies, mutant, limits[tests_of(mutant.module)]) for mutant in todo]
+        for number, ended in enumerate(as_completed(tries), len(wanted) - len(todo) + 1):
+            result = ended.result()
             done[key_of(result)] = result
-            with log.open("a") as file:
-                file.write(json.dumps(result) + "\n")
+            file.write(json.dumps(result) + "\n")
+            file.flush()
             print(
-                f"{number}/{len(wanted)} {result['outcome']:9} {mutant.module}:{mutant.line} {result['became']}",
-                flush=True,
+                f"{number}/{len(wanted)} {result['outcome']:9} {result['module']}:{result['line']} {result['became']}"
             )
     text = report([done[key_of(asdict(mutant))] for mutant in wanted])
     (args.out / "survivors.md").write_text(text)
