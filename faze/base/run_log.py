@@ -79,6 +79,11 @@ def finite(value: Any) -> Any:
     return value
 
 
+def acting(switches: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Gather how each switch acts: two engines that differ in no other setting and act alike do the same step."""
+    return {switch["switch"]: switch["acted"] for switch in switches}
+
+
 def changed_switches(
     switches: Iterable[Mapping[str, str]], before: Iterable[Mapping[str, str]]
 ) -> list[Mapping[str, str]]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from faze.base.benchmark_file import ENOUGH_ROUNDS
+from faze.base.run_log import acting
 from faze.benchmark.interleave import RooflineRates, TierRound
 from faze.benchmark.intervals import CONFIDENCE, ratio_interval, rounds_interval
 from faze.benchmark.roofline import Work, number_format, shares
@@ -149,14 +150,12 @@ def why_same(full: Mapping[str, Any], variant: Mapping[str, Any]) -> str | None:
         full: what a process of the full tier said of itself: `engine` (its settings), `switches` (how they act).
         variant: likewise.
     """
-    acts = {switch["switch"]: switch for switch in full["switches"]}
-    others = {switch["switch"]: switch["acted"] for switch in variant["switches"]}
     changed = [key for key, value in full["engine"].items() if variant["engine"][key] != value]
     if not changed:
         return "all settings are the same, since another rung sets the same switch"
-    # A setting that no switch speaks of may act for all we know.
-    if any(key not in acts for key in changed) or {key: acts[key]["acted"] for key in acts} != others:
+    # A setting that no switch speaks of stays as it is set: it may act for all we know.
+    if full["engine"] | acting(full["switches"]) != variant["engine"] | acting(variant["switches"]):
         return None
-    told = {switch["switch"]: switch["reason"] for switch in variant["switches"]}
-    reasons = [acts[key]["reason"] or told[key] or f"{key} acts as before" for key in changed]
+    full_reasons, reasons_told = ({s["switch"]: s["reason"] for s in of["switches"]} for of in (full, variant))
+    reasons = [full_reasons[key] or reasons_told[key] or f"{key} acts as before" for key in changed]
     return f"inactive here, so the same step: {'; '.join(reasons)}"

@@ -10,7 +10,7 @@ from faze.evaluation.design import MOST_PEOPLE, MOST_SEEDS, POWER
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.wording import NAMES, counted, join, p_value, peak, saving, signed
 
-CONTROLS = {"rounding": "rounding alone", "seed": "another seed"}
+CONTROL_WORDS = {"rounding": "rounding alone", "seed": "another seed"}
 
 
 def judge(changes: pd.DataFrame) -> str:
@@ -133,7 +133,7 @@ def describe_noise(noise: pd.DataFrame) -> str:
     told = []
     for control, rows in noise.groupby("tier", sort=False):
         most = rows.loc[rows["difference_deg"].abs().idxmax()]
-        told.append(f"{CONTROLS[control]} by up to {abs(most['difference_deg']):.2f}° ({_condition(most)})")
+        told.append(f"{CONTROL_WORDS[control]} by up to {abs(most['difference_deg']):.2f}° ({_condition(most)})")
     return f"For comparison: {join(told)} {'moves' if len(told) == 1 else 'move'} the baseline's error." if told else ""
 
 

@@ -6,14 +6,14 @@ apart cannot act on this machine, its checkpoint and its metrics are taken over.
 
 import contextlib
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
 from faze.base import code_hash
 from faze.base.made_once import key_of, made_once, same_file
-from faze.base.run_log import RunLog, read_events
+from faze.base.run_log import RunLog, acting, read_events
 from faze.config.stage_config import Resolved
 from faze.data.pairs import PeopleStrips, hold_what_fits, load_people
 from faze.engine import machine
@@ -42,7 +42,7 @@ class Trainee:
 
     def key(self, world: World, data: Path) -> str:
         """Name what is trained, by what acts: all but the tier's name and what cannot act here."""
-        acted = {f"engine.{switch.switch}": switch.acted for switch in self.switches}
+        acted = {f"engine.{name}": words for name, words in acting(map(asdict, self.switches)).items()}
         facts = machine.describe()
         place = (world.device.type, world.size, torch.get_num_threads(), [facts.get(fact) for fact in ROUNDS])
         return key_of("train", dict(self.config.values) | acted, place, self.fingerprint, same_file(data))
@@ -65,9 +65,7 @@ class Trainee:
                 machine=machine.describe(),
             )
             for switch in self.switches:
-                log.event(
-                    "switch", switch=switch.switch, wanted=switch.wanted, acted=switch.acted, reason=switch.reason
-                )
+                log.event("switch", **asdict(switch))
                 if switch.reason:
                     print(f"train: {switch}", file=sys.stderr)
         for note in self.notes:

@@ -199,7 +199,7 @@ def test_switches_and_speed_stand_in_the_performance_table(small, tmp_path, monk
 
 
 def test_noise_controls_are_compared_with_the_baseline_of_their_seed(tmp_path, monkeypatch):
-    """Seen red: their one seed was taken off the mean of the baseline's three."""
+    """Seen red: their one seed was taken off the mean of the baseline's three; rounding counted as another seed."""
     case = Fabricated(**SMALL, seeds=(0, 1, 2), controls=("rounding", "seed"))
     case.write(tmp_path)
     code, tables, summary = run(tmp_path, monkeypatch, case)
@@ -219,6 +219,7 @@ def test_noise_controls_are_compared_with_the_baseline_of_their_seed(tmp_path, m
         assert rows["difference_deg"].to_dict() == pytest.approx((own - baseline).to_dict(), abs=1e-5)
         assert (rows["seeds"] == 1).all() and set(rows["verdict"].dropna()) == {"not judged"}
     assert set(changes.loc[changes["tier"] == "amp", "seeds"]) == {3}
+    assert set(tables["design"]["trainings"]) == {4}  # three seeds of the baseline and the control's
     assert list(tables["performance"]["tier"]) == list(case.tiers) == list(dict.fromkeys(tables["learners"]["tier"]))
     assert summary["controls"] == ["rounding", "seed"] and summary["tier_verdicts"].keys() == {"amp", "ddp"}
     told = {run["tier"]: run["metrics"] for run in summary["runs"] if run["tier"] in case.controls}
