@@ -12,6 +12,7 @@ line, what no test noticed. It takes hours, so it is no part of `make test`.
 
 import argparse
 import ast
+import importlib
 import json
 import multiprocessing
 import os
@@ -28,18 +29,12 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import cv2  # noqa: F401  imported once for all mutants, as the other three
-import pandas as pd  # noqa: F401
 import pytest
-import scipy.stats  # noqa: F401
-import torch  # noqa: F401
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator
 
 ROOT = Path(__file__).resolve().parents[1]
-os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-os.environ.setdefault("FAZE_GOLDEN_DIR", str(ROOT.parent / "shared" / "golden"))
 WHOLE = ("faze/model/losses.py", "faze/model/objective.py", "faze/evaluation/statistics.py", "faze/data/normalization")
 SAMPLED = ("faze/engine", "faze/fewshot", "faze/evaluation", "faze/training")
 # The tests of a part of a room where the whole room's take minutes.
@@ -72,6 +67,7 @@ OPERATORS = (  # one or two for each kind of place: cosmic-ray has 11 for each a
     *(f"core/{name}" for name in ("AddNot", "ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr")),
     *(f"core/{name}" for name in ("ReplaceOrWithAnd", "NumberReplacer", "ZeroIterationForLoop")),
 )
+IMPORTED_ONCE = ("cv2", "pandas", "scipy.stats", "torch")  # for all mutants: what takes long, but nothing of faze
 SLOWER = 4  # times as long as the unchanged code's tests, and the mutant hangs: killed
 Place = tuple[int, int]  # line from 1, column from 0
 
@@ -132,7 +128,7 @@ def tests_of(module: str) -> tuple[str, ...]:
 def run_tests(copy: Path, tests: Sequence[str], limit_s: float | None) -> tuple[str, float]:
     """Run tests in the copy: survived, killed (also at the limit) or broken, and the seconds.
 
-    They run in a fork of this process, which has imported what takes long but nothing of faze.
+    They run in a fork of this process, which has imported IMPORTED_ONCE.
     """
     began = time.monotonic()
     process = multiprocessing.get_context("fork").Process(target=_run_pytest, args=(copy, tests))
@@ -233,6 +229,10 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Try what has not been tried, and list what survived."""
     args = parse()
+    os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}  # before the imports read them
+    os.environ.setdefault("FAZE_GOLDEN_DIR", str(ROOT.parent / "shared" / "golden"))
+    for name in IMPORTED_ONCE:
+        importlib.import_module(name)
     args.out.mkdir(parents=True, exist_ok=True)
     log, wanted = args.out / "mutants.jsonl", chosen(args)
     done = {} if not log.exists() else {key_of(r): r for r in map(json.loads, log.read_text().splitlines())}
