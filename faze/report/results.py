@@ -29,9 +29,10 @@ TABLES = (
 
 @dataclass(frozen=True)
 class Results:
-    """The tables of an evaluation, and the order in which tiers, learners and data sets are shown."""
+    """The tables of an evaluation, and the order in which tiers, controls, learners and data sets are shown."""
 
     tiers: Sequence[str]
+    controls: Sequence[str]
     learners: Sequence[str]
     datasets: Sequence[str]
     largest_k: int
@@ -41,11 +42,12 @@ class Results:
     machine: str  # that the benchmark ran on
     real: bool  # real photographs; the paper's figures are comparable with nothing else
 
-    def cell(self, table: str, dataset: str, learner: str, k: int) -> pd.DataFrame:
-        """Select one data set, learner and k: a row per tier, in the ladder's order."""
+    def cell(self, table: str, dataset: str, learner: str, k: int, *, controls: bool = False) -> pd.DataFrame:
+        """Select one data set, learner and k: a row per tier, in the ladder's order, and per noise control if asked."""
         rows = self.tables[table]
         rows = rows[(rows["dataset"] == dataset) & (rows["learner"] == learner) & (rows["k"] == k)]
-        return rows.set_index("tier").reindex([tier for tier in self.tiers if tier in set(rows["tier"])])
+        order = [*self.tiers, *self.controls] if controls else self.tiers
+        return rows.set_index("tier").reindex([tier for tier in order if tier in set(rows["tier"])])
 
     def curve(self, tier: str, dataset: str, learner: str) -> pd.DataFrame:
         """Select the error of one tier and learner against k, from k = 0."""
@@ -69,6 +71,7 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
     tables = {table: _read_table(paths.evaluation / f"{table}.csv") for table in TABLES}
     return summary, Results(
         tiers=summary["tiers"],
+        controls=summary.get("controls", ()),  # older evaluations have none
         learners=summary["learners"],
         datasets=[dataset for dataset in DATASETS if dataset in set(tables["tiers"]["dataset"])],
         largest_k=summary["largest_k"],

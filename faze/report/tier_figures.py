@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from faze.base.tier_colors import tier_colors
+from faze.base.tier_colors import BASELINE, tier_colors
 from faze.evaluation import UNADAPTED
 from faze.evaluation.wording import NAMES
 from faze.report.results import Results
@@ -85,26 +85,33 @@ def _bars(axes: Axes, results: Results, values: pd.Series, ends: pd.Series, what
 
 
 def draw_changes(results: Results) -> Figure:
-    """Draw the change of the error against the baseline, its interval, and the margin in which it counts as none."""
+    """Draw the change of the error against the baseline, its interval, and the margin in which it counts as none.
+
+    Below the tiers stand the noise controls, in the baseline's colour: what chance alone does.
+    """
     rungs = results.tiers[1:]
-    figure, [row] = panels(WIDTH, 1.5 + 0.5 * len(rungs), 1, len(results.datasets), sharex=True, sharey=True)
-    colors = tier_colors(results.tiers)
+    lines = len(rungs) + len(results.controls)
+    figure, [row] = panels(WIDTH, 1.5 + 0.5 * lines, 1, len(results.datasets), sharex=True, sharey=True)
+    colors = tier_colors(results.tiers) | dict.fromkeys(results.controls, BASELINE)
     cells = [(UNADAPTED, 0, "white", -0.14), (results.learners[0], results.largest_k, None, 0.14)]
     for axes, dataset in zip(row, results.datasets, strict=True):
         axes.axvspan(-results.margin_deg, results.margin_deg, color=BAND, zorder=0)
         axes.axvline(0, color=MUTED, linewidth=1)
         for learner, k, face, offset in cells:
-            for position, (tier, change) in enumerate(results.cell("changes", dataset, learner, k).iterrows()):
+            changes = results.cell("changes", dataset, learner, k, controls=True)
+            for position, (tier, change) in enumerate(changes.iterrows()):
                 y = position + offset
                 axes.plot([change["low_deg"], change["high_deg"]], [y, y], color=colors[tier], linewidth=2)
                 marker = {"markerfacecolor": face or colors[tier], "markeredgecolor": colors[tier], "markersize": 7}
                 axes.plot(change["difference_deg"], y, "o", **marker)
         axes.set(title=NAMES[dataset], xlabel="change of the error against the baseline, degrees")
-        axes.set_yticks(range(len(rungs)), rungs)
+        if results.controls:
+            axes.axhline(len(rungs) - 0.5, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.set_yticks(range(lines), [*rungs, *(f"noise: {control}" for control in results.controls)])
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x")
     reach = max(2.2 * results.margin_deg, *(1.15 * abs(x) for x in row[0].get_xlim()))
-    row[0].set(xlim=(-reach, reach), ylim=(len(rungs) - 0.5, -0.6))
+    row[0].set(xlim=(-reach, reach), ylim=(lines - 0.5, -0.6))
     for face, label in (("white", "unadapted"), (MUTED, f"{results.learners[0]}, k = {results.largest_k}")):
         row[-1].plot([], [], "o", markerfacecolor=face, markeredgecolor=MUTED, label=label)
     row[-1].fill_between([], [], [], color=BAND, label=f"margin ±{results.margin_deg:g}°")

@@ -20,7 +20,7 @@ from faze.report.page import collect_walks
 from faze.report.results import Results, read_evaluation
 from faze.report.shot_figures import draw_learners, draw_shots, draw_shots_by_tier, thinned
 from faze.report.style import drawing, learner_colors
-from faze.report.tier_figures import draw_talk_charts
+from faze.report.tier_figures import draw_changes, draw_talk_charts
 from faze.stages import evaluate, inspect, report
 
 SMALL = {"people": (4, 3), "entries": 40, "query": 20}
@@ -210,7 +210,18 @@ def results_of(case: Fabricated, folder: Path) -> Results:
     tiers = pd.DataFrame(rows)
     tiers = tiers.assign(low_deg=tiers["mean_deg"] - 0.5, high_deg=tiers["mean_deg"] + 0.5)
     tables = {"tiers": tiers, "learners": pd.DataFrame(pairs)}
-    return Results(list(case.tiers), list(case.kept), DATASETS, max(case.shots), 0.3, 0.1, tables, "A CPU", real=True)
+    return Results(
+        list(case.tiers),
+        list(case.controls),
+        list(case.kept),
+        DATASETS,
+        max(case.shots),
+        0.3,
+        0.1,
+        tables,
+        "A CPU",
+        real=True,
+    )
 
 
 @pytest.mark.parametrize(("tiers", "learners", "shots"), [(1, 1, 1), (2, 2, 1), (6, 3, 4), (12, 6, 18)])
@@ -315,11 +326,24 @@ def test_published_errors_are_shown_beside_real_people_only(page, tmp_path):
 
 def test_figures_are_the_same_for_the_same_numbers(page, tmp_path):
     out, _ = page
-    case = Fabricated(tiers=("baseline", "amp", "ddp"), **SMALL)
+    case = Fabricated(tiers=("baseline", "amp", "ddp"), controls=("rounding",), **SMALL)
     case.write(tmp_path)
     again = make(tmp_path, case)
     for name in ("talk", "changes", "people"):
         assert (again / "figures" / f"{name}.svg").read_bytes() == (out / "figures" / f"{name}.svg").read_bytes()
+
+
+def test_changes_of_noise_controls_stand_below_those_of_the_tiers(page):
+    """Seen red: the figure left them out."""
+    _, results = read_evaluation(ResultPaths(page[0].parent))
+    with drawing():
+        axes = draw_changes(results).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["amp", "ddp", "noise: rounding"]
+    unadapted = {round(line.get_ydata()[0] + 0.14, 9): line.get_xdata()[0] for line in axes.lines}
+    told = results.cell("changes", "mpiigaze", "unadapted", 0, controls=True)["difference_deg"]
+    assert list(told.index) == ["amp", "ddp", "rounding"]
+    for row, change in enumerate(told):
+        assert unadapted[row] == pytest.approx(change)
 
 
 def test_report_without_evaluation_is_one_sentence(tmp_path, monkeypatch, capsys):
