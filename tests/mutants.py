@@ -5,9 +5,10 @@
 
 It tries every mutant of the modules in WHOLE and as many random ones of the rooms in SAMPLED, each in a copy of the
 tracked files: the working tree stays as it is. A mutant is killed if a test of its module's room fails; those tests
-alone are run, since `tests/` mirrors the rooms, and the first failure ends them. Strings, docstrings and annotations
-are left alone. What is done stands in OUT/mutants.jsonl and is not done again; OUT/survivors.md lists, with file and
-line, what no test noticed. It takes hours, so it is no part of `make test`.
+alone are run, since `tests/` mirrors the rooms, and the first failure ends them. Strings, docstrings, annotations and
+the flags of dataclasses are left alone. Each try is a line of OUT/mutants.jsonl, and what was killed is not tried
+again; OUT/survivors.md lists, with file and line, what no test noticed. It takes hours, so it is no part of
+`make test`.
 """
 
 import argparse
@@ -41,6 +42,8 @@ SAMPLED = ("faze/engine", "faze/fewshot", "faze/evaluation", "faze/training")
 NARROWER = {
     "faze/data/normalization": (
         "test_normalization",
+        "test_frame",
+        "test_strips",
         "test_lookup",
         "test_jpeg",
         "test_labels",
@@ -83,11 +86,12 @@ class Mutant:
 
 
 def silent_spans(source: str) -> list[tuple[Place, Place]]:
-    """Where a change says nothing about the tests: annotations and strings."""
+    """Where a change says nothing about the tests: annotations, strings and what decorators make of a class."""
     nodes: list[ast.AST | None] = []
     for node in ast.walk(ast.parse(source)):
         nodes.append(getattr(node, "annotation", None))
         nodes.append(getattr(node, "returns", None))
+        nodes += node.decorator_list if isinstance(node, ast.ClassDef) else []
         nodes.append(node if isinstance(node, ast.JoinedStr) or is_string(node) else None)
     return [((n.lineno, n.col_offset), (n.end_lineno, n.end_col_offset)) for n in nodes if n is not None]
 
@@ -138,8 +142,11 @@ def run_tests(copy: Path, tests: Sequence[str], limit_s: float | None) -> tuple[
         os.killpg(process.pid, signal.SIGKILL)
         process.join()
         return "killed", time.monotonic() - began
-    # 1: a test failed; 2: the tests could not even be collected, as when the module fails at its import.
-    return {0: "survived", 1: "killed", 2: "killed"}.get(process.exitcode, "broken"), time.monotonic() - began
+    # 1: a test failed; 2: the tests could not even be collected, as when the module fails at its import; below 0: it
+    # was ended by a signal, as when memory runs out.
+    killed = process.exitcode in (1, 2) or process.exitcode < 0
+    words = "survived" if process.exitcode == 0 else "killed" if killed else "broken"
+    return words, time.monotonic() - began
 
 
 def _run_pytest(copy: Path, tests: Sequence[str]) -> None:
@@ -227,7 +234,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Try what has not been tried, and list what survived."""
+    """Try what was not killed before, and list what survives."""
     args = parse()
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}  # before the imports read them
     os.environ.setdefault("FAZE_GOLDEN_DIR", str(ROOT.parent / "shared" / "golden"))
@@ -236,7 +243,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     log, wanted = args.out / "mutants.jsonl", chosen(args)
     done = {} if not log.exists() else {key_of(r): r for r in map(json.loads, log.read_text().splitlines())}
-    todo = [mutant for mutant in wanted if key_of(asdict(mutant)) not in done]
+    todo = [m for m in wanted if done.get(key_of(asdict(m)), {}).get("outcome") != "killed"]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as pool, log.open("a") as file:
         copies = queue.SimpleQueue()
         for number in range(args.jobs):

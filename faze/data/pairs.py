@@ -3,7 +3,6 @@
 Neither the number of processes, nor of loader workers, nor a resumed run changes which pairs make up a step.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,13 +89,6 @@ class PeopleStrips:
     def places(self) -> tuple[Tensor, ...]:
         """Give the places of each person's strips."""
         return torch.arange(sum(self.counts)).split(self.counts)
-
-    def digest(self) -> str:
-        """Give these people's identity: 8 hex digits over names and labels."""
-        digest = hashlib.sha256("\n".join(self.names).encode())
-        for labels in self.labels:
-            digest.update(labels.tobytes())
-        return digest.hexdigest()[:8]
 
 
 def load_people(path: Path, split: str, size: tuple[int, int], *, min_entries: int) -> tuple[PeopleStrips, list[str]]:

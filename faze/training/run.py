@@ -87,7 +87,7 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
     people, left_out = load_people(data, "train", size, min_entries=config.data.min_entries)
     validation, _ = load_people(data, "val", size, min_entries=1)
     fingerprint = code_hash.fingerprint("faze.stages.train")
-    work = WorkFolder(out.parent / "train.work", f"{config.hash}-{fingerprint}-{people.digest()}")
+    work = WorkFolder(out.parent / "train.work", key_of("training", config.hash, fingerprint, same_file(data)))
     if work.has_ended(out, run_log, config.train.pairs):
         if world.rank == 0:
             work.remove()

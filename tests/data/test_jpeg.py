@@ -31,6 +31,7 @@ def header_of(data: bytes) -> JpegHeader:
 def upper_rows(data: bytes, rows: int) -> NDArray[np.uint8]:
     work = bytearray(data + bytes(len(PADDING)))
     length = cut(work, len(data), header_of(data), rows)
+    assert len(work) == len(data) + len(PADDING)  # nothing is moved
     return decode(work[:length])
 
 
@@ -84,6 +85,7 @@ def test_what_stands_around_the_image_does_no_harm(capfd: pytest.CaptureFixture)
         encode(320, 240, cv2.IMWRITE_JPEG_OPTIMIZE, 1),
         with_segment(data, 0xE1, exif(1)),
         with_segment(data, 0xE1, exif(1, "big")),
+        with_segment(data, 0xE1, exif(1)[:-4]),  # nothing behind the directory
         with_segment(with_segment(data, 0xE1, XMP), 0xE1, exif(1)),
         with_segment(data, 0xE0, data),  # a thumbnail
         data[:2] + b"\xff\xff" + data[2:],  # fill bytes
@@ -108,7 +110,10 @@ def not_cut() -> dict[str, bytes]:
         "turned, big-endian": with_segment(data, 0xE1, exif(3, "big")),
         "turned behind XMP": with_segment(with_segment(data, 0xE1, exif(8)), 0xE1, XMP),
         "unknown orientation": with_segment(data, 0xE1, exif(6)[:-12]),
+        "directory one byte short": with_segment(data, 0xE1, exif(1)[:-5]),
         "unknown segment": with_segment(data, 0xE1, b"what a camera notes"),
+        "unknown byte order": with_segment(data, 0xE1, exif(1).replace(b"II*", b"IX*")),
+        "not Exif": with_segment(data, 0xE1, b"Exit\0\0" + exif(1)[6:]),
         "two frames": with_segment(data, 0xC0, bytes(data[header.frame_at : header.frame_at + 15])),
         "arithmetic": bytes(other_frame),
         "several scans": bytes(two_scans),
@@ -136,8 +141,34 @@ def test_a_header_that_ends_early_is_none() -> None:
     for length in range(scan_at + 4, scan_at + 20):
         header = read_header(data, length)
         assert header is not None and not is_whole(data, length, header)
+        assert header.can_be_cut == (length > scan_at + 4)
     assert is_whole(data, len(data), header_of(data))
     assert not is_whole(data, len(data) - 1, header_of(data))
+
+
+def test_nothing_is_cut_where_the_last_row_of_units_is_needed() -> None:
+    data = encode(320, 240)  # 15 rows of units
+    for rows, whole in ((208, False), (209, True), (224, True), (240, True)):
+        work = bytearray(data + bytes(len(PADDING)))
+        assert (cut(work, len(data), header_of(data), rows) == len(data)) == whole
+        assert (work[: len(data)] == data) == whole
+
+
+def test_fewer_restart_markers_than_stated_leave_the_image_data_whole() -> None:
+    """It is cut behind the last marker there is."""
+    data = with_segment(encode(), 0xDD, (1).to_bytes(2))
+    work = bytearray(data + bytes(len(PADDING)))
+    assert cut(work, len(data), header_of(data), 16) == len(data) - 2 + len(PADDING)
+
+
+@pytest.mark.parametrize(("sampling", "units"), [(0x14, (8, 32)), (0x41, (32, 8)), (0x15, None), (0x51, None)])
+def test_units_are_as_large_as_the_sampling_says(sampling: int, units: tuple[int, int] | None) -> None:
+    """Up to four blocks in each direction (T.81, B.2.2)."""
+    data = bytearray(encode())
+    data[header_of(data).frame_at + 7] = sampling
+    header = header_of(data)
+    assert header.can_be_cut == (units is not None)
+    assert (header.mcu_width_px, header.mcu_height_px) == (units or (0, 0))
 
 
 def test_damaged_headers_raise_nothing() -> None:

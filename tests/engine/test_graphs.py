@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from trajectory import LOSS, TRAIN, people, setup, tier
+from weight_changes import PARTS, change, compare, copy_of, of_part
 
 from faze.config.parameters import Engine
 from faze.engine import graphs
@@ -141,13 +142,20 @@ GRAPHED = [
 @pytest.mark.parametrize("switches", GRAPHED)
 def test_graph_is_eager(switches):
     """Over 30 steps; exact where the kernels add in a fixed order, which some of cuDNN's and atomics do not."""
-    wanted = train(*built(on_gpu(**switches), gpu()), steps=30)
-    step, feed = built(on_gpu(**switches, graphs=True), gpu())
-    assert [switch.active for switch in step.switches if switch.switch == "graphs"] == [True]
-    found = train(step, feed, steps=30)
-    low = switches.get("precision", "fp32") != "fp32"
+    losses, moved = [], []
+    for graphs_on in (False, True):
+        step, feed = built(on_gpu(**switches, graphs=graphs_on), gpu())
+        assert [switch.acted != "false" for switch in step.switches if switch.switch == "graphs"] == [graphs_on]
+        before = copy_of(step.model)
+        losses.append(train(step, feed, steps=30))
+        moved.append(change(before, copy_of(step.model)))
+    (wanted, found), low = losses, switches.get("precision", "fp32") != "fp32"
     assert_same(found[:5], wanted[:5], rtol=2e-2 if low else 1e-5)
-    assert_same(found, wanted, rtol=0.2 if low else 1e-3)
+    if not low:
+        assert_same(found, wanted, rtol=1e-3)
+    for part in PARTS:
+        cosine, ratio = compare(of_part(moved[1], part), of_part(moved[0], part))
+        assert cosine > 0.98 and abs(ratio - 1) < 0.05, (part, cosine, ratio)
 
 
 @needs_cuda

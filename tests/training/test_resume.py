@@ -37,18 +37,22 @@ sys.exit(train.main())
 """
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    rng = np.random.default_rng(0)
+def write_store(path: Path, seed: int = 0) -> Path:
+    """Strips of three people; the seed decides their pixels, not their labels."""
+    pixels, labels = np.random.default_rng(seed), np.random.default_rng(0)
 
     def person(number: int, split: str) -> PersonStrips:
-        pixels = rng.integers(0, 256, (12, 64, 256, 3), dtype=np.uint8)
-        labels = rng.normal(0, 0.2, (12, 4)).astype(np.float32)
-        return PersonStrips(f"{number:05d}", split, [f"{i}.jpg" for i in range(12)], pixels, labels)
+        strips = pixels.integers(0, 256, (12, 64, 256, 3), dtype=np.uint8)
+        targets = labels.normal(0, 0.2, (12, 4)).astype(np.float32)
+        return PersonStrips(f"{number:05d}", split, [f"{i}.jpg" for i in range(12)], strips, targets)
 
-    path = tmp_path_factory.mktemp("data") / "gazecapture.h5"
     write_strips(path, "gazecapture", [person(1, "train"), person(2, "train"), person(3, "val")])
     return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return write_store(tmp_path_factory.mktemp("data") / "gazecapture.h5")
 
 
 class Training:
@@ -152,12 +156,19 @@ def test_rerun_waits_for_an_orphan_and_takes_what_it_wrote(undisturbed, data, tm
     assert_same_end(training, whole)
 
 
-def test_other_configuration_does_not_resume(data, tmp_path):
-    training = Training(tmp_path, data, "baseline")
+@pytest.mark.parametrize("changed", ["configuration", "strips"])
+def test_another_training_does_not_resume(changed, tmp_path):
+    """Seen red: strips made anew with the same labels, since these alone were compared."""
+    store = write_store(tmp_path / "gazecapture.h5")
+    training = Training(tmp_path, store, "baseline")
     process = training.start()
     wait_for(training.work, process)
     kill_group(process)
-    words = Training(tmp_path, data, "baseline", head_lr=0.002).finish()
+    if changed == "configuration":
+        training = Training(tmp_path, store, "baseline", head_lr=0.002)
+    else:
+        write_store(store, seed=1)
+    words = training.finish()
     assert "begins anew" in words and "resumed" not in words
 
 
