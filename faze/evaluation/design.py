@@ -59,7 +59,7 @@ class Spread:
 
     @classmethod
     def of_trainings(cls, errors: NDArray) -> "Spread":
-        """Estimate it from (T, P) errors of trainings that differ in the seed alone: a difference has two of them.
+        """Estimate it from (T, P) errors of trainings that differ by chance alone: a difference has two of them.
 
         People differ in their errors, but not in a difference that is chance alone.
         """
@@ -87,7 +87,7 @@ class Plan:
 def designs(
     persons: pd.DataFrame, conditions: pd.DataFrame, seeds: int, *, margin: float, alpha: float
 ) -> pd.DataFrame:
-    """Plan for each data set and k that decides a verdict, from trainings of the baseline with several seeds.
+    """Plan for each data set and k that decides a verdict, from trainings of the baseline that differ by chance alone.
 
     Args:
         persons: errors of every test person in these trainings: tier, seed, dataset, person, learner, k, error_deg.

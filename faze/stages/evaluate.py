@@ -63,8 +63,7 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     tables["convergence"] = times_to_error(
         tables["training"], tables["performance"].set_index("tier")["images_per_s"], config.evaluate.margin_deg
     )
-    # Not the control `rounding`, whose seed is the baseline's: where rounding does little, chance would look small.
-    chance = persons[persons["tier"].isin([ablation.tiers[0], "seed"])]
+    chance = persons[persons["tier"].isin([ablation.tiers[0], *ablation.controls])]
     deciding = tables["changes"].loc[tables["changes"]["decides"], CELL]
     tables["design"] = designs(
         chance, deciding, len(ablation.seeds), margin=config.evaluate.margin_deg, alpha=1 - config.evaluate.confidence

@@ -6,6 +6,7 @@ no weight moved.
 """
 
 import json
+import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from faze.stages import adapt, encode, meta_train, train, walk
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
     "model": {"growth": 2, "decoder_channels": 2, "z_app": 2, "z_head": 2},
+    "loss": {"chunk_pairs": 4},
     "train": {"pairs": 24, "global_batch": 8, "log_every_pairs": 8, "checkpoint_every_pairs": 8},
     "fewshot": {"shots": [1, 2], "query_entries": 3, "meta_query": 3, "tasks": 2, "outer_steps": 3, "adapt_steps": 3}
     | {"record_steps": [], "validate_every_steps": 3, "repeats": 2},
@@ -63,15 +65,27 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]
     values["tiers"] = {"baseline": values["tiers"]["baseline"] | {"device": "cpu"}, **TIERS}
 
     def stage(
-        module: types.ModuleType, root: Path, tier: str, *arguments: object, share: bool = True, seed: int = 0
+        module: types.ModuleType,
+        root: Path,
+        tier: str,
+        *arguments: object,
+        share: bool = True,
+        seed: int = 0,
+        processes: int = 1,
     ) -> Path:
         name, run = module.__name__.rpartition(".")[2], root / tier / f"seed{seed}"
         run.mkdir(parents=True, exist_ok=True)
         own = run / f"{name}.yaml"
-        own.write_text("\n".join(to_lines(resolve(values, name, tier, seed))), encoding="utf-8")
-        words = [name, "--config", own, "--threads", 1, *arguments]
-        monkeypatch.setattr(sys, "argv", [*map(str, words), *([f"--made-once={root / 'made_once'}"] if share else [])])
-        assert module.main() == 0
+        several = {"parallel": "ddp", "processes": processes} if processes > 1 else {}
+        wanted = merge(values, {"tiers": {"baseline": several}})
+        own.write_text("\n".join(to_lines(resolve(wanted, name, tier, seed))), encoding="utf-8")
+        words = [name, "--config", own, "--threads", processes, *arguments]
+        words = [*map(str, words), *([f"--made-once={root / 'made_once'}"] if share else [])]
+        if several:  # it becomes torchrun
+            subprocess.run([sys.executable, "-m", "faze", *words], cwd=ROOT, check=True)
+        else:
+            monkeypatch.setattr(sys, "argv", words)
+            assert module.main() == 0
         return run
 
     return stage
@@ -138,6 +152,17 @@ def test_the_log_of_a_training_that_was_taken_over_is_its_own(call, tmp_path):
     switches = {switch["switch"]: switch for switch in run.switches}
     assert switches["cudnn_benchmark"]["wanted"] == "true" and switches["cudnn_benchmark"]["reason"]
     assert not (taken / "train.work").exists()
+
+
+def test_several_processes_take_over_and_move_a_weight(call, tmp_path):
+    write_people(tmp_path)
+    first, taken, rounding = (trained(call, tmp_path, tier, processes=2) for tier in ("baseline", "idle", "rounding"))
+    assert [was_taken(run) for run in (first, taken, rounding)] == [False, True, False]
+    assert (first / "checkpoint.pt").read_bytes() == (taken / "checkpoint.pt").read_bytes()
+    weights = [torch.load(run / "checkpoint.pt")["model"] for run in (first, rounding)]
+    far = [float((weights[1][name] - value).abs().max()) for name, value in weights[0].items()]
+    assert 0 < max(far) < 1e-4
+    assert not was_taken(trained(call, tmp_path, "idle", seed=1))  # one process is another experiment
 
 
 def test_what_acts_is_trained(call, tmp_path):
