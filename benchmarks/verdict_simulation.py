@@ -64,7 +64,8 @@ def simulate(count: int, seeds: int, people: int, seed_deg: float, evaluate: Eva
     if seeds < 3:
         return result | {"shown": np.nan, "power": np.nan}
     spread = Spread(seed_deg**2, 0.0, PERSON_DEG**2)
-    power = plan(spread, seeds, people, margin=evaluate.margin_deg, alpha=1 - evaluate.confidence).power
+    levels = {"margin": evaluate.margin_deg, "alpha": 1 - evaluate.confidence}
+    power = plan(spread, seeds, people, rungs=len(TIERS) - 1, **levels).power
     return result | {"shown": np.mean(equivalent), "power": power}
 
 

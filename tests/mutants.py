@@ -13,6 +13,7 @@ again; OUT/survivors.md lists, with file and line, what no test noticed. It take
 
 import argparse
 import ast
+import functools
 import importlib
 import json
 import multiprocessing
@@ -121,10 +122,11 @@ def modules_of(parts: Sequence[str]) -> list[str]:
 
 
 def tests_of(module: str) -> tuple[str, ...]:
-    """The tests that look at a module."""
-    room = module.split("/")[1]
-    for part, names in NARROWER.items():
+    """The tests that look at a module, those of its name first."""
+    room, own = module.split("/")[1], f"test_{Path(module).stem}"
+    for part, tests in NARROWER.items():
         if module.startswith(part):
+            names = sorted(tests, key=lambda name: name != own)
             return tuple(test for name in names if (ROOT / (test := f"tests/{room}/{name}.py")).exists())
     return (f"tests/{room}",)
 
@@ -171,25 +173,25 @@ def copied(folder: Path) -> Path:
     return folder
 
 
-def limit_of(copies: queue.SimpleQueue, tests: Sequence[str]) -> float:
+@functools.cache
+def limit_of(copy: Path, tests: Sequence[str]) -> float:
     """Time the tests of unchanged code, and find after how many seconds a mutant hangs."""
-    copy = copies.get()
     outcome, seconds = run_tests(copy, tests, None)
-    copies.put(copy)
     if outcome != "survived":
         raise SystemExit(f"the tests of unchanged code fail: {' '.join(tests)}")
     return SLOWER * seconds + 30
 
 
-def try_mutant(copies: queue.SimpleQueue, mutant: Mutant, limit_s: float) -> dict:
+def try_mutant(copies: queue.SimpleQueue, mutant: Mutant) -> dict:
     """Change, test, change back, in a copy that nobody else has."""
-    copy = copies.get()
+    copy, tests = copies.get(), tests_of(mutant.module)
+    limit_s = limit_of(copy, tests)
     path = copy / mutant.module
     source = path.read_text(encoding="utf-8")
     changed = mutate_code(source, get_operator(mutant.operator)(), mutant.occurrence)
     path.write_text(changed, encoding="utf-8")
     try:
-        outcome, seconds = run_tests(copy, tests_of(mutant.module), limit_s)
+        outcome, seconds = run_tests(copy, tests, limit_s)
     finally:
         path.write_text(source, encoding="utf-8")
         copies.put(copy)
@@ -213,7 +215,8 @@ def report(results: Sequence[dict]) -> str:
 def chosen(args: argparse.Namespace) -> list[Mutant]:
     """The mutants to try: all of --only, or those of WHOLE and a sample of SAMPLED."""
     draw = random.Random(args.seed)
-    whole = [mutant for module in modules_of(args.only or WHOLE) for mutant in mutants_of(module)]
+    modules = [module for part in args.only or WHOLE for module in modules_of([part])]
+    whole = [mutant for module in modules for mutant in mutants_of(module)]
     if args.only:
         return draw.sample(whole, min(args.random, len(whole)))
     left = [m for m in modules_of(SAMPLED) if m not in modules_of(WHOLE)]
@@ -248,8 +251,7 @@ def main() -> None:
         copies = queue.SimpleQueue()
         for number in range(args.jobs):
             copies.put(copied(Path(folder) / str(number)))
-        limits = {tests: limit_of(copies, tests) for tests in dict.fromkeys(map(tests_of, (m.module for m in todo)))}
-        tries = [pool.submit(try_mutant, copies, mutant, limits[tests_of(mutant.module)]) for mutant in todo]
+        tries = [pool.submit(try_mutant, copies, mutant) for mutant in todo]
         for number, ended in enumerate(as_completed(tries), len(wanted) - len(todo) + 1):
             result = ended.result()
             done[key_of(result)] = result

@@ -27,6 +27,7 @@ DESIGN = [
     "k",
     "seeds",
     "people",
+    "rungs",
     "trainings",
     "power",
     "margin_deg",
@@ -85,7 +86,7 @@ class Plan:
 
 
 def designs(
-    persons: pd.DataFrame, conditions: pd.DataFrame, seeds: int, *, margin: float, alpha: float
+    persons: pd.DataFrame, conditions: pd.DataFrame, seeds: int, *, rungs: int, margin: float, alpha: float
 ) -> pd.DataFrame:
     """Plan for each data set and k that decides a verdict, from trainings of the baseline that differ by chance alone.
 
@@ -93,6 +94,7 @@ def designs(
         persons: errors of every test person in these trainings: tier, seed, dataset, person, learner, k, error_deg.
         conditions: dataset, learner and k that decide.
         seeds: of the ablation; below SEEDS_FOR_A_TIER, which judge nothing, so many are planned for.
+        rungs: tiers that are trained besides the baseline, and tell what chance does.
         margin: of equivalence, degrees.
         alpha: level of both one-sided tests.
 
@@ -106,23 +108,24 @@ def designs(
         errors = of_condition.pivot(index=["tier", "seed"], columns="person", values="error_deg").to_numpy()
         if min(errors.shape) < 2:
             continue
-        design = {"seeds": max(seeds, SEEDS_FOR_A_TIER), "people": errors.shape[1]}
+        design = {"seeds": max(seeds, SEEDS_FOR_A_TIER), "people": errors.shape[1], "rungs": max(rungs, 1)}
         found = plan(Spread.of_trainings(errors), **design, margin=margin, alpha=alpha)
         rows.append(condition | design | {"trainings": errors.shape[0]} | dataclasses.asdict(found))
     return pd.DataFrame(rows, columns=DESIGN)
 
 
-def plan(spread: Spread, seeds: int, people: int, *, margin: float, alpha: float) -> Plan:
+def plan(spread: Spread, seeds: int, people: int, *, rungs: int, margin: float, alpha: float) -> Plan:
     """Find what a design shows, and what it lacks.
 
     Args:
         spread: of the differences, as far as it is known.
         seeds: of the design, at least SEEDS_FOR_A_TIER.
         people: of the design, at least two.
+        rungs: whose differences tell what chance does (`statistics.pooled_chance`).
         margin: of equivalence, degrees.
         alpha: level of both one-sided tests.
     """
-    reaches = functools.partial(_reaches, spread, alpha=alpha)
+    reaches = functools.partial(_reaches, spread, rungs=rungs, alpha=alpha)
 
     def enough(seeds: int, people: int) -> bool:
         return (reaches(seeds, people) < margin).mean() >= POWER
@@ -141,13 +144,13 @@ def _fewest(enough: Callable[[int], bool], least: int, most: int) -> int:
     return least + bisect.bisect_left(range(least, most + 1), True, key=enough)
 
 
-def _reaches(spread: Spread, seeds: int, people: int, *, alpha: float) -> NDArray:
+def _reaches(spread: Spread, seeds: int, people: int, *, rungs: int, alpha: float) -> NDArray:
     """Draw how far from zero the interval of the equivalence test reaches, (draws,): below the margin it succeeds."""
     rng = np.random.default_rng(0)
     expected = spread.rest + np.array([people * spread.seeds, seeds * spread.people, 0.0])
-    freedom = np.array([seeds - 1, people - 1, (seeds - 1) * (people - 1)])
+    freedom = rungs * np.array([seeds - 1, people - 1, (seeds - 1) * (people - 1)])
     squares = expected[:, None] * rng.chisquare(freedom[:, None], (3, _DRAWS)) / freedom[:, None]
     variance = spread.seeds / seeds + spread.people / people + spread.rest / (seeds * people)
     means = np.sqrt(variance) * rng.normal(size=_DRAWS)
-    error, known = crossed_error(*squares, seeds, people)
+    error, known = crossed_error(*squares, seeds, people, rungs)
     return np.abs(means) + stats.t.ppf(1 - alpha, known) * error

@@ -8,6 +8,7 @@ resamples. Arrays of errors and of paired differences are (..., S, P), in degree
 - `compare` tests a change by two one-sided t tests (TOST; Schuirmann 1987) on paired differences. With three seeds or
   more the standard error is that of the crossed design, with Satterthwaite's degrees of freedom: resampling three seeds
   covers 64 to 80 % instead of 90 % where seeds spread as much as people (docs/decisions/0003-seeds-and-people.md).
+- `pooled_chance` learns what chance does from all tiers of an ablation at once: three seeds of one tier tell little.
 
 numpy and scipy only.
 """
@@ -28,6 +29,21 @@ class Estimate:
     mean: float
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class Chance:
+    """What chance does to the differences between two tiers.
+
+    Attributes:
+        of_seeds, of_people, rest: their mean squares (`mean_squares`), degrees².
+        rungs: how many tiers' differences told them; each adds as many degrees of freedom as a single one has.
+    """
+
+    of_seeds: float
+    of_people: float
+    rest: float
+    rungs: int
 
 
 @dataclass(frozen=True)
@@ -121,13 +137,34 @@ def holm(p: ArrayLike) -> NDArray:
     return adjusted
 
 
-def compare(differences: ArrayLike, *, margin: float, alpha: float = 0.05) -> Comparison:
+def pooled_chance(errors: NDArray) -> Chance | None:
+    """Learn what chance does to the differences between any two tiers, which is taken to be alike for all.
+
+    The interactions of the tiers with seeds, with people and with both, in the three-way layout without replication
+    (Searle, Casella and McCulloch 1992, section 4.3); twice each, since a difference has two tiers.
+
+    Args:
+        errors: (T, S, P) degrees, at least two seeds and people; a tier that is another's to the bit counts once.
+
+    Returns:
+        None where all tiers are the same.
+    """
+    distinct = np.unique(errors.reshape(len(errors), -1), axis=0).reshape(-1, *errors.shape[1:])
+    rungs = len(distinct) - 1
+    if not rungs:
+        return None
+    squares = mean_squares(distinct - distinct.mean(axis=0))
+    return Chance(*(float(2 * of_tiers.sum() / rungs) for of_tiers in squares), rungs)
+
+
+def compare(differences: ArrayLike, *, margin: float, alpha: float = 0.05, chance: Chance | None = None) -> Comparison:
     """Test paired differences, for equivalence and for a difference.
 
     Args:
         differences: (S, P) or (P,) error of the tier minus error of the baseline, degrees, same person and seed.
         margin: differences smaller than this count as none, degrees; fixed before looking.
         alpha: level of both one-sided tests and of the two-sided one.
+        chance: from all tiers; None: from these differences alone. Below three seeds it is not asked.
     """
     differences = np.atleast_2d(np.asarray(differences, dtype=np.float64))
     seeds, people = differences.shape
@@ -136,7 +173,10 @@ def compare(differences: ArrayLike, *, margin: float, alpha: float = 0.05) -> Co
     mean = float(differences.mean())
     if people < 2:
         return Comparison(mean, np.nan, np.nan, np.nan, np.nan, people, seeds)
-    error, freedom = standard_error(differences)
+    if chance is None or seeds < SEEDS_FOR_A_TIER:
+        error, freedom = standard_error(differences)
+    else:
+        error, freedom = crossed_error(chance.of_seeds, chance.of_people, chance.rest, seeds, people, chance.rungs)
     tost_p = float(equivalence_p(mean, error, freedom, margin))
     difference_p = float(min(1.0, 2 * _upper_tail(abs(mean), error, freedom)))
     reach = float(stats.t.ppf(1 - alpha, freedom) * error)
@@ -184,14 +224,15 @@ def mean_squares(differences: NDArray) -> tuple[NDArray, NDArray, NDArray]:
 
 
 def crossed_error(
-    of_seeds: ArrayLike, of_people: ArrayLike, interaction: ArrayLike, seeds: int, people: int
+    of_seeds: ArrayLike, of_people: ArrayLike, interaction: ArrayLike, seeds: int, people: int, rungs: int = 1
 ) -> tuple[NDArray, NDArray]:
     """Estimate the standard error of the grand mean of a crossed design, and Satterthwaite's degrees of freedom.
 
     The unbiased sum of mean squares can fall below either factor's own, which it cannot truly do: the larger counts.
+    The mean squares of several rungs have as many times the degrees of freedom.
     """
     of_seeds, of_people, interaction = np.broadcast_arrays(of_seeds, of_people, interaction)
     total = np.maximum(of_seeds + of_people - interaction, np.maximum(of_seeds, of_people))
     spread = of_seeds**2 / (seeds - 1) + of_people**2 / (people - 1) + interaction**2 / ((seeds - 1) * (people - 1))
-    freedom = np.divide(total**2, spread, out=np.full(total.shape, people - 1.0), where=spread > 0)
+    freedom = np.divide(rungs * total**2, spread, out=np.full(total.shape, people - 1.0), where=spread > 0)
     return np.sqrt(total / (seeds * people)), np.maximum(freedom, 1.0)

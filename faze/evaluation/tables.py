@@ -14,10 +14,12 @@ from faze.config.parameters import Evaluate
 from faze.evaluation.runs import Ablation, same_steps
 from faze.evaluation.statistics import (
     SEEDS_FOR_A_TIER,
+    Chance,
     bootstrap_mean,
     bootstrap_reduction,
     compare,
     holm,
+    pooled_chance,
 )
 
 CELL = ["dataset", "learner", "k"]  # what is compared between tiers
@@ -80,6 +82,8 @@ def mean_errors(persons: pd.DataFrame, keys: list[str], evaluate: Evaluate) -> p
 def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd.DataFrame:
     """Compare each tier with the baseline, paired by person and seed, and judge the changes that decide.
 
+    What chance does is learnt from all tiers together, from three seeds on.
+
     Args:
         persons: errors of every test person (`runs.read_errors`).
         ablation: its first tier is the baseline.
@@ -90,13 +94,15 @@ def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
         `decides`: the verdict on the tier rests on it: unadapted, and the first learner at the largest k.
     """
     baseline = dict(iter(persons[persons["tier"] == ablation.tiers[0]].groupby(CELL)))
+    chance = {cell: chance_of(rows) for cell, rows in persons[persons["tier"].isin(ablation.tiers)].groupby(CELL)}
     largest_k, rows = persons["k"].max(), []
     for (tier, *cell), group in persons.groupby(["tier", *CELL], sort=False):
         if tier == ablation.tiers[0]:
             continue
         paired = baseline[tuple(cell)]
         errors, reference = matrix(group), matrix(paired[paired["seed"].isin(group["seed"])])  # a control has one seed
-        result = compare(errors - reference, margin=evaluate.margin_deg, alpha=1 - evaluate.confidence)
+        of_cell = {"margin": evaluate.margin_deg, "alpha": 1 - evaluate.confidence, "chance": chance[tuple(cell)]}
+        result = compare(errors - reference, **of_cell)
         _, learner, k = cell
         rows.append(
             {"tier": tier, "baseline": ablation.tiers[0]}
@@ -108,6 +114,13 @@ def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
             | {"people": result.people, "seeds": result.seeds}
         )
     return _judged(pd.DataFrame(rows, columns=CHANGES), 1 - evaluate.confidence)
+
+
+def chance_of(persons: pd.DataFrame) -> Chance | None:
+    """Learn what chance does from all tiers' errors of one data set, learner and k; None from too few seeds."""
+    if persons["seed"].nunique() < SEEDS_FOR_A_TIER or persons["person"].nunique() < 2:
+        return None
+    return pooled_chance(np.stack([matrix(of_tier) for _, of_tier in persons.groupby("tier")]))
 
 
 def _judged(changes: pd.DataFrame, alpha: float) -> pd.DataFrame:

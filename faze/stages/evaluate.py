@@ -65,9 +65,9 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     )
     chance = persons[persons["tier"].isin([ablation.tiers[0], *ablation.controls])]
     deciding = tables["changes"].loc[tables["changes"]["decides"], CELL]
-    tables["design"] = designs(
-        chance, deciding, len(ablation.seeds), margin=config.evaluate.margin_deg, alpha=1 - config.evaluate.confidence
-    )
+    levels = {"margin": config.evaluate.margin_deg, "alpha": 1 - config.evaluate.confidence}
+    rungs = int((tables["performance"]["same_as"] == "").sum()) - 1  # that were trained
+    tables["design"] = designs(chance, deciding, len(ablation.seeds), rungs=rungs, **levels)
     summary = summarize(ablation, tables, trainings, benchmark, config.evaluate)
     with whole_folder(out) as folder:
         for name, table in tables.items():

@@ -19,6 +19,8 @@ from faze.evaluation.statistics import (
     compare,
     equivalence_p,
     holm,
+    mean_squares,
+    pooled_chance,
     standard_error,
 )
 
@@ -178,6 +180,49 @@ def test_a_tiny_change_of_everybody_is_not_identical():
     assert not result.identical and result.tost_p < 1e-9
     assert compare(np.full((4, 10), 0.25), margin=0.1).difference_p == 0
     assert compare(np.zeros((3, 8)), margin=0.1).identical
+
+
+def ladders(draws: int, rungs: int, seeds: int, *deviations: float) -> np.ndarray:
+    """Errors of tiers that differ by chance alone, (draws, 1 + rungs, S, 20)."""
+    return draw(9, draws * (rungs + 1), seeds, 20, 4.0, *deviations).reshape(draws, rungs + 1, seeds, 20)
+
+
+def test_two_tiers_tell_of_chance_what_their_differences_tell():
+    errors = ladders(1, 1, 3, 0.1, 0.2, 0.3)[0]
+    chance = pooled_chance(errors)
+    told = mean_squares(errors[1] - errors[0])
+    assert (chance.of_seeds, chance.of_people, chance.rest) == pytest.approx(told, rel=1e-9) and chance.rungs == 1
+    alone, pooled = (compare(errors[1] - errors[0], margin=0.3, chance=given) for given in (None, chance))
+    assert (pooled.low, pooled.high, pooled.tost_p) == pytest.approx((alone.low, alone.high, alone.tost_p), rel=1e-9)
+
+
+def test_what_chance_does_is_learnt_from_all_tiers_and_from_each_once():
+    """What people and seeds have in common in all tiers is no difference. Seen red: the baseline's own was left in."""
+    found = [pooled_chance(errors + np.arange(3)[:, None]) for errors in ladders(400, 4, 3, 0.1, 0.2, 0.3)]
+    variances = {"rest": 0.3**2, "of_seeds": 0.3**2 + 20 * 0.1**2, "of_people": 0.3**2 + 3 * 0.2**2}
+    for name, variance in variances.items():
+        assert np.mean([getattr(chance, name) for chance in found]) == pytest.approx(2 * variance, rel=0.05)
+    errors = ladders(1, 2, 3, 0.1, 0.2, 0.3)[0]
+    assert pooled_chance(errors[[0, 0, 1, 2, 2, 2]]) == pooled_chance(errors)
+    assert pooled_chance(errors[[1, 1]]) is None
+
+
+def test_below_three_seeds_chance_is_not_asked():
+    errors = ladders(1, 3, 2, 0.1, 0.2, 0.3)[0]
+    alone, asked = (compare(errors[1] - errors[0], margin=0.3, chance=c) for c in (None, pooled_chance(errors)))
+    assert alone == asked
+
+
+@pytest.mark.parametrize("seed_sd", [0.0, 0.05, 0.13, 0.5])
+def test_a_difference_by_chance_is_as_rare_as_its_p_value_says(seed_sd):
+    """Far out, where Holm's first step looks. Seen red: three seeds of the tier alone, 4 times as often as it said."""
+    small = 0.05 / 16
+    found = [
+        compare(errors[1] - errors[0], margin=0.3, chance=pooled_chance(errors)).difference_p
+        for errors in ladders(2500, 4, 3, seed_sd, 0.0, 0.24)
+    ]
+    assert np.mean(np.less(found, small)) < 2 * small
+    assert 0.015 <= np.mean(np.less(found, 0.05)) <= 0.065
 
 
 def test_holm_steps_down():
