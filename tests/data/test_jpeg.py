@@ -88,13 +88,25 @@ def test_what_stands_around_the_image_does_no_harm(capfd: pytest.CaptureFixture)
         with_segment(data, 0xE1, exif(1)[:-4]),  # nothing behind the directory
         with_segment(with_segment(data, 0xE1, XMP), 0xE1, exif(1)),
         with_segment(data, 0xE0, data),  # a thumbnail
-        data[:2] + b"\xff\xff" + data[2:],  # fill bytes
+        *(data[:2] + b"\xff" * number + data[2:] for number in (1, 2, 3)),  # fill bytes
         data + encode(64, 48),  # a phone's second picture
         encode(320, 240, cv2.IMWRITE_JPEG_RST_INTERVAL, 90) + encode(64, 48, cv2.IMWRITE_JPEG_RST_INTERVAL, 1),
         data + b"some phone's notes" * 100,
     ):
         assert header_of(framed).can_be_cut
         assert_cut_is_the_same(framed, capfd)
+
+
+# Markers of frames (T.81, table B.1); between them lie those of Huffman tables, extensions and arithmetic conditioning.
+FRAMES = [marker for marker in range(0xC0, 0xD0) if marker not in (0xC4, 0xC8, 0xCC)]
+
+
+def test_only_frames_are_taken_for_frames() -> None:
+    data = encode()
+    for marker in (0xBF, 0xC8, 0xCC, 0xD0):
+        assert header_of(with_segment(data, marker, bytes(9))).can_be_cut
+    at = header_of(data).frame_at
+    assert header_of(data[: at - 3] + b"\xc1" + data[at - 2 :]).can_be_cut  # sequential, with more tables
 
 
 def not_cut() -> dict[str, bytes]:
@@ -114,7 +126,7 @@ def not_cut() -> dict[str, bytes]:
         "unknown segment": with_segment(data, 0xE1, b"what a camera notes"),
         "unknown byte order": with_segment(data, 0xE1, exif(1).replace(b"II*", b"IX*")),
         "not Exif": with_segment(data, 0xE1, b"Exit\0\0" + exif(1)[6:]),
-        "two frames": with_segment(data, 0xC0, bytes(data[header.frame_at : header.frame_at + 15])),
+        **{f"frames C0, {m:X}": with_segment(data, m, data[header.frame_at : header.frame_at + 15]) for m in FRAMES},
         "arithmetic": bytes(other_frame),
         "several scans": bytes(two_scans),
         "height said later": bytes(no_height),
@@ -126,7 +138,7 @@ def test_what_cannot_be_cut_safely_stays_whole(kind: str) -> None:
     """Seen red: upright whatever the orientation; progressive taken for baseline; components of a scan not counted."""
     data = not_cut()[kind]
     header = header_of(data)
-    assert not header.can_be_cut
+    assert header == JpegHeader(header.scan_at, 0, 0, 0, 0, 0, 0, can_be_cut=False)  # nothing is half known
     work = bytearray(data + bytes(len(PADDING)))
     assert cut(work, len(data), header, 16) == len(data)
     assert work[: len(data)] == data
@@ -161,11 +173,18 @@ def test_fewer_restart_markers_than_stated_leave_the_image_data_whole() -> None:
     assert cut(work, len(data), header_of(data), 16) == len(data) - 2 + len(PADDING)
 
 
-@pytest.mark.parametrize(("sampling", "units"), [(0x14, (8, 32)), (0x41, (32, 8)), (0x15, None), (0x51, None)])
-def test_units_are_as_large_as_the_sampling_says(sampling: int, units: tuple[int, int] | None) -> None:
-    """Up to four blocks in each direction (T.81, B.2.2)."""
+@pytest.mark.parametrize("component", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("sampling", "units"),
+    [(0x14, (8, 32)), (0x41, (32, 8)), (0x15, None), (0x51, None), (0x01, None), (0x10, None)],
+)
+def test_units_are_as_large_as_the_sampling_says(sampling: int, units: tuple[int, int] | None, component: int) -> None:
+    """Up to four blocks in each direction, of whichever component has most (T.81, A.2 and B.2.2)."""
     data = bytearray(encode())
-    data[header_of(data).frame_at + 7] = sampling
+    at = header_of(data).frame_at + 7
+    for place in (at, at + 3, at + 6):
+        data[place] = 0x11 if units else sampling
+    data[at + 3 * component] = sampling
     header = header_of(data)
     assert header.can_be_cut == (units is not None)
     assert (header.mcu_width_px, header.mcu_height_px) == (units or (0, 0))

@@ -62,6 +62,16 @@ def test_a_lens_that_no_polynomial_follows_is_looked_up_pixel_by_pixel() -> None
             np.testing.assert_array_equal(lookup.maps(row), wanted)
 
 
+@pytest.mark.parametrize("strength", [1, 3, 10, 30, 100])
+def test_no_lens_is_followed_by_a_polynomial_that_errs(strength: float) -> None:
+    """The stronger it bends, the fewer strips are smooth; those stay exact. Seen red: errors of a pixel let by."""
+    matrices, distortions, poses = poses_and_cameras(40, *np.multiply((0.15, -0.3, 0.002, -0.003, 0.1), strength))
+    lookup = StripLookup(matrices, distortions, poses, CAMERA)
+    for row in range(40):
+        wanted = opencvs_maps(matrices[row], distortions[row], poses[row])
+        np.testing.assert_allclose(lookup.maps(row), wanted, atol=4e-3)
+
+
 def test_strips_of_one_row_or_column_have_maps_too() -> None:
     matrices, distortions, poses = poses_and_cameras(2, 0.15, -0.3, 0.002, -0.003, 0.1)
     middle = StripLookup(matrices, distortions, poses, NormalizedCamera(1300, 600, 1, 1)).maps(0)
