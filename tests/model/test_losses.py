@@ -36,6 +36,15 @@ def test_clipped_angle_has_the_released_floor_and_no_gradient_below_it():
     assert torch.equal(a.grad, torch.zeros(3))
 
 
+def test_clipped_angle_has_a_ceiling_too_and_takes_a_null_vector_for_upright():
+    a = torch.tensor([0.3, 0.1, 1.0], dtype=torch.float64, requires_grad=True)
+    ceiling = losses.angle_deg(a, -a.detach(), clip=1e-6)
+    ceiling.backward()
+    assert float(ceiling.detach()) == pytest.approx(180 - math.degrees(math.acos(1 - 1e-6)), abs=1e-9)
+    assert torch.equal(a.grad, torch.zeros_like(a))
+    assert float(losses.angle_deg(a.detach(), torch.zeros_like(a), clip=1e-6)) == pytest.approx(90)
+
+
 @pytest.mark.parametrize("b", [[0.0, 0.0, 1.0], [0.0, 0.0, -1.0], [0.0, 0.0, 0.0], [1e-30, 0.0, 1.0]])
 def test_gradient_is_finite_for_equal_opposite_and_null_vectors(b):
     a = torch.tensor([0.0, 0.0, 1.0], requires_grad=True)
@@ -175,6 +184,8 @@ def test_groups_are_compared_apart():
     for name, term in terms.items():
         apart = torch.stack([term(c, p) for c, p in zip(codes, person, strict=True)]).mean()
         assert torch.allclose(term(codes, person), apart, rtol=1e-12), name
+        parted = term(torch.stack([codes, codes.flip(0)]), torch.stack([person, person.flip(0)]))  # groups of groups
+        assert torch.allclose(parted, apart, rtol=1e-12), name
 
 
 def test_coinciding_codes_give_zero_without_nan():
