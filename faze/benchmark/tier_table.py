@@ -123,7 +123,8 @@ def _compared(rows: Mapping[str, Mapping[str, Any]], full: Mapping[str, Any]) ->
         if "same" in row:
             yield [name, "", row["same"], "", ""]
         else:
-            yield [name, f"{row['step_ms']:.4g}", _speed(row["speedup"]), _peak(row), _memory(row, full)]
+            speed, memory = ("1", "1") if row is full else (_speed(row["speedup"]), _memory(row, full))
+            yield [name, f"{row['step_ms']:.4g}", speed, _peak(row), memory]
 
 
 def _speed(speedup: Mapping[str, float]) -> str:
