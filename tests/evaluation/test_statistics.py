@@ -14,9 +14,11 @@ from scipy import stats
 
 from faze.evaluation.statistics import (
     SEEDS_FOR_A_TIER,
+    _interval,
     bootstrap_mean,
     bootstrap_reduction,
     compare,
+    crossed_error,
     equivalence_p,
     holm,
     mean_squares,
@@ -156,6 +158,20 @@ def test_bootstrap_resamples_whole_seeds_and_people_independently():
     interval = bootstrap_mean(people, **BOOTSTRAP)
     half = 1.96 * people.std(ddof=1) / 20
     assert (interval.low, interval.high) == pytest.approx((people.mean() - half, people.mean() + half), abs=0.02)
+
+
+@pytest.mark.parametrize(("people", "share"), [(5, 0.00096), (15, 0.0132), (1000, 0.02478)])
+def test_percentiles_are_as_far_out_as_a_t_interval_goes(people, share):
+    """The expanded bootstrap (Hesterberg 2015, section 3.3): the normal law's tail beyond t (n / (n - 1)) ** 0.5."""
+    interval = _interval(0.5, np.linspace(0, 1, 100_001), people, 0.95)
+    assert (interval.low, 1 - interval.high) == pytest.approx((share, share), rel=0.01)
+
+
+def test_degrees_of_freedom_are_satterthwaites():
+    error, freedom = crossed_error(2.0, 3.0, 1.0, seeds=3, people=15)
+    assert error == pytest.approx((4 / 45) ** 0.5)
+    assert freedom == pytest.approx(4**2 / (2**2 / 2 + 3**2 / 14 + 1 / 28))
+    assert crossed_error(2.0, 3.0, 1.0, 3, 15, rungs=4) == (error, pytest.approx(4 * freedom))
 
 
 def test_one_person_has_no_interval():
