@@ -198,6 +198,17 @@ def test_a_tiny_change_of_everybody_is_not_identical():
     assert compare(np.zeros((3, 8)), margin=0.1).identical
 
 
+@pytest.mark.parametrize("change", [0.1, 0.25, -0.1, -0.25])
+def test_a_change_without_spread_is_judged_by_where_it_lies(change):
+    assert compare(np.full((4, 10), change), margin=0.1).tost_p == 1  # on the margin is not within it
+    assert compare(np.full((4, 10), change), margin=0.3).tost_p == 0
+
+
+def test_two_people_have_an_interval():
+    interval, comparison = bootstrap_mean([[3.0, 5.0]], **BOOTSTRAP), compare([0.1, 0.3], margin=1.0)
+    assert interval.low < 4 < interval.high and comparison.low < 0.2 < comparison.high
+
+
 def ladders(draws: int, rungs: int, seeds: int, *deviations: float) -> np.ndarray:
     """Errors of tiers that differ by chance alone, (draws, 1 + rungs, S, 20)."""
     return draw(9, draws * (rungs + 1), seeds, 20, 4.0, *deviations).reshape(draws, rungs + 1, seeds, 20)
