@@ -168,10 +168,12 @@ def test_percentiles_are_as_far_out_as_a_t_interval_goes(people, share):
 
 
 def test_degrees_of_freedom_are_satterthwaites():
-    error, freedom = crossed_error(2.0, 3.0, 1.0, seeds=3, people=15)
-    assert error == pytest.approx((4 / 45) ** 0.5)
-    assert freedom == pytest.approx(4**2 / (2**2 / 2 + 3**2 / 14 + 1 / 28))
-    assert crossed_error(2.0, 3.0, 1.0, 3, 15, rungs=4) == (error, pytest.approx(4 * freedom))
+    error, freedom = crossed_error(2.0, 3.0, 1.5, seeds=3, people=15)
+    assert error == pytest.approx((3.5 / 45) ** 0.5)
+    assert freedom == pytest.approx(3.5**2 / (2**2 / 2 + 3**2 / 14 + 1.5**2 / 28))
+    assert crossed_error(2.0, 3.0, 1.5, 3, 15, rungs=4) == (error, pytest.approx(4 * freedom))
+    assert crossed_error(1.0, 1.0, 1.0, 3, 15)[1] == pytest.approx(1 / (1 / 2 + 1 / 14 + 1 / 28))
+    assert crossed_error(1.0, 1.0, 1.0, 3, 2)[1] == 1  # never fewer
 
 
 def test_one_person_has_no_interval():
@@ -195,7 +197,8 @@ def test_a_tiny_change_of_everybody_is_not_identical():
     result = compare(np.full((1, 10), 1e-9), margin=0.1)
     assert not result.identical and result.tost_p < 1e-9
     assert compare(np.full((4, 10), 0.25), margin=0.1).difference_p == 0
-    assert compare(np.zeros((3, 8)), margin=0.1).identical
+    same = compare(np.zeros((3, 8)), margin=0.1)
+    assert same.identical and same.difference == 0
 
 
 @pytest.mark.parametrize("change", [0.1, 0.25, -0.1, -0.25])
