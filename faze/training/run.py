@@ -16,6 +16,7 @@ from faze.base.made_once import key_of, made_once, same_file
 from faze.base.run_log import RunLog, acting, read_events
 from faze.config.stage_config import Resolved
 from faze.data.pairs import PeopleStrips, hold_what_fits, load_people
+from faze.data.store.strips import StripStore
 from faze.engine import machine
 from faze.engine.parallel import World, check_chunks
 from faze.engine.step import Step
@@ -87,7 +88,9 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
     people, left_out = load_people(data, "train", size, min_entries=config.data.min_entries)
     validation, _ = load_people(data, "val", size, min_entries=1)
     fingerprint = code_hash.fingerprint("faze.stages.train")
-    work = WorkFolder(out.parent / "train.work", key_of("training", config.hash, fingerprint, same_file(data)))
+    with StripStore(data) as strips:
+        identity = f"{config.hash}-{fingerprint}-{strips.digest('train')}"
+    work = WorkFolder(out.parent / "train.work", identity)
     if work.has_ended(out, run_log, config.train.pairs):
         if world.rank == 0:
             work.remove()

@@ -89,7 +89,6 @@ def test_people_who_do_not_fit_in_memory_are_read_when_needed(tmp_path):
     held = hold(stored)
     assert (held.names, left_out) == (["a", "c"], ["b"])
     assert held.held and not stored.held
-    assert held.digest() == stored.digest()
     for step in range(3):
         batches = [PairBatches(people, BatchShare(1, 4))[step] for people in (held, stored)]
         assert all(torch.equal(batches[0][name], batches[1][name]) for name in batches[0])

@@ -9,6 +9,7 @@ Read too: version 1, which has of these file_name at most, and the released code
 """
 
 import contextlib
+import hashlib
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -199,6 +200,14 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
     def labels(self, person: str) -> NDArray[np.float32]:
         """Read (N, 4) gaze pitch, yaw, head pitch, yaw in radians."""
         return self._group(person)["labels"][:].astype(np.float32, copy=False)
+
+    def digest(self, split: str) -> str:
+        """Identify the people of a split: 16 hex digits over names, labels and, where the file has them, checksums."""
+        digest = hashlib.sha256()
+        for person in self.persons(split):
+            checksum = self._group(person).attrs.get("checksum", "")
+            digest.update(f"{person} {self.count(person)} {checksum}\n".encode() + self.labels(person).tobytes())
+        return digest.hexdigest()[:16]
 
     def file_names(self, person: str) -> list[str] | None:
         """Read the source frames' names, relative to the raw folder; None where the file has none."""
