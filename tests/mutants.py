@@ -184,13 +184,14 @@ def limit_of(copy: Path, tests: Sequence[str]) -> float:
 
 def try_mutant(copies: queue.SimpleQueue, mutant: Mutant) -> dict:
     """Change, test, change back, in a copy that nobody else has."""
-    copy, tests = copies.get(), tests_of(mutant.module)
-    limit_s = limit_of(copy, tests)
+    tests = tests_of(mutant.module)
+    copy = copies.get()
     path = copy / mutant.module
     source = path.read_text(encoding="utf-8")
     changed = mutate_code(source, get_operator(mutant.operator)(), mutant.occurrence)
-    path.write_text(changed, encoding="utf-8")
     try:
+        limit_s = limit_of(copy, tests)
+        path.write_text(changed, encoding="utf-8")
         outcome, seconds = run_tests(copy, tests, limit_s)
     finally:
         path.write_text(source, encoding="utf-8")
@@ -253,6 +254,8 @@ def main() -> None:
             copies.put(copied(Path(folder) / str(number)))
         tries = [pool.submit(try_mutant, copies, mutant) for mutant in todo]
         for number, ended in enumerate(as_completed(tries), len(wanted) - len(todo) + 1):
+            if ended.exception():
+                pool.shutdown(wait=False, cancel_futures=True)
             result = ended.result()
             done[key_of(result)] = result
             file.write(json.dumps(result) + "\n")
