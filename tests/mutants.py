@@ -1,19 +1,18 @@
 """How many small faults the tests notice: mutation testing by cosmic-ray, whose operators make the mutants.
 
-    .venv/bin/pip install cosmic-ray==8.7.0
+    .venv/bin/pip install cosmic-ray==8.7.0 "pytest-cov<7"
     .venv/bin/python tests/mutants.py --out results/mutants
 
 It tries every mutant of the modules in WHOLE and as many random ones of the rooms in SAMPLED, each in a copy of the
-tracked files: the working tree stays as it is. A mutant is killed if a test of its module's room fails; those tests
-alone are run, since `tests/` mirrors the rooms, and the first failure ends them. Strings, docstrings, annotations and
-the flags of dataclasses are left alone. Each try is a line of OUT/mutants.jsonl, and what was killed is not tried
-again; OUT/survivors.md lists, with file and line, what no test noticed. It takes hours, so it is no part of
-`make test`.
+tracked files: the working tree stays as it is. First all tests of the rooms run once, and coverage tells which test
+reaches which line, also in the processes that it starts. A mutant is killed if a test that reaches its line fails: the
+quick ones come first, and the first failure ends them. Strings, docstrings, annotations and the flags of dataclasses
+are left alone. Each try is a line of OUT/mutants.jsonl, and what was killed is not tried again; OUT/survivors.md lists,
+with file and line, what no test noticed. It takes an hour or two, so it is no part of `make test`.
 """
 
 import argparse
 import ast
-import functools
 import importlib
 import json
 import multiprocessing
@@ -30,7 +29,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
+import coverage
 import pytest
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
@@ -39,19 +40,6 @@ from cosmic_ray.plugins import get_operator
 ROOT = Path(__file__).resolve().parents[1]
 WHOLE = ("faze/model/losses.py", "faze/model/objective.py", "faze/evaluation/statistics.py", "faze/data/normalization")
 SAMPLED = ("faze/engine", "faze/fewshot", "faze/evaluation", "faze/training")
-# The tests of a part of a room where the whole room's take minutes.
-NARROWER = {
-    "faze/data/normalization": (
-        "test_normalization",
-        "test_frame",
-        "test_strips",
-        "test_lookup",
-        "test_jpeg",
-        "test_labels",
-        "test_preprocess_golden",
-    ),
-    "faze/evaluation/statistics.py": ("test_statistics", "test_design"),
-}
 BINARY = (
     "Add_Sub",
     "Sub_Add",
@@ -73,6 +61,7 @@ OPERATORS = (  # one or two for each kind of place: cosmic-ray has 11 for each a
 )
 IMPORTED_ONCE = ("cv2", "pandas", "scipy.stats", "torch")  # for all mutants: what takes long, but nothing of faze
 SLOWER = 4  # times as long as the unchanged code's tests, and the mutant hangs: killed
+MARKED = "not workflow and not compiled"  # the tests of `make unit`
 Place = tuple[int, int]  # line from 1, column from 0
 
 
@@ -121,14 +110,52 @@ def modules_of(parts: Sequence[str]) -> list[str]:
     return sorted({str(path.relative_to(ROOT)) for path in paths})
 
 
-def tests_of(module: str) -> tuple[str, ...]:
-    """The tests that look at a module, those of its name first."""
-    room, own = module.split("/")[1], f"test_{Path(module).stem}"
-    for part, tests in NARROWER.items():
-        if module.startswith(part):
-            names = sorted(tests, key=lambda name: name != own)
-            return tuple(test for name in names if (ROOT / (test := f"tests/{room}/{name}.py")).exists())
-    return (f"tests/{room}",)
+@dataclass(frozen=True)
+class Reach:
+    """Which tests reach which lines."""
+
+    contexts: dict[str, dict[int, list[str]]]  # module -> line -> "test|run", "test|setup", "" at import
+    seconds: dict[str, float]  # of each test
+
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """The tests that reach the mutant's statement, the quick ones first; all where it runs at import."""
+        lines = self.contexts.get(mutant.module, {})
+        contexts = {c for line in statement_lines(mutant) for c in lines.get(line, ())}
+        tests = {context.rpartition("|")[0] for context in contexts} & self.seconds.keys()
+        # What a fixture made once for several tests is looked at by all tests of its file.
+        files = {context.partition("::")[0] for context in contexts if context.endswith("|setup")}
+        room = f"tests/{mutant.module.split('/')[1]}/"
+        if contexts == {""}:
+            return sorted(self.seconds, key=lambda test: (not test.startswith(room), self.seconds[test]))
+        others = {test for test in self.seconds if test.partition("::")[0] in files} - tests
+        return [*sorted(tests, key=self.seconds.get), *sorted(others, key=self.seconds.get)]
+
+
+def statement_lines(mutant: Mutant) -> range:
+    """The lines of the innermost statement around a mutant; of one with a body, those before it."""
+    tree = ast.parse((ROOT / mutant.module).read_text(encoding="utf-8"))
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    around = [node for node in statements if node.lineno <= mutant.line <= node.end_lineno]
+    inner = max(around, key=lambda node: node.lineno)
+    last = inner.body[0].lineno - 1 if getattr(inner, "body", None) else inner.end_lineno
+    return range(inner.lineno, max(last, mutant.line) + 1)
+
+
+def measure_reach(copy: Path, modules: Sequence[str], jobs: int) -> Reach:
+    """Run the unchanged code's tests once under coverage."""
+    rooms = sorted({f"tests/{module.split('/')[1]}" for module in modules})
+    options = ["-n", str(jobs), "-m", MARKED, "-p", "no:cacheprovider", "--junitxml", "tests.xml"]
+    options += ["--cov", "faze", "--cov-context", "test", "--cov-report="]
+    environment = os.environ | {"PYTHONPATH": str(copy)}
+    if subprocess.run([sys.executable, "-m", "pytest", *options, *rooms], cwd=copy, env=environment).returncode:
+        raise SystemExit("the tests of unchanged code fail")
+    seconds = {
+        f"{case.get('classname').replace('.', '/')}.py::{case.get('name')}": float(case.get("time"))
+        for case in ElementTree.parse(copy / "tests.xml").iter("testcase")
+    }
+    data = coverage.CoverageData(str(copy / ".coverage"))
+    data.read()
+    return Reach({module: data.contexts_by_lineno(str(copy / module)) for module in modules}, seconds)
 
 
 def run_tests(copy: Path, tests: Sequence[str], limit_s: float | None) -> tuple[str, float]:
@@ -160,7 +187,7 @@ def _run_pytest(copy: Path, tests: Sequence[str]) -> None:
     with open(os.devnull, "r+") as nowhere:
         for stream in range(3):
             os.dup2(nowhere.fileno(), stream)
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not workflow and not compiled"]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-m", MARKED]
     os._exit(pytest.main([*options, *tests]))
 
 
@@ -173,26 +200,17 @@ def copied(folder: Path) -> Path:
     return folder
 
 
-@functools.cache
-def limit_of(copy: Path, tests: Sequence[str]) -> float:
-    """Time the tests of unchanged code, and find after how many seconds a mutant hangs."""
-    outcome, seconds = run_tests(copy, tests, None)
-    if outcome != "survived":
-        raise SystemExit(f"the tests of unchanged code fail: {' '.join(tests)}")
-    return SLOWER * seconds + 30
-
-
-def try_mutant(copies: queue.SimpleQueue, mutant: Mutant) -> dict:
+def try_mutant(copies: queue.SimpleQueue, reach: Reach, mutant: Mutant) -> dict:
     """Change, test, change back, in a copy that nobody else has."""
-    tests = tests_of(mutant.module)
+    tests = reach.tests_of(mutant)
+    limit_s = SLOWER * sum(reach.seconds[test] for test in tests) + 60
     copy = copies.get()
     path = copy / mutant.module
     source = path.read_text(encoding="utf-8")
     changed = mutate_code(source, get_operator(mutant.operator)(), mutant.occurrence)
     try:
-        limit_s = limit_of(copy, tests)
         path.write_text(changed, encoding="utf-8")
-        outcome, seconds = run_tests(copy, tests, limit_s)
+        outcome, seconds = run_tests(copy, tests, limit_s) if tests else ("unreached", 0.0)
     finally:
         path.write_text(source, encoding="utf-8")
         copies.put(copy)
@@ -250,9 +268,11 @@ def main() -> None:
     todo = [m for m in wanted if done.get(key_of(asdict(m)), {}).get("outcome") != "killed"]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as pool, log.open("a") as file:
         copies = queue.SimpleQueue()
-        for number in range(args.jobs):
-            copies.put(copied(Path(folder) / str(number)))
-        tries = [pool.submit(try_mutant, copies, mutant) for mutant in todo]
+        places = [copied(Path(folder) / str(number)) for number in range(args.jobs)]
+        reach = measure_reach(places[0], sorted({mutant.module for mutant in todo}), args.jobs)
+        for place in places:
+            copies.put(place)
+        tries = [pool.submit(try_mutant, copies, reach, mutant) for mutant in todo]
         for number, ended in enumerate(as_completed(tries), len(wanted) - len(todo) + 1):
             if ended.exception():
                 pool.shutdown(wait=False, cancel_futures=True)

@@ -13,7 +13,7 @@ from checkout import NOTHING, Answer, Checkout
 pytestmark = pytest.mark.workflow
 
 TIERS = ["baseline", "amp", "ddp", "lean"]
-CONTROLS = 2  # noise controls, of the baseline; nobody walks through them
+CONTROLS = 1  # noise control, of the baseline; nobody walks through it
 NOT_WALK = ("train", "encode", "meta_train", "adapt")
 AFTER_TRAINING = {"evaluate": 1, "report": 1, "track": 1}
 

@@ -14,14 +14,17 @@ pytestmark = pytest.mark.workflow
 DATASETS = ("mpiigaze", "gazecapture")
 
 
-def run_with(folder: Path, paths: dict[str, Path]) -> tuple[Checkout, Answer]:
-    """The smoke ablation's first tier on these data, by one file of overrides."""
+ERRORS = "results/real/baseline/seed0/fewshot/maml_errors.parquet"
+
+
+def run_with(folder: Path, paths: dict[str, Path], target: str) -> tuple[Checkout, Answer]:
+    """A target of the smoke ablation's first tier on these data, by one file of overrides."""
     checkout = Checkout(folder / "faze", "real.yaml")
     overrides = (checkout.folder / "config/smoke.yaml").read_text(encoding="utf-8")
     overrides = overrides.replace("name: smoke", "name: real").replace("[baseline, amp, ddp, lean]", "[baseline]")
     keys = "".join(f"  {key}: {path}\n" for key, path in paths.items())
     (checkout.folder / "real.yaml").write_text(f"{overrides}\npreprocess:\n{keys}", encoding="utf-8")
-    answer = checkout.snakemake("--cores", "all", "ablation")
+    answer = checkout.snakemake("--cores", "all", target)
     assert answer.code == 0, answer.text[-8000:]
     assert "rule synthesise" not in answer.text
     assert not (checkout.folder / "results/real/raw").exists()
@@ -29,7 +32,7 @@ def run_with(folder: Path, paths: dict[str, Path]) -> tuple[Checkout, Answer]:
 
 
 def errors(checkout: Checkout) -> pd.DataFrame:
-    return pd.read_parquet(checkout.folder / "results/real/baseline/seed0/fewshot/maml_errors.parquet")
+    return pd.read_parquet(checkout.folder / ERRORS)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,7 @@ def from_raw(done_raw: Path, tmp_path_factory: pytest.TempPathFactory) -> Checko
         "gazecapture": done_raw / "gazecapture",
         "gazecapture_supplementary": done_raw / "gazecapture_supplementary.h5",
     }
-    return run_with(tmp_path_factory.mktemp("raw"), paths)[0]
+    return run_with(tmp_path_factory.mktemp("raw"), paths, "ablation")[0]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +67,7 @@ def test_raw_folders_make_the_ablation(from_raw: Checkout, done_raw: Path) -> No
                 assert (ours[person]["labels"][:] == rendered[person]["labels"][:]).all()
 
 
-def test_strips_in_the_released_layout_give_the_same_ablation(from_raw: Checkout, tmp_path: Path) -> None:
+def test_strips_in_the_released_layout_give_the_same_errors(from_raw: Checkout, tmp_path: Path) -> None:
     """Without frames: pixels and labels, a chunk for each strip, compressed, and the splits in a file of their own."""
     split: dict[str, list[str]] = {"train": [], "val": [], "test": []}
     paths = {}
@@ -83,7 +86,7 @@ def test_strips_in_the_released_layout_give_the_same_ablation(from_raw: Checkout
                     split[str(group.attrs["split"])].append(person)
     paths["gazecapture_split"] = tmp_path / "gazecapture_split.json"
     paths["gazecapture_split"].write_text(json.dumps(split), encoding="utf-8")
-    again = errors(run_with(tmp_path, paths)[0])
+    again = errors(run_with(tmp_path, paths, ERRORS)[0])
     before = errors(from_raw)
     assert list(again.columns) == list(before.columns)
     assert np.array_equal(again["error_deg"], before["error_deg"])
