@@ -5,10 +5,11 @@
 
 It tries every mutant of the modules in WHOLE and as many random ones of the rooms in SAMPLED, each in a copy of the
 tracked files: the working tree stays as it is. First all tests of the rooms run once, and coverage tells which test
-reaches which line, also in the processes that it starts. A mutant is killed if a test that reaches its line fails: the
-quick ones come first, and the first failure ends them. Strings, docstrings, annotations and the flags of dataclasses
-are left alone. Each try is a line of OUT/mutants.jsonl, and what was killed is not tried again; OUT/survivors.md lists,
-with file and line, what no test noticed. It takes an hour or two, so it is no part of `make test`.
+reaches which line, also in the processes that it starts. A mutant is killed if a test that reaches its line fails: of
+those in its own room, or of others where none does, the quick ones come first, and the first failure ends them.
+Strings, docstrings, annotations and the flags of dataclasses are left alone. Each try is a line of OUT/mutants.jsonl,
+and what was killed is not tried again; OUT/survivors.md lists, with file and line, what no test noticed. It takes an
+hour, so it is no part of `make test`.
 """
 
 import argparse
@@ -118,17 +119,15 @@ class Reach:
     seconds: dict[str, float]  # of each test
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that reach the mutant's statement, the quick ones first; all where it runs at import."""
+        """The tests of the room that reach the mutant's statement, or else those of others; the quick ones first."""
         lines = self.contexts.get(mutant.module, {})
         contexts = {c for line in statement_lines(mutant) for c in lines.get(line, ())}
         tests = {context.rpartition("|")[0] for context in contexts} & self.seconds.keys()
-        # What a fixture made once for several tests is looked at by all tests of its file.
+        # What a fixture made once for several tests is looked at by all tests of its file; what runs at import, by all.
         files = {context.partition("::")[0] for context in contexts if context.endswith("|setup")}
-        room = f"tests/{mutant.module.split('/')[1]}/"
-        if contexts == {""}:
-            return sorted(self.seconds, key=lambda test: (not test.startswith(room), self.seconds[test]))
-        others = {test for test in self.seconds if test.partition("::")[0] in files} - tests
-        return [*sorted(tests, key=self.seconds.get), *sorted(others, key=self.seconds.get)]
+        tests |= {test for test in self.seconds if contexts == {""} or test.partition("::")[0] in files}
+        own = {test for test in tests if test.startswith(f"tests/{mutant.module.split('/')[1]}/")}
+        return sorted(own or tests, key=self.seconds.get)
 
 
 def statement_lines(mutant: Mutant) -> range:

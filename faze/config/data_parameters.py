@@ -39,6 +39,7 @@ class Synthetic:
     """Rendered people."""
 
     seed: Count
+    people: Literal["measured", "simple"]
     mpiigaze_people: Positive
     gazecapture_train_people: Positive
     gazecapture_val_people: Positive

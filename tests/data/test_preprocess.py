@@ -158,7 +158,9 @@ def test_synthetic_people_without_bias_get_their_true_labels(
     """Generator and preprocess agree from the frames' annotation to the labels."""
     people = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
     config = write_config(
-        tmp_path, "synthesise", synthetic={"bias_deg": 0.0, "frames_per_person": 2} | dict.fromkeys(people, 1)
+        tmp_path,
+        "synthesise",
+        synthetic={"people": "simple", "bias_deg": 0.0, "frames_per_person": 2} | dict.fromkeys(people, 1),
     )
     arguments = ["synthesise", "--config", config, "--threads", 1, "--truth", tmp_path / "truth.h5"]
     for dataset in ("mpiifacegaze", "gazecapture"):

@@ -16,12 +16,11 @@ from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCame
 from faze.data.synthetic.annotation import PersonFrames, head_pose, landmarks_px, truth
 from faze.data.synthetic.lids import open_lids
 from faze.data.synthetic.people import Role, render_frames, sample_frames
-from faze.data.synthetic.person import EYEBALL_RADIUS_MM, IRIS_RADIUS_MM
 from faze.data.synthetic.render import Renderer
 from faze.data.synthetic.surface import build_face
 
 DEFAULT = Synthetic(**read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
-TINY = dataclasses.replace(DEFAULT, frames_per_person=6)
+TINY = dataclasses.replace(DEFAULT, people="simple", frames_per_person=6)
 ROLES = [Role("mpiigaze", "test", 1), Role("gazecapture", "test", 3)]
 STRIP = NormalizedCamera(focal_length_px=1300.0, distance_mm=600.0, width_px=256, height_px=64)
 
@@ -37,8 +36,8 @@ def with_person(frames: PersonFrames, **changes: object) -> PersonFrames:
 
 def wide_awake(frames: PersonFrames) -> PersonFrames:
     """Lids so far open that the whole iris shows."""
-    lids = dataclasses.replace(frames.person.lids, upper_mm=9.0, lower_mm=9.0, follow=(1.0, 1.0), lashes=0.0)
-    return with_person(frames, lids=lids)
+    lids = dataclasses.replace(frames.person.lids[0], upper_mm=9.0, lower_mm=9.0, follow=(1.0, 1.0), lashes=0.0)
+    return with_person(frames, lids=(lids, lids))
 
 
 def render(role: Role, frames: PersonFrames) -> list[np.ndarray]:
@@ -48,7 +47,7 @@ def render(role: Role, frames: PersonFrames) -> list[np.ndarray]:
 def iris_centres_px(frames: PersonFrames) -> np.ndarray:
     """(N, 2, 2) pixels of the middle of each iris, from truth and annotated camera alone."""
     known = truth(frames)
-    depth = np.sqrt(EYEBALL_RADIUS_MM**2 - IRIS_RADIUS_MM**2)
+    depth = np.sqrt(frames.person.eyeball_mm**2 - frames.person.iris_mm**2)
     points = known["eye_centres_mm"] + depth * known["optical_axes"]
     return np.stack([c.project(p) for c, p in zip(frames.cameras, points, strict=True)])
 
@@ -93,7 +92,7 @@ def test_lids_follow_the_gaze() -> None:
         column = y[inside[:, 140], 140]
         middles.append(column.min())
         heights.append(np.ptp(column))
-    travel = EYEBALL_RADIUS_MM * np.sin(np.radians(20.0))
+    travel = person.eyeball_mm * np.sin(np.radians(20.0))
     assert 0.6 * travel < middles[0] - middles[1] < travel
     assert heights[0] < heights[1] < heights[2]
     assert heights[0] > 3.0, "the eye does not close"

@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.person import EYEBALL_RADIUS_MM, IRIS_RADIUS_MM, SyntheticPerson
-from faze.data.synthetic.room import Light
+from faze.data.synthetic.light import Light
+from faze.data.synthetic.person import SyntheticPerson
 from faze.data.synthetic.texture import Image, padded, ramp
 
 _CORNEA_RADIUS_MM = 7.8
@@ -24,7 +24,7 @@ def paint_iris(rng: np.random.Generator, person: SyntheticPerson) -> Image:
     """Paint fibres, collarette and dark rim around the optical axis, but no pupil: (n, n, 4) RGB and padding."""
     samples = np.arange(-_MAP_HALF_MM, _MAP_HALF_MM + 1e-6, 1 / _MAP_PER_MM)
     x, y = np.meshgrid(samples, samples)
-    radius, angle = np.hypot(x, y) / IRIS_RADIUS_MM, np.arctan2(y, x)
+    radius, angle = np.hypot(x, y) / person.iris_mm, np.arctan2(y, x)
     fibres = np.zeros_like(radius)
     for waves in rng.integers(9, 70, 14):
         fibres += np.cos(waves * angle + rng.uniform(0, 6.3) + rng.uniform(-3, 3) * radius) / np.sqrt(14)
@@ -63,13 +63,13 @@ def shade_eyeball(
     start = (origin - eye.centre_mm).astype(np.float32)
     rays = rays / np.sqrt(np.einsum("hwc,hwc->hw", rays, rays))[..., None]
     axis = eye.optical.astype(np.float32)
-    normal, square = _meet_sphere(start, rays, EYEBALL_RADIUS_MM)
+    normal, square = _meet_sphere(start, rays, person.eyeball_mm)
     lit = light.on(normal, wrap=0.55)
     colour = person.sclera.astype(np.float32) * lit
     beside = np.clip(np.float32(0.5) - square * np.float32(0.06), 0, 1)[..., None]  # rays that miss: the caruncle
     colour += beside * (_CARUNCLE_RGB * np.float32(1.3 * person.skin.mean()) * lit - colour)
-    inside = _iris_colour(iris, normal, axis, eye.pupil_mm) * (0.35 + 0.65 * lit)
-    colour += _iris_cover(normal, axis) * (inside - colour)
+    inside = _iris_colour(iris, person, normal, eye) * (0.35 + 0.65 * lit)
+    colour += _iris_cover(person, normal, axis) * (inside - colour)
     return colour + _glints(start, rays, axis, light)[..., None]
 
 
@@ -81,21 +81,22 @@ def _meet_sphere(start: Image, rays: Image, radius_mm: float) -> tuple[Image, Im
     return (start + distance[..., None] * rays) * np.float32(1 / radius_mm), square
 
 
-def _iris_cover(normal: Image, axis: Image) -> Image:
+def _iris_cover(person: SyntheticPerson, normal: Image, axis: Image) -> Image:
     towards = normal @ axis
-    radius = np.sqrt(np.maximum(1 - towards * towards, 0)) * np.float32(EYEBALL_RADIUS_MM)
-    edge = ramp((np.float32(IRIS_RADIUS_MM) - radius) / np.float32(0.7) + np.float32(0.5))
+    radius = np.sqrt(np.maximum(1 - towards * towards, 0)) * np.float32(person.eyeball_mm)
+    edge = ramp((np.float32(person.iris_mm) - radius) / np.float32(0.7) + np.float32(0.5))
     return (edge * (towards > 0))[..., None]
 
 
-def _iris_colour(iris: Image, normal: Image, axis: Image, pupil_mm: float) -> Image:
+def _iris_colour(iris: Image, person: SyntheticPerson, normal: Image, eye: Eyeball) -> Image:
+    axis = eye.optical.astype(np.float32)
     right = np.cross(axis, np.array([0, 1, 0], np.float32))
     right /= np.linalg.norm(right)
-    plane = normal @ np.stack([right, np.cross(axis, right)], axis=1) * np.float32(EYEBALL_RADIUS_MM)
+    plane = normal @ np.stack([right, np.cross(axis, right)], axis=1) * np.float32(person.eyeball_mm)
     at = (plane + np.float32(_MAP_HALF_MM)) * np.float32(_MAP_PER_MM)
     colour = cv2.remap(iris, at, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)[..., :3]
     radius = np.sqrt(np.square(plane).sum(axis=-1))
-    pupil = ramp((np.float32(pupil_mm) - radius) / np.float32(0.3) + np.float32(0.5))
+    pupil = ramp((np.float32(eye.pupil_mm) - radius) / np.float32(0.3) + np.float32(0.5))
     return colour * (1 - np.float32(0.93) * pupil)[..., None]
 
 

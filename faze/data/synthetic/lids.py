@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.person import EYEBALL_RADIUS_MM, SyntheticPerson
+from faze.data.synthetic.person import SyntheticPerson
 from faze.data.synthetic.texture import Image, draw_line, ramp
 
 _LASH_ABOVE_MM, _LASH_BELOW_MM, _LASH_PER_MM, _LASH_WIDTH = 5.0, 1.0, 16, 384
@@ -44,12 +44,12 @@ def open_lids(person: SyntheticPerson, eye: int, x: Image, y: Image, optical: ND
         optical: (3,) the optical axis; the margins follow the iris, not all of its way.
         aperture: how wide, 1 = as usual.
     """
-    lids, centre = person.lids, person.eye_centres_mm[eye]
+    lids, centre = person.lids[eye], person.eye_centres_mm[eye]
     side = np.sign(centre[0])
     inner, outer = abs(centre[0]) - person.inner_half_mm, person.outer_half_mm - abs(centre[0])
     along = np.float32(side / (inner + outer)) * (x - np.float32(centre[0] - side * inner))
     across = np.clip(along, 0, 1)
-    travel = EYEBALL_RADIUS_MM * optical[1]
+    travel = person.eyeball_mm * optical[1]
     upper = max((lids.upper_mm - lids.follow[0] * travel) * aperture, 1.0)
     lower = max((lids.lower_mm + lids.follow[1] * travel) * (0.5 + 0.5 * aperture), 1.2)
     fold = max(lids.upper_mm + lids.crease_mm - 0.25 * travel, upper + 1.2)
@@ -122,4 +122,4 @@ def _hairs(person: SyntheticPerson, lashes: Image, opening: Opening, between: Im
         borderMode=cv2.BORDER_CONSTANT,
     )
     dark = np.maximum(np.maximum(line, below) * between, upper)
-    return dark * np.float32(0.5 + 0.5 * person.lids.lashes)
+    return dark * np.float32(0.5 + 0.5 * person.lids[0].lashes)

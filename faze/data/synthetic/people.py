@@ -15,6 +15,7 @@ from faze.config.data_parameters import Synthetic
 from faze.data.store.supplementary import Supplementary
 from faze.data.synthetic.annotation import PersonFrames, supplementary, truth
 from faze.data.synthetic.layouts import name_gazecapture, name_mpiifacegaze, write_gazecapture, write_mpiifacegaze
+from faze.data.synthetic.measured_person import sample_measured_person
 from faze.data.synthetic.person import ANATOMY, FILES, SCENE, random, sample_person
 from faze.data.synthetic.render import Renderer
 from faze.data.synthetic.scene import sample_scene
@@ -67,10 +68,13 @@ def cast(synthetic: Synthetic) -> Iterator[Role]:
 def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
     """Draw a person and their frames."""
     key = (synthetic.seed, role.domain, role.index)
-    person = sample_person(random(*key, ANATOMY), synthetic.kappa_spread_deg, synthetic.bias_deg)
+    measured, laptop, rng = synthetic.people == "measured", role.dataset == "mpiigaze", random(*key, ANATOMY)
+    if measured:
+        person = sample_measured_person(rng)
+    else:
+        person = sample_person(rng, synthetic.kappa_spread_deg, synthetic.bias_deg)
     rng = random(*key, SCENE)
-    laptop = role.dataset == "mpiigaze"
-    setting = sample_laptop(rng) if laptop else sample_device(rng)
+    setting = (sample_laptop if laptop else sample_device)(rng, varied=measured)
     scene = sample_scene(rng, person, setting, synthetic.frames_per_person)
     rng = random(*key, FILES)
     rooms = rng.integers(_ROOMS, size=len(scene))
@@ -99,7 +103,7 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonAnnotati
     frames = sample_frames(role, synthetic)
     for folder in {(root / name).parent for name in frames.file_names}:
         folder.mkdir(parents=True, exist_ok=True)
-    quality = [cv2.IMWRITE_JPEG_QUALITY, synthetic.jpeg_quality]
+    quality = [cv2.IMWRITE_JPEG_QUALITY, min(frames.setting.picture.jpeg_quality, synthetic.jpeg_quality)]
     for name, image in zip(frames.file_names, render_frames(role, frames, synthetic.seed), strict=True):
         _, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), quality)
         (root / name).write_bytes(data.tobytes())

@@ -1,5 +1,8 @@
 """Who a synthetic person is: anatomy, colours, and how their eyes and their annotation deviate from the ideal.
 
+`sample_person` draws the `simple` people, who differ by a constant angle and little else; those of
+`faze.data.synthetic.measured_people` differ as published measurements say.
+
 Head frame: origin midway between the inner eye corners, x right and y down as a camera sees the face, z into the head;
 mm. Eye 0 is the one on the image's left (the person's right). Of pitch and yaw, `faze.base.geometry` has the signs.
 """
@@ -9,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-EYEBALL_RADIUS_MM = 12.0
-IRIS_RADIUS_MM = 5.9
+from faze.data.synthetic.spectacles import Spectacles
+
 KAPPA_NASAL_DEG = 5.0  # mean angle of the visual axis to the optical axis: toward the nose ...
 KAPPA_UP_DEG = 1.5  # ... and upward
 
@@ -43,6 +46,14 @@ class Lids:
 
 
 @dataclass(frozen=True, eq=False)
+class Fixation:
+    """How the place that a person looks at deviates from the dot that is annotated."""
+
+    screen_shift_mm: NDArray  # (2,) of the real screen, right and down, against the geometry that is annotated
+    spread_deg: float  # standard deviation of where the eyes rest around the dot, along either axis
+
+
+@dataclass(frozen=True, eq=False)
 class SyntheticPerson:
     """A person to be rendered. Angles are (pitch, yaw) in radians; colours RGB 0..1."""
 
@@ -54,7 +65,7 @@ class SyntheticPerson:
     kappa_rad: NDArray  # (2, 2) visual minus optical axis per eye, in the head frame
     gaze_bias_rad: NDArray  # (2,) annotated minus true gaze, a rotation in the camera frame
     head_bias_rad: NDArray  # (2,) the same of the head pose
-    lids: Lids
+    lids: tuple[Lids, Lids]
     pupil_mm: float
     skin: NDArray  # (3,)
     iris: NDArray  # (3,)
@@ -62,12 +73,16 @@ class SyntheticPerson:
     hair: NDArray  # (3,)
     brow_height_mm: float  # above the eye
     brow_weight: float  # 0..1, how dense
+    eyeball_mm: float = 12.0  # radius of the sphere that turns about the eye's centre
+    iris_mm: float = 5.9  # radius
+    spectacles: Spectacles | None = None
+    fixation: Fixation | None = None  # None: the annotated direction deviates by gaze_bias_rad and by nothing else
 
     @property
     def corners_mm(self) -> NDArray:
         """Eye corners (4, 3) from the image's left to right: outer, inner, inner, outer."""
         inner, outer = self.inner_half_mm, self.outer_half_mm
-        rim = [outer, -self.lids.tilt_mm, self.outer_depth_mm]
+        rim = [outer, -self.lids[0].tilt_mm, self.outer_depth_mm]
         return np.array([[-rim[0], *rim[1:]], [-inner, 0.0, 0.0], [inner, 0.0, 0.0], rim])
 
 
@@ -100,7 +115,7 @@ def sample_person(rng: np.random.Generator, kappa_spread_deg: float, bias_deg: f
         kappa_rad=kappa,
         gaze_bias_rad=gaze_bias,
         head_bias_rad=head_bias,
-        lids=_sample_lids(rng),
+        lids=(lids := _sample_lids(rng), lids),
         pupil_mm=rng.uniform(1.5, 2.6),
         skin=np.clip(_blend(_SKINS, tone) * rng.normal(1.0, 0.03, 3), 0, 1),
         iris=np.clip(iris * rng.normal(1.0, 0.08, 3), 0.04, 1),

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from faze.data.synthetic.camera import Camera
 from faze.data.synthetic.eyeball import Eyeball, paint_iris, shade_eyeball
 from faze.data.synthetic.lids import cover_lids, draw_lashes, open_lids
+from faze.data.synthetic.light import Light
 from faze.data.synthetic.person import PIXELS, ROOM, SKIN, SyntheticPerson, random
-from faze.data.synthetic.room import Light, Room, add_noise, draw_body, sample_noise, sample_room
+from faze.data.synthetic.room import Room, add_noise, draw_body, sample_noise, sample_room, smear
 from faze.data.synthetic.scene import Scene
 from faze.data.synthetic.setting import Setting
 from faze.data.synthetic.surface import Hit, build_face
@@ -74,11 +75,12 @@ class Renderer:
         rng = random(seed, domain, index, SKIN)
         self._face = build_face(rng, person)
         self._iris = paint_iris(rng, person)
-        self._lashes = [draw_lashes(rng, person.lids.lashes) for _ in range(2)]
+        self._lashes = [draw_lashes(rng, lids.lashes) for lids in person.lids]
         rng = random(seed, domain, index, ROOM)
         sizes = [(screen.camera.width_px, screen.camera.height_px) for screen in setting.screens]
         width, height = np.max(sizes, axis=0)  # a turned device sees the room upright and lying
-        self._rooms: list[Room] = [sample_room(rng, width, height) for _ in range(rooms)]
+        dimmest = setting.picture.dimmest
+        self._rooms: list[Room] = [sample_room(rng, width, height, dimmest) for _ in range(rooms)]
         self._noise = sample_noise(rng, width, height)
 
     def render(self, scene: Scene, row: int, room: int) -> NDArray[np.uint8]:
@@ -104,7 +106,10 @@ class Renderer:
         self._draw_band(image, shot)
         left, top, width, height = shot.box(_HEAD_MM)
         region = image[top : top + height, left : left + width]
-        cv2.GaussianBlur(region, (0, 0), float(rng.uniform(0.4, 0.95)), dst=region)
+        picture = self._setting.picture
+        cv2.GaussianBlur(region, (0, 0), float(rng.uniform(*picture.blur_px)), dst=region)
+        if picture.moved and rng.random() < picture.moved:
+            smear(rng, region)
         return add_noise(rng, image, self._noise)
 
     def _draw_head(self, image: NDArray[np.uint8], shot: _Shot) -> None:
@@ -118,12 +123,17 @@ class Renderer:
 
     def _draw_band(self, image: NDArray[np.uint8], shot: _Shot) -> None:
         box = shot.box(_BAND_MM)
-        rays = shot.rays(box, 1.0)
+        straight = rays = shot.rays(box, 1.0)
+        if spectacles := self._person.spectacles:
+            met = spectacles.meet(shot.viewpoint_mm, straight)
+            rays = spectacles.bend(met, shot.viewpoint_mm, straight)
         hit = self._face.hit(shot.viewpoint_mm, rays)
         colour = self._skin(hit, shot.light)
         for eye, centre in enumerate(self._person.eye_centres_mm):
             part = _within(shot.box(_EYE_MM + centre * [1, 1, 0]), box)
             colour[part] = self._eye(shot, eye, (colour[part], hit.x[part], hit.y[part], rays[part]))
+        if spectacles:
+            colour = spectacles.cover(colour, met, straight, shot.light)
         inside = cv2.GaussianBlur(hit.inside.astype(np.float32), (0, 0), 2.0)
         _blend(image, box, _levels(colour, shot), _feather(box) * np.clip(inside * 2 - 1, 0, 1))
 

@@ -7,38 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.data.synthetic.camera import Camera
+from faze.data.synthetic.light import Light
 from faze.data.synthetic.person import SyntheticPerson
-from faze.data.synthetic.texture import Image
+from faze.data.synthetic.texture import draw_line
 
 _NOISE_MARGIN_PX = 64
 _ROOM_MARGIN_PX = 96
-
-
-@dataclass(frozen=True, eq=False)
-class Light:
-    """A key light, light from all sides, and the screen's glow; one frame of reference for all (camera or head)."""
-
-    key: NDArray  # (3,) unit vector toward the key light
-    key_rgb: NDArray
-    screen: NDArray  # (3,) unit vector toward the screen
-    screen_rgb: NDArray
-    ambient_rgb: NDArray
-
-    def on(self, normal: Image, wrap: float = 0.25) -> Image:
-        """Compute the light that falls on surfaces: (h, w, 3) unit normals -> (h, w, 3) RGB."""
-        sources = np.stack([self.key, self.screen], axis=1).astype(np.float32)
-        rgb = np.stack([self.key_rgb, self.screen_rgb]).astype(np.float32) / np.float32(1 + wrap)
-        cosine = np.maximum(normal @ sources + np.float32(wrap), 0)
-        return cosine @ rgb + self.ambient_rgb.astype(np.float32)
-
-    def turned(self, rotation: NDArray) -> "Light":
-        """Express the light in another frame of reference, into which the rotation (3, 3) takes vectors."""
-        return Light(rotation @ self.key, self.key_rgb, rotation @ self.screen, self.screen_rgb, self.ambient_rgb)
-
-    @property
-    def mirrored(self) -> list[tuple[NDArray, float, float]]:
-        """Lights that the cornea mirrors: direction, angular half-width on the cornea (rad), brightness."""
-        return [(self.key, 0.07, 1.8 * float(self.key_rgb.mean())), (self.screen, 0.09, 0.5)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,13 +30,13 @@ class Room:
         return self.background[top : top + height_px, left : left + width_px].copy()
 
 
-def sample_room(rng: np.random.Generator, width_px: int, height_px: int) -> Room:
-    """Draw a room lit by a window or a lamp, out of focus."""
+def sample_room(rng: np.random.Generator, width_px: int, height_px: int, dimmest: float) -> Room:
+    """Draw a room lit by a window or a lamp, out of focus; `dimmest` lowers the least light, 1 = as usual."""
     warmth = rng.normal(0.0, 0.06)
     tint = np.array([1 + warmth, 1.0, 1 - warmth])
     around, above = rng.uniform(-1.15, 1.15), rng.uniform(0.05, 0.95)
     key = np.array([np.sin(around) * np.cos(above), -np.sin(above), -np.cos(around) * np.cos(above)])
-    ambient, exposure = rng.uniform(0.38, 0.6), rng.uniform(0.8, 1.08)
+    ambient, exposure = rng.uniform(0.38 * dimmest, 0.6), rng.uniform(0.8 * dimmest, 1.08)
     light = Light(
         key=key,
         key_rgb=tint * (exposure - 0.75 * ambient) * rng.uniform(0.55, 0.9),
@@ -133,3 +107,12 @@ def add_noise(rng: np.random.Generator, image: NDArray[np.uint8], noise: NDArray
     """Add sensor noise."""
     top, left = rng.integers(0, _NOISE_MARGIN_PX, 2)
     return cv2.addWeighted(image, 1.0, noise[top:, left:][: image.shape[0], : image.shape[1]], 1.0, -128.0)
+
+
+def smear(rng: np.random.Generator, image: NDArray[np.uint8]) -> None:
+    """Blur an image in place along a line of a few pixels, as when the hand moves."""
+    length, angle = rng.uniform(2.0, 5.0), rng.uniform(0.0, np.pi)
+    kernel = np.zeros((9, 9), np.uint8)
+    half = 0.5 * length * np.array([np.cos(angle), np.sin(angle)])
+    draw_line(kernel, 4 - half, 4 + half, 255)
+    image[:] = cv2.filter2D(image, -1, kernel / np.float32(kernel.sum()))

@@ -1,8 +1,10 @@
 """One person's frames in three dimensions: head poses, targets, eye directions, and what the annotation says of them.
 
 The eyes fixate the true target: each eye's visual axis goes through it, and the optical axis, along which the iris is
-drawn, deviates by kappa. The annotated target is the dot on the screen. Seen from the gaze origin, it deviates from the
-true one by the person's bias, a rotation in the camera frame; so does the annotated head pose.
+drawn, deviates by kappa. Spectacles turn both. The annotated target is the dot on the screen.
+Simple people: seen from the gaze origin, the dot deviates from the true target by the person's bias, a rotation in the
+camera frame. Measured people: the eyes rest near the dot, the screen is not quite where the annotation has it, and a
+generic face model places the person nearer or farther than they are. The annotated head pose has a bias of its own.
 
 Shapes: N frames, 2 eyes. Everything in the camera frame and mm unless a name says otherwise.
 """
@@ -102,7 +104,7 @@ def _draw(rng: np.random.Generator, person: SyntheticPerson, setting: Setting, h
     origin = np.column_stack([place, distance])
     rotation = _draw_rotation(rng, habits, origin, middle, target)
     annotated_origin = origin * (MODEL_OUTER_HALF_MM / person.outer_half_mm)
-    true_target = _true_target(person, setting.screens, screen, origin, annotated_origin, target)
+    true_target = _true_target(rng, person, setting.screens, screen, (origin, annotated_origin, target))
     return Scene(
         screen=screen,
         target_units=units,
@@ -131,14 +133,27 @@ def _draw_rotation(
 
 
 def _true_target(
+    rng: np.random.Generator,
     person: SyntheticPerson,
     screens: list[Screen],
     screen: NDArray,
-    origin: NDArray,
-    annotated_origin: NDArray,
-    target: NDArray,
+    places: tuple[NDArray, NDArray, NDArray],
 ) -> NDArray:
-    """Find where on the screen's plane the eyes really look: the annotated direction without the person's bias."""
+    """Find where on the screen's plane the eyes really look: near the dot, or where the bias is taken away.
+
+    Args:
+        rng: of this person's scene.
+        person: who looks.
+        screens: the setting's.
+        screen: (N,) on which each dot is.
+        places: (N, 3) each: the origin, the annotated origin, the annotated dot.
+    """
+    origin, annotated_origin, target = places
+    if person.fixation:
+        reach_mm = np.linalg.norm(target - origin, axis=1, keepdims=True)
+        around = np.tan(np.radians(person.fixation.spread_deg)) * reach_mm * rng.normal(size=(len(target), 2))
+        in_plane = np.stack([seen.rotation[:, :2] for seen in screens])[screen]
+        return target + np.einsum("nij,nj->ni", in_plane, person.fixation.screen_shift_mm + around)
     # A row vector times a rotation is turned by its transpose: this takes the bias away.
     direction = (target - annotated_origin) @ bias_rotation(person.gaze_bias_rad)
     normal = np.stack([seen.rotation[:, 2] for seen in screens])[screen]
@@ -150,7 +165,9 @@ def _true_target(
 def optical_axes(person: SyntheticPerson, rotation: NDArray, origin: NDArray, target: NDArray) -> NDArray:
     """Compute the optical axes of eyes whose visual axes meet in a target: (N, 2, 3) unit vectors in the head frame."""
     in_head = np.einsum("nji,nj->ni", rotation, target - origin)
-    visual = pitchyaw_from_vector(person.eye_centres_mm - in_head[:, None])
+    centres, spectacles = person.eye_centres_mm, person.spectacles
+    looked_at = spectacles.apparent_target(centres, in_head) if spectacles else in_head[:, None]
+    visual = pitchyaw_from_vector(centres - looked_at)
     return -vector_from_pitchyaw(visual - person.kappa_rad)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from faze.base.geometry import rotation_from_pitchyaw
 from faze.data.synthetic.camera import Camera, sample_camera
+from faze.data.synthetic.spread import Spread
 
 # As GazeCapture's authors publish them, held upright: width and height of the screen (mm), the same in points, and how
 # far the camera is right of the screen's left edge and above its top edge (mm).
@@ -24,6 +25,8 @@ _DEVICES = {
 _SHARES = (0.15, 0.3, 0.2, 0.25, 0.1)
 _LAPTOPS = ((1280, 800), (1440, 900), (1920, 1080), (1680, 1050))
 _MARGIN = 0.03  # of the screen's sides, free of targets
+# Usual distances of measured people: docs/explanation/people.md.
+PHONE_MM, TABLET_MM, LAPTOP_MM = Spread(293, 47, 225, 400), Spread(380, 50, 300, 480), Spread(500, 60, 420, 640)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +56,16 @@ class Screen:
         return np.round(rng.uniform(low, high, (count, 2)))
 
 
+@dataclass(frozen=True)
+class Picture:
+    """How well one person's camera sees."""
+
+    blur_px: tuple[float, float] = (0.4, 0.95)  # range over frames of the standard deviation of the blur
+    moved: float = 0.0  # share of frames in which the hand or head moves
+    dimmest: float = 1.0  # of rooms, against the darkest that the simple people sit in
+    jpeg_quality: int = 100  # at most
+
+
 @dataclass(frozen=True, eq=False)
 class Setting:
     """Where one person sits."""
@@ -60,10 +73,11 @@ class Setting:
     device: str
     screens: list[Screen]
     distance_mm: float  # usual distance of the eyes to the camera
+    picture: Picture = Picture()
 
 
-def sample_laptop(rng: np.random.Generator) -> Setting:
-    """Draw a laptop with a 13 to 17 inch screen and a 1280 x 720 webcam above it."""
+def sample_laptop(rng: np.random.Generator, *, varied: bool) -> Setting:
+    """Draw a laptop with a 13 to 17 inch screen and a 1280 x 720 webcam above it; `varied` as measured people sit."""
     camera = sample_camera(rng, 1280, 720, (930.0, 1080.0))
     size_units = _LAPTOPS[rng.integers(len(_LAPTOPS))]
     diagonal_mm = rng.uniform(13.5, 17.3) * 25.4
@@ -71,10 +85,12 @@ def sample_laptop(rng: np.random.Generator) -> Setting:
     tilt = np.radians(rng.normal([0.0, 0.0], [2.0, 0.7]))
     above_mm = rng.uniform(8.0, 13.0)
     screen = _screen(camera, 1, size_mm, size_units, (-size_mm[0] / 2 + rng.normal(0, 3), above_mm), tilt)
+    if varied:
+        return Setting("laptop", [screen], LAPTOP_MM.draw(rng), _sample_picture(rng, finer=2.0))
     return Setting(device="laptop", screens=[screen], distance_mm=rng.uniform(430.0, 545.0))
 
 
-def sample_device(rng: np.random.Generator) -> Setting:
+def sample_device(rng: np.random.Generator, *, varied: bool) -> Setting:
     """Draw a phone or tablet with a 640 x 480 front camera, used upright and lying on either side."""
     name = str(rng.choice(list(_DEVICES), p=_SHARES))
     (short, long), (short_units, long_units), (right, above) = _DEVICES[name]
@@ -87,8 +103,19 @@ def sample_device(rng: np.random.Generator) -> Setting:
         _screen(upright.turned(1), 3, *wide, (above, right - short), flat),
         _screen(upright.turned(3), 4, *wide, (-above - long, -right), flat),
     ]
+    if varied:
+        usual = TABLET_MM if name.startswith("iPad") else PHONE_MM
+        return Setting(name, screens, usual.draw(rng), _sample_picture(rng, finer=1.0))
     reach_mm = (320.0, 395.0) if name.startswith("iPad") else (225.0, 275.0)
     return Setting(device=name, screens=screens, distance_mm=rng.uniform(*reach_mm))
+
+
+def _sample_picture(rng: np.random.Generator, finer: float) -> Picture:
+    """Draw a camera's sharpness; `finer`: pixels per pixel of a 640 x 480 camera."""
+    blur = float(np.clip(np.exp(rng.normal(np.log(0.55), 0.35)), 0.35, 1.1)) * finer**0.5
+    return Picture(
+        (0.8 * blur, 1.5 * blur), rng.uniform(0.0, 0.15), dimmest=0.65, jpeg_quality=int(rng.uniform(60, 96))
+    )
 
 
 def _screen(

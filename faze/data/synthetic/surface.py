@@ -10,11 +10,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.person import EYEBALL_RADIUS_MM, SyntheticPerson
+from faze.data.synthetic.person import SyntheticPerson
 from faze.data.synthetic.skin import paint_skin
 from faze.data.synthetic.texture import Image, bump, padded, step
 
-LID_RADIUS_MM = EYEBALL_RADIUS_MM + 0.9  # the lids' outer side
+_LID_MM = 0.9  # from the eyeball to the lids' outer side
 _SHAPE_PER_MM, _COLOUR_PER_MM = 1, 2  # map samples
 _LEFT, _TOP, _RIGHT, _BOTTOM = -104.0, -136.0, 104.0, 152.0
 _CENTRE_MM = np.array([0.0, 20.0, 84.0])
@@ -132,10 +132,11 @@ def _features(person: SyntheticPerson, x: Image, y: Image) -> Image:
 
 def _lids(person: SyntheticPerson, x: Image, y: Image, depth: Image) -> Image:
     """Bulge the face over the eyeballs: a sphere that runs out into a cone before it grows too steep to be a face."""
-    edge = LID_RADIUS_MM * _LID_SLOPE / np.hypot(1, _LID_SLOPE)  # where the sphere is as steep
+    radius = person.eyeball_mm + _LID_MM
+    edge = radius * _LID_SLOPE / np.hypot(1, _LID_SLOPE)  # where the sphere is as steep
     for centre in person.eye_centres_mm:
         off = np.hypot(x - centre[0], y - centre[1])
-        sphere = np.sqrt(LID_RADIUS_MM**2 - np.minimum(off, edge) ** 2)
+        sphere = np.sqrt(radius**2 - np.minimum(off, edge) ** 2)
         cone = _LID_SLOPE * np.maximum(off - edge, 0) + 0.15 * np.maximum(off - 16, 0) ** 2  # and soon ends
         lid = centre[2] - sphere + cone
         blend = np.clip(0.5 + 0.5 * (depth - lid) / _SOFT_MM, 0, 1)
