@@ -94,12 +94,13 @@ def is_string(node: ast.AST) -> bool:
 def mutants_of(module: str) -> Iterator[Mutant]:
     """All mutants of a module."""
     source = (ROOT / module).read_text(encoding="utf-8")
-    tree, silent = get_ast(source), silent_spans(source)
+    tree, silent, lines = get_ast(source), silent_spans(source), source.splitlines()
     for name in OPERATORS:
         operator = get_operator(name)()
         places = (start for node in ast_nodes(tree) for start, _ in operator.mutation_positions(node))
         for occurrence, start in enumerate(places):
-            if not any(first <= tuple(start) < last for first, last in silent):
+            marker = lines[start[0] - 1][start[1] :].startswith("*,")  # of arguments by name; no multiplication
+            if not marker and not any(first <= tuple(start) < last for first, last in silent):
                 yield Mutant(module, name, occurrence, start[0])
 
 
@@ -122,10 +123,12 @@ class Reach:
         """The tests of the room that reach the mutant's statement, or else those of others; the quick ones first."""
         lines = self.contexts.get(mutant.module, {})
         contexts = {c for line in statement_lines(mutant) for c in lines.get(line, ())}
+        if "" in contexts:  # it runs at import: all that reach the module
+            contexts = {c for reached in lines.values() for c in reached}
         tests = {context.rpartition("|")[0] for context in contexts} & self.seconds.keys()
-        # What a fixture made once for several tests is looked at by all tests of its file; what runs at import, by all.
+        # What a fixture made once for several tests is looked at by all tests of its file.
         files = {context.partition("::")[0] for context in contexts if context.endswith("|setup")}
-        tests |= {test for test in self.seconds if contexts == {""} or test.partition("::")[0] in files}
+        tests |= {test for test in self.seconds if test.partition("::")[0] in files}
         own = {test for test in tests if test.startswith(f"tests/{mutant.module.split('/')[1]}/")}
         return sorted(own or tests, key=self.seconds.get)
 
@@ -135,7 +138,9 @@ def statement_lines(mutant: Mutant) -> range:
     tree = ast.parse((ROOT / mutant.module).read_text(encoding="utf-8"))
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
     around = [node for node in statements if node.lineno <= mutant.line <= node.end_lineno]
-    inner = max(around, key=lambda node: node.lineno)
+    inner = max(around, key=lambda node: node.lineno, default=None)
+    if inner is None:  # a decorator
+        return range(mutant.line, mutant.line + 1)
     last = inner.body[0].lineno - 1 if getattr(inner, "body", None) else inner.end_lineno
     return range(inner.lineno, max(last, mutant.line) + 1)
 
@@ -170,9 +175,9 @@ def run_tests(copy: Path, tests: Sequence[str], limit_s: float | None) -> tuple[
         os.killpg(process.pid, signal.SIGKILL)
         process.join()
         return "killed", time.monotonic() - began
-    # 1: a test failed; 2: the tests could not even be collected, as when the module fails at its import; below 0: it
-    # was ended by a signal, as when memory runs out.
-    killed = process.exitcode in (1, 2) or process.exitcode < 0
+    # 1: a test failed; 2 and 4: the tests could not even be collected, as when the module fails at its import; below 0:
+    # it was ended by a signal, as when memory runs out.
+    killed = process.exitcode in (1, 2, 4) or process.exitcode < 0
     words = "survived" if process.exitcode == 0 else "killed" if killed else "broken"
     return words, time.monotonic() - began
 

@@ -169,7 +169,9 @@ class FewshotAdapt(Fewshot):
 class FewshotSection(FewshotAdapt):
     """The whole section `fewshot`: one learner more runs nothing of the others again."""
 
-    learners: list[Literal["maml", "fomaml", "meta_sgd", "reference", "none", "offset"]]
+    learners: list[
+        Literal["maml", "fomaml", "meta_sgd", "reference", "none", "offset", "affine", "kappa", "bayes", "gp"]
+    ]
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faze.base.geometry import mean_angle_deg
+from faze.base.geometry import mean_angle_deg, pitchyaw_from_vector, wrapped
 from faze.config.parameters import Fewshot
 from faze.fewshot.draws import Calibration
 from faze.fewshot.learner_file import Learned, plain
 from faze.fewshot.meta_training import ResumeFile
 from faze.fewshot.mlp import Weights
-from faze.fewshot.person_codes import PersonCodes
+from faze.fewshot.person_codes import PersonCodes, Seen
 
+COVERAGES = (0.68, 0.95)  # of the regions in which a learner says that so much of the truth lies
 _TOGETHER = 64  # calibrations estimated at a time
 
 
@@ -57,6 +58,7 @@ class Errors:
     steps: NDArray[np.int64]  # (M,) of adaptation
     trace_deg: NDArray[np.float64]  # (M, R) after each of trace_steps
     trace_steps: Sequence[int]  # R
+    covered: NDArray[np.float64] | None = None  # (M, 2) share of the query within COVERAGES; None: nobody can tell
 
 
 # Positions (m,) of some of the calibrations, and their estimates (m, q, 3), unit vectors.
@@ -67,6 +69,7 @@ class Learner(Protocol):
     """What every learner can do. The error at k = 0 is the trained gaze head's, and belongs to none."""
 
     learns_from_tasks: bool  # needs people of the split train
+    validates: bool  # reads people of the split val, if there are any
     takes_steps: bool  # of which val people may choose the number
 
     def meta_train(self, training: MetaTraining) -> Learned:
@@ -83,17 +86,19 @@ class ClosedForm(ABC):
     """A learner that computes a correction from the k samples at once: a subclass writes `fit` and `estimate`."""
 
     name: str
-    learns_from_tasks, takes_steps = False, False
+    learns_from_tasks = validates = takes_steps = False
 
     @abstractmethod
-    def fit(self, person: PersonCodes, support: NDArray[np.int64]) -> dict[str, Tensor]:
-        """Compute the correction from a person's support entries (k,)."""
+    def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
+        """Compute the correction from a person's support entries (k,) and what was learnt of people."""
 
     @abstractmethod
-    def estimate(
-        self, correction: Mapping[str, Tensor], code: NDArray[np.float32], gaze_hat: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Estimate gaze, unit vectors (n, 3), from gaze codes (n, F) and the trained gaze head's estimates (n, 3)."""
+    def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
+        """Estimate gaze, unit vectors (n, 3), of entries."""
+
+    def variance_deg2(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64] | None:
+        """Tell the variance (n, 2) of the estimates' pitch and yaw; None: this learner cannot tell."""
+        return None
 
     def meta_train(self, training: MetaTraining) -> Learned:
         """Learn nothing; a learner that learns from people overrides this."""
@@ -101,15 +106,17 @@ class ClosedForm(ABC):
 
     def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
         """Measure the estimates on the query."""
-        count, query = len(adaptation.calibrations), adaptation.settings.query_entries
-        estimates = (estimate for _, gaze in self.gaze(learned, adaptation) for estimate in gaze)
-        adapted = [
-            mean_angle_deg(estimate, calibration.person.gaze[-query:])
-            for calibration, estimate in zip(adaptation.calibrations, estimates, strict=True)
-        ]
-        return Errors(
-            np.array(adapted), np.full(count, np.nan), np.zeros(count, np.int64), np.empty((count, 0)), trace_steps=()
-        )
+        count, query = len(adaptation.calibrations), slice(-adaptation.settings.query_entries, None)
+        adapted, covered = np.empty(count), np.full((count, len(COVERAGES)), np.nan)
+        for position, calibration in enumerate(adaptation.calibrations):
+            person = calibration.person
+            seen, correction = person.seen(query), self.fit(person, calibration.support, learned)
+            gaze = self.estimate(correction, seen)
+            adapted[position] = mean_angle_deg(gaze, person.gaze[query])
+            if (variance := self.variance_deg2(correction, seen)) is not None:
+                covered[position] = covered_shares(gaze, person.gaze[query], variance)
+        nothing = np.full(count, np.nan), np.zeros(count, np.int64), np.empty((count, 0))
+        return Errors(adapted, *nothing, trace_steps=(), covered=covered)
 
     def gaze(self, learned: Learned, adaptation: Adaptation) -> Estimates:
         """Correct every query by its calibration."""
@@ -117,10 +124,24 @@ class ClosedForm(ABC):
 
         def corrected(calibration: Calibration) -> NDArray[np.float64]:
             person = calibration.person
-            return self.estimate(
-                self.fit(person, calibration.support), person.code[of_query], person.gaze_hat[of_query]
-            )
+            return self.estimate(self.fit(person, calibration.support, learned), person.seen(of_query))
 
         count = len(adaptation.calibrations)
         for positions in np.split(np.arange(count), range(_TOGETHER, count, _TOGETHER)):
             yield positions, np.stack([corrected(adaptation.calibrations[position]) for position in positions])
+
+
+def covered_shares(
+    gaze: NDArray[np.float64], truth: NDArray[np.float64], variance_deg2: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Measure which share of n true directions lies in each of COVERAGES' regions, ellipses in pitch and yaw.
+
+    Args:
+        gaze: (n, 3) estimates.
+        truth: (n, 3).
+        variance_deg2: (n, 2) that the learner tells.
+    """
+    missed = pitchyaw_from_vector(truth) - pitchyaw_from_vector(gaze)
+    missed[:, 1] = wrapped(missed[:, 1])
+    square = np.sum(np.degrees(missed) ** 2 / variance_deg2, axis=1)  # chi-squared with two degrees of freedom
+    return np.array([np.mean(square < -2 * np.log(1 - coverage)) for coverage in COVERAGES])

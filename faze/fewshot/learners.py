@@ -2,10 +2,16 @@
 
 from faze.fewshot.fine_tuning import GazeHead, MetaLearner
 from faze.fewshot.interface import Learner
+from faze.fewshot.kappa import Kappa
 from faze.fewshot.offset import Offset
+from faze.fewshot.residual_regression import Affine, Bayes, GaussianProcess
 
 LEARNERS: dict[str, Learner] = {
     **{rule: MetaLearner(rule) for rule in ("maml", "fomaml", "meta_sgd", "reference")},
     "none": GazeHead(),
     "offset": Offset(),
+    "affine": Affine(),
+    "kappa": Kappa(),
+    "bayes": Bayes(),
+    "gp": GaussianProcess(),
 }

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw, wrapped
 from faze.fewshot.interface import ClosedForm
-from faze.fewshot.person_codes import PersonCodes
+from faze.fewshot.learner_file import Learned
+from faze.fewshot.person_codes import PersonCodes, Seen
 
 
 class Offset(ClosedForm):
@@ -17,14 +18,12 @@ class Offset(ClosedForm):
 
     name = "offset"
 
-    def fit(self, person: PersonCodes, support: NDArray[np.int64]) -> dict[str, Tensor]:
+    def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
         """Compute offset_rad (2,), pitch and yaw."""
         offset = pitchyaw_from_vector(person.gaze_hat[support]) - pitchyaw_from_vector(person.gaze[support])
         offset[:, 1] = wrapped(offset[:, 1])
         return {"offset_rad": torch.from_numpy(offset.mean(axis=0))}
 
-    def estimate(
-        self, correction: Mapping[str, Tensor], code: NDArray[np.float32], gaze_hat: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
         """Subtract the offset."""
-        return vector_from_pitchyaw(pitchyaw_from_vector(gaze_hat) - correction["offset_rad"].numpy())
+        return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) - correction["offset_rad"].numpy())

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,14 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.base.geometry import mean_angle_deg, vector_from_pitchyaw
 from faze.data.store.codes import CodeStore
+
+
+class Seen(NamedTuple):
+    """What is known of n entries without their labels."""
+
+    code: NDArray[np.float32]  # (n, F) gaze code, flattened
+    gaze_hat: NDArray[np.float64]  # (n, 3) of the trained gaze head
+    head: NDArray[np.float64]  # (n, 2) annotated head pose, pitch and yaw in radians
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +31,11 @@ class PersonCodes:
     code: NDArray[np.float32]  # (N, F) gaze code, flattened
     gaze: NDArray[np.float64]  # (N, 3) true direction, unit vectors
     gaze_hat: NDArray[np.float64]  # (N, 3) of the trained gaze head
+    head: NDArray[np.float64]  # (N, 2) annotated head pose, pitch and yaw in radians
+
+    def seen(self, entries: NDArray[np.int64] | slice) -> Seen:
+        """What is known of some entries without their labels."""
+        return Seen(self.code[entries], self.gaze_hat[entries], self.head[entries])
 
     def __str__(self) -> str:
         return f"person {self.name} of {self.dataset}"
@@ -70,7 +84,9 @@ def read_person(codes: CodeStore, name: str) -> PersonCodes:
         UserError: a value is not finite; the sentence names the person.
     """
     arrays = codes[name]
-    for key in ("z_gaze", "gaze", "gaze_hat"):
+    for key in ("z_gaze", "gaze", "gaze_hat", "head"):
+        if key not in arrays:
+            raise UserError(f"person {name} of {codes.dataset}: the store of codes has no {key}: encode again")
         bad = ~np.isfinite(arrays[key]).all(axis=tuple(range(1, arrays[key].ndim)))
         if bad.any():
             raise UserError(
@@ -80,7 +96,8 @@ def read_person(codes: CodeStore, name: str) -> PersonCodes:
     z_gaze = arrays["z_gaze"]
     code = z_gaze.reshape(len(z_gaze), math.prod(z_gaze.shape[1:])).astype(np.float32)  # -1 fails with no entry
     gaze = vector_from_pitchyaw(arrays["gaze"].astype(np.float64))
-    return PersonCodes(name, codes.dataset, codes.split(name), code, gaze, arrays["gaze_hat"].astype(np.float64))
+    gaze_hat, head = (arrays[key].astype(np.float64) for key in ("gaze_hat", "head"))
+    return PersonCodes(name, codes.dataset, codes.split(name), code, gaze, gaze_hat, head)
 
 
 def unadapted_error_deg(person: PersonCodes, query_entries: int) -> float:

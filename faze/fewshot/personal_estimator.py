@@ -20,7 +20,7 @@ from faze.fewshot.interface import Adaptation, ClosedForm
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.mlp import Weights, gaze_of
-from faze.fewshot.person_codes import PersonCodes
+from faze.fewshot.person_codes import PersonCodes, Seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +32,13 @@ class PersonalEstimator:
         person, dataset: whose, and of which data set.
         shots: k.
         support: entries of the store that calibrated.
-        settings: of the adaptation: steps and lr (which meta_sgd scales); empty for `offset`.
-        state: of `offset`: offset_rad (2,), pitch and yaw to be subtracted from the trained gaze head's estimate.
-            Of every other learner, the adapted network: hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3),
-            output_bias (3,), float32. Gaze = act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias,
-            normalised, with z_gaze flattened row by row; like the labels, it points from the target to the eye.
-        activation: act of that network, selu or relu; empty for `offset`.
+        settings: of the adaptation: steps and lr (which meta_sgd scales); empty for closed forms.
+        state: of a closed form, what its `estimate` reads; of `offset` that is offset_rad (2,), pitch and yaw to be
+            subtracted from the trained gaze head's estimate. Of a learner that takes steps, the adapted network:
+            hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3), output_bias (3,), float32.
+            Gaze = act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias, normalised, with z_gaze
+            flattened row by row; like the labels, it points from the target to the eye.
+        activation: act of that network, selu or relu; empty for closed forms.
         query_entries: that the errors are means over, none of them in the support; 0: there was none left.
         error_deg, unadapted_deg: after and before calibration, degrees; None without a query.
     """
@@ -54,20 +55,12 @@ class PersonalEstimator:
     error_deg: float | None = None
     unadapted_deg: float | None = None
 
-    def gaze(self, code: NDArray[np.float32], gaze_hat: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Estimate calibrated directions.
-
-        Args:
-            code: (n, F) gaze codes, flattened; what a network sees.
-            gaze_hat: (n, 3) of the trained gaze head; what `offset` corrects.
-
-        Returns:
-            (n, 3) unit vectors.
-        """
+    def gaze(self, seen: Seen) -> NDArray[np.float64]:
+        """Estimate calibrated directions, unit vectors (n, 3)."""
         if not self.activation:
-            return LEARNERS[self.learner].estimate(self.state, code, gaze_hat)
+            return LEARNERS[self.learner].estimate(self.state, seen)
         weights = Weights(*(self.state[name].reshape(1, -1, self.state[name].shape[-1]) for name in Weights._fields))
-        return gaze_of(weights, torch.from_numpy(code)[None], self.activation)[0]
+        return gaze_of(weights, torch.from_numpy(seen.code)[None], self.activation)[0]
 
 
 def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned | None) -> PersonalEstimator:
@@ -81,10 +74,11 @@ def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned | No
     Raises:
         UserError: the codes are not of the size that the learner learnt from, or the adaptation diverged.
     """
-    learner, entries = LEARNERS[learned.learner if learned else "offset"], np.asarray(support)
+    learned = learned or Learned("offset", [], {})
+    learner, entries = LEARNERS[learned.learner], np.asarray(support)
     about = (learner.name, person.name, person.dataset, len(entries), entries.tolist())
     if isinstance(learner, ClosedForm):
-        return PersonalEstimator(*about, {}, learner.fit(person, entries))
+        return PersonalEstimator(*about, {}, learner.fit(person, entries, learned))
     adaptation = Adaptation([Calibration(person, 0, entries)], learned.fewshot)
     steps = learner.steps(learned, learned.fewshot)[len(entries)]
     [(_, adapted, _)] = fine_tune(learned.networks, adaptation, {len(entries): [steps]})
@@ -100,7 +94,7 @@ def measure(estimator: PersonalEstimator, person: PersonCodes, query: NDArray[np
     """Add the error on some entries of the person, mean angle in degrees; without an entry nothing is added."""
     if not len(query):
         return estimator
-    gaze = estimator.gaze(person.code[query], person.gaze_hat[query])
+    gaze = estimator.gaze(person.seen(query))
     return dataclasses.replace(
         estimator,
         query_entries=len(query),

@@ -13,10 +13,12 @@ from faze.base.files import whole_file
 from faze.base.geometry import angular_error, pitchyaw_from_vector
 from faze.base.progress import Progress
 from faze.fewshot.draws import Calibration
-from faze.fewshot.interface import Adaptation, Errors
+from faze.fewshot.interface import COVERAGES, Adaptation, Errors
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import PersonCodes, unadapted_error_deg
+
+COVERED = tuple(f"covered_{coverage:.0%}".rstrip("%") for coverage in COVERAGES)  # NaN where a learner cannot tell
 
 
 def errors_table(learner: str, people: Sequence[PersonCodes], adaptation: Adaptation, errors: Errors) -> pa.Table:
@@ -29,9 +31,11 @@ def errors_table(learner: str, people: Sequence[PersonCodes], adaptation: Adapta
         "error_deg": np.concatenate([unadapted, errors.adapted_deg]),
         "start_error_deg": np.concatenate([np.full(len(people), np.nan), errors.start_deg]),
     }
-    return pa.table(columns).select(
-        ["person", "dataset", "split", "learner", "k", "repeat", "steps", "error_deg", "start_error_deg"]
-    )
+    order = ["person", "dataset", "split", "learner", "k", "repeat", "steps", "error_deg", "start_error_deg"]
+    covered = errors.covered if errors.covered is not None else np.full((len(errors.steps), len(COVERAGES)), np.nan)
+    for name, shares in zip(COVERED, covered.T, strict=True):
+        columns[name] = np.concatenate([np.full(len(people), np.nan), shares])
+    return pa.table(columns).select([*order, *COVERED])
 
 
 def trace_table(learner: str, calibrations: Sequence[Calibration], errors: Errors) -> pa.Table:

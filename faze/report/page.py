@@ -73,6 +73,8 @@ def render(
         every_k=results.tables["tiers"]["k"].nunique() <= MOST_SHOTS,
         learner_rows=learner_rows(results),
         pixel_checks=pixel_check_rows(results),
+        person_variance=results.tables["person_variance"].to_dict("records"),
+        coverage=coverage_rows(results),
         changes=results.tables["changes"].fillna({"verdict": ""}).to_dict("records"),
         design=results.tables["design"].to_dict("records"),
         times=time_rows(results),
@@ -144,6 +146,16 @@ def pixel_check_rows(results: Results) -> list[dict[str, Any]]:
     return [
         {"tier": tier, "cells": [means.loc[(tier, dataset)].to_dict("index") for dataset in results.datasets]}
         for tier in results.tiers
+    ]
+
+
+def coverage_rows(results: Results) -> list[dict[str, Any]]:
+    """List, for each data set and learner that tells its uncertainty, its coverage at some k: region -> share."""
+    table = results.tables["coverage"]
+    keys, shown = ["dataset", "learner", "k"], thinned(sorted(table["k"].unique()), MOST_SHOTS)
+    return [
+        dict(zip(keys, key, strict=True)) | {"regions": dict(zip(rows["said"], rows["covered"], strict=True))}
+        for key, rows in table[table["k"].isin(shown)].groupby(keys, sort=False)
     ]
 
 

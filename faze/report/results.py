@@ -21,6 +21,8 @@ TABLES = (
     "design",
     "learners",
     "pixel_checks",
+    "person_variance",
+    "coverage",
     "performance",
     "training",
     "convergence",

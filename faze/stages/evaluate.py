@@ -12,8 +12,10 @@ from faze.base.output_lock import sole_writer
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, load
 from faze.evaluation.convergence import times_to_error, validation_curves
+from faze.evaluation.coverage import coverage
 from faze.evaluation.design import designs
 from faze.evaluation.learner_pairs import learner_differences
+from faze.evaluation.person_variance import person_variance
 from faze.evaluation.pixel_checks import pixel_checks
 from faze.evaluation.runs import Ablation, read_benchmark, read_errors
 from faze.evaluation.summary import SENTENCES, summarize, write_json
@@ -57,6 +59,8 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
             persons[persons["tier"].isin(ablation.tiers)], ablation.learners, config.evaluate
         ),
         "pixel_checks": pixel_checks(ablation, persons),
+        "person_variance": person_variance(ablation, persons),
+        "coverage": coverage(ablation),
         "performance": performance(ablation, benchmark, of_tier),
         "training": validation_curves(trainings),
     }

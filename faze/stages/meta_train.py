@@ -70,7 +70,7 @@ def training_people(
     """
     train, val, left_out, few = [], [], [], []
     largest, reason = max(settings.shots), "the largest of fewshot.shots + fewshot."
-    if learner.takes_steps:
+    if learner.validates:
         val, few = read_people(codes, "val", needed=largest + settings.query_entries, reason=reason + "query_entries")
     if learner.learns_from_tasks:
         needed = largest + settings.meta_query

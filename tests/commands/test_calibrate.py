@@ -49,7 +49,7 @@ def write_person(path: Path, names: tuple[str, ...] = ("me",), entries: int = 20
         z_gaze = np.stack([vector_from_pitchyaw(seen), vector_from_pitchyaw(seen + 0.5)], axis=1)
         if nan:
             z_gaze[1] = np.nan
-        return {"z_gaze": z_gaze, "gaze": gaze, "gaze_hat": vector_from_pitchyaw(seen)}
+        return {"z_gaze": z_gaze, "gaze": gaze, "head": 0 * gaze, "gaze_hat": vector_from_pitchyaw(seen)}
 
     write_codes(path, "mine", ((name, "test", codes()) for name in names))
     return path
@@ -101,7 +101,7 @@ def test_offset_needs_no_learner_and_says_what_it_gained(run, capsys):
     assert held["support"] == list(range(9)) and held["shots"] == 9 and held["query_entries"] == 11
     person = me()
     found = load_mine()
-    after = found.gaze(person.code, person.gaze_hat)
+    after = found.gaze(person.seen(slice(None)))
     expected = np.degrees(angular_error(after, person.gaze)[9:].mean())
     assert found.error_deg == pytest.approx(expected) and expected < 0.6
 

@@ -186,6 +186,33 @@ def test_pixel_checks_are_compared_with_the_unadapted_error(small, tmp_path, mon
     assert row["unadapted_deg"] == pytest.approx(runs["amp", "gazecapture", "unadapted", 0], rel=1e-5)
 
 
+def test_coverage_is_the_mean_over_people_of_those_learners_that_tell_it(small, tmp_path, monkeypatch):
+    case, paths = small
+    path = paths.errors(case.tiers[0], 0, "maml")
+    errors = pd.read_parquet(path)
+    first = errors["person"] == errors["person"].min()
+    told = {"covered_68": np.where(first, 0.4, 0.8), "covered_95": np.where(errors["k"] > 0, 0.9, np.nan)}
+    errors.assign(**told).to_parquet(path, index=False)
+    _, tables, _ = run(tmp_path, monkeypatch, case)
+    found = tables["coverage"]
+    assert set(found["learner"]) == {"maml"} and set(found["said"]) == {0.68, 0.95}
+    of_people = found[(found["said"] == 0.68) & (found["dataset"] == "gazecapture") & (found["k"] == max(SHOTS))]
+    people = errors.loc[errors["dataset"] == "gazecapture", "person"].nunique()
+    held = (errors.loc[first, "dataset"] == "gazecapture").any()
+    assert of_people["covered"].item() == pytest.approx(0.8 - 0.4 * held / people)
+    assert (found.loc[found["said"] == 0.95, "covered"] == 0.9).all()
+    assert set(found.loc[found["said"] == 0.95, "k"]) == set(SHOTS)
+
+
+def test_parts_of_the_baselines_own_error_make_a_whole(small, tmp_path, monkeypatch):
+    case, _ = small
+    _, tables, _ = run(tmp_path, monkeypatch, case)
+    parts = tables["person_variance"].set_index("dataset")
+    assert list(parts.index) == ["mpiigaze", "gazecapture"]
+    np.testing.assert_allclose(parts[["offset", "slope", "linear", "rest"]].sum(axis=1), 1.0, atol=1e-5)
+    assert (parts["rms_deg"] > 0).all()
+
+
 def test_switches_and_speed_stand_in_the_performance_table(small, tmp_path, monkeypatch):
     case, _ = small
     _, tables, summary = run(tmp_path, monkeypatch, case)

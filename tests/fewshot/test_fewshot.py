@@ -36,7 +36,7 @@ def people(count: int = 4, entries: int = 20, dataset: str = "gazecapture") -> l
         number = NUMBERS * person + np.arange(entries)
         gaze = vector_from_pitchyaw(np.random.default_rng(person).normal(0, 0.2, (entries, 2)))
         code = np.repeat(number[:, None], 6, axis=1).astype(np.float32)
-        found.append(PersonCodes(f"{person:05d}", dataset, "test", code, gaze, gaze))
+        found.append(PersonCodes(f"{person:05d}", dataset, "test", code, gaze, gaze, np.zeros((len(gaze), 2))))
     return found
 
 
@@ -141,7 +141,7 @@ def stored(path: Path, entries: dict[str, int], spoilt: str | None = None) -> Pa
         z_gaze, gaze = rng.normal(size=(count, 2, 3)), rng.normal(0, 0.2, (count, 2))
         if name == spoilt:
             z_gaze[3, 1, 2] = np.nan
-        return {"z_gaze": z_gaze, "gaze": gaze, "gaze_hat": vector_from_pitchyaw(gaze)}
+        return {"z_gaze": z_gaze, "gaze": gaze, "head": 0 * gaze, "gaze_hat": vector_from_pitchyaw(gaze)}
 
     write_codes(path, "gazecapture", ((name, "test", codes(name, count)) for name, count in entries.items()))
     return path

@@ -109,6 +109,16 @@ def test_page_tells_time_to_accuracy_and_whose_the_talks_figures_are(page):
     assert "taken on its own machine with eight GPUs and applied to our baseline" in text
 
 
+def test_page_tells_what_a_persons_own_error_is_made_of(page):
+    out, html = page
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+    parts = pd.read_csv(out.parent / "evaluation" / "person_variance.csv")
+    first = parts.iloc[0]
+    shares = " ".join(formats.share(first[part]) for part in ("offset", "slope", "linear", "rest"))
+    assert f"MPIIGaze {first['rms_deg']:.2f}° {shares}" in text
+    assert "what learners say of their uncertainty" not in text  # none of these tells any
+
+
 def test_page_tells_how_near_the_limit_each_tier_is_and_what_a_rung_gives_by_itself(page):
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page[1]))
     assert "a copy of 26.2 GB/s, a matrix product of 0.29 TFLOP/s in fp32, 2.12 TFLOP/s in bf16" in text

@@ -1,0 +1,97 @@
+"""The angle between what the eye shows and where it looks, as one rotation per person: three numbers with a prior.
+
+The person's gaze is gaze_hat turned in the head's frame: g' = H exp([w]) H^T gaze_hat, H the head's axes in the
+normalised camera, w a rotation vector. Three components of w are drawn from N(0, spread I) over people; a sample's
+direction errs by `noise`, a variance along each axis. Head pose has no roll in the normalised camera, so pitch and yaw
+give H.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from faze.base.geometry import vector_from_pitchyaw
+from faze.fewshot.interface import ClosedForm, MetaTraining
+from faze.fewshot.learner_file import Learned, plain
+from faze.fewshot.person_codes import PersonCodes, Seen
+from faze.fewshot.residual_regression import choose_trust, validation_draws
+
+_ROUNDS = 5  # of Gauss-Newton; the angles are small
+
+
+class Kappa(ClosedForm):
+    """A rotation of the gaze in the head's frame, shrunk to none as far as val people say."""
+
+    name = "kappa"
+    learns_from_tasks = validates = True
+
+    def meta_train(self, training: MetaTraining) -> Learned:
+        """Learn from train people how large rotation and noise are, and of val people how much to shrink."""
+        free = [rotation_of(person, slice(None), 0.0) for person in training.train]
+        spread = np.mean(np.square(free))
+        left = [
+            np.sum((turned(person.seen(slice(None)), w) - person.gaze) ** 2, axis=1)
+            for person, w in zip(training.train, free, strict=True)
+        ]
+        shrink = 0.5 * np.mean(np.concatenate(left)) / spread
+        if training.val:
+            query, draws = slice(-training.settings.query_entries, None), validation_draws(training)
+
+            def gaze(trust: float) -> Iterator[tuple[PersonCodes, NDArray[np.float64]]]:
+                for c in draws:
+                    yield c.person, turned(c.person.seen(query), rotation_of(c.person, c.support, trust * shrink))
+
+            shrink = choose_trust(gaze, query) * shrink
+        state = {"shrink": torch.tensor(float(shrink), dtype=torch.float64)}
+        return Learned(self.name, list(training.settings.shots), plain(training.settings), state)
+
+    def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
+        """Compute rotation_rad (3,)."""
+        return {"rotation_rad": torch.from_numpy(rotation_of(person, support, float(learned.state["shrink"])))}
+
+    def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
+        """Turn gaze_hat."""
+        return turned(seen, correction["rotation_rad"].numpy())
+
+
+def head_axes(head: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Compute the head's axes (n, 3, 3), columns x y z in the normalised camera, from its pitch and yaw (n, 2)."""
+    z = vector_from_pitchyaw(head)
+    x = np.cross(np.array([0.0, 1.0, 0.0]), z)
+    x /= np.linalg.norm(x, axis=-1, keepdims=True)
+    return np.stack([x, np.cross(z, x), z], axis=-1)
+
+
+def rotation_of(person: PersonCodes, entries: NDArray[np.int64] | slice, shrink: float) -> NDArray[np.float64]:
+    """Find the rotation vector (3,), radians, that takes gaze_hat to the truth best: sum of squares + shrink |w|^2."""
+    seen, truth = person.seen(entries), person.gaze[entries]
+    rotation, penalty = np.zeros(3), shrink * np.eye(3)
+    for _ in range(_ROUNDS):
+        axes, gaze = head_axes(seen.head), turned(seen, rotation)
+        slope = np.einsum("nij,njk->nik", -_cross(gaze), axes)  # (n, 3, 3): how a turn moves the gaze
+        gram = np.einsum("nij,nik->jk", slope, slope) + penalty
+        wanted = np.einsum("nij,ni->j", slope, truth - gaze) - shrink * rotation
+        rotation = rotation + np.linalg.lstsq(gram, wanted, rcond=1e-9)[0]
+    return rotation
+
+
+def turned(seen: Seen, rotation: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Turn gaze_hat by a rotation vector in the head's frame: (n, 3)."""
+    axes = head_axes(seen.head)
+    in_head = np.einsum("nji,nj->ni", axes, seen.gaze_hat)
+    angle = float(np.linalg.norm(rotation))
+    if angle > 0:  # Rodrigues
+        k = rotation / angle
+        across = np.cross(k, in_head)
+        in_head = in_head + np.sin(angle) * across + (1 - np.cos(angle)) * np.cross(k, across)
+    return np.einsum("nij,nj->ni", axes, in_head)
+
+
+def _cross(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Compute [v] (n, 3, 3) with [v] u = v x u."""
+    zero = np.zeros(len(vectors))
+    x, y, z = vectors.T
+    return np.stack([zero, -z, y, z, zero, -x, -y, x, zero], axis=-1).reshape(-1, 3, 3)
