@@ -6,7 +6,8 @@
 It tries every mutant of the modules in WHOLE and as many random ones of the rooms in SAMPLED, each in a copy of the
 tracked files: the working tree stays as it is. First all tests of the rooms run once, and coverage tells which test
 reaches which line, also in the processes that it starts. A mutant is killed if a test that reaches its line fails: of
-those in its own room, or of others where none does, the quick ones come first, and the first failure ends them.
+those in its own room, or of others where none does, the quick ones come first, a minute of them at most, and the first
+failure ends them.
 Strings, docstrings, annotations and the flags of dataclasses are left alone. Each try is a line of OUT/mutants.jsonl,
 and what was killed is not tried again; OUT/survivors.md lists, with file and line, what no test noticed. It takes an
 hour, so it is no part of `make test`.
@@ -15,6 +16,7 @@ hour, so it is no part of `make test`.
 import argparse
 import ast
 import importlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -61,6 +63,7 @@ OPERATORS = (  # one or two for each kind of place: cosmic-ray has 11 for each a
     *(f"core/{name}" for name in ("ReplaceOrWithAnd", "NumberReplacer", "ZeroIterationForLoop")),
 )
 IMPORTED_ONCE = ("cv2", "pandas", "scipy.stats", "torch")  # for all mutants: what takes long, but nothing of faze
+BUDGET_S = 60  # of the unchanged code's tests for one mutant
 SLOWER = 4  # times as long as the unchanged code's tests, and the mutant hangs: killed
 MARKED = "not workflow and not compiled"  # the tests of `make unit`
 Place = tuple[int, int]  # line from 1, column from 0
@@ -120,7 +123,10 @@ class Reach:
     seconds: dict[str, float]  # of each test
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests of the room that reach the mutant's statement, or else those of others; the quick ones first."""
+        """The tests of the room that reach the mutant's statement, or else those of others; the quick ones first.
+
+        Those that would take the whole beyond BUDGET_S are left out.
+        """
         lines = self.contexts.get(mutant.module, {})
         contexts = {c for line in statement_lines(mutant) for c in lines.get(line, ())}
         if "" in contexts:  # it runs at import: all that reach the module
@@ -130,7 +136,9 @@ class Reach:
         files = {context.partition("::")[0] for context in contexts if context.endswith("|setup")}
         tests |= {test for test in self.seconds if test.partition("::")[0] in files}
         own = {test for test in tests if test.startswith(f"tests/{mutant.module.split('/')[1]}/")}
-        return sorted(own or tests, key=self.seconds.get)
+        quick_first = sorted(own or tests, key=self.seconds.get)
+        total = itertools.accumulate(self.seconds[test] for test in quick_first)
+        return [test for test, until in zip(quick_first, total, strict=True) if until < BUDGET_S]
 
 
 def statement_lines(mutant: Mutant) -> range:

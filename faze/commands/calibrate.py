@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from faze.base.command_line import argument, at_least_one, command, needed
 from faze.base.errors import UserError
+from faze.base.geometry import pitchyaw_from_vector
 from faze.base.output_lock import sole_writer
 from faze.data.store.codes import CodeStore
 from faze.fewshot.learner_file import Learned, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import PersonCodes, open_codes, read_person
 from faze.fewshot.personal_estimator import PersonalEstimator, calibrate, measure
+from faze.fewshot.residual_regression import ResidualModel
 
 
 @command(
@@ -33,6 +35,7 @@ from faze.fewshot.personal_estimator import PersonalEstimator, calibrate, measur
     argument("--learner-file", type=Path, help="of meta_train, for these codes' checkpoint; none: offset"),
     argument("--learner", choices=LEARNERS, help="refuse any other learner's file"),
     argument("--query-entries", type=int, help="measure on the last so many only; default: all that remain"),
+    argument("--suggest", action="store_true", help="say which other entry would help most as the next sample"),
     needed("--out", "calibration to write"),
 )
 def main(args: Namespace) -> None:
@@ -46,6 +49,7 @@ def main(args: Namespace) -> None:
         learned.check_codes(codes.checkpoint, args.codes)
     person = pick_person(codes, args.codes, args.person)
     support, query = split_entries(person, args.shots, args.query_entries)
+    suggested = suggest(person, support, learned) if args.suggest else ""
     read = time.perf_counter()
     found = calibrate(person, support, learned)
     adapted = time.perf_counter()
@@ -53,6 +57,8 @@ def main(args: Namespace) -> None:
     with sole_writer(args.out):
         save_fields(found, args.out)
     print(describe(found, args.out))
+    if suggested:
+        print(suggested)
     print(f"took {1e3 * (adapted - read):.0f} ms to adapt, {1e3 * (read - began):.0f} ms to read the files")
 
 
@@ -107,6 +113,23 @@ def split_entries(person: PersonCodes, shots: int, query_entries: int | None) ->
         )
     first = shots if query_entries is None else count - query_entries
     return list(range(shots)), np.arange(first, count)
+
+
+def suggest(person: PersonCodes, support: list[int], learned: Learned | None) -> str:
+    """Say which entry besides the support would make the learner surest, and where the person looks there, about.
+
+    Raises:
+        UserError: the learner tells no uncertainty, or no entry is left.
+    """
+    learner = LEARNERS[learned.learner if learned else "offset"]
+    if not isinstance(learner, ResidualModel):
+        able = ", ".join(name for name, other in LEARNERS.items() if isinstance(other, ResidualModel))
+        raise UserError(f"--suggest: {learner.name} does not tell how sure it is: give --learner-file of one of {able}")
+    if len(support) == len(person.code):
+        raise UserError(f"--suggest: {person} has no entry besides the {len(support)} that calibrate")
+    (entry,) = learner.choose(learned, person.seen(slice(None)), 1, support)
+    pitch, yaw = np.degrees(pitchyaw_from_vector(person.gaze_hat[entry]))
+    return f"next: entry {entry} would help most, where gaze is about {pitch:+.0f}° in pitch and {yaw:+.0f}° in yaw"
 
 
 def describe(found: PersonalEstimator, path: Path) -> str:

@@ -60,6 +60,37 @@ class ResidualModel(ClosedForm):
     def predict(self, own: State, seen: Seen) -> Gaussian:
         """Say what is believed of other entries' residuals."""
 
+    @abstractmethod
+    def covariance(self, prior: State, seen: Seen) -> NDArray[np.float64]:
+        """Compute the prior covariances (2, n, n) of f between entries, without the noise."""
+
+    def choose(self, learned: Learned, seen: Seen, count: int, known: Sequence[int] = ()) -> list[int]:
+        """Choose entries to ask the person's gaze of: each lowers the mean variance over all entries the most.
+
+        The variance depends on no label, so that all can be chosen beforehand (Cohn, Ghahramani and Jordan, Active
+        Learning with Statistical Models, J. Artif. Intell. Res. 4, 1996).
+
+        Args:
+            learned: the prior.
+            seen: the person's entries.
+            count: how many are chosen.
+            known: entries whose gaze is known already.
+
+        Returns:
+            Positions of the entries chosen, in their order.
+        """
+        prior = {name: value.numpy() for name, value in learned.state.items()}
+        spread, noise, taken = self.covariance(prior, seen), prior["noise"][:, None], list(known)
+        for entry in known:
+            spread = _told(spread, entry, noise)
+        for _ in range(count):
+            own = np.diagonal(spread, axis1=1, axis2=2)  # (2, n)
+            gain = np.sum(np.square(spread).mean(axis=1) / (own + noise), axis=0)
+            gain[taken] = -np.inf
+            taken.append(int(gain.argmax()))
+            spread = _told(spread, taken[-1], noise)
+        return taken[len(known) :]
+
     def meta_train(self, training: MetaTraining) -> Learned:
         """Learn the prior from train people, and from val people how far it is to be trusted."""
         prior = self.learn_prior(training.train) | {"inflation": np.ones(1)}
@@ -130,6 +161,12 @@ def validation_draws(training: MetaTraining) -> list[Calibration]:
     return draw_calibrations(training.val, training.settings, repeats=min(_REPEATS, training.settings.repeats))
 
 
+def _told(spread: NDArray[np.float64], entry: int, noise: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Compute covariances (2, n, n) after the gaze of an entry is known."""
+    column = spread[:, :, entry]
+    return spread - column[:, :, None] * column[:, None, :] / (column[:, entry, None] + noise)[..., None]
+
+
 def corrected(seen: Seen, residual: NDArray[np.float64]) -> NDArray[np.float64]:
     """Add residuals (n, 2), degrees, to gaze_hat: unit vectors (n, 3)."""
     return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) + np.radians(residual))
@@ -181,6 +218,11 @@ class LinearResidual(ResidualModel):
         mean = (design @ own["mean"][..., None])[..., 0]
         variance = np.sum(design @ own["covariance"] * design, axis=-1) + own["noise"][:, None]
         return Gaussian(mean.T, own["inflation"] * variance.T)
+
+    def covariance(self, prior: State, seen: Seen) -> NDArray[np.float64]:
+        """Compute them from the weights'."""
+        design = self._design(prior, seen)
+        return design @ prior["covariance"] @ np.swapaxes(design, 1, 2)
 
     def _design(self, state: State, seen: Seen) -> NDArray[np.float64]:
         return (self.features(seen) - state["center"][:, None]) / state["scale"][:, None]
@@ -287,6 +329,11 @@ class GaussianProcess(ResidualModel):
         known = np.sum(across @ own["inverse"] * across, axis=-1)
         variance = (own["kernel"][:, :2].sum(axis=1) + own["noise"])[:, None] - known
         return Gaussian(mean.T, own["inflation"] * variance.T)
+
+    def covariance(self, prior: State, seen: Seen) -> NDArray[np.float64]:
+        """Compute the kernel."""
+        code = self._standardised(prior, seen)
+        return kernel_of(prior["kernel"], code, code)
 
     def _standardised(self, state: State, seen: Seen) -> NDArray[np.float64]:
         return (seen.code.astype(np.float64) - state["center"]) / state["scale"]

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 import torch
 
-from faze.base.geometry import angular_error, vector_from_pitchyaw
+from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.commands import calibrate as stage
 from faze.config.check import build
 from faze.config.parameters import FewshotSection
 from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import write_codes
 from faze.fewshot.draws import Calibration
-from faze.fewshot.interface import Adaptation
+from faze.fewshot.interface import Adaptation, MetaTraining
 from faze.fewshot.learner_file import Learned, load_fields, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.mlp import random_weights
@@ -198,3 +198,37 @@ def test_a_learner_file_of_offset_serves_every_k(tmp_path):
     alone = calibrate(person, range(7), None)
     by_file = calibrate(person, range(7), Learned("offset", [1, 4], {}))
     assert torch.equal(alone.state["offset_rad"], by_file.state["offset_rad"])
+
+
+def write_bayes(path: Path) -> Path:
+    """Learnt from others whose gaze head errs as that of `me` does."""
+    write_person(Path("others.h5"), tuple(f"{i:02d}" for i in range(12)))
+    others = [read_person(open_codes(Path("others.h5")), f"{i:02d}") for i in range(12)]
+    settings = dataclasses.replace(FEWSHOT, query_entries=10)
+    save_fields(LEARNERS["bayes"].meta_train(MetaTraining(others[:8], others[8:], settings, 0)), path)
+    return path
+
+
+def test_a_closed_form_serves_any_k_and_says_what_to_look_at_next(run, capsys):
+    write_bayes(Path("bayes.pt"))
+    assert run("--shots", 7, "--learner-file", "bayes.pt", "--suggest") == 0
+    said = capsys.readouterr().out
+    assert "bayes on 7 samples: 0." in said
+    entry, pitch, yaw = map(int, re.search(r"next: entry (\d+) .* about ([+-]\d+)° .* ([+-]\d+)°", said).groups())
+    learned = load_learned("bayes.pt", "bayes", [])
+    assert [entry] == LEARNERS["bayes"].choose(learned, me().seen(slice(None)), 1, list(range(7))) and entry >= 7
+    assert np.degrees(pitchyaw_from_vector(me().gaze_hat[entry])) == pytest.approx((pitch, yaw), abs=0.5)
+    found = load_mine()
+    assert found.gaze(me().seen(slice(None))).shape == (20, 3) and not found.activation
+
+
+def test_who_cannot_tell_how_sure_it_is_suggests_nothing(run, capsys):
+    assert run("--shots", 7, "--suggest") == 1
+    assert (
+        "offset does not tell how sure it is: give --learner-file of one of affine, bayes, gp"
+        in capsys.readouterr().err
+    )
+    write_bayes(Path("bayes.pt"))
+    assert run("--shots", 20, "--learner-file", "bayes.pt", "--suggest") == 1
+    assert "has no entry besides the 20 that calibrate" in capsys.readouterr().err
+    assert not Path("my.pt").exists()

@@ -235,6 +235,25 @@ def test_val_people_say_how_far_the_prior_is_to_be_trusted() -> None:
     assert float(alone.state["inflation"][0]) == 1
 
 
+@pytest.mark.parametrize("learner", ["affine", "bayes", "gp"])
+def test_the_samples_that_are_asked_for_lower_the_variance_most(learner: str) -> None:
+    """Against brute force: calibrate with each entry in turn, and take the one after which the variance is least."""
+    learned, someone = learn(learner, affine_person), people(affine_person, 1, 900)[0]
+    everything, chosen = someone.seen(slice(None)), []
+
+    def variance(support: list[int]) -> float:
+        correction = LEARNERS[learner].fit(someone, np.array(support), learned)
+        return float(LEARNERS[learner].variance_deg2(correction, everything).sum())
+
+    for _ in range(3):
+        others = [entry for entry in range(len(someone.code)) if entry not in chosen]
+        best = min(others, key=lambda entry: variance([*chosen, entry]))
+        (found,) = LEARNERS[learner].choose(learned, everything, 1, chosen)
+        assert variance([*chosen, found]) == pytest.approx(variance([*chosen, best]), rel=1e-9)
+        chosen.append(found)
+    assert LEARNERS[learner].choose(learned, everything, 3) == chosen
+
+
 def test_covered_shares_are_those_of_a_normal_distribution() -> None:
     rng = np.random.default_rng(0)
     gaze, variance = rng.normal(0, 0.1, (20000, 2)), np.array([[4.0, 0.25]])
