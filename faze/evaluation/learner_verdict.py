@@ -22,6 +22,27 @@ def describe_headline(pairs: pd.DataFrame, tier: str, largest_k: int, confidence
     return f"Few-shot learners after {counted(largest_k, 'sample')} ({brackets}). {' '.join(told)}" if told else ""
 
 
+def describe_advice(val: pd.DataFrame) -> str:
+    """Say which learner to take at which k, by the val people alone; nothing without them.
+
+    Args:
+        val: columns learner, k (0: unadapted), error_deg.
+    """
+    if val.empty:
+        return ""
+    unadapted, taken = val.loc[val["k"] == 0, "error_deg"].mean(), {}
+    for k, rows in val[val["k"] > 0].groupby("k"):
+        best = rows.loc[rows["error_deg"].idxmin()]
+        name = best["learner"] if best["error_deg"] < unadapted else ""
+        taken.setdefault(name, []).append((k, best["error_deg"]))
+    parts = []
+    for learner, cells in taken.items():
+        at = f"k = {join([str(k) for k, _ in cells])}"
+        degrees = f"{join([f'{deg:.2f}°' for _, deg in cells])} instead of {unadapted:.2f}° unadapted"
+        parts.append(f"take `{learner}` at {at} ({degrees})" if learner else f"leave the estimator unadapted at {at}")
+    return f"Which to take, by val people alone: {'; '.join(parts)}."
+
+
 def describe_learners(pairs: pd.DataFrame, errors: pd.DataFrame, largest_k: int, margin_deg: float) -> list[str]:
     """Describe the learners of one tier and data set in sentences.
 

@@ -21,6 +21,7 @@ from faze.evaluation import UNADAPTED
 
 COLUMNS = ("person", "dataset", "split", "learner", "k", "repeat", "steps", "error_deg", "start_error_deg")
 LEFT_OUT = (b"left_out", b"left_out_of_training")  # metadata of those files: sentences, as JSON
+VAL = b"val_deg"  # another: k -> error, as JSON
 PERSON_KEYS = ["tier", "seed", "dataset", "person", "learner", "k"]
 
 
@@ -129,6 +130,21 @@ def read_left_out(ablation: Ablation) -> list[str]:
             for key in LEFT_OUT:
                 sentences |= dict.fromkeys(json.loads(metadata.get(key, b"[]")))
     return list(sentences)
+
+
+def read_val_errors(ablation: Ablation) -> pd.DataFrame:
+    """Read the baseline's mean error on val people, whom learners may have looked at, over seeds.
+
+    Returns:
+        Columns learner, k (0: unadapted), error_deg; no row where there were no val people.
+    """
+    rows = []
+    for seed, learner in itertools.product(ablation.seeds, ablation.learners):
+        metadata = pq.read_schema(ablation.paths.errors(ablation.tiers[0], seed, learner)).metadata or {}
+        told = json.loads(metadata.get(VAL, b"{}"))
+        rows += [{"learner": learner, "k": int(k), "error_deg": deg} for k, deg in told.items()]
+    found = pd.DataFrame(rows, columns=["learner", "k", "error_deg"])
+    return found.groupby(["learner", "k"], sort=False, as_index=False)["error_deg"].mean()
 
 
 def _join_unadapted(rows: pd.DataFrame, run: Path) -> pd.DataFrame:

@@ -29,7 +29,7 @@ class FineTuned:
     """A gaze network for each k, fine-tuned on the k samples."""
 
     name: str
-    learns_from_tasks = validates = takes_steps = True
+    learns_from_tasks = takes_steps = True
 
     def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
         """Fine-tune each k's network on every calibration of that k."""

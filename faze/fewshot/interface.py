@@ -69,7 +69,6 @@ class Learner(Protocol):
     """What every learner can do. The error at k = 0 is the trained gaze head's, and belongs to none."""
 
     learns_from_tasks: bool  # needs people of the split train
-    validates: bool  # reads people of the split val, if there are any
     takes_steps: bool  # of which val people may choose the number
 
     def meta_train(self, training: MetaTraining) -> Learned:
@@ -86,7 +85,7 @@ class ClosedForm(ABC):
     """A learner that computes a correction from the k samples at once: a subclass writes `fit` and `estimate`."""
 
     name: str
-    learns_from_tasks = validates = takes_steps = False
+    learns_from_tasks = takes_steps = False
 
     @abstractmethod
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:

@@ -20,18 +20,19 @@ from faze.fewshot.person_codes import PersonCodes, Seen
 from faze.fewshot.residual_regression import choose_trust, validation_draws
 
 _ROUNDS = 5  # of Gauss-Newton; the angles are small
+_LEAST = 1e-12  # square radians, below which the spread over people does not fall
 
 
 class Kappa(ClosedForm):
     """A rotation of the gaze in the head's frame, shrunk to none as far as val people say."""
 
     name = "kappa"
-    learns_from_tasks = validates = True
+    learns_from_tasks = True
 
     def meta_train(self, training: MetaTraining) -> Learned:
         """Learn from train people how large rotation and noise are, and of val people how much to shrink."""
         free = [rotation_of(person, slice(None), 0.0) for person in training.train]
-        spread = np.mean(np.square(free))
+        spread = max(float(np.mean(np.square(free))), _LEAST)
         left = [
             np.sum((turned(person.seen(slice(None)), w) - person.gaze) ** 2, axis=1)
             for person, w in zip(training.train, free, strict=True)

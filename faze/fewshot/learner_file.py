@@ -27,11 +27,12 @@ class Learned:
     learner: str
     shots: list[int]
     settings: dict[str, object]
-    state: dict[str, Tensor] = field(default_factory=dict)  # each (number of shots, ...)
+    state: dict[str, Tensor] = field(default_factory=dict)  # of networks, each (number of shots, ...)
     history: list[dict[str, object]] = field(default_factory=list)  # of meta_training.OuterState
     activation: Activation = "selu"
     outer_steps: list[int] = field(default_factory=list)  # after which each k's weights were kept
     stop_steps: list[int] = field(default_factory=list)  # of adaptation, best for val people at each k; [] without any
+    val_deg: dict[str, float] = field(default_factory=dict)  # k -> mean error of val people, as at test; "0": unadapted
     left_out: list[str] = field(default_factory=list)  # a sentence about each person with too few entries
     checkpoint: str = ""  # CodeStore.checkpoint of the codes learnt from; "" where they did not tell
 

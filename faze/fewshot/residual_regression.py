@@ -46,7 +46,7 @@ class Gaussian(NamedTuple):
 class ResidualModel(ClosedForm):
     """A subclass says how the prior is learnt, how samples make it a person's, and what that says of other entries."""
 
-    learns_from_tasks = validates = True
+    learns_from_tasks = True
 
     @abstractmethod
     def learn_prior(self, people: Sequence[PersonCodes]) -> dict[str, NDArray[np.float64]]:
@@ -131,7 +131,7 @@ class ResidualModel(ClosedForm):
 
         best = choose_trust(gaze, query)
         missed = [(residual_deg(person, query) - found.mean) ** 2 / found.variance for person, found in believed(best)]
-        return dict(prior) | {"noise": best * prior["noise"], "inflation": np.array([np.mean(missed)])}
+        return dict(prior) | {"noise": best * prior["noise"], "inflation": np.array([max(np.mean(missed), _LEAST)])}
 
 
 def choose_trust(gaze: Callable[[float], Iterable[tuple[PersonCodes, NDArray[np.float64]]]], query: slice) -> float:
@@ -257,13 +257,14 @@ def learn_weights(
         covariance = np.diag(np.diag(covariance)) if around_identity else covariance
         covariance += _LEAST * np.eye(d)
         fitted = np.einsum("pi,pij,pj->", weights, gram, weights) - 2 * np.sum(weights * moment)
-        before, noise = noise, float(square + fitted + np.einsum("pij,pji->", own, gram)) / entries
+        before, left = noise, float(square + fitted + np.einsum("pij,pji->", own, gram)) / entries
+        noise = max(left, _LEAST)
         if abs(before - noise) < 1e-9 * before:
             break
     return mean, covariance, noise
 
 
-_ROUNDS, _LEAST = 500, 1e-8  # of expectation maximisation; square degrees, below which no weight's variance falls
+_ROUNDS, _LEAST = 500, 1e-8  # of expectation maximisation; square degrees, below which no variance falls
 
 
 class Affine(LinearResidual):

@@ -67,11 +67,11 @@ def predictions_tables(learned: Learned, adaptation: Adaptation) -> Iterator[pa.
         progress(done)
 
 
-def write_tables(tables: Iterable[pa.Table], path: Path, left_out: Mapping[str, Sequence[str]]) -> None:
-    """Write the parts of a table, whole or not at all, with sentences about people left out as its metadata."""
+def write_tables(tables: Iterable[pa.Table], path: Path, about: Mapping[str, object]) -> None:
+    """Write the parts of a table, whole or not at all, with what it is about as its metadata, each key's as JSON."""
     tables = iter(tables)
     first = next(tables)
-    metadata = {key: json.dumps(sentences) for key, sentences in left_out.items()}
+    metadata = {key: json.dumps(value) for key, value in about.items()}
     with whole_file(path) as temporary, pq.ParquetWriter(temporary, first.schema.with_metadata(metadata)) as writer:
         for table in itertools.chain([first], tables):
             writer.write_table(table.replace_schema_metadata(metadata))

@@ -5,7 +5,7 @@ every learner's file. A row's error is measured after as many steps as its colum
 the number that val people chose. The trace: one row per person, k, repeat and number of steps after which the error was
 measured. The predictions, if wanted: one row per person, k, repeat and query entry. The metadata key `left_out` of all
 of them lists, as JSON, a sentence about each person without samples enough, and `left_out_of_training` those whom
-meta_train could not use.
+meta_train could not use; `val_deg` is the val people's mean error at each k.
 """
 
 import sys
@@ -69,7 +69,7 @@ def adapt(
     calibrations = draw_calibrations(people, settings, repeats=settings.repeats)
     adaptation = Adaptation(calibrations, settings, args.threads)
     errors = LEARNERS[args.learner].errors(learned, adaptation)
-    metadata = {"left_out": left_out, "left_out_of_training": learned.left_out}
+    metadata = {"left_out": left_out, "left_out_of_training": learned.left_out, "val_deg": learned.val_deg}
     if args.trace:
         write_tables([trace_table(args.learner, calibrations, errors)], args.trace, metadata)
     if args.predictions:

@@ -8,6 +8,8 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+import numpy as np
+
 from faze.base import code_hash
 from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
 from faze.base.errors import UserError
@@ -16,12 +18,13 @@ from faze.base.output_lock import sole_writer
 from faze.config.parameters import Fewshot
 from faze.config.stage_config import load
 from faze.data.store.codes import CodeStore
-from faze.fewshot.interface import Learner, MetaTraining
-from faze.fewshot.learner_file import save_fields
+from faze.fewshot.draws import draw_calibrations
+from faze.fewshot.interface import Adaptation, Learner, MetaTraining
+from faze.fewshot.learner_file import Learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.meta_training import ResumeFile
 from faze.fewshot.mlp import gaze_head_weights
-from faze.fewshot.person_codes import PersonCodes, open_codes, read_people
+from faze.fewshot.person_codes import PersonCodes, open_codes, read_people, unadapted_error_deg
 
 
 @command(
@@ -53,14 +56,31 @@ def main(args: Namespace) -> None:
         with made_once(args.made_once, key, [args.out]) as taken:
             if not taken:
                 learned = learner.meta_train(training)
-                save_fields(dataclasses.replace(learned, left_out=left_out, checkpoint=codes.checkpoint), args.out)
+                about = {
+                    "left_out": left_out,
+                    "checkpoint": codes.checkpoint,
+                    "val_deg": val_errors(learner, learned, training),
+                }
+                save_fields(dataclasses.replace(learned, **about), args.out)
         resume_file.remove()
+
+
+def val_errors(learner: Learner, learned: Learned, training: MetaTraining) -> dict[str, float]:
+    """Measure the val people's mean error in degrees at each k, calibrated as test people are; "0": unadapted."""
+    if not training.val:
+        return {}
+    settings = training.settings
+    calibrations = draw_calibrations(training.val, settings, repeats=settings.repeats)
+    errors = learner.errors(learned, Adaptation(calibrations, settings, training.threads)).adapted_deg
+    shots = np.array([calibration.shots for calibration in calibrations])
+    unadapted = np.mean([unadapted_error_deg(person, settings.query_entries) for person in training.val])
+    return {"0": float(unadapted)} | {str(k): float(errors[shots == k].mean()) for k in settings.shots}
 
 
 def training_people(
     codes: CodeStore, path: Path, settings: Fewshot, learner: Learner
 ) -> tuple[list[PersonCodes], list[PersonCodes], list[str]]:
-    """Read whom the learner needs: of train, people with entries for a task; of val, with entries for a test.
+    """Read whom the learner needs: of train, people with entries for a task. Of val, all with entries for a test.
 
     Returns:
         People of train, people of val, and a sentence about each who has too few entries.
@@ -68,10 +88,9 @@ def training_people(
     Raises:
         UserError: fewer train people than an outer step needs, or no val people though they choose when to stop.
     """
-    train, val, left_out, few = [], [], [], []
+    train, left_out = [], []
     largest, reason = max(settings.shots), "the largest of fewshot.shots + fewshot."
-    if learner.validates:
-        val, few = read_people(codes, "val", needed=largest + settings.query_entries, reason=reason + "query_entries")
+    val, few = read_people(codes, "val", needed=largest + settings.query_entries, reason=reason + "query_entries")
     if learner.learns_from_tasks:
         needed = largest + settings.meta_query
         train, left_out = read_people(codes, "train", needed=needed, reason=reason + "meta_query")

@@ -11,7 +11,7 @@ import pytest
 
 from faze.config.parameters import Evaluate
 from faze.evaluation.learner_pairs import against, crossings, learner_differences
-from faze.evaluation.learner_verdict import describe_headline, describe_learners, describe_other_tiers
+from faze.evaluation.learner_verdict import describe_advice, describe_headline, describe_learners, describe_other_tiers
 from faze.evaluation.tables import TIER_CELL, mean_errors
 
 EVALUATE = Evaluate(confidence=0.95, resamples=100, margin_deg=0.3, learner_margin_deg=0.1, seed=0)
@@ -185,3 +185,21 @@ def test_three_seeds_count_as_samples_too():
     [row] = learner_differences(table, ["maml", "offset"], EVALUATE).to_dict("records")
     assert row["seeds"] == 3
     assert row["verdict"] == "not shown" and row["high_deg"] > 0.5  # each seed by itself would be sure of its sign
+
+
+def test_the_advice_follows_val_people_at_each_k():
+    rows = [("maml", 0, 4.0), ("bayes", 0, 4.0), ("maml", 1, 4.5), ("bayes", 1, 4.2)]
+    rows += [
+        ("maml", 3, 3.4),
+        ("bayes", 3, 3.1),
+        ("maml", 9, 2.9),
+        ("bayes", 9, 2.75),
+        ("maml", 18, 2.5),
+        ("bayes", 18, 2.6),
+    ]
+    val = pd.DataFrame(rows, columns=["learner", "k", "error_deg"])
+    assert describe_advice(val) == (
+        "Which to take, by val people alone: leave the estimator unadapted at k = 1; take `bayes` at k = 3 and 9 "
+        "(3.10° and 2.75° instead of 4.00° unadapted); take `maml` at k = 18 (2.50° instead of 4.00° unadapted)."
+    )
+    assert describe_advice(val.iloc[:0]) == ""

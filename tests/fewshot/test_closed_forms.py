@@ -279,3 +279,18 @@ def test_among_factors_that_val_people_cannot_tell_apart_the_one_nearest_to_1_is
     assert chosen(lambda trust, number: 3.0 + abs(np.log(trust / 8))) == 8
     assert chosen(lambda trust, number: 3.0 - 0.01 * (trust == 8) * (-1) ** number * 5) == 1
     assert chosen(lambda trust, number: 3.0) == 1
+
+
+@pytest.mark.parametrize("learner", CLOSED)
+def test_people_whose_gaze_is_known_exactly_are_left_as_they_are(learner: str) -> None:
+    """Nothing to learn: no division by a variance of nought."""
+
+    def exact(rng: np.random.Generator, seen: Seen) -> np.ndarray:
+        return np.zeros((len(seen.head), 2))
+
+    fewshot = settings(shots=[3])
+    test = people(exact, 2, 700, split="test")
+    errors = LEARNERS[learner].errors(
+        learn(learner, exact), Adaptation(draw_calibrations(test, fewshot, repeats=2), fewshot)
+    )
+    assert errors.adapted_deg.max() < 1e-3

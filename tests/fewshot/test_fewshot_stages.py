@@ -580,3 +580,18 @@ def test_two_stores_of_one_data_set_are_refused(run, capsys, tmp_path):
     (tmp_path / "mpiigaze.h5").write_bytes((tmp_path / "gazecapture.h5").read_bytes())
     assert run("adapt", "offset") == 1
     assert_one_sentence(capsys, "both of the data set gazecapture")
+
+
+@pytest.mark.parametrize("learner", ["maml", "offset", "bayes"])
+def test_a_learners_file_says_how_val_people_fare_and_adapt_hands_it_on(run, tmp_path, learner):
+    """As test people would: with the val people called test, the errors are the same."""
+    assert run("meta_train", learner) == run("adapt", learner) == 0
+    told = torch.load(f"{learner}.pt", weights_only=True)["val_deg"]
+    assert json.loads(pq.read_schema(f"{learner}.parquet").metadata[b"val_deg"]) == told
+    with h5py.File(tmp_path / "gazecapture.h5", "r+") as file:
+        for person in file.values():
+            person.attrs["split"] = {"val": "test", "test": "val"}.get(person.attrs["split"], person.attrs["split"])
+    assert run("adapt", learner) == 0
+    errors = pd.read_parquet(f"{learner}.parquet")
+    of_val = errors[errors["dataset"] == "gazecapture"].groupby("k")["error_deg"].mean()
+    assert {str(k): deg for k, deg in of_val.items()} == pytest.approx(told, rel=1e-6)
