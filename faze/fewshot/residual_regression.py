@@ -245,7 +245,7 @@ def learn_weights(
     moment = np.stack([design.T @ r for design, r in zip(designs, residuals, strict=True)])  # (P, d)
     square, entries = sum(float(r @ r) for r in residuals), sum(map(len, residuals))
     d = gram.shape[-1]
-    mean, noise = np.zeros(d), square / entries
+    mean, noise = np.zeros(d), max(square / entries, _LEAST)
     covariance = np.eye(d) * noise / d
     for _ in range(_ROUNDS):
         precision = np.linalg.inv(covariance)
