@@ -222,6 +222,7 @@ def test_expandable_segments_leave_other_settings_of_the_allocator(environment, 
 def test_accumulated_parts_are_the_big_step():
     batch = {"target": torch.tensor([3.0, 5.0, -1.0, 2.0])}
     whole, parts = make("baseline"), make("baseline", accumulate=2)
+    assert (whole.shares, parts.shares) == (1, 2)
     once, twice = (step(batch, {"near": 1.0, "small": 0.5}) for step in (whole, parts))
     assert twice["loss"] == pytest.approx(once["loss"])
     assert parts.model.weight.item() == pytest.approx(whole.model.weight.item())

@@ -220,7 +220,10 @@ def test_fused_norm_says_where_it_acts():
             super().__init__()
             self.lean = lean
 
-    assert switch(nn.Sequential(Part(False))).acted == "torch operations"
+    plain = nn.Sequential(Part(False), Part(False))
+    assert switch(plain).acted == "torch operations" and all(part.fused_norm for part in plain)
+    fusion.set_fused_norm(plain, False, CPU)
+    assert not any(part.fused_norm for part in plain)
     assert "1 of 2 parts that are not lean" in switch(nn.Sequential(Part(True), Part(False))).acted
     lean = switch(nn.Sequential(Part(True)))
     assert not lean.active and "lean" in lean.reason

@@ -88,3 +88,12 @@ def test_scale_growth_and_count_continue_from_a_file(tmp_path):
     overflow(again, float("inf"))
     assert again.state_dict() == scaler.state_dict()
     assert again.counts() == {"train/skipped_steps": 2.0}
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_a_processor_without_kernels_is_called_by_its_name(monkeypatch, precision):
+    for name in ("_is_amx_fp16_supported", "_is_avx512_bf16_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: False)
+    switches = build_precision(tier("baseline", precision=precision), torch.device("cpu")).switches
+    (switch,) = (switch for switch in switches if switch.switch == "precision")
+    assert switch.reason.startswith(f"this CPU has no {precision} kernels, autocast would be many times slower")

@@ -41,6 +41,13 @@ def test_the_power_is_that_of_simulated_ablations(seeds, deviations):
         assert said == pytest.approx(simulated_power(spread, seeds, people, margin), abs=0.03)
 
 
+def test_the_power_of_three_seeds_and_two_people_is_simulated_too():
+    """Where each degree of freedom counts."""
+    spread = Spread(0.0, 0.0, 0.3**2)
+    said = plan(spread, 3, 2, rungs=1, margin=0.6, alpha=0.05).power
+    assert said == pytest.approx(simulated_power(spread, 3, 2, 0.6), abs=0.03)
+
+
 @pytest.mark.parametrize("rungs", [2, 5])
 def test_the_power_counts_the_rungs_that_tell_chance(rungs):
     spread = Spread(0.1**2, 0.1**2, 0.4**2)

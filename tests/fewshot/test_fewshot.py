@@ -18,7 +18,7 @@ from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.meta_training import OuterState
-from faze.fewshot.mlp import InitialNetworks, Weights, random_weights
+from faze.fewshot.mlp import InitialNetworks, Weights, gaze_of, gaze_vector, random_weights
 from faze.fewshot.person_codes import PersonCodes, read_people, unadapted_error_deg
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -306,3 +306,17 @@ def test_learnt_rates_act_at_test():
     np.testing.assert_array_equal(errors(), plain.adapted_deg - plain.start_deg)
     assert np.abs(errors(**dict.fromkeys(Weights._fields, 0.0))).max() == 0
     assert np.abs(errors(hidden_weight=0.0) - errors()).max() > 1e-4
+
+
+def test_gaze_of_a_network_is_a_unit_vector():
+    weights, code = random_weights(3, 6, 8, seed=0), torch.randn(3, 5, 6)
+    gaze = gaze_of(weights, code, "selu")
+    np.testing.assert_allclose(np.linalg.norm(gaze, axis=-1), 1.0)
+    vector = gaze_vector(weights, code, "selu").numpy()
+    np.testing.assert_allclose(np.cross(gaze, vector), 0.0, atol=1e-6)
+    assert (np.sum(gaze * vector, axis=-1) > 0).all()
+
+
+def test_an_outer_state_begins_before_any_step():
+    state = OuterState.first(random_weights(2, 6, 8, seed=0))
+    assert state.step == 0 and state.best_steps == [0, 0] and state.history == []

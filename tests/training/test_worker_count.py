@@ -130,3 +130,11 @@ def test_batches_that_are_read_ahead_fit_into_shared_memory(monkeypatch, tmp_pat
     monkeypatch.setattr(worker_count.shutil, "disk_usage", lambda _: SimpleNamespace(free=6 * 2 * 8))
     assert worker_count._most_in_shared_memory(Steps(), World(0, 1, CPU)) == 3
     assert worker_count._most_in_shared_memory(Steps(), World(0, 2, CPU)) == 1
+
+
+def test_what_is_timed_is_a_batch_after_those_that_were_read_ahead(monkeypatch):
+    """By a clock that says how much was read. Seen red: all of the batches; those at the start too."""
+    source, transfer = Steps(), build_transfer(pin=False, prefetch=False, workers=0, device=CPU)
+    monkeypatch.setattr(worker_count.time, "perf_counter", lambda: 3.0 * len(source.read))
+    assert seconds_per_batch(transfer, source, itertools.count()) == 3.0
+    assert len(source.read) == 1 + transfer.ahead + max(worker_count.BATCHES, 2 * (1 + transfer.ahead))
