@@ -4,10 +4,9 @@
     .venv/bin/python tests/mutants.py --out results/mutants
 
 It tries every mutant of the modules in WHOLE and as many random ones of the rooms in SAMPLED, each in a copy of the
-tracked files: the working tree stays as it is. First all tests of the rooms run once, and coverage tells which test
-reaches which line, also in the processes that it starts. A mutant is killed if a test that reaches its line fails: of
-those in its own room, or of others where none does, the quick ones come first, a minute of them at most, and the first
-failure ends them.
+tracked files: the working tree stays as it is. First all tests run once, and coverage tells which test reaches which
+line, also in the processes that it starts. A mutant is killed if a test that reaches its line fails: the quick ones come
+first, a minute of them at most, and the first failure ends them.
 Strings, docstrings, annotations and the flags of dataclasses are left alone. Each try is a line of OUT/mutants.jsonl,
 and what was killed is not tried again; OUT/survivors.md lists, with file and line, what no test noticed. It takes an
 hour, so it is no part of `make test`.
@@ -15,6 +14,7 @@ hour, so it is no part of `make test`.
 
 import argparse
 import ast
+import contextlib
 import importlib
 import itertools
 import json
@@ -123,10 +123,7 @@ class Reach:
     seconds: dict[str, float]  # of each test
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests of the room that reach the mutant's statement, or else those of others; the quick ones first.
-
-        Those that would take the whole beyond BUDGET_S are left out.
-        """
+        """The tests that reach the mutant's statement, the quick ones first, BUDGET_S of them."""
         lines = self.contexts.get(mutant.module, {})
         contexts = {c for line in statement_lines(mutant) for c in lines.get(line, ())}
         if "" in contexts:  # it runs at import: all that reach the module
@@ -135,8 +132,7 @@ class Reach:
         # What a fixture made once for several tests is looked at by all tests of its file.
         files = {context.partition("::")[0] for context in contexts if context.endswith("|setup")}
         tests |= {test for test in self.seconds if test.partition("::")[0] in files}
-        own = {test for test in tests if test.startswith(f"tests/{mutant.module.split('/')[1]}/")}
-        quick_first = sorted(own or tests, key=self.seconds.get)
+        quick_first = sorted(tests, key=self.seconds.get)
         total = itertools.accumulate(self.seconds[test] for test in quick_first)
         return [test for test, until in zip(quick_first, total, strict=True) if until < BUDGET_S]
 
@@ -155,11 +151,10 @@ def statement_lines(mutant: Mutant) -> range:
 
 def measure_reach(copy: Path, modules: Sequence[str], jobs: int) -> Reach:
     """Run the unchanged code's tests once under coverage."""
-    rooms = sorted({f"tests/{module.split('/')[1]}" for module in modules})
     options = ["-n", str(jobs), "-m", MARKED, "-p", "no:cacheprovider", "--junitxml", "tests.xml"]
     options += ["--cov", "faze", "--cov-context", "test", "--cov-report="]
     environment = os.environ | {"PYTHONPATH": str(copy)}
-    if subprocess.run([sys.executable, "-m", "pytest", *options, *rooms], cwd=copy, env=environment).returncode:
+    if subprocess.run([sys.executable, "-m", "pytest", *options], cwd=copy, env=environment).returncode:
         raise SystemExit("the tests of unchanged code fail")
     seconds = {
         f"{case.get('classname').replace('.', '/')}.py::{case.get('name')}": float(case.get("time"))
@@ -180,7 +175,8 @@ def run_tests(copy: Path, tests: Sequence[str], limit_s: float | None) -> tuple[
     process.start()
     process.join(limit_s)
     if process.exitcode is None:
-        os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.killpg(process.pid, signal.SIGKILL)
         process.join()
         return "killed", time.monotonic() - began
     # 1: a test failed; 2 and 4: the tests could not even be collected, as when the module fails at its import; below 0:
