@@ -5,11 +5,11 @@
 
 It tries every mutant of the modules in WHOLE and as many random ones of the rooms in SAMPLED, each in a copy of the
 tracked files: the working tree stays as it is. First all tests run once, and coverage tells which test reaches which
-line, also in the processes that it starts. A mutant is killed if a test that reaches its line fails: the quick ones come
-first, a minute of them at most, and the first failure ends them.
-Strings, docstrings, annotations and the flags of dataclasses are left alone. Each try is a line of OUT/mutants.jsonl,
-and what was killed is not tried again; OUT/survivors.md lists, with file and line, what no test noticed. It takes an
-hour, so it is no part of `make test`.
+line, also in the processes that it starts. A mutant is killed if a test that reaches its line fails: the quick ones
+come first, a minute of them at most, and the first failure ends them. Strings, docstrings, annotations and the flags of
+dataclasses are left alone. Each try is a line of OUT/mutants.jsonl, and what was killed is not tried again;
+OUT/survivors.md lists, with file and line, what no test noticed. It takes an hour or two, so it is no part of
+`make test`.
 """
 
 import argparse
