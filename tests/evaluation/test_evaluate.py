@@ -416,8 +416,14 @@ def remove_start(paths):
     paths.run_log("ddp", 0).write_text("\n".join(lines[1:]))
 
 
+def remove_two_files(paths):
+    remove_file(paths)
+    paths.errors("ddp", 0, "maml").unlink()
+
+
 @pytest.mark.parametrize(("spoil", "named"), [
-    (remove_file, ["amp/seed0/fewshot/maml_errors.parquet", "missing", "run.tiers"]),
+    (remove_file, ["amp/seed0/fewshot/maml_errors.parquet is missing", "run.tiers"]),
+    (remove_two_files, ["amp/seed0/fewshot/maml_errors.parquet and 1 more are missing"]),
     (remove_column, ["amp/seed0/fewshot/maml_errors.parquet", "steps"]),
     (remove_person, ["p04", "mpiigaze", "2 of 3 runs"]),
     (remove_k, ["gazecapture", "k = 9 of some learners only", "run adapt again"]),
