@@ -85,6 +85,9 @@ APEX = {
     "raise ImportError('no apex_C')": "torch SGD, fused; apex failed at a trial step: ImportError, no apex_C",
     OTHER + "raise RuntimeError('no kernel')": "torch SGD, fused; apex failed at a trial step: RuntimeError, no kernel",
     OTHER + "pass": "torch SGD, fused; apex does another step than SGD (1, not 0.4775)",
+    OTHER + "super().step(); self.param_groups[0]['params'][0].data += 1e-4": (
+        "torch SGD, fused; apex does another step than SGD (0.4776, not 0.4775)"
+    ),
 }
 
 
