@@ -1,5 +1,6 @@
 """Normalisation against closed forms, points drawn into frames, and the released procedure's numbers."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from faze.data.normalization.pose import (
     UnusableFrame,
     normalize_poses,
 )
-from faze.data.normalization.warp import warp_two_step
+from faze.data.normalization.warp import check_in_frame, warp_two_step
 
 CAMERA = NormalizedCamera(focal_length_px=1300, distance_mm=600, width_px=256, height_px=64)
 MATRIX = np.array([[900.0, 0, 330], [0, 905, 235], [0, 0, 1]])
@@ -276,3 +277,30 @@ class TestReleasedProcedure:
         off = np.abs(fused - warp_by("two_step", case.frame, case.matrix, case.distortion, case.pose))
         assert off.max() <= 2
         assert off.mean() <= 0.3
+
+
+@pytest.mark.parametrize(
+    ("focal_px", "seen"), [((1.0, 1.0), True), ((0.5, 0.5), True), ((0.0, 9.0), False), ((9.0, 0.0), False)]
+)
+def test_a_focal_length_is_any_positive_number(focal_px: tuple[float, float], seen: bool) -> None:
+    matrix = np.diag([*focal_px, 1.0])
+    with contextlib.nullcontext() if seen else pytest.raises(UnusableFrame, match="no positive focal length"):
+        check_in_frame((640, 480), matrix, np.array([320.0, 240.0]))
+
+
+@pytest.mark.parametrize(
+    ("origin_px", "seen"),
+    [((0.0, 0.0), True), ((0.5, 0.5), True), ((639.9, 479.9), True), ((-0.1, 9.0), False), ((9.0, -0.1), False)]
+    + [((640.0, 9.0), False), ((9.0, 480.0), False)],
+)
+def test_eyes_on_the_frames_edge_are_in_it(origin_px: tuple[float, float], seen: bool) -> None:
+    with contextlib.nullcontext() if seen else pytest.raises(UnusableFrame, match="outside the 640 x 480 frame"):
+        check_in_frame((640, 480), np.diag([500.0, 500.0, 1.0]), np.array(origin_px))
+
+
+@pytest.mark.parametrize(("away_mm", "reason"), [(0.9, "gaze target lies at the gaze origin"), (1.1, "")])
+def test_a_target_is_at_the_origin_within_a_millimetre(away_mm: float, reason: str) -> None:
+    inner = np.zeros((1, 2, 3))
+    place, target = np.array([[0.0, 0.0, 0.5]]), np.array([[0.0, 0.0, 0.5 - away_mm]])
+    _, reasons = normalize_poses(np.zeros((1, 3)), place, inner, target)
+    assert list(reasons) == [reason]
