@@ -1,9 +1,8 @@
 """The angle between what the eye shows and where it looks, as one rotation per person: three numbers with a prior.
 
 The person's gaze is gaze_hat turned in the head's frame: g' = H exp([w]) H^T gaze_hat, H the head's axes in the
-normalised camera, w a rotation vector. Three components of w are drawn from N(0, spread I) over people; a sample's
-direction errs by `noise`, a variance along each axis. Head pose has no roll in the normalised camera, so pitch and yaw
-give H.
+normalised camera, w a rotation vector, drawn from N(0, spread I) over people. `shrink` is the variance of a sample's
+error over that spread. Head pose has no roll in the normalised camera, so pitch and yaw give H.
 """
 
 from collections.abc import Iterator, Mapping
