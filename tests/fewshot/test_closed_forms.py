@@ -1,7 +1,7 @@
 """Learners in closed form against oracles: brute force, scikit-learn, and what was put in.
 
-Seen red by breaking the code: a posterior that forgets the prior's mean, a noise that is not learnt, variances without
-the noise, a rotation in the camera's frame instead of the head's, axes exchanged, a length that is not squared.
+Seen red by breaking the code: a posterior that forgets the prior's mean, variances without the noise, a rotation in the
+camera's frame instead of the head's, a kernel's length squared twice, variances of pitch and yaw exchanged.
 """
 
 import dataclasses
