@@ -89,6 +89,13 @@ def mean_angle_deg(a: ArrayLike, b: ArrayLike) -> float:
     return float(np.degrees(angular_error(a, b).mean()))
 
 
+def pitchyaw_difference(first: ArrayLike, second: ArrayLike) -> NDArray:
+    """First minus second directions in (pitch, yaw), (..., 2) radians, the yaw the short way round."""
+    difference = np.asarray(first) - np.asarray(second)
+    difference[..., 1] = wrapped(difference[..., 1])
+    return difference
+
+
 def wrapped(angle_rad: ArrayLike) -> NDArray:
     """The same angles in [-pi, pi): a yaw just beyond 180 degrees is near, not far."""
     return np.remainder(np.asarray(angle_rad) + np.pi, 2 * np.pi) - np.pi

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from faze.base.geometry import pitchyaw_from_vector, wrapped
+from faze.base.geometry import pitchyaw_difference, pitchyaw_from_vector
 from faze.base.result_paths import DATASETS
 from faze.data.store.codes import CodeStore
 from faze.evaluation.runs import Ablation
@@ -59,9 +59,8 @@ def mean_squares(codes: Mapping[str, NDArray]) -> NDArray[np.float64]:
         (4,) square degrees, pitch and yaw together, unbiased; NaN for a person with too few entries.
     """
     hat = pitchyaw_from_vector(codes["gaze_hat"].astype(np.float64))
-    residual = codes["gaze"].astype(np.float64) - hat
-    residual[:, 1] = wrapped(residual[:, 1])
-    residual, one = np.degrees(residual), np.ones((len(hat), 1))
+    residual = np.degrees(pitchyaw_difference(codes["gaze"].astype(np.float64), hat))
+    one = np.ones((len(hat), 1))
     everything = np.column_stack([one, hat, codes["head"].astype(np.float64)])
     totals = np.zeros(len(PARTS))
     for axis in range(2):

@@ -22,6 +22,7 @@ from faze.evaluation import UNADAPTED
 COLUMNS = ("person", "dataset", "split", "learner", "k", "repeat", "steps", "error_deg", "start_error_deg")
 LEFT_OUT = (b"left_out", b"left_out_of_training")  # metadata of those files: sentences, as JSON
 VAL = b"val_deg"  # another: k -> error, as JSON
+SECONDS = b"seconds"  # another: of learning and of adapting, as JSON
 PERSON_KEYS = ["tier", "seed", "dataset", "person", "learner", "k"]
 
 
@@ -145,6 +146,17 @@ def read_val_errors(ablation: Ablation) -> pd.DataFrame:
         rows += [{"learner": learner, "k": int(k), "error_deg": deg} for k, deg in told.items()]
     found = pd.DataFrame(rows, columns=["learner", "k", "error_deg"])
     return found.groupby(["learner", "k"], sort=False, as_index=False)["error_deg"].mean()
+
+
+def read_learner_times(ablation: Ablation) -> dict[str, dict[str, float]]:
+    """Read what each learner of the baseline took, with the first seed: learn and adapt, seconds, and calibrations."""
+    found = {}
+    for learner in ablation.learners:
+        table = pq.ParquetFile(ablation.paths.errors(ablation.tiers[0], ablation.seeds[0], learner))
+        if told := json.loads((table.schema_arrow.metadata or {}).get(SECONDS, b"null")):
+            adapted = int((table.read(["k"])["k"].to_numpy() > 0).sum())
+            found[learner] = told | {"calibrations": adapted}
+    return found
 
 
 def _join_unadapted(rows: pd.DataFrame, run: Path) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from faze.config.parameters import Evaluate
 from faze.data.store.codes import CodeStore
 from faze.evaluation import UNADAPTED, verdict
 from faze.evaluation.learner_verdict import describe_advice, describe_headline, describe_learners, describe_other_tiers
-from faze.evaluation.runs import Ablation, read_left_out, read_val_errors
+from faze.evaluation.runs import Ablation, read_learner_times, read_left_out, read_val_errors
 from faze.evaluation.tables import leave_one_out, paper_width
 
 Tables = Mapping[str, pd.DataFrame]
@@ -77,6 +77,7 @@ def summarize(
             for dataset, rows in errors.groupby("dataset", sort=False)
         },
         "advice": describe_advice(read_val_errors(ablation)),
+        "learner_times": read_learner_times(ablation),
         "other_tiers": describe_other_tiers(tables["learners"], ablation.tiers, largest_k),
         "left_out": left_out(ablation, tables["persons"]),
         "left_out_words": read_left_out(ablation),

@@ -11,14 +11,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from faze.fewshot.person_codes import PersonCodes, Seen
-from faze.fewshot.residual_regression import Gaussian, ResidualModel, State, residual_deg
+from faze.fewshot.residual_regression import (
+    Gaussian,
+    ResidualModel,
+    State,
+    likely_factors,
+    negative_log_likelihood,
+    residual_deg,
+    some_entries,
+)
 
 
 class GaussianProcess(ResidualModel):
     """f is a Gaussian process over the gaze code: a constant, and what varies with the code's distance.
 
-    Each axis's kernel is c^2 + s^2 exp(-|x - x'|^2 / 2 l^2) over the standardised code; its numbers maximise the
-    likelihood of the train people (Rasmussen and Williams, Gaussian Processes for Machine Learning, sections 2.2, 5.4).
+    Each axis's kernel is c^2 + s^2 exp(-|x - x'|^2 / 2 l^2) over the standardised code, with the numbers
+    that make train people the likeliest (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2.2, 5.4).
     """
 
     name = "gp"
@@ -27,8 +35,7 @@ class GaussianProcess(ResidualModel):
         """Maximise the summed log likelihood of some entries of each person."""
         codes = np.concatenate([person.code for person in people]).astype(np.float64)
         center, scale = codes.mean(axis=0), np.maximum(codes.std(axis=0), 1e-9)
-        count = min(_OF_EACH, *(len(person.code) for person in people))
-        taken = [np.linspace(0, len(person.code) - 1, count).astype(int) for person in people]
+        taken = some_entries(people)
         inputs = np.stack([(p.code[rows] - center) / scale for p, rows in zip(people, taken, strict=True)])
         residuals = np.stack([residual_deg(p, rows) for p, rows in zip(people, taken, strict=True)])
         kernel = np.stack([learn_kernel(inputs, residuals[..., axis]) for axis in range(2)])
@@ -51,18 +58,20 @@ class GaussianProcess(ResidualModel):
         mean = (across @ own["weights"][..., None])[..., 0]
         known = np.sum(across @ own["inverse"] * across, axis=-1)
         variance = (own["kernel"][:, :2].sum(axis=1) + own["noise"])[:, None] - known
-        return Gaussian(mean.T, own["inflation"] * variance.T)
+        return Gaussian(mean.T, variance.T)
 
     def covariance(self, prior: State, seen: Seen) -> NDArray[np.float64]:
         """Compute the kernel."""
         code = self._standardised(prior, seen)
         return kernel_of(prior["kernel"], code, code)
 
+    def scaled(self, prior: State, factors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Multiply c^2, s^2 and the noise."""
+        kernel = prior["kernel"] * np.array([factors[0], factors[1], 1.0])
+        return dict(prior) | {"kernel": kernel, "noise": factors[2] * prior["noise"]}
+
     def _standardised(self, state: State, seen: Seen) -> NDArray[np.float64]:
         return (seen.code.astype(np.float64) - state["center"]) / state["scale"]
-
-
-_OF_EACH, _KERNEL_ROUNDS = 60, 60  # entries of each person, and rounds of L-BFGS, that learn a kernel
 
 
 def kernel_of(kernel: NDArray[np.float64], a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -73,7 +82,7 @@ def kernel_of(kernel: NDArray[np.float64], a: NDArray[np.float64], b: NDArray[np
 
 
 def learn_kernel(inputs: NDArray[np.float64], residuals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Maximise the likelihood of people's residuals along one axis.
+    """Find the numbers with which people's residuals along one axis are the likeliest.
 
     Args:
         inputs: (P, n, F) standardised codes.
@@ -83,21 +92,13 @@ def learn_kernel(inputs: NDArray[np.float64], residuals: NDArray[np.float64]) ->
         (4,) c^2, s^2, l^2 and the noise's variance.
     """
     x, y = torch.from_numpy(inputs), torch.from_numpy(residuals)
-    square, size = torch.cdist(x, x).square(), float(y.square().mean())
-    start = torch.tensor([0.5 * size, 0.3 * size, float(x.shape[-1]), 0.3 * size], dtype=torch.float64)
-    logs = start.clamp(min=1e-6).log().requires_grad_()
-    optimizer = torch.optim.LBFGS([logs], max_iter=_KERNEL_ROUNDS, line_search_fn="strong_wolfe")
+    square, size = torch.cdist(x, x).square(), max(float(y.square().mean()), 1e-6)
+    guess = torch.tensor([0.5 * size, 0.3 * size, float(x.shape[-1]), 0.3 * size], dtype=torch.float64)
     eye = torch.eye(x.shape[1], dtype=torch.float64)
 
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        constant, varying, length, noise = logs.clamp(-14, 14).exp()
-        spread = constant + varying * torch.exp(-square / (2 * length)) + (noise + 1e-8) * eye
-        root = torch.linalg.cholesky(spread)
-        whitened = torch.linalg.solve_triangular(root, y[..., None], upper=False)
-        found = 0.5 * whitened.square().sum() + root.diagonal(dim1=-2, dim2=-1).log().sum()
-        found.backward()
-        return found
+    def unlikelihood(factors: Tensor) -> Tensor:
+        constant, varying, length, noise = factors * guess
+        spread = constant + varying * torch.exp(-square / (2 * length)) + noise * eye
+        return negative_log_likelihood(spread, y)
 
-    optimizer.step(loss)
-    return logs.detach().clamp(-14, 14).exp().numpy()
+    return likely_factors(unlikelihood, 4) * guess.numpy()

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faze.base.geometry import mean_angle_deg, pitchyaw_from_vector, wrapped
+from faze.base.geometry import mean_angle_deg, pitchyaw_difference, pitchyaw_from_vector
 from faze.config.parameters import Fewshot
 from faze.fewshot.draws import Calibration
 from faze.fewshot.learner_file import Learned, plain
@@ -140,7 +140,6 @@ def covered_shares(
         truth: (n, 3).
         variance_deg2: (n, 2) that the learner tells.
     """
-    missed = pitchyaw_from_vector(truth) - pitchyaw_from_vector(gaze)
-    missed[:, 1] = wrapped(missed[:, 1])
-    square = np.sum(np.degrees(missed) ** 2 / variance_deg2, axis=1)  # chi-squared with two degrees of freedom
+    missed = np.degrees(pitchyaw_difference(pitchyaw_from_vector(truth), pitchyaw_from_vector(gaze)))
+    square = np.sum(missed**2 / variance_deg2, axis=1)  # chi-squared with two degrees of freedom
     return np.array([np.mean(square < -2 * np.log(1 - coverage)) for coverage in COVERAGES])

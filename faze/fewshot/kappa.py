@@ -1,25 +1,25 @@
 """The angle between what the eye shows and where it looks, as one rotation per person: three numbers with a prior.
 
 The person's gaze is gaze_hat turned in the head's frame: g' = H exp([w]) H^T gaze_hat, H the head's axes in the
-normalised camera, w a rotation vector, drawn from N(0, spread I) over people. `shrink` is the variance of a sample's
-error over that spread. Head pose has no roll in the normalised camera, so pitch and yaw give H.
+normalised camera, w a rotation vector whose parts are drawn from N(0, spread) over people. `shrink` is the variance of
+a sample's error over those spreads. Head pose has no roll in the normalised camera, so pitch and yaw give H.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faze.base.geometry import vector_from_pitchyaw
+from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.fewshot.interface import ClosedForm, MetaTraining
 from faze.fewshot.learner_file import Learned, plain
 from faze.fewshot.person_codes import PersonCodes, Seen
-from faze.fewshot.residual_regression import choose_trust, validation_draws
+from faze.fewshot.residual_regression import likely_factors, negative_log_likelihood, some_entries
 
 _ROUNDS = 5  # of Gauss-Newton; the angles are small
-_LEAST = 1e-12  # square radians, below which the spread over people does not fall
+_LEAST = 1e-12  # square radians, below which neither spread nor noise falls
 
 
 class Kappa(ClosedForm):
@@ -29,28 +29,23 @@ class Kappa(ClosedForm):
     learns_from_tasks = True
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Learn from train people how large rotation and noise are, and of val people how much to shrink."""
-        free = [rotation_of(person, slice(None), 0.0) for person in training.train]
-        spread = max(float(np.mean(np.square(free))), _LEAST)
+        """Learn from train people how large rotations and noise are, and from val people how much larger for others."""
+        free = [rotation_of(person, slice(None), np.zeros(3)) for person in training.train]
+        spread = np.maximum(np.mean(np.square(free), axis=0), _LEAST)
         left = [
             np.sum((turned(person.seen(slice(None)), w) - person.gaze) ** 2, axis=1)
             for person, w in zip(training.train, free, strict=True)
         ]
-        shrink = 0.5 * np.mean(np.concatenate(left)) / spread
+        noise = max(0.5 * float(np.mean(np.concatenate(left))), _LEAST)
         if training.val:
-            query, draws = slice(-training.settings.query_entries, None), validation_draws(training)
-
-            def gaze(trust: float) -> Iterator[tuple[PersonCodes, NDArray[np.float64]]]:
-                for c in draws:
-                    yield c.person, turned(c.person.seen(query), rotation_of(c.person, c.support, trust * shrink))
-
-            shrink = choose_trust(gaze, query) * shrink
-        state = {"shrink": torch.tensor(float(shrink), dtype=torch.float64)}
+            of_spread, of_noise = _factors(spread, noise, training.val)
+            spread, noise = of_spread * spread, of_noise * noise
+        state = {"shrink": torch.from_numpy(noise / spread)}
         return Learned(self.name, list(training.settings.shots), plain(training.settings), state)
 
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
         """Compute rotation_rad (3,)."""
-        return {"rotation_rad": torch.from_numpy(rotation_of(person, support, float(learned.state["shrink"])))}
+        return {"rotation_rad": torch.from_numpy(rotation_of(person, support, learned.state["shrink"].numpy()))}
 
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
         """Turn gaze_hat."""
@@ -65,10 +60,10 @@ def head_axes(head: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.stack([x, np.cross(z, x), z], axis=-1)
 
 
-def rotation_of(person: PersonCodes, entries: NDArray[np.int64] | slice, shrink: float) -> NDArray[np.float64]:
-    """Find the rotation vector (3,), radians, that takes gaze_hat to the truth best: sum of squares + shrink |w|^2."""
+def rotation_of(person: PersonCodes, entries: NDArray[np.int64] | slice, shrink: NDArray) -> NDArray[np.float64]:
+    """Find the rotation vector w (3,), radians, that takes gaze_hat to the truth best: squares + shrink (3,) w^2."""
     seen, truth = person.seen(entries), person.gaze[entries]
-    rotation, penalty = np.zeros(3), shrink * np.eye(3)
+    rotation, penalty = np.zeros(3), np.diag(shrink)
     for _ in range(_ROUNDS):
         axes, gaze = head_axes(seen.head), turned(seen, rotation)
         slope = np.einsum("nij,njk->nik", -_cross(gaze), axes)  # (n, 3, 3): how a turn moves the gaze
@@ -88,6 +83,20 @@ def turned(seen: Seen, rotation: NDArray[np.float64]) -> NDArray[np.float64]:
         across = np.cross(k, in_head)
         in_head = in_head + np.sin(angle) * across + (1 - np.cos(angle)) * np.cross(k, across)
     return np.einsum("nij,nj->ni", axes, in_head)
+
+
+def _factors(spread: NDArray[np.float64], noise: float, people: Sequence[PersonCodes]) -> NDArray[np.float64]:
+    """Find the factors (2,) of spread and noise with which people are the likeliest, rotations taken as small."""
+    residuals, spreads = [], []
+    for person, rows in zip(people, some_entries(people), strict=True):
+        seen = person.seen(rows)
+        across = head_axes(pitchyaw_from_vector(seen.gaze_hat))[:, :, :2]  # (n, 3, 2) what a direction can err by
+        residuals.append(np.einsum("nij,ni->nj", across, person.gaze[rows] - seen.gaze_hat).ravel())
+        slope = np.einsum("nil,nij,njk->nlk", across, -_cross(seen.gaze_hat), head_axes(seen.head)).reshape(-1, 3)
+        spreads.append(slope * spread @ slope.T)
+    residual, told = torch.from_numpy(np.stack(residuals)), torch.from_numpy(np.stack(spreads))
+    unit = noise * torch.eye(residual.shape[-1], dtype=torch.float64)
+    return likely_factors(lambda factors: negative_log_likelihood(factors[0] * told + factors[1] * unit, residual), 2)
 
 
 def _cross(vectors: NDArray[np.float64]) -> NDArray[np.float64]:

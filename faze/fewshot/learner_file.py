@@ -33,6 +33,7 @@ class Learned:
     outer_steps: list[int] = field(default_factory=list)  # after which each k's weights were kept
     stop_steps: list[int] = field(default_factory=list)  # of adaptation, best for val people at each k; [] without any
     val_deg: dict[str, float] = field(default_factory=dict)  # k -> mean error of val people, as at test; "0": unadapted
+    seconds: float = 0.0  # that learning took, since it was last begun
     left_out: list[str] = field(default_factory=list)  # a sentence about each person with too few entries
     checkpoint: str = ""  # CodeStore.checkpoint of the codes learnt from; "" where they did not tell
 

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw, wrapped
+from faze.base.geometry import pitchyaw_difference, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.fewshot.interface import ClosedForm
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.person_codes import PersonCodes, Seen
@@ -20,9 +20,8 @@ class Offset(ClosedForm):
 
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
         """Compute offset_rad (2,), pitch and yaw."""
-        offset = pitchyaw_from_vector(person.gaze_hat[support]) - pitchyaw_from_vector(person.gaze[support])
-        offset[:, 1] = wrapped(offset[:, 1])
-        return {"offset_rad": torch.from_numpy(offset.mean(axis=0))}
+        estimate, truth = (pitchyaw_from_vector(vectors[support]) for vectors in (person.gaze_hat, person.gaze))
+        return {"offset_rad": torch.from_numpy(pitchyaw_difference(estimate, truth).mean(axis=0))}
 
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
         """Subtract the offset."""

@@ -2,15 +2,15 @@
 
 Pitch and yaw are modelled each by itself, in degrees: residual = label - gaze_hat = f(entry) + noise. Of f each learner
 says what people's functions are like (its prior) before any sample of a person; the k samples make it that person's.
-The prior is learnt from train people. The network has seen those, so its residuals on them are too small: of val people
-is learnt how much larger the noise is than the prior says (`trust`), by their error after calibration, and how much
-larger all variances are (`inflation`), so that what is said of the uncertainty is true of them.
+The prior is learnt from train people. The network has seen those, so they differ less than others do: factors of the
+variance of f's constant, of the rest of f and of the noise are learnt from val people, by their likelihood. So what is
+said of the uncertainty is true of people whom the network has not seen.
 
 Shapes: P people, n entries, k of them a person's samples, 2 axes, d features.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,22 +18,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faze.base.geometry import mean_angle_deg, pitchyaw_from_vector, vector_from_pitchyaw, wrapped
-from faze.fewshot.draws import Calibration, draw_calibrations
+from faze.base.geometry import pitchyaw_difference, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.fewshot.interface import ClosedForm, MetaTraining
 from faze.fewshot.learner_file import Learned, plain
 from faze.fewshot.person_codes import PersonCodes, Seen
 
-_REPEATS = 2
-TRUST = tuple(2.0**power for power in range(-2, 8))  # factors of the noise that val people choose from
+_OF_EACH = 60  # entries of a person that tell a likelihood
+_LOG_FACTOR = 2.0  # standard deviation of a factor's logarithm, before any val person is seen
 State = Mapping[str, NDArray[np.float64]]
 
 
 def residual_deg(person: PersonCodes, entries: NDArray[np.int64] | slice) -> NDArray[np.float64]:
     """Compute truth minus gaze_hat of some entries in pitch and yaw: (n, 2) degrees."""
-    residual = pitchyaw_from_vector(person.gaze[entries]) - pitchyaw_from_vector(person.gaze_hat[entries])
-    residual[:, 1] = wrapped(residual[:, 1])
-    return np.degrees(residual)
+    truth, estimate = (pitchyaw_from_vector(vectors[entries]) for vectors in (person.gaze, person.gaze_hat))
+    return np.degrees(pitchyaw_difference(truth, estimate))
 
 
 class Gaussian(NamedTuple):
@@ -64,6 +62,10 @@ class ResidualModel(ClosedForm):
     def covariance(self, prior: State, seen: Seen) -> NDArray[np.float64]:
         """Compute the prior covariances (2, n, n) of f between entries, without the noise."""
 
+    @abstractmethod
+    def scaled(self, prior: State, factors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Multiply the variance of f's constant part, that of its other part, and the noise by factors (3,)."""
+
     def choose(self, learned: Learned, seen: Seen, count: int, known: Sequence[int] = ()) -> list[int]:
         """Choose entries to ask the person's gaze of: each lowers the mean variance over all entries the most.
 
@@ -92,10 +94,10 @@ class ResidualModel(ClosedForm):
         return taken[len(known) :]
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Learn the prior from train people, and from val people how far it is to be trusted."""
-        prior = self.learn_prior(training.train) | {"inflation": np.ones(1)}
+        """Learn the prior from train people, and from val people how much more others differ."""
+        prior = self.learn_prior(training.train)
         if training.val:
-            prior = self._validated(prior, training)
+            prior = self.scaled(prior, self._factors(prior, training.val))
         state = {name: torch.from_numpy(np.asarray(value)) for name, value in prior.items()}
         return Learned(self.name, list(training.settings.shots), plain(training.settings), state)
 
@@ -116,49 +118,55 @@ class ResidualModel(ClosedForm):
     def _believed(self, correction: Mapping[str, Tensor], seen: Seen) -> Gaussian:
         return self.predict({name: value.numpy() for name, value in correction.items()}, seen)
 
-    def _validated(self, prior: State, training: MetaTraining) -> dict[str, NDArray[np.float64]]:
-        calibrations, query = validation_draws(training), slice(-training.settings.query_entries, None)
+    def _factors(self, prior: State, people: Sequence[PersonCodes]) -> NDArray[np.float64]:
+        """Find the factors (3,) of `scaled` with which people, not those of the prior, are the likeliest."""
+        rows = some_entries(people)
+        residual = np.stack([residual_deg(person, r) for person, r in zip(people, rows, strict=True)])  # (P, n, 2)
+        sight = [person.seen(r) for person, r in zip(people, rows, strict=True)]
+        nobodys = self.condition(prior, people[0].seen(slice(0)), np.zeros((0, 2)))
+        mean = np.stack([self.predict(nobodys, seen).mean for seen in sight])
+        surprise = torch.from_numpy(np.swapaxes(residual - mean, 1, 2).copy())  # (P, 2, n)
+        parts = []  # covariances of the constant alone, of the rest alone, of both
+        for factors in ([1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 1.0]):
+            part = self.scaled(prior, np.array(factors))
+            parts.append(torch.from_numpy(np.stack([self.covariance(part, seen) for seen in sight])))
+        constant, rest, both = parts
+        noise = torch.from_numpy(prior["noise"])[:, None, None] * torch.eye(surprise.shape[-1], dtype=torch.float64)
 
-        def believed(trust: float) -> Iterator[tuple[PersonCodes, Gaussian]]:
-            doubted = dict(prior) | {"noise": trust * prior["noise"]}
-            for calibration in calibrations:
-                person, support = calibration.person, calibration.support
-                own = self.condition(doubted, person.seen(support), residual_deg(person, support))
-                yield person, self.predict(own, person.seen(query))
+        def unlikelihood(factors: Tensor) -> Tensor:
+            a, b, c = factors
+            spread = a * constant + b * rest + (a * b).sqrt() * (both - constant - rest) + c * noise
+            return negative_log_likelihood(spread, surprise)
 
-        def gaze(trust: float) -> Iterator[tuple[PersonCodes, NDArray[np.float64]]]:
-            return ((person, corrected(person.seen(query), found.mean)) for person, found in believed(trust))
-
-        best = choose_trust(gaze, query)
-        missed = [(residual_deg(person, query) - found.mean) ** 2 / found.variance for person, found in believed(best)]
-        return dict(prior) | {"noise": best * prior["noise"], "inflation": np.array([max(np.mean(missed), _LEAST)])}
-
-
-def choose_trust(gaze: Callable[[float], Iterable[tuple[PersonCodes, NDArray[np.float64]]]], query: slice) -> float:
-    """Choose of TRUST the factor nearest to 1 whose error on val people is the least, as far as they can tell.
-
-    The rule of one standard error (Hastie, Tibshirani and Friedman, Elements of Statistical Learning, section 7.10),
-    here of the paired difference over people.
-
-    Args:
-        gaze: from a factor to each val calibration's person and estimates of the query.
-        query: entries of each person.
-    """
-    errors = []  # of each factor, each person's mean over calibrations
-    for trust in TRUST:
-        of_person: dict[str, list[float]] = {}
-        for person, estimate in gaze(trust):
-            of_person.setdefault(person.name, []).append(mean_angle_deg(estimate, person.gaze[query]))
-        errors.append([np.mean(found) for found in of_person.values()])
-    more = np.array(errors) - np.array(errors)[np.mean(errors, axis=1).argmin()]  # (factors, people)
-    unsure = more.std(axis=1, ddof=1) / more.shape[1] ** 0.5 if more.shape[1] > 1 else 0.0
-    as_good = [trust for trust, good in zip(TRUST, more.mean(axis=1) <= unsure, strict=True) if good]
-    return min(as_good, key=lambda trust: abs(np.log(trust)))
+        return likely_factors(unlikelihood, 3)
 
 
-def validation_draws(training: MetaTraining) -> list[Calibration]:
-    """Draw the val people's calibrations of every k: few, since people differ more than draws do."""
-    return draw_calibrations(training.val, training.settings, repeats=min(_REPEATS, training.settings.repeats))
+def some_entries(people: Sequence[PersonCodes]) -> list[NDArray[np.int64]]:
+    """Take as many entries of each person, spread over all of that person's: at most _OF_EACH."""
+    count = min(_OF_EACH, *(len(person.code) for person in people))
+    return [np.linspace(0, len(person.code) - 1, count).astype(int) for person in people]
+
+
+def negative_log_likelihood(spread: Tensor, residual: Tensor) -> Tensor:
+    """Compute it, up to a constant, for residuals (..., n) of mean zero and their covariances (..., n, n)."""
+    root = torch.linalg.cholesky(spread + _LEAST * torch.eye(spread.shape[-1], dtype=spread.dtype))
+    whitened = torch.linalg.solve_triangular(root, residual[..., None], upper=False)
+    return 0.5 * whitened.square().sum() + root.diagonal(dim1=-2, dim2=-1).log().sum()
+
+
+def likely_factors(unlikelihood: Callable[[Tensor], Tensor], count: int) -> NDArray[np.float64]:
+    """Find the likeliest factors (count,); before anything is seen each is 1, give or take e to the _LOG_FACTOR."""
+    logs = torch.zeros(count, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([logs], max_iter=60, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        found = unlikelihood(logs.exp()) + (logs / _LOG_FACTOR).square().sum() / 2
+        found.backward()
+        return found
+
+    optimizer.step(loss)
+    return logs.detach().exp().numpy()
 
 
 def _told(spread: NDArray[np.float64], entry: int, noise: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -217,12 +225,19 @@ class LinearResidual(ResidualModel):
         design = self._design(own, seen)
         mean = (design @ own["mean"][..., None])[..., 0]
         variance = np.sum(design @ own["covariance"] * design, axis=-1) + own["noise"][:, None]
-        return Gaussian(mean.T, own["inflation"] * variance.T)
+        return Gaussian(mean.T, variance.T)
 
     def covariance(self, prior: State, seen: Seen) -> NDArray[np.float64]:
         """Compute them from the weights'."""
         design = self._design(prior, seen)
         return design @ prior["covariance"] @ np.swapaxes(design, 1, 2)
+
+    def scaled(self, prior: State, factors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Stretch the weights' covariance; the first weight is the constant's."""
+        stretch = np.full(prior["mean"].shape[1], factors[1] ** 0.5)
+        stretch[0] = factors[0] ** 0.5
+        covariance = prior["covariance"] * stretch[:, None] * stretch
+        return dict(prior) | {"covariance": covariance, "noise": factors[2] * prior["noise"]}
 
     def _design(self, state: State, seen: Seen) -> NDArray[np.float64]:
         return (self.features(seen) - state["center"][:, None]) / state["scale"][:, None]

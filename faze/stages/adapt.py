@@ -5,10 +5,12 @@ every learner's file. A row's error is measured after as many steps as its colum
 the number that val people chose. The trace: one row per person, k, repeat and number of steps after which the error was
 measured. The predictions, if wanted: one row per person, k, repeat and query entry. The metadata key `left_out` of all
 of them lists, as JSON, a sentence about each person without samples enough, and `left_out_of_training` those whom
-meta_train could not use; `val_deg` is the val people's mean error at each k.
+meta_train could not use; `val_deg` is the val people's mean error at each k. Of the errors,
+`seconds` is what learning took, and what adapting and measuring took.
 """
 
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,13 +70,15 @@ def adapt(
     """Adapt to everyone and write the tables, the errors last."""
     calibrations = draw_calibrations(people, settings, repeats=settings.repeats)
     adaptation = Adaptation(calibrations, settings, args.threads)
+    began = time.perf_counter()
     errors = LEARNERS[args.learner].errors(learned, adaptation)
+    seconds = {"learn": learned.seconds, "adapt": time.perf_counter() - began}
     metadata = {"left_out": left_out, "left_out_of_training": learned.left_out, "val_deg": learned.val_deg}
     if args.trace:
         write_tables([trace_table(args.learner, calibrations, errors)], args.trace, metadata)
     if args.predictions:
         write_tables(predictions_tables(learned, adaptation), args.predictions, metadata)
-    write_tables([errors_table(args.learner, people, adaptation, errors)], args.out, metadata)
+    write_tables([errors_table(args.learner, people, adaptation, errors)], args.out, metadata | {"seconds": seconds})
 
 
 def people_of_test(

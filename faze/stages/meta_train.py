@@ -5,6 +5,7 @@ A killed meta-training leaves a file beside the output, in a work folder, and go
 
 import dataclasses
 import sys
+import time
 from argparse import Namespace
 from pathlib import Path
 
@@ -55,8 +56,10 @@ def main(args: Namespace) -> None:
         key = key_of("meta_train", args.learner, config.values, fingerprint, learnt_from, args.threads)
         with made_once(args.made_once, key, [args.out]) as taken:
             if not taken:
+                began = time.perf_counter()
                 learned = learner.meta_train(training)
                 about = {
+                    "seconds": time.perf_counter() - began,
                     "left_out": left_out,
                     "checkpoint": codes.checkpoint,
                     "val_deg": val_errors(learner, learned, training),

@@ -5,7 +5,7 @@ camera's frame instead of the head's, a kernel's length squared twice, variances
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from faze.fewshot.kappa import head_axes, turned
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import PersonCodes, Seen
-from faze.fewshot.residual_regression import choose_trust, learn_weights, residual_deg
+from faze.fewshot.residual_regression import learn_weights, likely_factors, residual_deg
 
 CLOSED = ("affine", "kappa", "bayes", "gp")
 Truth = Callable[[np.random.Generator, Seen], np.ndarray]  # of a person: residuals (n, 2), degrees
@@ -126,11 +126,11 @@ def test_kappa_recovers_a_rotation_in_the_heads_frame() -> None:
         return np.degrees(pitchyaw_from_vector(by_hand) - pitchyaw_from_vector(seen.gaze_hat))
 
     someone = people(residual, 1, 900)[0]
-    learned = Learned("kappa", [9], {}, {"shrink": torch.tensor(1e-9, dtype=torch.float64)})
+    learned = Learned("kappa", [9], {}, {"shrink": torch.full((3,), 1e-9, dtype=torch.float64)})
     found = LEARNERS["kappa"].fit(someone, np.arange(9), learned)["rotation_rad"].numpy()
     np.testing.assert_allclose(found, put_in, atol=1e-6)
     assert angular_error(turned(someone.seen(slice(None)), found), someone.gaze).max() < 1e-6
-    shrunk = dataclasses.replace(learned, state={"shrink": torch.tensor(1e6, dtype=torch.float64)})
+    shrunk = dataclasses.replace(learned, state={"shrink": torch.full((3,), 1e6, dtype=torch.float64)})
     assert np.abs(LEARNERS["kappa"].fit(someone, np.arange(9), shrunk)["rotation_rad"].numpy()).max() < 1e-4
 
 
@@ -152,7 +152,7 @@ def test_the_gaussian_process_is_scikit_learns() -> None:
     own = process.fit(someone, support, learned)
     seen = someone.seen(query)
     moved = pitchyaw_from_vector(process.estimate(own, seen)) - pitchyaw_from_vector(seen.gaze_hat)
-    variance = process.variance_deg2(own, seen) / learned.state["inflation"].numpy()
+    variance = process.variance_deg2(own, seen)
     center, scale = (learned.state[name].numpy() for name in ("center", "scale"))
     inputs = (someone.code.astype(np.float64) - center) / scale
     for axis in range(2):
@@ -167,7 +167,10 @@ def test_the_gaussian_process_is_scikit_learns() -> None:
 
 
 def test_the_kernel_maximises_the_likelihood() -> None:
-    """Any of its numbers changed by a tenth makes the people less likely; so does scikit-learn's likelihood say."""
+    """Any of its numbers changed by a tenth makes the people less likely; so does scikit-learn's likelihood say.
+
+    But for a little, since what was guessed of them before counts too.
+    """
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(30, 25, 2))
     spread = [kernel_of(np.array([[2.0, 3.0, 1.5]]), x, x)[0] + 0.4 * np.eye(25) for x in inputs]
@@ -189,7 +192,7 @@ def test_the_kernel_maximises_the_likelihood() -> None:
         for factor in (0.9, 1.1):
             changed = found.copy()
             changed[place] *= factor
-            assert likelihood(changed) < best + 1e-3
+            assert likelihood(changed) < best + 0.02
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------
@@ -216,17 +219,41 @@ def test_the_uncertainty_is_true_of_others(learner: str, truth: Truth) -> None:
     assert covered == pytest.approx(COVERAGES, abs=0.09)
 
 
-def test_val_people_say_how_far_the_prior_is_to_be_trusted() -> None:
-    """The network knows train people: their residuals are a third of others'. Seen red without inflation."""
+@pytest.mark.parametrize("learner", CLOSED)
+def test_val_people_say_how_much_more_others_differ_than_train_people(learner: str) -> None:
+    """The network knows train people: they differ a third as much as others, and err half as much.
 
-    def small(rng: np.random.Generator, seen: Seen) -> np.ndarray:
-        return affine_person(rng, seen) / 3
+    Seen red without the factors of val people.
+    """
 
-    train, val = people(small), people(affine_person, 20, 500, split="val")
-    learned = LEARNERS["bayes"].meta_train(MetaTraining(train, val, settings(), 0))
-    assert 4 < float(learned.state["inflation"][0]) < 20
-    alone = LEARNERS["bayes"].meta_train(MetaTraining(train, [], settings(), 0))
-    assert float(alone.state["inflation"][0]) == 1
+    def known(rng: np.random.Generator, seen: Seen) -> np.ndarray:
+        return rng.normal(0, 1, 2) + rng.normal(0, 0.5, (len(seen.head), 2))
+
+    def others(rng: np.random.Generator, seen: Seen) -> np.ndarray:
+        return rng.normal(0, 3, 2) + rng.normal(0, 1.0, (len(seen.head), 2))
+
+    def spread(val: list[PersonCodes]) -> float:
+        """Variance of a person's offset over that of the noise."""
+        learned = LEARNERS[learner].meta_train(MetaTraining(people(known, 200), val, settings(), 0))
+        prior = {name: value.numpy() for name, value in learned.state.items()}
+        if learner == "kappa":
+            return float(np.mean(1 / prior["shrink"][:2]))
+        of_person = LEARNERS[learner].covariance(prior, people(others, 1, 900)[0].seen(slice(0, 40)))
+        return float(np.mean(np.median(of_person, axis=(1, 2)) / prior["noise"]))
+
+    assert 2 < spread([]) < 6  # 4 of train people
+    assert 7 < spread(people(others, 100, 500, split="val")) < 12  # 9 of others
+
+
+def test_factors_that_nothing_tells_stay_1_and_others_are_the_likeliest() -> None:
+    rng = np.random.default_rng(0)
+    seen = torch.from_numpy(rng.normal(0, 3, 4000))
+
+    def unlikelihood(factors: torch.Tensor) -> torch.Tensor:
+        return 0.5 * (seen.square() / factors[0]).sum() + 0.5 * len(seen) * factors[0].log()
+
+    found = likely_factors(unlikelihood, 2)
+    assert found[0] == pytest.approx(9, rel=0.1) and found[1] == 1
 
 
 @pytest.mark.parametrize("learner", ["affine", "bayes", "gp"])
@@ -256,23 +283,6 @@ def test_covered_shares_are_those_of_a_normal_distribution() -> None:
         vector_from_pitchyaw(gaze), vector_from_pitchyaw(truth), np.broadcast_to(variance, gaze.shape)
     )
     assert found == pytest.approx(COVERAGES, abs=0.01)
-
-
-def test_among_factors_that_val_people_cannot_tell_apart_the_one_nearest_to_1_is_taken() -> None:
-    """Seen red with the least error alone."""
-    val = people(offset_person, 5, 500, split="val")
-    truth = {who.name: pitchyaw_from_vector(who.gaze) for who in val}
-
-    def chosen(error_deg: Callable[[float, int], float]) -> float:
-        def gaze(trust: float) -> Iterator[tuple[PersonCodes, np.ndarray]]:
-            for number, who in enumerate(val):
-                yield who, vector_from_pitchyaw(truth[who.name] + [np.radians(error_deg(trust, number)), 0])
-
-        return choose_trust(gaze, slice(None))
-
-    assert chosen(lambda trust, number: 3.0 + abs(np.log(trust / 8))) == 8
-    assert chosen(lambda trust, number: 3.0 - 0.01 * (trust == 8) * (-1) ** number * 5) == 1
-    assert chosen(lambda trust, number: 3.0) == 1
 
 
 @pytest.mark.parametrize("learner", CLOSED)

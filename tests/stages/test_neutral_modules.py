@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -100,8 +101,12 @@ def content(path: Path) -> object:
     if path.suffix == ".jsonl":
         told = [(event["event"], event.get("step"), event.get("values", {})) for event in read_events(path)]
         return [(*of, {k: v for k, v in values.items() if k != "train/images_per_s"}) for *of, values in told]
+    if path.suffix == ".parquet":
+        table = pq.read_table(path)
+        about = {key: value for key, value in table.schema.metadata.items() if key != b"seconds"}
+        return about, repr(table.to_pydict())
     if path.suffix == ".pt":
-        state = {key: value for key, value in torch.load(path).items() if key != "log_bytes"}  # with the times in it
+        state = {key: value for key, value in torch.load(path).items() if key not in ("log_bytes", "seconds")}
         return json.dumps(state, default=lambda tensor: [str(tensor.dtype), tensor.tolist()])
     return path.read_bytes()
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -120,9 +121,13 @@ def was_taken(run: Path) -> bool:
 
 def content(path: Path) -> object:
     """What a file says: torch writes the name of its temporary file too."""
+    if path.suffix == ".parquet":
+        table = pq.read_table(path)
+        about = {key: value for key, value in table.schema.metadata.items() if key != b"seconds"}
+        return about, repr(table.to_pydict())
     if path.suffix != ".pt":
         return path.read_bytes()
-    state = {key: value for key, value in torch.load(path).items() if key not in ("log_bytes", "identity")}
+    state = {key: value for key, value in torch.load(path).items() if key not in ("log_bytes", "identity", "seconds")}
     return json.dumps(state, default=lambda tensor: [str(tensor.dtype), tensor.tolist()])
 
 

@@ -1,0 +1,47 @@
+"""What measured people cost to render, against simple ones: CPU time of one thread, person by person in turn.
+
+    OMP_NUM_THREADS=1 python benchmarks/people.py --people 24
+
+Both kinds of one person have the same seed. Drawing and rendering are timed, not the writing of files.
+"""
+
+import argparse
+import dataclasses
+import time
+
+import numpy as np
+from rendered_frames import ROOT
+
+from faze.benchmark.intervals import ratio_interval
+from faze.config.check import build
+from faze.config.data_parameters import Synthetic
+from faze.config.yaml_files import read_yaml
+from faze.data.synthetic.people import Role, render_frames, sample_frames, use_one_thread
+
+
+def main() -> None:
+    """Print milliseconds a frame of both kinds, and their ratio with its interval over people."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--people", type=int, default=24, help="of each data set")
+    parser.add_argument("--frames", type=int, default=12)
+    args = parser.parse_args()
+    use_one_thread()
+    values = build(Synthetic, read_yaml(ROOT / "config" / "config.yaml")["synthetic"])
+    took: dict[str, list[float]] = {"simple": [], "measured": []}
+    for index in range(args.people):
+        for role in (Role("mpiigaze", "test", index), Role("gazecapture", "train", index)):
+            for kind, of_kind in took.items():
+                synthetic = dataclasses.replace(values, people=kind, frames_per_person=args.frames)
+                began = time.process_time()
+                frames = sample_frames(role, synthetic)
+                for _ in render_frames(role, frames, synthetic.seed):
+                    pass
+                of_kind.append(1000 * (time.process_time() - began) / args.frames)
+    simple, measured = (np.array(of_kind) for of_kind in took.values())
+    print(f"simple {simple.mean():.1f} ms a frame, measured {measured.mean():.1f} ms a frame")
+    found = ratio_interval(measured, simple)
+    print(f"measured / simple {found['ratio']:.2f} ({found['low']:.2f} to {found['high']:.2f} over people)")
+
+
+if __name__ == "__main__":
+    main()
