@@ -25,7 +25,7 @@ from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import Learned, load_learned
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import PersonCodes, open_codes, read_people
-from faze.fewshot.residual_regression import ResidualModel
+from faze.fewshot.residual_model import ResidualModel
 
 WAYS = ("random", "grid", "chosen")
 ALPHA = 0.05

@@ -24,7 +24,7 @@ from faze.fewshot.learner_file import Learned, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import PersonCodes, open_codes, read_person
 from faze.fewshot.personal_estimator import PersonalEstimator, calibrate, measure
-from faze.fewshot.residual_regression import ResidualModel
+from faze.fewshot.residual_model import ResidualModel
 
 
 @command(

@@ -10,16 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from faze.fewshot.likelihood import likely_factors, negative_log_likelihood, some_entries
 from faze.fewshot.person_codes import PersonCodes, Seen
-from faze.fewshot.residual_regression import (
-    Gaussian,
-    ResidualModel,
-    State,
-    likely_factors,
-    negative_log_likelihood,
-    residual_deg,
-    some_entries,
-)
+from faze.fewshot.residual_model import Gaussian, ResidualModel, State, residual_deg
 
 
 class GaussianProcess(ResidualModel):

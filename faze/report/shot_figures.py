@@ -1,5 +1,6 @@
 """The figures of few-shot adaptation: error against k of every learner and tier, and how learners differ."""
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -93,12 +94,31 @@ def _limit_errors(axes: Axes, results: Results) -> None:
 
 
 def draw_learners(results: Results) -> Figure:
-    """Draw the paired difference of every learner to `offset` (or the first learner) against k, with its interval."""
-    reference = SIMPLE if SIMPLE in results.learners else results.learners[0]
-    others = [learner for learner in results.learners if learner != reference]
+    """Draw the paired difference of every learner to `offset`, and to the first learner, against k, with intervals."""
+    references = [r for r in dict.fromkeys([SIMPLE, results.learners[0]]) if r in results.learners]
+    references = references[: len(results.learners) - 1]  # of two learners the one difference says all
     pairs = results.tables["learners"]
-    pairs = against(pairs[pairs["tier"] == results.tiers[0]], reference)
-    figure, [row] = panels(WIDTH, 4.0, 1, len(results.datasets), sharey=True)
+    pairs = pairs[pairs["tier"] == results.tiers[0]]
+    height = 0.8 + 3.2 * len(references)
+    figure, grid = panels(WIDTH, height, len(references), len(results.datasets), sharex="col", sharey="row")
+    for row, reference in zip(grid, references, strict=True):
+        _draw_differences(row, results, against(pairs, reference), reference)
+    for above, below in itertools.pairwise(grid):
+        for upper, lower in zip(above, below, strict=True):
+            upper.set_xlabel("")
+            lower.set_title("", loc="left")
+    colors, markers = learner_colors(results.learners), dict(zip(results.learners, MARKERS, strict=False))
+    handles = [
+        *(Line2D([], [], color=colors[name], marker=markers[name], label=name) for name in results.learners),
+        Patch(color=BAND, label=f"margin ±{results.learner_margin_deg:g}°"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=8)
+    return figure
+
+
+def _draw_differences(row: Sequence[Axes], results: Results, pairs: pd.DataFrame, reference: str) -> None:
+    """Draw the differences of every other learner to one, a panel for each data set."""
+    others = [learner for learner in results.learners if learner != reference]
     colors, markers = learner_colors(results.learners), dict(zip(results.learners, MARKERS, strict=False))
     for axes, dataset in zip(row, results.datasets, strict=True):
         axes.axhspan(-results.learner_margin_deg, results.learner_margin_deg, color=BAND, zorder=0)
@@ -110,7 +130,7 @@ def draw_learners(results: Results) -> Figure:
             x = curve["k"] + between * (position - (len(others) - 1) / 2)
             reach = [curve["difference_deg"] - curve["low_deg"], curve["high_deg"] - curve["difference_deg"]]
             style = {"color": colors[learner], "markersize": _marker_size(len(curve)), "elinewidth": 1.6, "capsize": 0}
-            axes.errorbar(x, curve["difference_deg"], reach, fmt=markers[learner], label=learner, **style)
+            axes.errorbar(x, curve["difference_deg"], reach, fmt=markers[learner], **style)
             axes.plot(x, curve["difference_deg"], color=colors[learner], linewidth=0.9, alpha=0.5)
         _label_shots(axes, of_dataset["k"].drop_duplicates().sort_values(), NAMES[dataset], "large")
         axes.set_xlim(of_dataset["k"].min() - 0.7, of_dataset["k"].max() + 0.7)
@@ -119,12 +139,6 @@ def draw_learners(results: Results) -> Figure:
     row[0].annotate(f"↑ worse than {reference}", (0, 1), (6, -4), va="top", **near)
     row[0].annotate(f"↓ better than {reference}", (0, 0), (6, 4), va="bottom", **near)
     _limit_differences(row[0], pairs, results.learner_margin_deg)
-    handles = [
-        *row[0].get_legend_handles_labels()[0],
-        Patch(color=BAND, label=f"margin ±{results.learner_margin_deg:g}°"),
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=8)
-    return figure
 
 
 def _limit_differences(axes: Axes, pairs: pd.DataFrame, margin_deg: float) -> None:

@@ -12,7 +12,10 @@ WIDTH = 11.2  # of a figure, inches
 INK, MUTED, RULE, BAND = "#1f2933", "#616e7c", "#d9dfe5", "#e9eef3"
 REFERENCE = "#b42318"  # the talk's and the paper's figures, where they are drawn beside ours
 ON_LINES = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # box of words that lines may cross
-_LEARNERS = ("#5b21b6", "#0f766e", "#b45309", "#9f1239", "#1e3a8a", "#3f6212")
+_LEARNERS = (
+    *("#5b21b6", "#0f766e", "#b45309", "#9f1239", "#1e3a8a"),
+    *("#3f6212", "#0284c7", "#db2777", "#525252", "#ca8a04"),
+)
 _SPLITS = {"train": "#0072b2", "val": "#e69f00", "test": "#009e73"}
 # White where there is nothing, then the darker the more, in one hue: also right when printed grey.
 DENSITY_MAP = LinearSegmentedColormap.from_list(

@@ -21,8 +21,10 @@ from faze.fewshot.interface import COVERAGES, Adaptation, MetaTraining, covered_
 from faze.fewshot.kappa import head_axes, turned
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
+from faze.fewshot.likelihood import likely_factors
+from faze.fewshot.linear_residual import learn_weights
 from faze.fewshot.person_codes import PersonCodes, Seen
-from faze.fewshot.residual_regression import learn_weights, likely_factors, residual_deg
+from faze.fewshot.residual_model import residual_deg
 
 CLOSED = ("affine", "kappa", "bayes", "gp")
 Truth = Callable[[np.random.Generator, Seen], np.ndarray]  # of a person: residuals (n, 2), degrees

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from fabricated import Fabricated
+from fabricated import SHOTS, Fabricated
 from PIL import Image
 
 from faze.base.result_paths import DATASETS, ResultPaths
@@ -67,6 +67,17 @@ def page(tmp_path_factory) -> tuple[Path, str]:
     case.write(folder)
     out = make(folder, case)
     return out, (out / "index.html").read_text()
+
+
+def test_page_says_what_learners_take(page):
+    """Seen red with the seconds of a calibration told as those of all."""
+    _, html = page
+    table = html.split('id="learner-times"')[1].split("</table>")[0]
+    adapted = sum(SMALL["people"]) * len(SHOTS) * 2  # draws
+    assert f"adapt {adapted} times" in table
+    for row, learner in zip(table.split("<tr>")[2:], ("maml", "offset"), strict=True):
+        told = re.findall(r"<td[^>]*>([^<]*)</td>", row)
+        assert told == [learner, "131 s", "1.4 s", f"{1400 / adapted:.1f} ms"]
 
 
 def test_page_needs_nothing_but_itself(page):
@@ -279,9 +290,23 @@ def test_learners_are_drawn_against_offset(tmp_path):
     with drawing():
         figure = draw_learners(results)
     assert figure.axes[0].get_ylabel() == "error minus that of offset, degrees"
+    assert len(figure.axes) == 2  # of two learners one difference says all
     [errorbar] = figure.axes[0].containers
     expected = pairs[(pairs["dataset"] == "mpiigaze")]["difference_deg"]
     assert list(errorbar.lines[0].get_ydata()) == pytest.approx(list(expected))
+
+
+def test_three_learners_are_drawn_against_the_first_too(tmp_path):
+    """Seen red with the sign of a pair that names the first learner first."""
+    kept = {"maml": (0.8, 0.6, 0.55, 0.5), "offset": (0.9, 0.7, 0.6, 0.55), "bayes": (0.7, 0.5, 0.45, 0.4)}
+    results = results_of(Fabricated(tiers=("baseline",), kept=kept), tmp_path)
+    with drawing():
+        figure = draw_learners(results)
+    assert [axes.get_ylabel() for axes in figure.axes[::2]] == [
+        f"error minus that of {reference}, degrees" for reference in ("offset", "maml")
+    ]
+    offset, bayes = figure.axes[2].containers
+    assert np.all(offset.lines[0].get_ydata() > 0) and np.all(bayes.lines[0].get_ydata() < 0)
 
 
 def test_a_learner_that_is_far_off_does_not_squeeze_the_others(tmp_path):
