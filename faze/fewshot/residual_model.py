@@ -24,6 +24,7 @@ from faze.fewshot.learner_file import Learned, plain
 from faze.fewshot.likelihood import likely_factors, negative_log_likelihood, some_entries
 from faze.fewshot.person_codes import PersonCodes, Seen
 
+_PLAIN = 0.9  # share of the entries of which samples are chosen; the best of 0.5, 0.75, 0.9 and 1 for val people
 State = Mapping[str, NDArray[np.float64]]
 
 
@@ -69,7 +70,8 @@ class ResidualModel(ClosedForm):
         """Choose entries to ask the person's gaze of: each lowers the mean variance over all entries the most.
 
         The variance depends on no label, so that all can be chosen beforehand (Cohn, Ghahramani and Jordan, Active
-        Learning with Statistical Models, J. Artif. Intell. Res. 4, 1996).
+        Learning with Statistical Models, J. Artif. Intell. Res. 4, 1996). The tenth of the entries that the prior is
+        least sure of is not asked for: a shut eye or a glare makes an entry odd, and it tells nothing of the others.
 
         Args:
             learned: the prior.
@@ -82,11 +84,14 @@ class ResidualModel(ClosedForm):
         """
         prior = {name: value.numpy() for name, value in learned.state.items()}
         spread, noise, taken = self.covariance(prior, seen), prior["noise"][:, None], list(known)
+        unsure = np.diagonal(spread, axis1=1, axis2=2).sum(axis=0)
+        odd = unsure > np.quantile(unsure, _PLAIN)
         for entry in known:
             spread = _told(spread, entry, noise)
         for _ in range(count):
             own = np.diagonal(spread, axis1=1, axis2=2)  # (2, n)
             gain = np.sum(np.square(spread).mean(axis=1) / (own + noise), axis=0)
+            gain[odd] = -1.0  # after all others
             gain[taken] = -np.inf
             taken.append(int(gain.argmax()))
             spread = _told(spread, taken[-1], noise)

@@ -260,7 +260,10 @@ def test_factors_that_nothing_tells_stay_1_and_others_are_the_likeliest() -> Non
 
 @pytest.mark.parametrize("learner", ["affine", "bayes", "gp"])
 def test_the_samples_that_are_asked_for_lower_the_variance_most(learner: str) -> None:
-    """Against brute force: calibrate with each entry in turn, and take the one after which the variance is least."""
+    """Against brute force: calibrate with each entry in turn, and take the one after which the variance is least.
+
+    Of nine tenths of the entries: odd ones are not asked for. Seen red with all of them.
+    """
     learned, someone = learn(learner, affine_person), people(affine_person, 1, 900)[0]
     everything, chosen = someone.seen(slice(None)), []
 
@@ -268,8 +271,11 @@ def test_the_samples_that_are_asked_for_lower_the_variance_most(learner: str) ->
         correction = LEARNERS[learner].fit(someone, np.array(support), learned)
         return float(LEARNERS[learner].variance_deg2(correction, everything).sum())
 
+    correction = LEARNERS[learner].fit(someone, np.arange(0), learned)
+    unsure = LEARNERS[learner].variance_deg2(correction, everything).sum(axis=1)
+    plain = np.flatnonzero(unsure <= np.quantile(unsure, 0.9))
     for _ in range(3):
-        others = [entry for entry in range(len(someone.code)) if entry not in chosen]
+        others = [entry for entry in plain if entry not in chosen]
         best = min(others, key=lambda entry: variance([*chosen, entry]))
         (found,) = LEARNERS[learner].choose(learned, everything, 1, chosen)
         assert variance([*chosen, found]) == pytest.approx(variance([*chosen, best]), rel=1e-9)

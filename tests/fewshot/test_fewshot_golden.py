@@ -89,6 +89,18 @@ def test_nine_samples_mend_much_of_the_error(people, maml, name):
     assert error_deg("offset", Learned("offset", [9], {}), persons) < 2.3
 
 
+@pytest.mark.parametrize("learner", ["affine", "bayes", "gp"])
+def test_closed_forms_beat_offset_at_every_k(people, learner):
+    """Seen red, at k = 1, with people's covariance ten times as large."""
+    settings = dataclasses.replace(SHORT, shots=(1, 3, 9))
+    learned = LEARNERS[learner].meta_train(MetaTraining(people("gc_train"), people("gc_val"), settings, seed=0))
+    for k in settings.shots:
+        of_k = dataclasses.replace(settings, shots=(k,))
+        for persons in (people("gc_test"), people("mpi")):
+            ours = error_deg(learner, learned, persons, of_k)
+            assert ours < error_deg("offset", Learned("offset", [k], {}), persons, of_k) - 0.01, (k, ours)
+
+
 def test_meta_training_is_what_helps(people, maml):
     """The same network without it needs far more than nine samples."""
     persons = people("gc_test")[:3]
