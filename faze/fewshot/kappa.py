@@ -63,9 +63,10 @@ def head_axes(head: NDArray[np.float64]) -> NDArray[np.float64]:
 def rotation_of(person: PersonCodes, entries: NDArray[np.int64] | slice, shrink: NDArray) -> NDArray[np.float64]:
     """Find the rotation vector w (3,), radians, that takes gaze_hat to the truth best: squares + shrink (3,) w^2."""
     seen, truth = person.seen(entries), person.gaze[entries]
-    rotation, penalty = np.zeros(3), np.diag(shrink)
+    rotation, penalty, axes = np.zeros(3), np.diag(shrink), head_axes(seen.head)
+    in_head = np.einsum("nji,nj->ni", axes, seen.gaze_hat)
     for _ in range(_ROUNDS):
-        axes, gaze = head_axes(seen.head), turned(seen, rotation)
+        gaze = np.einsum("nij,nj->ni", axes, _spun(in_head, rotation))
         slope = np.einsum("nij,njk->nik", -_cross(gaze), axes)  # (n, 3, 3): how a turn moves the gaze
         gram = np.einsum("nij,nik->jk", slope, slope) + penalty
         wanted = np.einsum("nij,ni->j", slope, truth - gaze) - shrink * rotation
@@ -76,13 +77,17 @@ def rotation_of(person: PersonCodes, entries: NDArray[np.int64] | slice, shrink:
 def turned(seen: Seen, rotation: NDArray[np.float64]) -> NDArray[np.float64]:
     """Turn gaze_hat by a rotation vector in the head's frame: (n, 3)."""
     axes = head_axes(seen.head)
-    in_head = np.einsum("nji,nj->ni", axes, seen.gaze_hat)
+    return np.einsum("nij,nj->ni", axes, _spun(np.einsum("nji,nj->ni", axes, seen.gaze_hat), rotation))
+
+
+def _spun(vectors: NDArray[np.float64], rotation: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Turn vectors (n, 3) by a rotation vector (Rodrigues)."""
     angle = float(np.linalg.norm(rotation))
-    if angle > 0:  # Rodrigues
-        k = rotation / angle
-        across = np.cross(k, in_head)
-        in_head = in_head + np.sin(angle) * across + (1 - np.cos(angle)) * np.cross(k, across)
-    return np.einsum("nij,nj->ni", axes, in_head)
+    if angle == 0:
+        return vectors
+    k = rotation / angle
+    across = np.cross(k, vectors)
+    return vectors + np.sin(angle) * across + (1 - np.cos(angle)) * np.cross(k, across)
 
 
 def _factors(spread: NDArray[np.float64], noise: float, people: Sequence[PersonCodes]) -> NDArray[np.float64]:

@@ -91,7 +91,7 @@ def test_nine_samples_mend_much_of_the_error(people, maml, name):
 
 @pytest.mark.parametrize("learner", ["affine", "bayes", "gp"])
 def test_closed_forms_beat_offset_at_every_k(people, learner):
-    """Seen red, at k = 1, with people's covariance ten times as large."""
+    """Seen red, at k = 3, with people's covariance ten times as large."""
     settings = dataclasses.replace(SHORT, shots=(1, 3, 9))
     learned = LEARNERS[learner].meta_train(MetaTraining(people("gc_train"), people("gc_val"), settings, seed=0))
     for k in settings.shots:
