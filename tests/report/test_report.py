@@ -305,8 +305,11 @@ def test_three_learners_are_drawn_against_the_first_too(tmp_path):
     assert [axes.get_ylabel() for axes in figure.axes[::2]] == [
         f"error minus that of {reference}, degrees" for reference in ("offset", "maml")
     ]
-    offset, bayes = figure.axes[2].containers
-    assert np.all(offset.lines[0].get_ydata() > 0) and np.all(bayes.lines[0].get_ydata() < 0)
+    pairs = results.tables["learners"]
+    pairs = pairs[(pairs["dataset"] == "mpiigaze") & (pairs["learner"] == "maml")]
+    for errorbar, other in zip(figure.axes[2].containers, ("offset", "bayes"), strict=True):
+        expected = -pairs.loc[pairs["other"] == other, "difference_deg"]
+        assert list(errorbar.lines[0].get_ydata()) == pytest.approx(list(expected))
 
 
 def test_a_learner_that_is_far_off_does_not_squeeze_the_others(tmp_path):
