@@ -145,7 +145,7 @@ def test_people_depend_on_seed_domain_and_index_alone() -> None:
 
 def test_person_ids_are_unique_and_stable() -> None:
     roles = list(cast(DEFAULT))
-    assert len({role.person_id for role in roles}) == len(roles) == 30 + 40 + 6 + 30
+    assert len({role.person_id for role in roles}) == len(roles) == 30 + 40 + 12 + 30
     fewer = {role.person_id for role in cast(dataclasses.replace(DEFAULT, gazecapture_train_people=1))}
     assert fewer < {role.person_id for role in roles}
 
