@@ -185,7 +185,7 @@ def test_predictions_train_no_learner(done: Checkout) -> None:
         answer = done.dry_run("ablation", "--printshellcmds")
     assert answer.jobs == {"adapt": 3 * (len(TIERS) + CONTROLS)} | AFTER_TRAINING
     folder = "results/smoke/baseline/seed0/fewshot"
-    assert f"--trace {folder}/none_trace.parquet --predictions {folder}/none_predictions.parquet" in answer.text
+    assert f"--trace {folder}/bayes_trace.parquet --predictions {folder}/bayes_predictions.parquet" in answer.text
 
 
 def test_with_both_data_sets_nothing_synthetic_runs(fresh: Checkout, tmp_path: Path) -> None:
