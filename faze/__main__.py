@@ -7,6 +7,7 @@ import sys
 import faze.commands
 import faze.stages
 from faze.base.command_line import TRACEBACK
+from faze.base.kept_memory import keep_memory
 from faze.config.check import nearest
 
 STAGES = {module.name: f"faze.stages.{module.name}" for module in pkgutil.iter_modules(faze.stages.__path__)}
@@ -15,12 +16,16 @@ COMMANDS = {
     for module in pkgutil.iter_modules(faze.commands.__path__)
 }
 
+KEEP_MEMORY = ("train", "encode", "walk")  # they compute networks; what is measured says what it has
+
 
 def main() -> int:
     """Hand the arguments to the module of the stage or command."""
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(f"faze COMMAND --help\n\nstages: {', '.join(STAGES)}\nfor people: {', '.join(COMMANDS)}")
         return 0 if len(sys.argv) > 1 else 2
+    if sys.argv[1] in KEEP_MEMORY:
+        keep_memory()
     wanted, modules = sys.argv.pop(1), STAGES | COMMANDS
     if wanted not in modules:
         print(f"faze: no command {wanted!r}{nearest(wanted, list(modules))}", file=sys.stderr)

@@ -1,0 +1,52 @@
+"""Processes that compute networks start once more with glibc's memory kept, in place, and only once."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from faze.base.kept_memory import SETTINGS, VARIABLE, with_kept_memory
+
+PROGRAM = """
+import json, os, sys
+from faze.base.kept_memory import VARIABLE, keep_memory
+starts = int(os.environ.get("STARTS", "0")) + 1
+os.environ["STARTS"] = str(starts)
+keep_memory()
+told = {"starts": starts, "tunables": os.environ.get(VARIABLE, ""), "process": os.getpid(), "words": sys.argv[1:]}
+print(json.dumps(told))
+"""
+
+
+def started(**environment: str) -> tuple[dict, int]:
+    whole = {name: value for name, value in os.environ.items() if name not in (VARIABLE, "STARTS")} | environment
+    words = [sys.executable, "-X", "dev", "-c", PROGRAM, "a b", "--c"]
+    with subprocess.Popen(words, env=whole, stdout=subprocess.PIPE, text=True) as process:
+        return json.loads(process.communicate()[0]), process.pid
+
+
+def test_a_process_starts_itself_once_more_with_the_same_words_and_number() -> None:
+    found, process = started()
+    assert found == {"starts": 2, "tunables": with_kept_memory(""), "process": process, "words": ["a b", "--c"]}
+
+
+def test_one_that_has_the_settings_goes_on() -> None:
+    assert started(**{VARIABLE: with_kept_memory("")})[0]["starts"] == 1
+
+
+def test_what_somebody_set_stays() -> None:
+    found, _ = started(**{VARIABLE: "glibc.malloc.hugetlb=0:glibc.cpu.hwcaps=-AVX512F"})
+    told = dict(setting.split("=", 1) for setting in found["tunables"].split(":"))
+    assert told == SETTINGS | {"glibc.malloc.hugetlb": "0", "glibc.cpu.hwcaps": "-AVX512F"}
+
+
+def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from faze.base import kept_memory
+
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    monkeypatch.setattr(os, "execve", lambda *words: pytest.fail("started again"))
+    kept_memory.keep_memory()
