@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from faze import __main__
+from faze.base import kept_memory
 from faze.base.kept_memory import SETTINGS, VARIABLE, with_kept_memory
 
 PROGRAM = """
@@ -43,9 +45,20 @@ def test_what_somebody_set_stays() -> None:
     assert told == SETTINGS | {"glibc.malloc.hugetlb": "0", "glibc.cpu.hwcaps": "-AVX512F"}
 
 
-def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from faze.base import kept_memory
+@pytest.mark.parametrize(("command", "starts"), [("train", 1), ("encode", 1), ("walk", 1), ("benchmark", 0)])
+def test_what_computes_networks_keeps_memory_and_what_measures_does_not(
+    command: str, starts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen red with an empty list of commands."""
+    seen = []
+    monkeypatch.setattr(__main__, "keep_memory", lambda: seen.append(command))
+    monkeypatch.setattr(sys, "argv", ["faze", command, "--help"])
+    with pytest.raises(SystemExit):
+        __main__.main()
+    assert len(seen) == starts
 
+
+def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     monkeypatch.setattr(os, "execve", lambda *words: pytest.fail("started again"))

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 import torch
+from table_content import table_content
 
 from faze.base.code_hash import NEUTRAL, is_neutral
 from faze.base.run_log import read_events
@@ -102,9 +102,7 @@ def content(path: Path) -> object:
         told = [(event["event"], event.get("step"), event.get("values", {})) for event in read_events(path)]
         return [(*of, {k: v for k, v in values.items() if k != "train/images_per_s"}) for *of, values in told]
     if path.suffix == ".parquet":
-        table = pq.read_table(path)
-        about = {key: value for key, value in table.schema.metadata.items() if key != b"seconds"}
-        return about, repr(table.to_pydict())
+        return table_content(path)
     if path.suffix == ".pt":
         state = {key: value for key, value in torch.load(path).items() if key not in ("log_bytes", "seconds")}
         return json.dumps(state, default=lambda tensor: [str(tensor.dtype), tensor.tolist()])

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
+from table_content import table_content
 
 from faze.base.logged_run import read_logged_run
 from faze.base.run_log import read_events
@@ -122,9 +122,7 @@ def was_taken(run: Path) -> bool:
 def content(path: Path) -> object:
     """What a file says: torch writes the name of its temporary file too."""
     if path.suffix == ".parquet":
-        table = pq.read_table(path)
-        about = {key: value for key, value in table.schema.metadata.items() if key != b"seconds"}
-        return about, repr(table.to_pydict())
+        return table_content(path)
     if path.suffix != ".pt":
         return path.read_bytes()
     state = {key: value for key, value in torch.load(path).items() if key not in ("log_bytes", "identity", "seconds")}
