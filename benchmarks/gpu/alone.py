@@ -27,6 +27,7 @@ SAME: dict[str, dict] = {
     "lean": {"lean": True},
     "checkpointing": {"checkpointing": True},
     "accumulate": {"accumulate": 2},
+    "allocator": {"allocator": "keep"},
     "expandable_segments": {"expandable_segments": True},
     "pin-false": {"pin": False},
     "prefetch": {"prefetch": True},

@@ -24,6 +24,12 @@ def with_kept_memory(given: str) -> str:
     return ":".join(f"{name}={value}" for name, value in (SETTINGS | theirs).items())
 
 
+def keeps_memory() -> bool:
+    """Say whether this process was started with the settings."""
+    given = os.environ.get(VARIABLE, "")
+    return given != "" and given == with_kept_memory(given) and platform.libc_ver()[0] == "glibc"
+
+
 def keep_memory() -> None:
     """Start this process once more with the settings, unless it has them or its C library is another than glibc."""
     given = os.environ.get(VARIABLE, "")

@@ -18,7 +18,6 @@ class LoggedValue(NamedTuple):
     step: int  # pairs seen
     value: float
     time: float  # unix seconds
-    seconds: float  # of training till then; what a killed training waited to be resumed is left out
 
 
 @dataclass(frozen=True)
@@ -47,20 +46,17 @@ def read_logged_run(path: Path) -> LoggedRun:
     switches: dict[str, Mapping[str, Any]] = {}
     values: dict[tuple[str, int], LoggedValue] = {}
     notes, ended, taken_over = [], None, ""
-    seconds, before = 0.0, events[0]["time"]
     for event in events:
         kind, time = event["event"], event["time"]
-        seconds += 0.0 if kind == "resume" else time - before
-        before = time
         if kind == "switch":
             switches[event["switch"]] = {name: event[name] for name in ("switch", "wanted", "acted", "reason")}
         elif kind == "metrics":
             for name, value in event["values"].items():
                 if value is not None:  # nan and infinity are none in the log
                     key = (FORMER_NAMES.get(name, name), event["step"])
-                    values[key] = LoggedValue(*key, float(value), time, seconds)
+                    values[key] = LoggedValue(*key, float(value), time)
         elif kind == "taken_over":
-            taken_over, before, seconds = event["tier"], event["began"], 0.0
+            taken_over = event["tier"]
         elif kind == "note":
             notes.append(event["text"])
         elif kind == "end":

@@ -21,6 +21,7 @@ from multiprocessing.connection import Client, Connection
 from typing import Any
 
 from faze.base.errors import UserError
+from faze.base.kept_memory import VARIABLE, with_kept_memory
 from faze.benchmark.debugging import refuse_debugging
 from faze.benchmark.energy import Meter
 from faze.benchmark.memory_peak import MemoryPeak
@@ -184,13 +185,15 @@ def _gather(server: socket.socket, started: Mapping[str, subprocess.Popen], tier
                 waiting.discard(description["name"])
 
 
-def process_command(args: Namespace, *what: str) -> list[str]:
+def process_command(args: Namespace, *what: str, keep: bool = False) -> list[str]:
     """Make the command line of a measuring process, to which `measuring_processes` adds the coordinator.
 
     Args:
         args: of the stage `benchmark`: its resolved config, data (a store of strips; None makes them up) and threads.
+        keep: the process keeps the memory that it frees.
         what: arguments of the stage that say what the process measures.
     """
     stored = ["--data", os.fspath(args.data)] if args.data else []
-    command = [sys.executable, "-m", "faze", "benchmark", "--config", os.fspath(args.config), *stored]
+    start = ["env", f"{VARIABLE}={with_kept_memory(os.environ.get(VARIABLE, ''))}"] if keep else []
+    command = [*start, sys.executable, "-m", "faze", "benchmark", "--config", os.fspath(args.config), *stored]
     return [*command, "--threads", str(args.threads), *what, "--coordinator"]

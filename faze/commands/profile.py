@@ -23,7 +23,7 @@ from faze.benchmark.roofline import Roofline, number_format
 from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, tier_config
 from faze.benchmark.timing import PhaseClock
 from faze.engine import machine
-from faze.engine.parallel import join, launch
+from faze.engine.parallel import join, launch, share
 
 WARMUP_STEPS = 3  # at least; a graph is captured after more
 COSTLIEST = 10
@@ -43,7 +43,10 @@ def main(args: Namespace) -> None:
     config = tier_config(args.configfile, args.tier)
     launch(config.engine, ["profile", *sys.argv[1:]])
     out = args.out or Path("results") / config.name / "profile" / args.tier
-    with machine_shared(f"the profile {out.absolute()}"), join(config.engine, args.threads) as world:
+    with (
+        machine_shared(f"the profile {out.absolute()}"),
+        join(config.engine, share(args.threads, config.engine)) as world,
+    ):
         people = read_people(args.data, config, world.processes_here)
         write(build_tier_steps(config, config.engine, world, people), args.steps, out)
 

@@ -66,6 +66,7 @@ class Engine:
     lean: bool
     checkpointing: bool
     accumulate: Positive
+    allocator: Literal["default", "keep"]
     expandable_segments: bool
     pin: bool
     prefetch: bool
@@ -121,6 +122,13 @@ class Train:
     validate_every_pairs: Positive
     checkpoint_every_pairs: Positive
     lr_scaling: Literal["linear", "sqrt", "none"]
+
+
+@dataclass(frozen=True)
+class TrainSection(Train):
+    """The whole section `train`: a benchmark measures with the threads that it is given itself."""
+
+    threads: Positive
 
 
 @dataclass(frozen=True)
@@ -233,7 +241,7 @@ SECTIONS: dict[str, type] = {
     "augment": Augment,
     "model": Model,
     "loss": Loss,
-    "train": Train,
+    "train": TrainSection,
     "encode": Encode,
     "fewshot": FewshotSection,
     "walk": Walk,
@@ -250,7 +258,7 @@ STAGES: dict[str, dict[str, Any]] = {
     "preprocess": {"preprocess": Preprocess},
     "train": {
         **{"preprocess": StripCamera, "data": Data, "augment": Augment},
-        **{"model": Model, "loss": Loss, "engine": Engine, "train": Train},
+        **{"model": Model, "loss": Loss, "engine": Engine, "train": TrainSection},
     },
     "encode": {"model": Model, "encode": Encode},
     "meta_train": {"fewshot": Fewshot},

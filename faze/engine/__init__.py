@@ -25,7 +25,7 @@ from faze.config.parameters import Engine, Train
 from faze.engine.convolution import set_channels_last, set_cudnn_benchmark
 from faze.engine.fusion import set_compile, set_fused_norm
 from faze.engine.graphs import Launching, build_launching, hold_rates
-from faze.engine.memory import set_checkpointing, set_expandable_segments, set_lean
+from faze.engine.memory import find_allocator, set_checkpointing, set_expandable_segments, set_lean
 from faze.engine.optim import build_clip, build_optimizer
 from faze.engine.parallel import World, Wrap, build_exchanges, build_wrap
 from faze.engine.precision import Precision, build_precision
@@ -76,7 +76,7 @@ def build(
         weights=DeviceNumbers(world.device, next(objective.parameters()).dtype),
         launch=launching.launch,
         settling_steps=launching.settling_steps,
-        switches=(segments, *precision.switches, *shape, optim_switch, *spread),
+        switches=(find_allocator(engine.allocator), segments, *precision.switches, *shape, optim_switch, *spread),
     )
 
 

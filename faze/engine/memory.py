@@ -1,4 +1,4 @@
-"""What a step keeps: recomputed activations, a batch in parts, how CUDA's allocator grows."""
+"""What a step keeps: recomputed activations, a batch in parts, what the allocators do with freed memory."""
 
 import contextlib
 import functools
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from faze.base.kept_memory import keeps_memory
 from faze.engine.switches import Switch
 
 
@@ -42,6 +43,18 @@ def set_checkpointing(
         for part in parts:
             part.call = functools.partial(checkpoint, **how)
     return Switch.of("checkpointing", wanted, reason)
+
+
+def find_allocator(wanted: str) -> Switch:
+    """Say what becomes of freed memory (`faze.base.kept_memory`): that was settled when the process started."""
+    acted = "keep" if keeps_memory() else "default"
+    if wanted == acted:
+        return Switch("allocator", wanted, acted)
+    reasons = {
+        "keep": "this process keeps memory, as every training does whatever its tier",
+        "default": "glibc was not told so when this process started; another C library cannot be told",
+    }
+    return Switch("allocator", wanted, acted, reasons[acted])
 
 
 def set_expandable_segments(wanted: bool, device: torch.device) -> Switch:

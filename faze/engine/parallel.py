@@ -77,6 +77,11 @@ def count_processes(engine: Engine) -> int:
     return torch.cuda.device_count() if pick_device(engine.device).type == "cuda" else 2
 
 
+def share(threads: int, engine: Engine) -> int:
+    """Share CPU threads among the processes of a tier on this machine."""
+    return max(threads // count_processes(engine), 1)
+
+
 def launch(engine: Engine, command: Sequence[str]) -> None:
     """Become torchrun with one process per device, if the tier wants that and torchrun has not started us already.
 
@@ -86,7 +91,7 @@ def launch(engine: Engine, command: Sequence[str]) -> None:
     if engine.parallel != "ddp" or "RANK" in os.environ:
         return
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # join() shares the threads; unset, torchrun prints a warning
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # join() sets the threads; unset, torchrun prints a warning
     sys.stdout.flush()
     # exec, not a child: a signal for the stage reaches torchrun, which passes it on.
     os.execv(sys.executable, [*torchrun, "-m", "faze", *command])
@@ -94,7 +99,7 @@ def launch(engine: Engine, command: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def join(engine: Engine, threads: int) -> Iterator[World]:
-    """Join the processes that train together (or be alone), and share the CPU threads fairly."""
+    """Join the processes that train together (or be alone), with so many CPU threads in this one."""
     device = pick_device(engine.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -107,7 +112,7 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
     # Given the device, NCCL connects here and now, and not amid the first step.
     dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None)
     world = World(dist.get_rank(), dist.get_world_size(), device)
-    torch.set_num_threads(max(threads // world.processes_here, 1))
+    torch.set_num_threads(threads)
     ended = False
     try:
         yield world

@@ -146,7 +146,7 @@ def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: 
     times = tables["convergence"]
     reached = times[(times["tier"] == tier) & (times["seed"] == seed) & times["reached"].astype(bool)]
     if len(reached):
-        metrics["speed/time_to_baseline_error_s"] = reached["seconds"].iloc[0]
+        metrics["speed/time_to_baseline_error_s"] = reached["rate_seconds"].iloc[0]
     return {"tier": tier, "seed": seed, "metrics": metrics, "curves": curves}
 
 

@@ -148,16 +148,19 @@ def draw_people(results: Results) -> Figure:
 
 
 def draw_training(results: Results) -> Figure:
-    """Draw the validation error of every training against pairs and seconds: each seed thin, their mean bold."""
+    """Draw the validation error of every training, each seed thin, their mean bold.
+
+    Against pairs, and against seconds at the benchmark's rate.
+    """
     figure, [row] = panels(WIDTH, 4.0, 1, 2, sharey=True)
     curves = results.tables["training"]
     target = results.tables["convergence"]["target_deg"].mean()
-    for axes, against in zip(row, ("pairs", "seconds"), strict=True):
+    for axes, against in zip(row, ("pairs", "rate_seconds"), strict=True):
         for marker, (tier, color) in zip(itertools.cycle(MARKERS), tier_colors(results.tiers).items(), strict=False):
             of_tier = curves[curves["tier"] == tier]
             for _, seed in of_tier.groupby("seed") if of_tier["seed"].nunique() > 1 else ():
                 axes.plot(seed[against], seed["error_deg"], color=color, linewidth=0.7, alpha=0.45)
-            mean = of_tier.groupby("pairs", as_index=False)[["seconds", "error_deg"]].mean()
+            mean = of_tier.groupby("pairs", as_index=False)[["rate_seconds", "error_deg"]].mean()
             line = {"color": color, "markersize": 4, "linewidth": 1.6, "label": tier}
             axes.plot(mean[against], mean["error_deg"], marker + "-", **line)
         axes.axhline(target, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
@@ -169,7 +172,7 @@ def draw_training(results: Results) -> Figure:
     told = f"final error of {results.tiers[0]} + {results.margin_deg:g}°"
     row[0].annotate(told, (0, target), (4, -9), xycoords=("axes fraction", "data"), va="center", **where)
     row[0].set(xlabel="training pairs seen", ylabel="validation error, degrees")
-    row[1].set(xlabel="seconds of training")
+    row[1].set(xlabel="seconds at the benchmark's rate")
     errors = curves["error_deg"]  # of the first validations, before anything is learnt, some may leave the picture
     row[0].set_ylim(0, min(1.08 * errors.max(), 3 * errors.median()))
     handles, labels = row[0].get_legend_handles_labels()

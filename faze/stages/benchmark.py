@@ -35,9 +35,10 @@ from faze.benchmark.rows import (
 )
 from faze.benchmark.tier_steps import build_tier_steps, read_people
 from faze.benchmark.tier_table import markdown_tables
+from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved, load
 from faze.engine import machine
-from faze.engine.parallel import join, launch, pick_device
+from faze.engine.parallel import join, launch, pick_device, share
 
 
 @command(
@@ -77,7 +78,7 @@ def measure_ladder(config: Resolved, args: Namespace) -> dict[str, Any]:
     """Measure every tier of run.tiers, and the roofline of the device."""
     work = count_work(config.model, config.loss, config.train)
     found = measure_rounds(
-        {tier: process_command(args, "--tier", tier) for tier in config.engines},
+        {tier: tier_command(args, engine, "--tier", tier) for tier, engine in config.engines.items()},
         config.benchmark,
         roofline=process_command(args, "--roofline"),
         one_at_a_time=on_gpu(config),
@@ -89,9 +90,9 @@ def measure_ladder(config: Resolved, args: Namespace) -> dict[str, Any]:
 def measure_leave_one_out(config: Resolved, args: Namespace) -> dict[str, Any]:
     """Measure the topmost tier without each of its rungs' changes, in rounds of their own after the ladder's."""
     *_, topmost = config.leave_one_out
-    commands = {topmost: process_command(args, "--tier", topmost)}
-    for rung in config.leave_one_out:
-        commands[without_rung(topmost, rung)] = process_command(args, "--without", rung)
+    commands = {topmost: tier_command(args, config.engines[topmost], "--tier", topmost)}
+    for rung, engine in config.leave_one_out.items():
+        commands[without_rung(topmost, rung)] = tier_command(args, engine, "--without", rung)
     found = measure_rounds(
         commands,
         config.benchmark,
@@ -108,10 +109,16 @@ def measure_paper_width(wide: Resolved, args: Namespace) -> dict[str, Any]:
         wide: the configuration at the paper's width.
         args: of the stage.
     """
-    commands = {tier: process_command(args, "--paper-width", "--tier", tier) for tier in wide.engines}
+    of_tier = ("--paper-width", "--tier")
+    commands = {tier: tier_command(args, engine, *of_tier, tier) for tier, engine in wide.engines.items()}
     found = measure_rounds(commands, wide.benchmark, one_at_a_time=True, leave_out=same_steps)
     sizes = {"model": asdict(wide.model), "global_batch": wide.train.global_batch}
     return sizes | about_rounds(wide.benchmark.rounds) | {"tiers": paper_width_rows(found)}
+
+
+def tier_command(args: Namespace, engine: Engine, *what: str) -> list[str]:
+    """Make the command line of the measuring process of an engine: its allocator is chosen as it starts."""
+    return process_command(args, *what, keep=engine.allocator == "keep")
 
 
 def on_gpu(config: Resolved) -> bool:
@@ -125,7 +132,7 @@ def measure_tier(config: Resolved, args: Namespace) -> None:
         config = at_paper_width(config)
     engine = config.leave_one_out[args.without] if args.without else config.engines[args.tier]
     launch(engine, ["benchmark", *sys.argv[1:]])
-    with join(engine, args.threads) as world:
+    with join(engine, share(args.threads, engine)) as world:
         people = read_people(args.data, config, world.processes_here)
         peak = MemoryPeak(world.device)
         tier = build_tier_steps(config, engine, world, people)

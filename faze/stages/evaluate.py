@@ -62,11 +62,10 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
         "person_variance": person_variance(ablation, persons),
         "coverage": coverage(ablation),
         "performance": performance(ablation, benchmark, of_tier),
-        "training": validation_curves(trainings),
     }
-    tables["convergence"] = times_to_error(
-        tables["training"], tables["performance"].set_index("tier")["images_per_s"], config.evaluate.margin_deg
-    )
+    rates = tables["performance"].set_index("tier")["images_per_s"]
+    tables["training"] = validation_curves(trainings, rates)
+    tables["convergence"] = times_to_error(tables["training"], ablation.tiers[0], config.evaluate.margin_deg)
     chance = persons[persons["tier"].isin([ablation.tiers[0], *ablation.controls])]
     deciding = tables["changes"].loc[tables["changes"]["decides"], CELL]
     levels = {"margin": config.evaluate.margin_deg, "alpha": 1 - config.evaluate.confidence}

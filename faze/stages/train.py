@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from faze.base.command_line import CONFIG, MADE_ONCE, command, needed, threads
+from faze.base.command_line import CONFIG, MADE_ONCE, command, needed
 from faze.base.machine_lock import machine_shared
 from faze.base.output_lock import sole_writer
 from faze.config.stage_config import load
@@ -23,7 +23,6 @@ from faze.training.run import train
     __doc__,
     CONFIG,
     needed("--data", "store of normalised strips, with train and val people"),
-    threads("CPU threads, over all processes"),
     needed("--out", "checkpoint.pt to write"),
     needed("--run-log", "run.jsonl to write"),
     MADE_ONCE,
@@ -32,7 +31,7 @@ def main(args: Namespace) -> None:
     """Train, or go on training."""
     config = load(args.config, "train")
     launch(config.engine, ["train", *sys.argv[1:]])
-    with writing(args.out, args.run_log), join(config.engine, args.threads) as world:
+    with writing(args.out, args.run_log), join(config.engine, config.train.threads) as world:
         train(config, args.data, world, args.out, args.run_log, args.made_once)
 
 

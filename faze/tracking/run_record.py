@@ -202,7 +202,7 @@ def _description(training: RunRecord, results: Sequence[MetricValue], run: Logge
     """Write headline numbers, then inactive switches, as markdown: MLflow folds away what follows the fifth line."""
     whose = f"**{training.place.tier}** of the ablation *{training.tags['ablation']}*, seed {training.place.seed}"
     numbers = [f"{m.key} **{m.value:.4g}**" for m in results if m.key.startswith(("error/", "speed/", "memory/"))]
-    taken = [f"The same step as {run.taken_over} here: taken over."] if run.taken_over else []
+    taken = [f"The same training as {run.taken_over} here: taken over."] if run.taken_over else []
     inactive = [f"{switch['switch']} inactive: {switch['reason']}" for switch in run.switches if switch["reason"]]
     report = "Figures and intervals: artifact `report/index.html`."
     return "\n\n".join([f"{whose}: {' · '.join(numbers)}", *taken, *inactive, report])

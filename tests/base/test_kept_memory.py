@@ -10,7 +10,7 @@ import pytest
 
 from faze import __main__
 from faze.base import kept_memory
-from faze.base.kept_memory import SETTINGS, VARIABLE, with_kept_memory
+from faze.base.kept_memory import SETTINGS, VARIABLE, keeps_memory, with_kept_memory
 
 PROGRAM = """
 import json, os, sys
@@ -37,6 +37,17 @@ def test_a_process_starts_itself_once_more_with_the_same_words_and_number() -> N
 
 def test_one_that_has_the_settings_goes_on() -> None:
     assert started(**{VARIABLE: with_kept_memory("")})[0]["starts"] == 1
+
+
+@pytest.mark.parametrize("start", ["", "glibc.malloc.trim_threshold=1"])
+def test_whether_memory_is_kept_is_said_by_the_settings(start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
+    monkeypatch.setenv(VARIABLE, start)
+    assert not keeps_memory()
+    monkeypatch.setenv(VARIABLE, with_kept_memory(""))
+    assert keeps_memory()
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    assert not keeps_memory()
 
 
 def test_what_somebody_set_stays() -> None:

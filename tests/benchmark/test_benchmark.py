@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import math
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -51,7 +52,8 @@ def measured(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict
     """benchmark.json of a ladder with a rung that cannot act here and two that do, and what was printed."""
     folder = tmp_path_factory.mktemp("benchmark")
     tiers = {"baseline": DEFAULTS["tiers"]["baseline"] | {"device": "cpu"}}
-    tiers |= {"autotune": {"cudnn_benchmark": True}, "foreach": {"foreach": True}, "lean": {"lean": True}}
+    tiers |= {"autotune": {"cudnn_benchmark": True}, "foreach": {"foreach": True}}
+    tiers |= {"kept_memory": {"allocator": "keep"}, "lean": {"lean": True}}
     values = merge(DEFAULTS, read_yaml(ROOT / "config" / "smoke.yaml")) | {"tiers": tiers}
     values["run"] = {"tiers": ["baseline", "lean"], "seeds": [0], "controls": []}
     values["benchmark"] = values["benchmark"] | {"leave_one_out": True}
@@ -102,12 +104,22 @@ def test_each_share_of_the_roof_follows_from_work_time_and_roof(measured: tuple[
 def test_leave_one_outs_are_measured_against_the_topmost_tier(measured: tuple[dict, str]) -> None:
     left_out = measured[0]["leave_one_out"]
     assert left_out["of"] == "lean"
-    assert list(left_out["left_out"]) == ["foreach", "lean", "autotune"]
+    assert list(left_out["left_out"]) == ["foreach", "kept_memory", "lean", "autotune"]
     assert "same" not in left_out["left_out"]["foreach"]
     without_lean = left_out["left_out"]["lean"]
     assert without_lean["memory_ratio"] == pytest.approx(left_out["full"]["peak_gib"] / without_lean["peak_gib"])
     assert without_lean["speedup"] == rounds_interval(left_out["full"]["blocks_ms"], without_lean["blocks_ms"])
     assert {s["switch"]: s["acted"] for s in without_lean["switches"]}["lean"] == "false"
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone can be told to keep memory")
+def test_only_tiers_that_keep_memory_are_measured_so(measured: tuple[dict, str]) -> None:
+    """Seen red: every process started alike."""
+    tiers, left_out = measured[0]["tiers"], measured[0]["leave_one_out"]
+    found = [tiers["baseline"], tiers["lean"], left_out["full"], left_out["left_out"]["kept_memory"]]
+    allocators = [{s["switch"]: s for s in row["switches"]}["allocator"] for row in found]
+    assert [s["acted"] for s in allocators] == ["default", "keep", "keep", "default"]
+    assert not any(s["reason"] for s in allocators)
 
 
 def test_a_switch_that_cannot_act_here_is_not_measured_and_says_why(measured: tuple[dict, str]) -> None:

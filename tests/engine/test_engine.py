@@ -11,6 +11,7 @@ from trajectory import TRAIN, tier
 from faze import engine
 from faze.config.ladder import climb
 from faze.config.yaml_files import read_yaml
+from faze.engine import memory
 from faze.engine.convolution import set_channels_last
 from faze.engine.memory import set_expandable_segments
 from faze.engine.optim import build_optimizer
@@ -81,7 +82,7 @@ def test_every_switch_is_reported_once_and_inactive_ones_say_why():
     switches = {s.switch: s for s in make("baseline", precision="fp16", cudnn_benchmark=True, tf32=True).switches}
     names = {"precision", "tf32", "cudnn_benchmark", "channels_last", "lean", "parallel", "accumulate", "optimizer"}
     names |= {"bucket_mib", "bucket_view", "static_graph", "keep_fp32", "force_low"}
-    names |= {"checkpointing", "expandable_segments", "graphs"}
+    names |= {"checkpointing", "expandable_segments", "allocator", "graphs"}
     names |= {"compile", "fused_norm"}
     assert set(switches) == names
     assert not switches["cudnn_benchmark"].active and "CUDA" in switches["cudnn_benchmark"].reason
@@ -217,6 +218,16 @@ def test_expandable_segments_leave_other_settings_of_the_allocator(environment, 
     monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", said.append)
     switch = set_expandable_segments(True, torch.device("cuda"))
     assert said == [f"{kept}expandable_segments:True"] and switch.active
+
+
+@pytest.mark.parametrize(("wanted", "kept"), [("default", True), ("keep", False)])
+def test_memory_that_is_kept_or_not_from_the_start_says_so(wanted, kept, monkeypatch):
+    monkeypatch.setattr(memory, "keeps_memory", lambda: kept)
+    [switch] = [s for s in make("baseline", allocator=wanted).switches if s.switch == "allocator"]
+    assert not switch.active and switch.acted == ("keep" if kept else "default")
+    monkeypatch.setattr(memory, "keeps_memory", lambda: not kept)
+    [switch] = [s for s in make("baseline", allocator=wanted).switches if s.switch == "allocator"]
+    assert switch.active and switch.acted == wanted
 
 
 def test_accumulated_parts_are_the_big_step():

@@ -99,7 +99,7 @@ def test_page_says_the_verdict_and_why_switches_were_idle(page):
     assert "errors speak for these checkpoints only; a verdict about a tier needs at least 3 seeds" in text
     assert "The change of the error is not judged from 1 seed" in text and "not judged" in text
     assert "inactive: this CPU has no fp16 kernels" in text
-    assert text.count("the same step as baseline here: taken over") == 1
+    assert text.count("the same training as baseline here: taken over") == 1
     assert "For comparison: rounding alone by up to" in text
     assert "rounding (noise control) MPIIGaze unadapted 0" in re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
     assert "2.07×" in text and "1.6×" in text
@@ -111,7 +111,7 @@ def test_page_says_the_verdict_and_why_switches_were_idle(page):
 def test_page_tells_time_to_accuracy_and_whose_the_talks_figures_are(page):
     out, html = page
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", html))
-    assert "Convergence" in text and "At the benchmark’s rate" in text
+    assert "Convergence" in text and "at the speed that the benchmark measured" in text
     times = pd.read_csv(out.parent / "evaluation" / "convergence.csv").set_index("tier")
     told = re.search(r"ddp (yes|not reached) ([\d,]+|–)", text)
     assert told.groups() == (

@@ -76,7 +76,8 @@ def chain(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         name = stage.__name__.rpartition(".")[2]
         own = folder / f"{name}.yaml"
         own.write_text("\n".join(to_lines(resolve(config, name, *run, **of))), encoding="utf-8")
-        words = ["--config", own, "--threads", 1, *arguments]
+        threads = [] if name == "train" else ["--threads", 1]
+        words = ["--config", own, *threads, *arguments]
         monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
         assert stage.main() == 0
 

@@ -80,7 +80,8 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]
         several = {"parallel": "ddp", "processes": processes} if processes > 1 else {}
         wanted = merge(values, {"tiers": {"baseline": several}})
         own.write_text("\n".join(to_lines(resolve(wanted, name, tier, seed))), encoding="utf-8")
-        words = [name, "--config", own, "--threads", processes, *arguments]
+        threads = [] if name == "train" else ["--threads", processes]
+        words = [name, "--config", own, *threads, *arguments]
         words = [*map(str, words), *([f"--made-once={root / 'made_once'}"] if share else [])]
         if several:  # it becomes torchrun
             subprocess.run([sys.executable, "-m", "faze", *words], cwd=ROOT, check=True)

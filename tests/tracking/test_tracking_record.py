@@ -75,7 +75,7 @@ def test_a_training_that_was_taken_over_says_whose_it_is(paths):
     write_log(paths.run_log("amp", 0), start_event(paths.root, "amp", 0), taken_over="baseline")
     record = read_run(paths, run_places(TIERS, [0])[1])
     assert record.tags["taken_over"] == "baseline" and series(record)["train/loss"]
-    assert "The same step as baseline here: taken over." in record.tags["mlflow.note.content"]
+    assert "The same training as baseline here: taken over." in record.tags["mlflow.note.content"]
 
 
 def test_a_noise_control_has_a_run_with_its_tag_and_no_walks(paths):

@@ -79,7 +79,7 @@ def run(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
     def once(name: str, tier: str = "baseline", share: bool = False) -> tuple[Path, Path]:
         config.write_text("\n".join(to_lines(resolve(values, "train", tier, 0))) + "\n")
         out, log = tmp_path / name / "checkpoint.pt", tmp_path / name / "run.jsonl"
-        arguments = {"config": config, "data": store, "threads": 1, "out": out, "run-log": log}
+        arguments = {"config": config, "data": store, "out": out, "run-log": log}
         arguments |= {"made-once": tmp_path / "made_once"} if share else {}
         monkeypatch.setattr(sys, "argv", ["train", *(f"--{key}={value}" for key, value in arguments.items())])
         assert train.main() == 0

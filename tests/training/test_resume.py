@@ -68,7 +68,7 @@ class Training:
         values["train"] |= {"checkpoint_every_pairs": 32} | train
         path = folder / "train.config.yaml"
         path.write_text("\n".join(to_lines(resolve(values, "train", tier, 0))) + "\n")
-        self._arguments = ["--config", path, "--data", data, "--threads", "2", "--out", self.out, "--run-log", self.log]
+        self._arguments = ["--config", path, "--data", data, "--out", self.out, "--run-log", self.log]
 
     def start(self, program: tuple[str, ...] = ("-m", "faze", "train")) -> subprocess.Popen:
         command = [sys.executable, *program, *map(str, self._arguments)]

@@ -72,33 +72,42 @@ def test_every_job_has_its_log_and_its_time(done: Checkout) -> None:
         assert (table.parents[1] / "logs" / f"{table.stem}.log").exists()
 
 
-def test_measured_jobs_take_every_core(fresh: Checkout) -> None:
+def test_the_benchmark_takes_every_core_and_a_training_those_of_its_threads(fresh: Checkout) -> None:
     answer = fresh.dry_run("ablation", "--cores", "4")
-    for rule in ("train", "benchmark"):
-        blocks = answer.blocks(rule)
-        assert blocks
-        assert all("threads: 4\n" in block for block in blocks)
+    [block] = answer.blocks("benchmark")
+    assert "threads: 4\n" in block
+    cores = {}
+    for block in answer.blocks("train"):
+        told = re.search(r"    threads: (\d+)\n", block)  # one is not told
+        cores[re.search(r"tier=(\w+)", block)[1]] = int(told[1]) if told else 1
+    assert cores == {"baseline": 1, "amp": 1, "rounding": 1, "ddp": 2, "lean": 2}
 
 
-def test_measured_jobs_had_the_machine_to_themselves(finished: tuple[Checkout, Answer]) -> None:
-    """In the order that Snakemake printed, a measured job starts and ends with nothing else running."""
+def test_the_benchmark_had_the_machine_to_itself_and_the_baseline_was_trained_first(
+    finished: tuple[Checkout, Answer],
+) -> None:
+    """As Snakemake told it: what started, with which wildcards, and what ended."""
     running: set[str] = set()
-    measured: set[str] = set()
-    for rule, jobid, ended in re.findall(
-        r"^(?:local)?rule (\w+):\n(?:    .*\n)*?    jobid: (\d+)$|^Finished jobid: (\d+)",
+    measured, trained = "", []
+    for rule, jobid, wildcards, ended in re.findall(
+        r"^(?:local)?rule (\w+):\n(?:    .*\n)*?    jobid: (\d+)$(?:\n    (?!wildcards).*)*(?:\n    wildcards: (.*)$)?"
+        r"|^Finished jobid: (\d+)",
         finished[1].text,
         re.MULTILINE,
     ):
         if ended:
             running.discard(ended)
-            measured.discard(ended)
+            measured = "" if ended == measured else measured
             continue
-        assert not measured, f"{rule} starts beside a measured job"
-        assert rule not in ("train", "benchmark") or not running, f"{rule} starts beside other jobs"
+        assert not measured, f"{rule} starts beside the benchmark"
+        assert rule != "benchmark" or not running, "the benchmark starts beside other jobs"
         running.add(jobid)
-        if rule in ("train", "benchmark"):
-            measured.add(jobid)
+        if rule == "benchmark":
+            measured = jobid
+        if rule == "train":
+            trained.append(re.search(r"tier=(\w+)", wildcards)[1])
     assert not running
+    assert trained[:2] == ["baseline", "rounding"]
 
 
 def test_nothing_to_do_afterwards_within_four_seconds(done: Checkout) -> None:

@@ -75,11 +75,11 @@ wildcard_constraints:
 # `python` in a shell command is the one that runs Snakemake, whether its environment is activated or not.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
-# Measured jobs claim every core, so Snakemake runs nothing beside them. On a cluster the profile says how many.
+# The benchmark claims every core, so Snakemake runs nothing beside it. On a cluster the profile says how many.
 CORES = workflow.resource_settings.cores or 1
 
 # Snakemake knows nothing of the jobs that a killed Snakemake left running, nor of a second one in this checkout. So
-# measured jobs run `alone` and the others `beside` each other, under one lock per machine that the kernel drops with
+# the benchmark runs `alone` and the others `beside` each other, under one lock per machine that the kernel drops with
 # its last holder. (A prefix takes the place of Snakemake's own, strict mode.) Other checkouts are the stages' own affair:
 # faze.base.machine_lock refuses or waits, once its job has the checkout's lock.
 MACHINE_LOCK = f".snakemake/{socket.gethostname()}.lock"

@@ -1,6 +1,23 @@
 # DT-ED on one rung of the ladder, once per seed.
 
 
+def cores_of_training(wildcards):
+    """Count the threads of a training's processes; where there is a GPU, it has the machine to itself.
+
+    Where ddp may count the GPUs to have as many processes, there are none: faze makes two.
+    """
+    if Path("/dev/nvidiactl").exists():
+        return CORES
+    known = faze.config.stage_config.resolve(config, "train", wildcards.tier, int(wildcards.seed))
+    processes = (known["engine.processes"] or 2) if known["engine.parallel"] == "ddp" else 1
+    return processes * known["train.threads"]
+
+
+def order_of_training(wildcards):
+    """Start the baseline first, then the controls: a tier that trains as the baseline does then finds it trained."""
+    return 2 if wildcards.tier == config["run"]["tiers"][0] else 1 if wildcards.tier in config["run"]["controls"] else 0
+
+
 rule train:
     input:
         config="results/{name}/{tier}/seed{seed}/configs/train.yaml",
@@ -14,15 +31,15 @@ rule train:
         "results/{name}/{tier}/seed{seed}/benchmarks/train.tsv"
     conda:
         "../../envs/faze.yaml"
-    threads: CORES
+    priority: order_of_training
+    threads: cores_of_training
     params:
         *code("train"),
     shell:
         r"""
-        alone python -m faze train \
+        beside python -m faze train \
             --config {input.config:q} \
             --data {input.data:q} \
-            --threads {threads} \
             --out {output.checkpoint:q} \
             --run-log {output.run_log:q} \
             --made-once results/{wildcards.name:q}/made_once \
