@@ -4,9 +4,9 @@
     codes = fast.encode(image)  # as dted's, up to rounding
 
 Inference needs no gradients, and what remains goes layer by layer in inference.c: a map is normalised and activated
-once and not once per layer that reads it, nothing is concatenated, a convolution of 3 x 3 takes 16 products for 4 pixels
-instead of 36, pooling comes before the 1 x 1 convolution that it commutes with. Threads take turns at few images each,
-so that memory is bounded, and an image's result depends on no other image, nor on the number of threads.
+once and not once per layer that reads it, nothing is concatenated, a convolution of 3 x 3 takes 16 products for 4
+pixels instead of 36, pooling comes before the 1 x 1 convolution that it commutes with. Threads take turns at few images
+each, so that memory is bounded, and an image's result depends on no other image, nor on the number of threads.
 
 Shapes: B images; C channels; g growth; H x W pixels.
 """
@@ -135,21 +135,21 @@ def _encoder_plan(library: ctypes.CDLL, encoder: DenseNetEncoder, height: int, w
 
 def _decoder_plan(library: ctypes.CDLL, decoder: DenseNetDecoder, channels: int, height: int, width: int) -> Plan:
     """(n, C, H/32, W/32) -> (n, 3, H, W)."""
-    plan, last = Plan(library, (channels, height, width)), decoder.last
+    plan, last, before = Plan(library, (channels, height, width)), decoder.last, None
     for number in range(1, BLOCKS + 1):
         block = getattr(decoder, f"block{number}")
         after = Map("raw_doubled" if number == BLOCKS else "doubled", block.channels, height, width)
         maps = [Map("tiles", block.channels, height, width), after]
-        if number == 1:
+        if before is None:
             plan.of_input, plan.activates_input = maps, True
         else:
-            plan.convolve(conv, source, maps)
+            plan.convolve(*before, maps)
         _add_layers(plan, block, maps)
-        conv, source = last.conv1 if number == BLOCKS else getattr(decoder, f"trans{number}").conv, after
+        before = last.conv1 if number == BLOCKS else getattr(decoder, f"trans{number}").conv, after
         height, width = 2 * height, 2 * width
     half = Map("doubled", last.conv1.out_channels, height, width)
     whole = Map("active", last.conv2.out_channels, 2 * height, 2 * width)
-    plan.convolve(conv, source, [half])
+    plan.convolve(*before, [half])
     plan.convolve(last.conv2, half, [whole])
     plan.convolve(last.conv3, whole, [Map("maps", 3, 2 * height, 2 * width)])
     return plan
