@@ -2,23 +2,22 @@
  *
  * faze.model.inference compiles this and calls it layer by layer; faze.model.densenet is the same in torch.
  *
- * A convolution is a sum of matrix products (outputs x channels) (channels x pixels), of planes: one per channel, of n
- * images. Planes are of two sorts:
+ * A convolution is a sum of matrix products (outputs x channels) (channels x pixels) of planes, of two sorts:
  *
- * - Pixels. Rows stand one after the other, each with one zero at its end; a row of zeros follows each image, and w + 2
- *   zeros come first. So a pixel's neighbours are at the same distances everywhere, and there is a product per
- *   neighbour, or "tap", at a shifted place. Rows' ends are computed too, and left behind.
- * - Tiles of 2 x 2 pixels. For each of the 16 products that Winograd's convolution F(2 x 2, 3 x 3) has per tile
- *   (Lavin and Gray 2016, arXiv 1509.09308) there is a plane with a number per tile, h / 2 x w / 2 rounded up. A
- *   doubling convolution has 25 products per tile, of 16 such planes: in one direction, even pixels see one weight and
- *   odd ones two, and two neighbouring odd ones take three products instead of four.
+ * - Pixels of n images. Rows stand one after the other, each with a zero at its end; a row of zeros follows each image,
+ *   and w + 2 zeros come first. A pixel's neighbours are at the same distances everywhere: a product per neighbour, or
+ *   "tap", at a shifted place. Rows' ends are computed too, and left behind.
+ * - Tiles of 2 x 2 pixels, h / 2 x w / 2 rounded up, a number for each in each of 16 planes: one for each product of
+ *   Winograd's convolution F(2 x 2, 3 x 3) (Lavin and Gray 2016, arXiv 1509.09308). A doubling convolution has 25
+ *   products of 16 such planes: in one direction, even pixels see one weight and odd ones two, and two neighbouring odd
+ *   ones take three products instead of four.
  */
-
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 typedef int64_t integer;
+#define INLINED static inline __attribute__((always_inline)) /* each call with its constants */
 
 /* OUTPUTS x VECTORS sums stay in registers: 24 of 32, or 12 of 16. */
 #if defined(__AVX512F__)
@@ -28,10 +27,7 @@ enum { LANES = 8, OUTPUTS = 4 };
 #else
 enum { LANES = 4, OUTPUTS = 8 };
 #endif
-enum { VECTORS = 3, BLOCK = LANES * VECTORS, MOST_TAPS = 9 };
-#ifndef AHEAD
-#define AHEAD 16
-#endif
+enum { VECTORS = 3, BLOCK = LANES * VECTORS, MOST_TAPS = 9, AHEAD = 16 /* planes, fetched before they are used */ };
 
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4)));
 
@@ -69,10 +65,11 @@ struct results { /* what is wanted of each output */
 integer outputs_at_once(void) { return OUTPUTS; }
 integer pixels_at_once(void) { return BLOCK; }
 
+static float *plane_of(struct planes planes, integer number) { return planes.at + number * planes.stride; }
+
 /* Add up one block: OUTPUTS rows of `vectors` vectors. */
-static inline __attribute__((always_inline)) void multiply(const int vectors, const struct segment *segment,
-                                                           integer segments, const float *weights, const float *in,
-                                                           integer in_stride, float *out, integer out_stride) {
+INLINED void multiply(const int vectors, const struct segment *segment, integer segments, const float *weights,
+                      const float *in, integer in_stride, float *out, integer out_stride) {
     vector sum[OUTPUTS][VECTORS];
     for (int o = 0; o < OUTPUTS; o++)
         for (int v = 0; v < vectors; v++) sum[o][v] = (vector){0};
@@ -117,21 +114,20 @@ static void join_tiles(const float *in, integer apart, integer tiles, float *upp
     }
 }
 
-/* A row of tiles of a doubling convolution: 25 products (5 x 5) -> 4 rows of pixels. */
+/* A row of tiles of a doubling convolution: 25 products (5 x 5) -> 4 rows of pixels, every second a sum of two. */
 static void join_doubled(const float *in, integer apart, integer tiles, float *rows, integer stride) {
-    for (integer x = 0; x < tiles; x++)
-        for (int r = 0; r < 4; r++) { /* even pixels are products themselves, odd ones sums of two */
-            float m[5];
-            for (int c = 0; c < 5; c++) {
-                const float *of = in + c * apart + x;
-                m[c] = r == 0   ? of[0]
-                       : r == 2 ? of[5 * apart]
-                       : r == 1 ? of[10 * apart] + of[15 * apart]
-                                : of[15 * apart] - of[20 * apart];
-            }
-            float *out = rows + r * stride + 4 * x;
-            out[0] = m[0], out[1] = m[2] + m[3], out[2] = m[1], out[3] = m[3] - m[4];
+    for (integer x = 0; x < tiles; x++, in++, rows += 4) {
+        float m[4][5];
+        for (int c = 0; c < 5; c++) {
+            const float *of = in + c * apart;
+            m[0][c] = of[0], m[1][c] = of[10 * apart] + of[15 * apart];
+            m[2][c] = of[5 * apart], m[3][c] = of[15 * apart] - of[20 * apart];
         }
+        for (int r = 0; r < 4; r++) {
+            float *out = rows + r * stride;
+            out[0] = m[r][0], out[1] = m[r][2] + m[r][3], out[2] = m[r][1], out[3] = m[r][3] - m[r][4];
+        }
+    }
 }
 
 /* Bring the products of one output together: a plane of pixels. */
@@ -159,13 +155,13 @@ static void arrange(const struct layer *layer, integer n, const float *products,
 }
 
 /* Four numbers in one direction of a tile, of which the first lies before it and the last behind. */
-static inline __attribute__((always_inline)) void transform(int doubling, float a, float b, float c, float d, float t[4]) {
-    t[0] = doubling ? b : a - c, t[1] = doubling ? c : b + c, t[2] = doubling ? b - c : c - b, t[3] = doubling ? c - d : b - d;
+INLINED void transform(int doubling, float a, float b, float c, float d, float *t) {
+    t[0] = doubling ? b : a - c, t[1] = doubling ? c : b + c;
+    t[2] = doubling ? b - c : c - b, t[3] = doubling ? c - d : b - d;
 }
 
 /* Cut a plane of pixels into tiles: 16 planes. What lies beyond odd edges reaches only pixels that do not exist. */
-static inline __attribute__((always_inline)) void cut(const int doubling, float *plane, integer n, integer h, integer w,
-                                                      float *out, integer apart) {
+INLINED void cut(const int doubling, float *plane, integer n, integer h, integer w, float *out, integer apart) {
     integer rows = (h + 1) / 2, columns = (w + 1) / 2;
     float even[4][columns + 1], odd[4][columns + 1];
     for (integer i = 0; i < n; i++)
@@ -188,24 +184,12 @@ static inline __attribute__((always_inline)) void cut(const int doubling, float 
         }
 }
 
-static float mean_of(const float *in, integer h, integer w) {
+/* Mean of the pixels, or of their squared distances from a centre. */
+INLINED float mean_of(const float *in, integer h, integer w, const float *centre) {
     float sum = 0;
-    for (integer y = 0; y < h; y++) {
+    for (integer y = 0; y < h; y++, in += w + 1) {
         float of_row = 0;
-        for (integer x = 0; x < w; x++) of_row += in[y * (w + 1) + x];
-        sum += of_row;
-    }
-    return sum / (h * w);
-}
-
-static float variance_of(const float *in, integer h, integer w, float mean) {
-    float sum = 0;
-    for (integer y = 0; y < h; y++) {
-        float of_row = 0;
-        for (integer x = 0; x < w; x++) {
-            float difference = in[y * (w + 1) + x] - mean;
-            of_row += difference * difference;
-        }
+        for (integer x = 0; x < w; x++) of_row += centre ? (in[x] - *centre) * (in[x] - *centre) : in[x];
         sum += of_row;
     }
     return sum / (h * w);
@@ -216,7 +200,7 @@ static void activate(float *raw, integer n, integer h, integer w, float *active,
     clear_edges(active, n, h, w);
     for (integer i = 0; i < n; i++) {
         const float *in = row_of(raw, h, w, i, 0);
-        float mean = mean_of(in, h, w), scale = 1 / sqrtf(variance_of(in, h, w, mean) + EPSILON);
+        float mean = mean_of(in, h, w, NULL), scale = 1 / sqrtf(mean_of(in, h, w, &mean) + EPSILON);
         float *out = row_of(active, h, w, i, 0);
         for (integer y = 0; y < h; y++, in += w + 1, out += w + 1)
             for (integer x = 0; x < w; x++) {
@@ -227,32 +211,18 @@ static void activate(float *raw, integer n, integer h, integer w, float *active,
     }
 }
 
-static float *plane_of(struct planes planes, integer number) {
-    return planes.at ? planes.at + number * planes.stride : NULL;
-}
-
-static void pool(float *plane, integer n, integer h, integer w, float *out) {
+/* Half of a plane's height and width: the pixels of one of four phases, or, as the fifth, means of 2 x 2. */
+static void halve(float *plane, integer n, integer h, integer w, int phase, float *out) {
     clear_edges(out, n, h / 2, w / 2);
     for (integer i = 0; i < n; i++)
         for (integer y = 0; y < h / 2; y++) {
             const float *upper = row_of(plane, h, w, i, 2 * y), *lower = upper + w + 1;
-            float *to = row_of(out, h / 2, w / 2, i, y);
-            for (integer x = 0; x < w / 2; x++)
-                to[x] = 0.25f * (upper[2 * x] + upper[2 * x + 1] + lower[2 * x] + lower[2 * x + 1]);
+            const float *in = (phase / 2 ? lower : upper) + phase % 2;
+            float *row = row_of(out, h / 2, w / 2, i, y);
+            for (integer x = 0; phase < 4 && x < w / 2; x++) row[x] = in[2 * x];
+            for (integer x = 0; phase == 4 && x < w / 2; x++)
+                row[x] = (upper[2 * x] + upper[2 * x + 1] + lower[2 * x] + lower[2 * x + 1]) / 4;
         }
-}
-
-static void split(float *plane, integer n, integer h, integer w, struct planes to, integer o) {
-    for (int phase = 0; phase < 4; phase++) {
-        float *out = plane_of(to, phase * to.apart + o);
-        clear_edges(out, n, h / 2, w / 2);
-        for (integer i = 0; i < n; i++)
-            for (integer y = 0; y < h / 2; y++) {
-                const float *in = row_of(plane, h, w, i, 2 * y + phase / 2) + phase % 2;
-                float *row = row_of(out, h / 2, w / 2, i, y);
-                for (integer x = 0; x < w / 2; x++) row[x] = in[2 * x];
-            }
-    }
 }
 
 /* What is wanted of output o, whose plane of pixels is given. */
@@ -268,14 +238,15 @@ static void deliver(float *raw, const struct results *to, integer n, integer h, 
         plane = to->active.at ? plane_of(to->active, o) : spare;
         activate(raw, n, h, w, plane, to->means ? to->means + o : NULL, to->means_stride);
     }
-    if (to->pooled.at) pool(plane, n, h, w, plane_of(to->pooled, o));
-    if (to->split.at) split(plane, n, h, w, to->split, o);
+    if (to->pooled.at) halve(plane, n, h, w, 4, plane_of(to->pooled, o));
+    for (int phase = 0; to->split.at && phase < 4; phase++)
+        halve(plane, n, h, w, phase, plane_of(to->split, phase * to->split.apart + o));
     if (to->tiles.at) cut(0, plane, n, h, w, plane_of(to->tiles, o), to->tiles.apart * to->tiles.stride);
     if (to->doubled.at) cut(1, plane, n, h, w, plane_of(to->doubled, o), to->doubled.apart * to->doubled.stride);
 }
 
 /* Floats of a plane of pixels, with what may be read behind it. */
-static integer plane_floats(integer n, integer h, integer w) { return (n * (h + 1) + 4) * (w + 1) + 2; }
+integer plane_floats(integer n, integer h, integer w) { return (n * (h + 1) + 4) * (w + 1) + 2; }
 
 static integer products_floats(const struct layer *layer, integer n) {
     integer h = layer->h, w = layer->w;
@@ -318,12 +289,9 @@ void convolve(const struct layer *layer, const struct planes *in, const struct r
     }
 }
 
-/* Floats that `begin` needs for itself. */
-integer first_scratch_floats(integer h, integer w, integer n) { return 2 * plane_floats(n, h, w); }
-
-/* What is wanted of the first layer's input, maps (n, channels, h, w). */
-void begin(const float *maps, integer channels, integer h, integer w, int activated, const struct results *to, integer n,
-           float *scratch) {
+/* What is wanted of the first layer's input, maps (n, channels, h, w). scratch: two planes of it. */
+void begin(const float *maps, integer channels, integer h, integer w, int activated, const struct results *to,
+           integer n, float *scratch) {
     clear_edges(scratch, n, h, w);
     for (integer o = 0; o < channels; o++) {
         for (integer i = 0; i < n; i++)

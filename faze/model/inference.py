@@ -61,7 +61,7 @@ def for_inference(dted: DTED) -> DTED:
 @functools.cache
 def _library() -> ctypes.CDLL:
     library = compiled(SOURCE, "model", (f"-DEPSILON={EPSILON}f", f"-DSLOPE={SLOPE}f"))
-    library.scratch_floats.restype = library.first_scratch_floats.restype = ctypes.c_int64
+    library.scratch_floats.restype = library.plane_floats.restype = ctypes.c_int64
     library.begin.restype = library.convolve.restype = None
     return library
 

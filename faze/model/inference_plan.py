@@ -149,7 +149,7 @@ class Workspace:
         _, height, width = plan.input_size
         count = ctypes.c_int64(n)
         needed = [library.scratch_floats(ctypes.byref(layer.c), count) for layer, _, _, _ in plan.layers]
-        needed.append(library.first_scratch_floats(ctypes.c_int64(height), ctypes.c_int64(width), count))
+        needed.append(2 * library.plane_floats(count, ctypes.c_int64(height), ctypes.c_int64(width)))
         self._scratch = torch.empty(max(needed))
 
     def __call__(self, x: Tensor, out: Tensor) -> None:

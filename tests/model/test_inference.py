@@ -1,6 +1,9 @@
 """DT-ED for inference is DT-ED, up to rounding, and everything that only encodes and decodes uses it.
 
-Seen red by breaking the code, one by one: MUTANTS
+Seen red by breaking the code: a sign or a place wrong in the joining of products, a product that reads another plane, a
+tap in a wrong place, kernels of transposed convolutions not flipped, odd heights rounded down, edges that are not zero,
+a block's rest left out, means over the rows' ends or of activated maps or in another column, the last images left out,
+contiguity taken for granted, autocast left on, parts of the given DT-ED replaced.
 """
 
 import contextlib
