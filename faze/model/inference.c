@@ -15,7 +15,6 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-
 typedef int64_t integer;
 #define INLINED static inline __attribute__((always_inline)) /* each call with its constants */
 
@@ -30,7 +29,6 @@ enum { LANES = 4, OUTPUTS = 8 };
 enum { VECTORS = 3, BLOCK = LANES * VECTORS, MOST_TAPS = 9, AHEAD = 16 /* planes, fetched before they are used */ };
 
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4)));
-
 struct planes {
     float *at;      /* NULL: not wanted */
     integer stride; /* floats from plane to plane */
@@ -42,7 +40,6 @@ struct segment { /* of the channels that a product reads, those with the same ta
 };
 
 enum reading { PIXELS, TILES, DOUBLING };
-
 struct layer {
     integer reading, h, w, outputs; /* height and width: of the map that is read */
     integer products, segments;
@@ -64,7 +61,6 @@ struct results { /* what is wanted of each output */
 
 integer outputs_at_once(void) { return OUTPUTS; }
 integer pixels_at_once(void) { return BLOCK; }
-
 static float *plane_of(struct planes planes, integer number) { return planes.at + number * planes.stride; }
 
 /* Add up one block: OUTPUTS rows of `vectors` vectors. */
@@ -282,10 +278,10 @@ void convolve(const struct layer *layer, const struct planes *in, const struct r
                 multiply(1, segment, layer->segments, weights, first + at, in->stride, out + at, stride);
         }
     }
-    float *raw = scratch + layer->products * outputs * stride, *spare = raw + plane_floats(n, h, w);
+    float *raw = scratch + layer->products * outputs * stride;
     for (integer o = 0; o < layer->outputs; o++) {
         arrange(layer, n, scratch + o * stride, outputs * stride, raw);
-        deliver(raw, to, n, h, w, layer->outputs, o, to->maps == NULL, spare);
+        deliver(raw, to, n, h, w, layer->outputs, o, to->maps == NULL, raw + plane_floats(n, h, w));
     }
 }
 
