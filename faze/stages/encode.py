@@ -19,6 +19,7 @@ from faze.data.store.codes import GAZE_HEAD, write_codes
 from faze.data.store.strips import StripStore
 from faze.engine.precision import exact
 from faze.model.dted import DTED
+from faze.model.inference import for_inference
 from faze.model.weights import check_same_model, load_model
 
 
@@ -44,7 +45,8 @@ def main(args: Namespace) -> None:
         with made_once(args.made_once, key, [args.out]) as taken:
             if not taken:
                 head = {name: dted.get_parameter(name).detach().cpu().numpy() for name in GAZE_HEAD}
-                write_codes(args.out, strips.dataset, encode_people(dted, strips, config.encode.batch), head)
+                people = encode_people(for_inference(dted), strips, config.encode.batch)
+                write_codes(args.out, strips.dataset, people, head)
 
 
 def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:

@@ -17,6 +17,7 @@ from faze.config.stage_config import load
 from faze.data.store.strips import StripStore
 from faze.engine.precision import exact
 from faze.model.dted import DTED
+from faze.model.inference import for_inference
 from faze.model.weights import load_model
 from faze.redirection.drawing import contact_sheet, video_frames, write_picture
 from faze.redirection.video import write_video
@@ -49,10 +50,11 @@ def write_walks(dted: DTED, stores: Sequence[Path], walk: Walk, out: Path) -> No
     progress = Progress("walk", len(stores) * walk.people, "people")
     walks = []
     with whole_folder(out) as folder, exact(dted):
+        fast = for_inference(dted)
         for path in stores:
             with StripStore(path) as strips:
                 for person in first_people(strips, walk.people):
-                    walks.append(walk_person(dted, strips, person, range_deg=walk.range_deg, steps=walk.frames))
+                    walks.append(walk_person(fast, strips, person, range_deg=walk.range_deg, steps=walk.frames))
                     write_video(folder / f"{strips.dataset}_{person}.mp4", video_frames(walks[-1]), walk.fps)
                     progress(len(walks))
         write_picture(folder / "contact_sheet.png", contact_sheet(walks))

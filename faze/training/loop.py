@@ -25,6 +25,7 @@ from faze.engine.precision import Precision, exact
 from faze.engine.schedule import decay, learning_rate, ramp
 from faze.engine.step import Step
 from faze.model.dted import DTED
+from faze.model.inference import for_inference
 from faze.model.losses import angle_deg
 from faze.model.objective import Objective
 from faze.training.feed import Feed
@@ -82,7 +83,7 @@ def validate(step: Step, people: PeopleStrips, setup: TrainingSetup) -> float:
     """Average people's mean gaze errors, in degrees, found in fp32; every process takes its share of each person."""
     dted = bare_model(step)
     with torch.inference_mode(), exact(dted):
-        return _mean_error_deg(dted, people, setup)
+        return _mean_error_deg(for_inference(dted), people, setup)  # anew: the weights have changed
 
 
 def _mean_error_deg(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> float:

@@ -173,6 +173,20 @@ def test_walks_are_computed_in_fp32(folder, monkeypatch):
     assert set(seen) == {False} and torch.backends.cudnn.allow_tf32
 
 
+def test_people_walk_by_the_network_for_inference(folder, monkeypatch):
+    """Seen red: by the training's network."""
+    seen = []
+
+    def walked(dted, *given, of=stage.walk_person, **more):
+        seen.append(dted)
+        return of(dted, *given, **more)
+
+    monkeypatch.setattr(stage, "walk_person", walked)
+    monkeypatch.setattr(stage, "for_inference", lambda dted, of=stage.for_inference: seen.append(of(dted)) or seen[0])
+    assert run_stage(folder, monkeypatch) == 0
+    assert len(seen) == 4 and all(dted is seen[0] for dted in seen)
+
+
 def test_videos_are_what_browsers_play(folder, monkeypatch):
     imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
     run_stage(folder, monkeypatch)

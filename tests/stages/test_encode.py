@@ -90,6 +90,17 @@ def test_codes_are_computed_in_fp32(stage, monkeypatch):
     assert set(seen) == {False} and torch.backends.cudnn.allow_tf32
 
 
+def test_strips_are_encoded_by_the_network_for_inference(stage, monkeypatch):
+    """Seen red: by the training's network."""
+    seen = []
+    monkeypatch.setattr(
+        encode, "encode_strips", lambda dted, *given, of=encode.encode_strips: seen.append(dted) or of(dted, *given)
+    )
+    monkeypatch.setattr(encode, "for_inference", lambda dted, of=encode.for_inference: seen.append(of(dted)) or seen[0])
+    assert stage() == 0
+    assert len(seen) == 1 + 6 and all(dted is seen[0] for dted in seen)  # made once, then batch by batch
+
+
 def test_the_stored_gaze_head_makes_the_stored_gaze_hat(stage):
     """With the activation that the few-shot learner `none` gives it."""
     stage.dted.gaze1.bias.data.normal_()

@@ -1,0 +1,196 @@
+"""DT-ED for inference is DT-ED, up to rounding, and everything that only encodes and decodes uses it.
+
+Seen red by breaking the code: a sign or a place wrong in the joining of products, a product that reads another plane, a
+tap in a wrong place, kernels of transposed convolutions not flipped, odd heights rounded down, edges that are not zero,
+a block's rest left out, means over the rows' ends or of activated maps or in another column, the last images left out,
+contiguity taken for granted, autocast left on, parts of the given DT-ED replaced.
+"""
+
+import contextlib
+import dataclasses
+import shutil
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from faze.base.native import NativeError
+from faze.config.parameters import Model
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
+from faze.model import inference
+from faze.model.dted import DTED, Codes
+from faze.model.inference import for_inference
+from faze.redirection.walk import walk_person
+from faze.stages.encode import encode_people
+
+SMALL = Model(
+    growth=2,
+    image_height_px=32,
+    image_width_px=128,
+    z_app=8,
+    z_gaze=2,
+    z_head=4,
+    decoder_channels=4,
+    normalize_axis=1,
+    backprop_gaze=True,
+)
+PAPER = dataclasses.replace(SMALL, growth=32, image_height_px=64, image_width_px=256, z_app=64, z_head=16)
+DEFAULT = dataclasses.replace(SMALL, growth=8, z_app=64, z_head=16, decoder_channels=32)
+
+
+@pytest.fixture(autouse=True)
+def compiler() -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def build(model: Model, seed: int = 0) -> DTED:
+    torch.manual_seed(seed)
+    return DTED(model)
+
+
+def images(model: Model, count: int, seed: int = 0) -> Tensor:
+    size = count, 3, model.image_height_px, model.image_width_px
+    return torch.rand(size, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+
+
+def assert_equal(found: Tensor, expected: Tensor) -> None:
+    assert found.shape == expected.shape
+    assert found.dtype == expected.dtype == torch.float32
+    scale = expected.detach().abs().max().item()
+    torch.testing.assert_close(found, expected.detach(), rtol=0, atol=1e-5 * scale)
+
+
+def assert_same(dted: DTED, fast: DTED, image: Tensor) -> None:
+    codes = dted.encode(image)
+    for found, expected in zip(fast.encode(image), codes, strict=True):
+        assert_equal(found, expected)
+    assert_equal(fast.decode(codes), dted.decode(codes))
+
+
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        (DEFAULT, 1),
+        (DEFAULT, 19),
+        (PAPER, 3),
+        (SMALL, 9),
+        (dataclasses.replace(SMALL, image_width_px=96), 2),  # an innermost map of 1 x 3: both sides odd
+        (dataclasses.replace(SMALL, growth=5, image_height_px=96, image_width_px=64, decoder_channels=3), 2),
+    ],
+    ids=["default, one", "default, odd", "paper", "small", "odd maps", "odd channels"],
+)
+def test_it_is_dted(model, count):
+    dted = build(model)
+    assert_same(dted, for_inference(dted), images(model, count))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+def test_codes_are_normalised_as_by_dted(axis):
+    model = dataclasses.replace(SMALL, normalize_axis=axis)
+    dted = build(model)
+    assert_same(dted, for_inference(dted), images(model, 3))
+
+
+def test_any_layout_of_images_codes_and_weights_will_do():
+    dted, image = build(SMALL), images(SMALL, 4).transpose(2, 3).contiguous().transpose(2, 3)[::2]
+    expected = dted.encode(image.contiguous())
+    strided = Codes(*(code.repeat_interleave(2, dim=0)[::2] for code in expected))
+    picture = dted.decode(expected)
+    fast = for_inference(dted.to(memory_format=torch.channels_last))
+    for given in (image, image.contiguous(memory_format=torch.channels_last)):
+        for found, code in zip(fast.encode(given), expected, strict=True):
+            assert_equal(found, code)
+    assert_equal(fast.decode(strided), picture)
+
+
+def test_an_images_result_depends_on_no_other_and_not_on_threads(threads):
+    fast, image = for_inference(build(DEFAULT)), images(DEFAULT, 21)
+    torch.set_num_threads(1)
+    maps = torch.randn(21, *fast.innermost, generator=torch.Generator().manual_seed(1))
+    features, pictures = fast.encoder(image), fast.decoder(maps)
+    torch.set_num_threads(3)
+    for part in (slice(None), slice(4, 7), slice(17, 19), slice(0)):
+        assert torch.equal(fast.encoder(image[part]), features[part])
+        assert torch.equal(fast.decoder(maps[part]), pictures[part])
+
+
+def test_what_is_no_number_reaches_its_own_image_alone():
+    fast, image = for_inference(build(DEFAULT)), images(DEFAULT, 5)
+    whole = fast.encoder(image)
+    image[2, 1, 7, 9] = torch.nan
+    broken = fast.encoder(image)
+    assert broken[2].isnan().all()
+    assert torch.equal(broken[[0, 1, 3, 4]], whole[[0, 1, 3, 4]])
+
+
+def test_autocast_is_left_out_and_the_given_dted_stays_as_it_is():
+    torch.manual_seed(0)
+    dted = DTED(SMALL, autocast=lambda: torch.autocast("cpu", dtype=torch.bfloat16))
+    before, image = dict(dted.named_modules()), images(SMALL, 2)
+    fast = for_inference(dted)
+    found, autocast = fast.encode(image), dted.autocast
+    assert {name: id(part) for name, part in dted.named_modules()} == {name: id(part) for name, part in before.items()}
+    assert dted.autocast is autocast
+    dted.autocast = contextlib.nullcontext
+    assert_equal(found.app, dted.encode(image).app)
+
+
+def test_it_knows_the_weights_that_there_are_when_it_is_made():
+    dted, image = build(SMALL), images(SMALL, 2)
+    for_inference(dted).encode(image)
+    dted.load_state_dict(build(SMALL, seed=1).state_dict())
+    assert_same(dted, for_inference(dted), image)
+
+
+@pytest.mark.parametrize("way", ["float64", "no compiler"])
+def test_elsewhere_it_computes_as_dted(way, monkeypatch, capsys):
+    dted, image = build(SMALL), images(SMALL, 2)
+    if way == "float64":
+        dted = dted.double()
+    else:
+        monkeypatch.setenv("CC", "no-such-compiler")
+        inference._library.cache_clear()
+        inference._say.cache_clear()
+    codes = for_inference(dted).encode(image)
+    assert all(torch.equal(found, expected) for found, expected in zip(codes, dted.encode(image), strict=True))
+    if way == "no compiler":
+        with pytest.raises(NativeError):
+            inference._library()
+        for_inference(dted)
+        assert capsys.readouterr().err.count("no-such-compiler is not on the PATH") == 1
+
+
+@pytest.fixture
+def store(tmp_path) -> Iterator[StripStore]:
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (5, 64, 256, 3), dtype=np.uint8)
+    labels = rng.normal(0, 0.2, (5, 4)).astype(np.float32)
+    write_strips(tmp_path / "data.h5", "gazecapture", [PersonStrips("1", "test", list("abcde"), pixels, labels)])
+    with StripStore(tmp_path / "data.h5") as strips:
+        yield strips
+
+
+def test_people_are_encoded_alike(store):
+    dted = build(DEFAULT)
+    ((*_, expected),) = encode_people(dted, store, 2)
+    ((*_, found),) = encode_people(for_inference(dted), store, 2)
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=0, atol=1e-5 * np.abs(array).max(), err_msg=name)
+
+
+def test_a_walk_shows_the_same(store):
+    dted = build(DEFAULT)
+    expected = walk_person(dted, store, "1", range_deg=30, steps=3)
+    found = walk_person(for_inference(dted), store, "1", range_deg=30, steps=3)
+    for name, pictures in expected.steps.items():
+        assert np.abs(found.steps[name].astype(int) - pictures).max() <= 1

@@ -1,0 +1,39 @@
+"""Validation takes the network for inference, with the weights of the moment.
+
+Seen red by breaking the code: by the training's own network, with the weights of the validation before.
+"""
+
+import shutil
+
+import pytest
+import torch
+from trajectory import people, setup, tier
+
+from faze.engine.precision import exact
+from faze.model.inference import CompiledNetwork
+from faze.training import loop
+
+
+@pytest.mark.parametrize(
+    "switches", [{}, {"channels_last": True}, {"lean": True}, {"precision": "bf16", "force": True}]
+)
+def test_validation_is_fast_and_knows_the_last_weights(switches, monkeypatch):
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    calls, forward = [], CompiledNetwork.forward
+    monkeypatch.setattr(CompiledNetwork, "forward", lambda self, x: calls.append(len(x)) or forward(self, x))
+    chosen, persons = setup(tier("baseline", **switches)), people()
+    step = loop.build_step(chosen)
+    dted = loop.bare_model(step)
+    parts = dict(dted.named_modules())
+    found = []
+    for _ in range(2):
+        found.append(loop.validate(step, persons, chosen))
+        with torch.inference_mode(), exact(dted):
+            assert found[-1] == pytest.approx(loop._mean_error_deg(dted, persons, chosen), rel=1e-5)
+        with torch.no_grad():
+            for parameter in dted.encoder.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    assert calls == [5, 9, 6, 8] * 2
+    assert abs(found[0] - found[1]) > 1e-3
+    assert dict(dted.named_modules()) == parts
