@@ -37,6 +37,21 @@ def threads(words: str = "CPU threads", default: int | None = None) -> Argument:
     return argument("--threads", type=at_least_one, default=default or os.cpu_count(), help=words)
 
 
+def in_rows(args: Namespace, *names: str) -> list[tuple]:
+    """Give the first of each of several arguments, then the second of each; None of one that is not given at all.
+
+    Raises:
+        UserError: there are not as many of one as of another.
+    """
+    columns = [getattr(args, name) for name in names]
+    first, count = names[0], len(columns[0])
+    for name, column in zip(names, columns, strict=True):
+        if column and len(column) != count:
+            option = name.replace("_", "-")
+            raise UserError(f"--{option} names {len(column)}, --{first} {count}: give as many of one as of the other")
+    return list(zip(*(column or [None] * count for column in columns), strict=True))
+
+
 def at_least_one(text: str) -> int:
     """Read an argument that is a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:

@@ -1,5 +1,7 @@
 """What several runs of an ablation would make alike is made once: the first makes it, the others take it over.
 
+Who made it and makes it again, as a job does of whose many outputs one is missing, keeps it.
+
 A record, results/<name>/made_once/<key>.json, leads from all that decides an output to the files that were made of it
 first. Its lock lets a second maker wait for the first. A file that is gone, or no longer the one that was made, is not
 taken. Standard library only.
@@ -47,23 +49,23 @@ def same_file(path: Path) -> tuple[str, int, int]:
 def made_once(
     records: Path | None, key: str, outputs: Sequence[Path], into: Sequence[Path] | None = None
 ) -> Iterator[bool]:
-    """Take over what another run has made of the same, or let the block make the outputs and record them at its end.
+    """Keep or take over what was made of the same, or let the block make the outputs and record them at its end.
 
     Args:
         records: folder of the records; None: nothing is taken over.
         key: names what is made (`key_of`).
         outputs: files or folders that are there when the block has ended.
-        into: where the other run's are copied to; the outputs themselves, if not said.
+        into: where the other run's are copied to, and none is kept; the outputs themselves, if not said.
 
     Yields:
-        Whether they were copied; otherwise the block makes them.
+        Whether they are there; otherwise the block makes them.
     """
     if records is None:
         yield False
         return
     record = records / f"{key}.json"
     with sole_writer(record):
-        taken = _take_over(record, outputs, into or outputs)
+        taken = _take_over(record, outputs, into)
         yield taken
         if not taken:
             made = {os.path.relpath(path, records.parent): content(path) for path in outputs}
@@ -71,20 +73,32 @@ def made_once(
                 temporary.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
 
 
-def _take_over(record: Path, outputs: Sequence[Path], into: Sequence[Path]) -> bool:
-    """Copy what a record names; not onto itself: who makes an output again wants it made."""
+def _take_over(record: Path, outputs: Sequence[Path], into: Sequence[Path] | None) -> bool:
+    """Copy what a record names, or keep the outputs if it names them."""
     try:
         made = json.loads(record.read_text(encoding="utf-8"))
         donors = [(record.parent.parent / path, digest) for path, digest in made.items()]
     except (OSError, ValueError, AttributeError, TypeError):
         return False
-    known = {path.resolve() for path in outputs}
+    known = [path.resolve() for path in outputs]
+    if not into and known == [path.resolve() for path, _ in donors]:
+        return _kept(donors)
     if len(donors) != len(outputs) or any(path.resolve() in known for path, _ in donors):
         return False
-    for (donor, digest), target in zip(donors, into, strict=True):
+    for (donor, digest), target in zip(donors, into or outputs, strict=True):
         if not _copied(donor, digest, target):
             return False
     print(f"{outputs[-1]}: the same as {donors[-1][0]}, taken over", file=sys.stderr)
+    return True
+
+
+def _kept(outputs: Sequence[tuple[Path, str]]) -> bool:
+    """Keep outputs that are whole; their time is now, or the workflow would find them older than what they are of."""
+    if not all(path.exists() and content(path) == digest for path, digest in outputs):
+        return False
+    for path, _ in outputs:
+        path.touch()
+    print(f"{outputs[-1][0]}: made of the same before, kept", file=sys.stderr)
     return True
 
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
-from faze.evaluation.statistics import SEEDS_FOR_A_TIER, crossed_error, mean_squares
+from faze.evaluation.statistics import SEEDS_FOR_A_TIER, crossed_error, mean_squares, t_quantile
 
 POWER = 0.8  # that a planned design aims at
 MOST_SEEDS = 100  # beyond this a number of seeds is only called more than this
@@ -153,4 +152,4 @@ def _reaches(spread: Spread, seeds: int, people: int, *, rungs: int, alpha: floa
     variance = spread.seeds / seeds + spread.people / people + spread.rest / (seeds * people)
     means = np.sqrt(variance) * rng.normal(size=_DRAWS)
     error, known = crossed_error(*squares, seeds, people, rungs)
-    return np.abs(means) + stats.t.ppf(1 - alpha, known) * error
+    return np.abs(means) + t_quantile(1 - alpha, known) * error

@@ -13,11 +13,12 @@ resamples. Arrays of errors and of paired differences are (..., S, P), in degree
 numpy and scipy only.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special  # scipy.stats, which calls the same functions, takes a second to import
 
 SEEDS_FOR_A_TIER = 3  # fewer speak only for the checkpoints at hand
 
@@ -106,19 +107,24 @@ def bootstrap_reduction(
 
 def _resample(errors: NDArray, resamples: int, seed: int) -> NDArray:
     """Average over resampled people and, independently, resampled whole seeds, (S, P) -> (B,)."""
-    seeds, people = errors.shape
-    rng = np.random.default_rng(seed)
-    person_weights = rng.multinomial(people, np.full(people, 1 / people), size=resamples) / people  # (B, P)
-    seed_weights = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds  # (B, S)
+    seed_weights, person_weights = _weights(*errors.shape, resamples, seed)
     return np.einsum("bs,sp,bp->b", seed_weights, errors, person_weights, optimize=True)
+
+
+@functools.lru_cache(maxsize=8)  # every cell of the tables has the same few numbers of seeds and people
+def _weights(seeds: int, people: int, resamples: int, seed: int) -> tuple[NDArray, NDArray]:
+    """Draw how much each seed (B, S) and each person (B, P) counts in each resample."""
+    rng = np.random.default_rng(seed)
+    of_people = rng.multinomial(people, np.full(people, 1 / people), size=resamples) / people
+    of_seeds = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
+    return of_seeds, of_people
 
 
 def _interval(mean: float, resampled: NDArray, people: int, confidence: float) -> Estimate:
     """Take percentiles as far out as a t interval over the people goes: those of 15 people would be too narrow."""
     if people < 2:
         return Estimate(mean, np.nan, np.nan)
-    t = stats.t.ppf((1 + confidence) / 2, people - 1)
-    tail = stats.norm.sf(t * np.sqrt(people / (people - 1)))
+    tail = special.ndtr(-t_quantile((1 + confidence) / 2, people - 1) * np.sqrt(people / (people - 1)))
     low, high = np.quantile(resampled, [tail, 1 - tail])
     return Estimate(mean, float(low), float(high))
 
@@ -179,7 +185,7 @@ def compare(differences: ArrayLike, *, margin: float, alpha: float = 0.05, chanc
         error, freedom = crossed_error(chance.of_seeds, chance.of_people, chance.rest, seeds, people, chance.rungs)
     tost_p = float(equivalence_p(mean, error, freedom, margin))
     difference_p = float(min(1.0, 2 * _upper_tail(abs(mean), error, freedom)))
-    reach = float(stats.t.ppf(1 - alpha, freedom) * error)
+    reach = float(t_quantile(1 - alpha, freedom) * error)
     return Comparison(mean, mean - reach, mean + reach, tost_p, difference_p, people, seeds)
 
 
@@ -199,7 +205,12 @@ def _upper_tail(distance: ArrayLike, error: ArrayLike, freedom: ArrayLike) -> ND
     """Compute P(T > distance / error); its limit where every difference is the same."""
     distance, error = np.broadcast_arrays(np.asarray(distance, float), np.asarray(error, float))
     limit = np.where(distance > 0, np.inf, -np.inf)
-    return stats.t.sf(np.divide(distance, error, out=limit, where=error > 0), freedom)
+    return special.stdtr(freedom, -np.divide(distance, error, out=limit, where=error > 0))
+
+
+def t_quantile(share: ArrayLike, freedom: ArrayLike) -> NDArray:
+    """Give the t below which a share of Student's distribution lies; arguments broadcast."""
+    return special.stdtrit(freedom, share)
 
 
 def standard_error(differences: NDArray) -> tuple[NDArray, NDArray]:

@@ -46,7 +46,10 @@ CHANGES = [
 
 def matrix(persons: pd.DataFrame) -> NDArray:
     """Arrange the errors of one tier, data set, learner and k as (S, P), people in alphabetical order."""
-    return persons.pivot(index="seed", columns="person", values="error_deg").sort_index(axis=1).to_numpy()
+    (seeds, row), (people, column) = (np.unique(persons[key], return_inverse=True) for key in ("seed", "person"))
+    errors = np.full((len(seeds), len(people)), np.nan)
+    errors[row, column] = persons["error_deg"]  # pandas' pivot takes half of the evaluation's time
+    return errors
 
 
 def mean_errors(persons: pd.DataFrame, keys: list[str], evaluate: Evaluate) -> pd.DataFrame:

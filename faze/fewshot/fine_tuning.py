@@ -34,7 +34,8 @@ class FineTuned:
     def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
         """Fine-tune each k's network on every calibration of that k."""
         calibrations, recorded = adaptation.calibrations, recorded_steps(adaptation.settings)
-        trace = fine_tuned_errors_deg(learned.networks, adaptation, Progress("adapt", len(calibrations), "models"))
+        progress = Progress(f"adapt {self.name}", len(calibrations), "models")
+        trace = fine_tuned_errors_deg(learned.networks, adaptation, progress)
         chosen = self.steps(learned, adaptation.settings)
         taken = np.array([chosen[calibration.shots] for calibration in calibrations])
         adapted = trace[np.arange(len(calibrations)), np.searchsorted(recorded, taken)]

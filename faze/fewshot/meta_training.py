@@ -26,6 +26,7 @@ from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.progress import Progress
 from faze.config.parameters import Fewshot
+from faze.fewshot.adam import Adam
 from faze.fewshot.draws import TaskDraws
 from faze.fewshot.kernel import Kernel, kernel_for, single_threaded_operations
 from faze.fewshot.mlp import InitialNetworks, ModelSamples, SampleSets, Weights, map_weights
@@ -161,7 +162,7 @@ class ResumeFile:
     path: Path | None = None  # alone in its folder; None: none is kept
     identity: str = ""  # of configuration, code and codes: another training's file is not continued
 
-    def save(self, state: OuterState, optimizer: torch.optim.Optimizer, draw: TaskDraws) -> None:
+    def save(self, state: OuterState, optimizer: Adam, draw: TaskDraws) -> None:
         """Write all of it, whole or not at all."""
         if self.path is None:
             return
@@ -216,19 +217,17 @@ def meta_train(
     if held is not None:
         state = OuterState(**{n: Weights(*v) if isinstance(v, tuple) else v for n, v in held["state"].items()})
     learnt = [*state.weights, *(state.scales if rule == "meta_sgd" else ())]
-    optimizer = torch.optim.Adam(learnt, lr=settings.outer_lr)  # elementwise: what is stacked does not mix
+    optimizer = Adam(learnt, settings.outer_lr)  # elementwise: what is stacked does not mix
     if held is not None:
         optimizer.load_state_dict(held["optimizer"])
         draw.rng.bit_generator.state = json.loads(held["draws"])
-    progress = Progress("meta_train", settings.outer_steps, "steps", done=state.step)
+    progress = Progress(f"meta_train {rule}", settings.outer_steps, "steps", done=state.step)
     kernel, recent = kernel_for(state.weights, initial.activation), []
     with single_threaded_operations(), torch.no_grad():
         for step in range(state.step + 1, settings.outer_steps + 1):
             outer = _outer_gradient(rule, kernel, state, _models(draw(), settings), settings)
             by_scales = map_weights(lambda g: settings.inner_lr * g, outer.by_rates)
-            for parameter, gradient in zip(learnt, [*outer.by_weights, *by_scales], strict=False):
-                parameter.grad = gradient
-            optimizer.step()
+            optimizer.step([*outer.by_weights, *by_scales][: len(learnt)])
             recent.append(outer.loss)
             if step % settings.validate_every_steps == 0 or step == settings.outer_steps:
                 state.step = step

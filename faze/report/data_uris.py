@@ -30,12 +30,10 @@ class Embedder:
             image = image.convert("RGB")
         if image.width > width_px:
             image = image.resize((width_px, round(image.height * width_px / image.width)), Image.Resampling.LANCZOS)
-        encoded = []
-        for form, settings in (("png", {"optimize": True}), ("jpeg", {"quality": 88, "optimize": True})):
-            buffer = io.BytesIO()
-            image.save(buffer, form, **settings)
-            encoded.append((len(buffer.getvalue()), f"image/{form}", buffer.getvalue()))
-        _, kind, content = min(encoded)
+        jpeg, png = _encoded(image, "jpeg", quality=88, optimize=True), _encoded(image, "png", compress_level=1)
+        if len(jpeg) > len(png) / 2:  # of a photograph even the smallest PNG is far larger, and takes seconds
+            png = _encoded(image, "png", optimize=True)
+        kind, content = ("image/png", png) if len(png) < len(jpeg) else ("image/jpeg", jpeg)
         return self._embed(content, kind)
 
     def _embed(self, content: bytes, kind: str) -> str | None:
@@ -44,3 +42,9 @@ class Embedder:
             return None
         self._left -= size
         return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _encoded(image: Image.Image, form: str, **settings: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, form, **settings)
+    return buffer.getvalue()

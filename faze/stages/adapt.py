@@ -1,4 +1,6 @@
-"""Adapt a few-shot learner to people of the test split and measure it on their query entries. Paper section 4.
+"""Adapt few-shot learners to people of the test split and measure them on their query entries. Paper section 4.
+
+The first learner's file and tables are the first of each, and so on; all learners adapt to the same calibrations.
 
 The errors: one row per person, k and repeat; k = 0, the trained gaze head itself, is one row per person and the same in
 every learner's file. A row's error is measured after as many steps as its column `steps` says: fewshot.adapt_steps, or
@@ -12,16 +14,17 @@ meta_train could not use; `val_deg` is the val people's mean error at each k. Of
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from faze.base import code_hash
-from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
+from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, in_rows, needed, threads
 from faze.base.errors import UserError
 from faze.base.made_once import content, key_of, made_once
 from faze.base.output_lock import sole_writer
 from faze.config.parameters import FewshotAdapt
-from faze.config.stage_config import Resolved, load
+from faze.config.stage_config import load
 from faze.fewshot.draws import draw_calibrations
 from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import Learned, load_learned
@@ -33,56 +36,61 @@ from faze.fewshot.result_tables import errors_table, predictions_tables, trace_t
 @command(
     __doc__,
     CONFIG,
-    argument("--learner", choices=LEARNERS, required=True),
-    needed("--learner-file", "of meta_train"),
-    argument("--codes", type=Path, nargs="+", required=True, help="stores of codes of different data sets"),
+    argument("--learner", choices=LEARNERS, nargs="+", required=True),
+    needed("--learner-file", "of meta_train, as many", nargs="+"),
+    needed("--codes", "stores of codes of different data sets", nargs="+"),
     threads(default=1),
-    needed("--out", "errors (parquet)"),
-    argument("--trace", type=Path, help="errors along the adaptation (parquet)"),
-    argument("--predictions", type=Path, help="gaze of every query entry (parquet)"),
+    needed("--out", "errors (parquet), as many", nargs="+"),
+    argument("--trace", type=Path, nargs="*", help="errors along the adaptation (parquet), as many or none"),
+    argument("--predictions", type=Path, nargs="*", help="gaze of every query entry (parquet), as many or none"),
     MADE_ONCE,
 )
 def main(args: Namespace) -> None:
-    """Read test people and learner, draw calibrations, adapt, write the errors."""
+    """Read test people and learners, draw calibrations, adapt, write the errors."""
+    learners = in_rows(args, "learner", "learner_file", "out", "trace", "predictions")
     config = load(args.config, "adapt")
     settings = config.fewshot
-    with sole_writer(args.out):
-        learned = load_learned(args.learner_file, args.learner, settings.shots)
-        people, left_out = people_of_test(args.codes, settings, learned)
-        for sentence in left_out:
-            print(f"warning: {sentence}", file=sys.stderr)
-        outputs = [path for path in (args.trace, args.predictions, args.out) if path]
-        with made_once(args.made_once, key_of("adapt", *decisive(args, config)), outputs) as taken:
+    learnt = [load_learned(file, name, settings.shots) for name, file, *_ in learners]
+    people, left_out = people_of_test(args.codes, settings, learnt)
+    for sentence in left_out:
+        print(f"warning: {sentence}", file=sys.stderr)
+    adaptation = Adaptation(draw_calibrations(people, settings, repeats=settings.repeats), settings, args.threads)
+    fingerprint, codes = code_hash.fingerprint("faze.stages.adapt"), [content(path) for path in args.codes]
+    for learned, (name, file, out, trace, predictions) in zip(learnt, learners, strict=True):
+        wanted = (bool(trace), bool(predictions))
+        key = key_of("adapt", name, config.values, fingerprint, content(file), *codes, args.threads, wanted)
+        tables = Tables(out, trace, predictions)
+        with sole_writer(out), made_once(args.made_once, key, [path for path in reversed(tables) if path]) as taken:
             if not taken:
-                adapt(args, settings, learned, people, left_out)
+                adapt(learned, adaptation, people, left_out, tables)
 
 
-def decisive(args: Namespace, config: Resolved) -> tuple:
-    """List all that the tables depend on."""
-    fingerprint, read = code_hash.fingerprint("faze.stages.adapt"), (args.learner_file, *args.codes)
-    wanted = (bool(args.trace), bool(args.predictions))
-    return args.learner, config.values, fingerprint, *map(content, read), args.threads, wanted
+class Tables(NamedTuple):
+    """Where a learner's tables go."""
+
+    errors: Path
+    trace: Path | None
+    predictions: Path | None
 
 
 def adapt(
-    args: Namespace, settings: FewshotAdapt, learned: Learned, people: list[PersonCodes], left_out: list[str]
+    learned: Learned, adaptation: Adaptation, people: list[PersonCodes], left_out: list[str], tables: Tables
 ) -> None:
     """Adapt to everyone and write the tables, the errors last."""
-    calibrations = draw_calibrations(people, settings, repeats=settings.repeats)
-    adaptation = Adaptation(calibrations, settings, args.threads)
     began = time.perf_counter()
-    errors = LEARNERS[args.learner].errors(learned, adaptation)
+    errors = LEARNERS[learned.learner].errors(learned, adaptation)
     seconds = {"learn": learned.seconds, "adapt": time.perf_counter() - began}
     metadata = {"left_out": left_out, "left_out_of_training": learned.left_out, "val_deg": learned.val_deg}
-    if args.trace:
-        write_tables([trace_table(args.learner, calibrations, errors)], args.trace, metadata)
-    if args.predictions:
-        write_tables(predictions_tables(learned, adaptation), args.predictions, metadata)
-    write_tables([errors_table(args.learner, people, adaptation, errors)], args.out, metadata | {"seconds": seconds})
+    if tables.trace:
+        write_tables([trace_table(learned.learner, adaptation.calibrations, errors)], tables.trace, metadata)
+    if tables.predictions:
+        write_tables(predictions_tables(learned, adaptation), tables.predictions, metadata)
+    table = errors_table(learned.learner, people, adaptation, errors)
+    write_tables([table], tables.errors, metadata | {"seconds": seconds})
 
 
 def people_of_test(
-    paths: Sequence[Path], settings: FewshotAdapt, learned: Learned
+    paths: Sequence[Path], settings: FewshotAdapt, learnt: Collection[Learned]
 ) -> tuple[list[PersonCodes], list[str]]:
     """Read the people of the split test of every store; a store that states no splits is all test.
 
@@ -90,7 +98,7 @@ def people_of_test(
         These people, and a sentence about each who has too few entries.
 
     Raises:
-        UserError: a store has nobody with entries enough, is of another checkpoint than the learner's, or two are of
+        UserError: a store has nobody with entries enough, is of another checkpoint than a learner's, or two are of
             one data set.
     """
     everyone, all_left_out, sources = [], [], {}
@@ -101,7 +109,8 @@ def people_of_test(
         if codes.dataset in sources:
             raise UserError(f"{path} and {sources[codes.dataset]} are both of the data set {codes.dataset}: give one")
         sources[codes.dataset] = path
-        learned.check_codes(codes.checkpoint, path)
+        for learned in learnt:
+            learned.check_codes(codes.checkpoint, path)
         people, left_out = read_people(codes, "test", needed=wanted, reason=reason)
         if not people:
             if not left_out:

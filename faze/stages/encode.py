@@ -1,4 +1,7 @@
-"""Rule `encode`: checkpoint and normalised strips -> codes of every strip, the trained gaze head and its estimate."""
+"""Rule `encode`: checkpoint and normalised strips -> codes of every strip, the trained gaze head and its estimate.
+
+The first store of codes is of the first store of strips, and so on.
+"""
 
 from argparse import Namespace
 from collections.abc import Iterator
@@ -8,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from faze.base import code_hash
-from faze.base.command_line import CONFIG, MADE_ONCE, command, needed, threads
+from faze.base.command_line import CONFIG, MADE_ONCE, command, in_rows, needed, threads
 from faze.base.errors import UserError
 from faze.base.made_once import content, key_of, made_once, same_file
 from faze.base.output_lock import sole_writer
@@ -27,26 +30,28 @@ from faze.model.weights import check_same_model, load_model
     __doc__,
     CONFIG,
     needed("--checkpoint", "trained DT-ED"),
-    needed("--data", "store of normalised strips"),
+    needed("--data", "stores of normalised strips", nargs="+"),
     threads(),
-    needed("--out", "store of codes to write"),
+    needed("--out", "stores of codes to write, as many", nargs="+"),
     MADE_ONCE,
 )
 def main(args: Namespace) -> None:
-    """Encode every person of the store."""
+    """Encode every person of every store."""
+    stores = in_rows(args, "data", "out")
     torch.set_num_threads(args.threads)
     config = load(args.config, "encode")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dted = load_model(args.checkpoint, device)
     check_same_model(args.checkpoint, dted.model, config.model)
-    with sole_writer(args.out), StripStore(args.data) as strips, exact(dted):
-        of = (content(args.checkpoint), same_file(args.data), args.threads, device.type)
-        key = key_of("encode", config.values, code_hash.fingerprint("faze.stages.encode"), *of)
-        with made_once(args.made_once, key, [args.out]) as taken:
-            if not taken:
-                head = {name: dted.get_parameter(name).detach().cpu().numpy() for name in GAZE_HEAD}
-                people = encode_people(for_inference(dted), strips, config.encode.batch)
-                write_codes(args.out, strips.dataset, people, head)
+    head = {name: dted.get_parameter(name).detach().cpu().numpy() for name in GAZE_HEAD}
+    decisive = config.values, code_hash.fingerprint("faze.stages.encode"), content(args.checkpoint)
+    for data, out in stores:
+        with sole_writer(out), StripStore(data) as strips, exact(dted):
+            key = key_of("encode", *decisive, same_file(data), args.threads, device.type)
+            with made_once(args.made_once, key, [out]) as taken:
+                if not taken:
+                    people = encode_people(for_inference(dted), strips, config.encode.batch)
+                    write_codes(out, strips.dataset, people, head)
 
 
 def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:

@@ -1,18 +1,20 @@
-"""Meta-train a few-shot learner on the gaze codes of the training people. Paper section 3.2.
+"""Meta-train few-shot learners on the gaze codes of the training people. Paper section 3.2.
 
-A killed meta-training leaves a file beside the output, in a work folder, and goes on from there.
+The first output is of the first learner, and so on. A killed meta-training leaves a file beside the output, in a work
+folder, and goes on from there; the workflow removes all outputs of a killed job, so each folder stays for the last one.
 """
 
 import dataclasses
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from faze.base import code_hash
-from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
+from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, in_rows, needed, threads
 from faze.base.errors import UserError
 from faze.base.made_once import content, key_of, made_once
 from faze.base.output_lock import sole_writer
@@ -31,30 +33,33 @@ from faze.fewshot.person_codes import PersonCodes, open_codes, read_people, unad
 @command(
     __doc__,
     CONFIG,
-    argument("--learner", choices=LEARNERS, required=True),
+    argument("--learner", choices=LEARNERS, nargs="+", required=True),
     needed("--codes", "store of codes with people of the split train"),
     threads(default=1),
-    argument("--out", type=Path, required=True),
+    needed("--out", "learners' files to write, as many", nargs="+"),
     MADE_ONCE,
 )
 def main(args: Namespace) -> None:
-    """Read the people's codes, learn, write the learner's file."""
+    """Read the people's codes, let each learner learn, write the learners' files."""
+    learners = in_rows(args, "learner", "out")
     config = load(args.config, "meta_train")
     if config.seed is None:
         raise UserError(f"{args.config}: has no seed, of initial weights and tasks")
-    with sole_writer(args.out):
-        codes = open_codes(args.codes)
-        learner = LEARNERS[args.learner]
-        train, val, left_out = training_people(codes, args.codes, config.fewshot, learner)
-        for sentence in left_out:
-            print(f"warning: {sentence}", file=sys.stderr)
-        head = gaze_head_weights(codes.gaze_head) if codes.gaze_head else None
-        fingerprint, learnt_from = code_hash.fingerprint("faze.stages.meta_train"), content(args.codes)
-        own = f"{args.learner}-{config.hash}-{fingerprint}-{learnt_from}"
-        resume_file = ResumeFile(args.out.with_suffix(".work") / "resume.pt", own)
-        training = MetaTraining(train, val, config.fewshot, config.seed, args.threads, head, resume_file)
-        key = key_of("meta_train", args.learner, config.values, fingerprint, learnt_from, args.threads)
-        with made_once(args.made_once, key, [args.out]) as taken:
+    codes = open_codes(args.codes)
+    train, val, few = training_people(codes, args.codes, config.fewshot, [LEARNERS[name] for name in args.learner])
+    for sentence in few["train"] + few["val"]:
+        print(f"warning: {sentence}", file=sys.stderr)
+    head = gaze_head_weights(codes.gaze_head) if codes.gaze_head else None
+    fingerprint, learnt_from = code_hash.fingerprint("faze.stages.meta_train"), content(args.codes)
+    resume_files = []
+    for name, out in learners:
+        learner = LEARNERS[name]
+        seen, left_out = (train, few["train"] + few["val"]) if learner.learns_from_tasks else ([], few["val"])
+        own = f"{name}-{config.hash}-{fingerprint}-{learnt_from}"
+        resume_files.append(ResumeFile(out.with_suffix(".work") / "resume.pt", own))
+        training = MetaTraining(seen, val, config.fewshot, config.seed, args.threads, head, resume_files[-1])
+        key = key_of("meta_train", name, config.values, fingerprint, learnt_from, args.threads)
+        with sole_writer(out), made_once(args.made_once, key, [out]) as taken:
             if not taken:
                 began = time.perf_counter()
                 learned = learner.meta_train(training)
@@ -64,7 +69,8 @@ def main(args: Namespace) -> None:
                     "checkpoint": codes.checkpoint,
                     "val_deg": val_errors(learner, learned, training),
                 }
-                save_fields(dataclasses.replace(learned, **about), args.out)
+                save_fields(dataclasses.replace(learned, **about), out)
+    for resume_file in resume_files:
         resume_file.remove()
 
 
@@ -81,30 +87,32 @@ def val_errors(learner: Learner, learned: Learned, training: MetaTraining) -> di
 
 
 def training_people(
-    codes: CodeStore, path: Path, settings: Fewshot, learner: Learner
-) -> tuple[list[PersonCodes], list[PersonCodes], list[str]]:
-    """Read whom the learner needs: of train, people with entries for a task. Of val, all with entries for a test.
+    codes: CodeStore, path: Path, settings: Fewshot, learners: Sequence[Learner]
+) -> tuple[list[PersonCodes], list[PersonCodes], dict[str, list[str]]]:
+    """Read whom the learners need: of train, people with entries for a task. Of val, all with entries for a test.
 
     Returns:
-        People of train, people of val, and a sentence about each who has too few entries.
+        People of train, people of val, and of each split a sentence about each who has too few entries.
 
     Raises:
         UserError: fewer train people than an outer step needs, or no val people though they choose when to stop.
     """
-    train, left_out = [], []
+    train, few = [], {"train": []}
     largest, reason = max(settings.shots), "the largest of fewshot.shots + fewshot."
-    val, few = read_people(codes, "val", needed=largest + settings.query_entries, reason=reason + "query_entries")
-    if learner.learns_from_tasks:
+    needed = largest + settings.query_entries
+    val, few["val"] = read_people(codes, "val", needed=needed, reason=reason + "query_entries")
+    from_tasks = any(learner.learns_from_tasks for learner in learners)
+    if from_tasks:
         needed = largest + settings.meta_query
-        train, left_out = read_people(codes, "train", needed=needed, reason=reason + "meta_query")
-    if learner.takes_steps and settings.stopping == "validation" and not val:
+        train, few["train"] = read_people(codes, "train", needed=needed, reason=reason + "meta_query")
+    if settings.stopping == "validation" and not val and any(learner.takes_steps for learner in learners):
         raise UserError(
             f"{path}: nobody of the split val has entries enough to choose on when to stop adapting: set "
             "fewshot.stopping: fixed"
         )
-    if learner.learns_from_tasks and len(train) < settings.tasks:
+    if from_tasks and len(train) < settings.tasks:
         raise UserError(
             f"{path}: {len(train)} people of the split train have entries enough for a task, fewer than "
             f"fewshot.tasks = {settings.tasks}: lower fewshot.tasks, fewshot.meta_query or fewshot.shots"
         )
-    return train, val, left_out + few
+    return train, val, few

@@ -1,7 +1,7 @@
 """What runs would make alike is made once, and nothing that is not whole is taken.
 
 Seen red, by breaking the code: without the comparison of digests (torn), without the lock (two at once), with the
-record written before the outputs (killed), with donors that are the outputs (made again).
+record written before the outputs (killed); torn outputs that were kept, and kept ones with their old time (made again).
 """
 
 import json
@@ -90,10 +90,32 @@ def test_what_is_gone_or_torn_is_not_taken(harm, tmp_path):
     assert make(tmp_path, "bf16") and read(tmp_path, "bf16")[0] == "amp"  # the record names who made it now
 
 
-def test_who_makes_it_again_does_not_take_its_own(tmp_path):
+def test_who_makes_it_again_keeps_it_and_its_time_is_new(tmp_path, capsys):
     make(tmp_path, "baseline")
+    outputs = [tmp_path / "baseline/file.pt", tmp_path / "baseline/folder"]
+    for path in outputs:
+        os.utime(path, (1, 1))
+    assert make(tmp_path, "baseline", text="again")
+    assert read(tmp_path, "baseline")[0] == "baseline"
+    assert all(path.stat().st_mtime > 1 for path in outputs)
+    assert "baseline/folder: made of the same before, kept" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("harm", [break_file, break_folder, remove_file, remove_folder], ids=lambda f: f.__name__)
+def test_who_makes_it_again_keeps_nothing_that_is_gone_or_torn(harm, tmp_path):
+    make(tmp_path, "baseline")
+    harm(tmp_path)
     assert not make(tmp_path, "baseline", text="again")
     assert read(tmp_path, "baseline")[0] == "again"
+
+
+def test_who_makes_it_elsewhere_first_makes_it_again(tmp_path):
+    out, work = [tmp_path / "baseline/file.pt"], [tmp_path / "work/file.pt"]
+    for _ in range(2):
+        with made_once(tmp_path / "made_once", KEY, out, into=work) as taken:
+            assert not taken
+            out[0].parent.mkdir(exist_ok=True)
+            out[0].write_text("made")
 
 
 def test_results_may_move(tmp_path):

@@ -66,7 +66,7 @@ def straight_head() -> list[np.ndarray]:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """run("adapt", learner, threads=1, **changes of the section) on the stores of a folder."""
+    """run("adapt", "maml offset", threads=1, **changes of the section) on the stores of a folder."""
     write_people(
         tmp_path / "gazecapture.h5", "gazecapture", {"train": [20] * 5 + [6], "val": [20] * 2, "test": [20, 11, 30]}
     )
@@ -74,17 +74,21 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     whole = read_yaml(ROOT / "config" / "config.yaml")
     monkeypatch.chdir(tmp_path)
 
-    def call(stage: str, learner: str, threads: int = 1, seed: int | None = 0, **changes: object) -> int:
+    def call(stage: str, learners: str, threads: int = 1, seed: int | None = 0, **changes: object) -> int:
+        names = learners.split()
         flat = resolve(merge(whole, {"fewshot": SMALL | changes}), stage, "baseline", seed)
         Path("config.yaml").write_text("\n".join(to_lines(flat)))
-        options = ["--config", "config.yaml", "--learner", learner, "--threads", threads]
+        options = ["--config", "config.yaml", "--learner", *names, "--threads", threads]
         if stage == "meta_train":
-            options += ["--codes", "gazecapture.h5", "--out", f"{learner}.pt"]
+            options += ["--codes", "gazecapture.h5", "--out", *(f"{name}.pt" for name in names)]
             module = meta_train
         else:
-            options += ["--learner-file", f"{learner}.pt", "--codes", "mpiigaze.h5", "gazecapture.h5"]
-            options += ["--out", f"{learner}.parquet", "--trace", f"{learner}_trace.parquet"]
-            options += ["--predictions", f"{learner}_predictions.parquet"] if changes.get("predictions") else []
+            options += ["--learner-file", *(f"{name}.pt" for name in names), "--codes", "mpiigaze.h5", "gazecapture.h5"]
+            wanted = {"--out": "", "--trace": "_trace"} | (
+                {"--predictions": "_predictions"} if changes.get("predictions") else {}
+            )
+            for option, ending in wanted.items():
+                options += [option, *(f"{name}{ending}.parquet" for name in names)]
             module = adapt
         monkeypatch.setattr(sys, "argv", [stage, *map(str, options)])
         return module.main()
@@ -358,6 +362,59 @@ def test_a_killed_meta_training_goes_on_to_the_same_end(run, monkeypatch, learne
     assert seen == [step for step in (25, 50, 60) if step > killed_after]
     assert_same(torch.load(f"{learner}.pt", weights_only=True), whole)
     assert not list(Path().glob("*.work"))
+
+
+def test_killed_at_a_later_learner_an_earlier_one_is_not_trained_again(run, monkeypatch):
+    """The workflow removes what a killed job wrote. Seen red with each work folder removed with its own learner."""
+    save, seen = meta_training.ResumeFile.save, []
+
+    def save_and_die(self, state, *rest):
+        save(self, state, *rest)
+        if "fomaml" in str(self.path) and state.step == 25:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(meta_training.ResumeFile, "save", save_and_die)
+    with pytest.raises(KeyboardInterrupt):
+        run("meta_train", "maml fomaml")
+    whole = Path("maml.pt").read_bytes()
+    Path("maml.pt").unlink()
+    monkeypatch.setattr(meta_training.ResumeFile, "save", lambda self, *_: seen.append(self.path.parent.name))
+    assert run("meta_train", "maml fomaml") == 0
+    assert seen == ["fomaml.work"] * 2
+    assert_same(torch.load("maml.pt", weights_only=True), whole)
+    assert not list(Path().glob("*.work"))
+
+
+def test_learners_of_one_process_are_what_each_is_alone(run):
+    """Seen red: offset's file named the train people who were too few for maml's tasks."""
+    everyone, made = ["offset", "maml", "bayes"], {}
+    tables = ("", "_trace", "_predictions")
+    for together in (everyone, [" ".join(everyone)]):
+        for learners in together:
+            assert run("meta_train", learners) == run("adapt", learners, predictions=True) == 0
+        learnt = {name: Path(f"{name}.pt").read_bytes() for name in everyone}
+        made[len(together)] = learnt, {f"{n}{t}": pq.read_table(f"{n}{t}.parquet") for n in everyone for t in tables}
+    for name in everyone:
+        assert_same(torch.load(io.BytesIO(made[3][0][name]), weights_only=True), made[1][0][name])
+    for name, table in made[3][1].items():
+        alone, together = table.schema.metadata, made[1][1][name].schema.metadata
+        pd.testing.assert_frame_equal(table.to_pandas(), made[1][1][name].to_pandas(), check_exact=True)
+        assert {k: v for k, v in alone.items() if k != b"seconds"} == {
+            k: v for k, v in together.items() if k != b"seconds"
+        }
+
+
+def test_files_that_are_not_as_many_as_the_learners_are_refused(run, capsys, monkeypatch):
+    assert run("meta_train", "maml offset") == 0
+    monkeypatch.setattr(sys, "argv", [word for word in sys.argv if word != "offset.pt"])
+    capsys.readouterr()
+    assert meta_train.main() == 1
+    assert_one_sentence(capsys, "--out names 1, --learner 2: give as many of one as of the other")
+    run("adapt", "maml offset")
+    monkeypatch.setattr(sys, "argv", [word for word in sys.argv if word != "offset_trace.parquet"])
+    capsys.readouterr()
+    assert adapt.main() == 1
+    assert_one_sentence(capsys, "--trace names 1, --learner 2: give as many")
 
 
 def assert_same(learned: dict, whole: bytes) -> None:

@@ -1,5 +1,6 @@
 import base64
 import hashlib
+import io
 import itertools
 import json
 import re
@@ -12,7 +13,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from fabricated import SHOTS, Fabricated
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.tier_colors import tier_colors
@@ -423,6 +424,23 @@ def test_wide_pictures_shrink_to_the_page(tmp_path):
     uri = Embedder().picture(tmp_path / "sheet.png")
     assert uri.startswith("data:image/jpeg;base64,")
     assert len(uri) < (tmp_path / "sheet.png").stat().st_size
+
+
+@pytest.mark.parametrize("kind", ["drawing", "photograph"])
+def test_a_picture_is_embedded_as_the_smaller_of_png_and_jpeg(tmp_path, kind):
+    """Seen red: the drawing as the fast PNG that it is compared with, as JPEG always, and the photograph as PNG."""
+    picture = Image.new("RGB", (400, 300), "white")
+    if kind == "drawing":
+        ImageDraw.Draw(picture).ellipse((50, 40, 350, 260), "navy")
+    else:
+        picture = Image.fromarray(np.random.default_rng(0).normal(128, 9, (300, 400, 3)).clip(0, 255).astype(np.uint8))
+    picture.save(tmp_path / "picture.png")
+    files = {}
+    for form, settings in (("png", {"optimize": True}), ("jpeg", {"quality": 88, "optimize": True})):
+        buffer = io.BytesIO()
+        picture.save(buffer, form, **settings)
+        files[f"data:image/{form};base64,{base64.b64encode(buffer.getvalue()).decode()}"] = len(buffer.getvalue())
+    assert Embedder().picture(tmp_path / "picture.png") == min(files, key=files.get)
 
 
 def test_data_section_shows_every_data_set_with_its_rejects(page):

@@ -77,6 +77,28 @@ def test_every_strip_is_encoded(stage):
         np.testing.assert_allclose(np.linalg.norm(found["gaze_hat"], axis=1), 1, rtol=1e-5)
 
 
+def test_codes_of_several_stores_are_those_of_each(stage, monkeypatch):
+    """Seen red: the second store got the codes of the first."""
+    assert stage() == 0
+    folder, of_one = stage.folder, (stage.folder / "codes.h5").read_bytes()
+    write_strips(folder / "other.h5", "mpiigaze", people()[:1])
+    words = sys.argv[: sys.argv.index("--out")]
+    words.insert(words.index("--data") + 1, str(folder / "other.h5"))
+    monkeypatch.setattr(sys, "argv", [*words, "--out", str(folder / "first.h5"), str(folder / "second.h5")])
+    assert encode.main() == 0
+    assert (folder / "second.h5").read_bytes() == of_one
+    first = CodeStore(folder / "first.h5")
+    assert (first.dataset, first.persons()) == ("mpiigaze", ["00002"])
+    assert np.array_equal(first["00002"]["z_gaze"], CodeStore(folder / "codes.h5")["00002"]["z_gaze"])
+
+
+def test_stores_that_are_not_as_many_are_refused(stage, monkeypatch, capsys):
+    assert stage() == 0
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--out", "one.h5", "two.h5"])
+    assert encode.main() == 1
+    assert "--out names 2, --data 1: give as many of one as of the other" in capsys.readouterr().err
+
+
 def test_codes_are_computed_in_fp32(stage, monkeypatch):
     """cuDNN rounds to TF32 unless told otherwise. Seen red: on a GPU all codes were in TF32."""
     seen = []

@@ -105,8 +105,7 @@ def whole(call: Callable[..., Path], root: Path, tier: str, **options: object) -
     stores = [root / f"data/{dataset}.h5" for dataset in ("mpiigaze", "gazecapture")]
     codes = [run / f"codes/{store.name}" for store in stores]
     checkpoint = f"--checkpoint={run / 'checkpoint.pt'}"
-    for store, out in zip(stores, codes, strict=True):
-        call(encode, root, tier, checkpoint, f"--data={store}", f"--out={out}", **options)
+    call(encode, root, tier, checkpoint, "--data", *stores, "--out", *codes, **options)
     learner = run / "fewshot/maml.pt"
     call(meta_train, root, tier, "--learner=maml", f"--codes={codes[1]}", f"--out={learner}", **options)
     tables = [f"--out={run / 'fewshot/errors.parquet'}", f"--trace={run / 'fewshot/trace.parquet'}"]

@@ -42,10 +42,10 @@ class Answer:
 
 
 class Checkout:
-    """The project in a folder of its own."""
+    """The project, or a copy of another checkout with its results, in a folder of its own."""
 
-    def __init__(self, folder: Path, config: str) -> None:
-        shutil.copytree(ROOT, folder, ignore=LEFT_OUT)
+    def __init__(self, folder: Path, config: str, of: Path | None = None) -> None:
+        shutil.copytree(of or ROOT, folder, ignore=None if of else LEFT_OUT, symlinks=True)
         self.folder, self.config = folder, config
 
     def command(self, *arguments: str) -> list[str]:

@@ -19,8 +19,8 @@ AFTER_TRAINING = {"evaluate": 1, "report": 1, "track": 1}
 
 
 def of_runs(runs: int) -> dict[str, int]:
-    """Jobs of so many trainings and all that follows them; two data sets, three learners."""
-    per_run = {"train": 1, "encode": 2, "meta_train": 3, "adapt": 3, "walk": 1}
+    """Jobs of so many trainings and all that follows them."""
+    per_run = dict.fromkeys((*NOT_WALK, "walk"), 1)
     return {rule: runs * count for rule, count in per_run.items()} | AFTER_TRAINING
 
 
@@ -180,21 +180,38 @@ def test_override_that_repeats_a_default_changes_nothing(done: Checkout) -> None
         assert NOTHING in done.dry_run("ablation").text
 
 
+def test_one_learner_more_leaves_the_others_as_they_are(done: Checkout, tmp_path: Path) -> None:
+    """Seen red without `update`: Snakemake removed all of a job's outputs before it made them."""
+    more = Checkout(tmp_path / "faze", done.config, of=done.folder)
+    run = Path("results/smoke/baseline/seed0")
+    of_maml = [more.folder / run / f"fewshot/maml{part}" for part in (".pt", "_errors.parquet", "_trace.parquet")]
+    before = [path.read_bytes() for path in of_maml]
+    with more.edited("config/smoke.yaml", "[maml, offset, bayes]", "[maml, fomaml, offset, bayes]"):
+        answer = more.snakemake("--cores", "all", f"{run}/fewshot/fomaml_errors.parquet")
+        assert answer.code == 0, answer.text[-4000:]
+        assert answer.jobs == {"meta_train": 1, "adapt": 1}
+        again = more.dry_run(f"{run}/fewshot/maml_errors.parquet")
+    assert NOTHING in again.text
+    assert [path.read_bytes() for path in of_maml] == before
+    assert answer.text.count("kept") == 2 * len(("maml", "offset", "bayes"))
+
+
 def test_real_mpiigaze_leaves_training_alone(done: Checkout, tmp_path: Path) -> None:
     with done.edited("config/config.yaml", "mpiifacegaze: null", f"mpiifacegaze: {tmp_path}"):
         answer = done.dry_run("ablation")
     runs = len(TIERS) + CONTROLS
-    encode = {"encode": runs, "adapt": 3 * runs, "walk": len(TIERS)}
-    assert answer.jobs == {"preprocess": 1, "inspect": 1} | encode | AFTER_TRAINING
+    after = dict.fromkeys(("encode", "meta_train", "adapt"), runs) | {"walk": len(TIERS)} | AFTER_TRAINING
+    assert answer.jobs == {"preprocess": 1, "inspect": 1} | after
     assert f"input: results/smoke/configs/preprocess_mpiigaze.yaml, {tmp_path}\n" in answer.blocks("preprocess")[0]
 
 
 def test_predictions_train_no_learner(done: Checkout) -> None:
     with done.edited("config/config.yaml", "predictions: false", "predictions: true"):
         answer = done.dry_run("ablation", "--printshellcmds")
-    assert answer.jobs == {"adapt": 3 * (len(TIERS) + CONTROLS)} | AFTER_TRAINING
+    assert answer.jobs == {"adapt": len(TIERS) + CONTROLS} | AFTER_TRAINING
     folder = "results/smoke/baseline/seed0/fewshot"
-    assert f"--trace {folder}/bayes_trace.parquet --predictions {folder}/bayes_predictions.parquet" in answer.text
+    tables = " ".join(f"{folder}/{learner}_predictions.parquet" for learner in ("maml", "offset", "bayes"))
+    assert f"--predictions {tables} " in answer.text
 
 
 def test_with_both_data_sets_nothing_synthetic_runs(fresh: Checkout, tmp_path: Path) -> None:

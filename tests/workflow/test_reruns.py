@@ -49,7 +49,7 @@ class Job(NamedTuple):
     outputs: frozenset[str]
 
     def is_of(self, word: str) -> bool:
-        """Whether it is of a tier, a data set or a learner, or of `seed N`."""
+        """Whether it is of a tier or a data set, or of `seed N`."""
         return any(word in (value, f"{key} {value}") for key, value in self.wildcards)
 
 
@@ -57,7 +57,9 @@ def jobs_of(answer: Answer) -> list[Job]:
     found = []
     for rule in sorted(set(re.findall(r"^(?:local)?rule (\w+):$", answer.text, re.MULTILINE))):
         for block in answer.blocks(rule):
-            told = dict(re.findall(r"^    (input|output|wildcards): (.*)$", block, re.MULTILINE))
+            told = dict(
+                re.findall(r"^    (input|output|wildcards): (.*)$", block.replace(" (update)", ""), re.MULTILINE)
+            )
             inputs, outputs, wildcards = (
                 filter(None, told.get(k, "").split(", ")) for k in ("input", "output", "wildcards")
             )

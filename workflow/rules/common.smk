@@ -69,7 +69,6 @@ wildcard_constraints:
     tier="|".join(map(re.escape, [*config["tiers"], *faze.config.parameters.CONTROLS])),
     seed=r"\d+",
     dataset="|".join(RAW),
-    learner="|".join(config["fewshot"]["learners"]),
 
 
 # `python` in a shell command is the one that runs Snakemake, whether its environment is activated or not.
@@ -100,6 +99,11 @@ def every(path, **chosen):
     return expand(
         path, **{"name": config["name"], "learner": config["fewshot"]["learners"], "dataset": RAW} | run | chosen
     )
+
+
+def each_learner(path):
+    """Fill a path with every learner; the run's wildcards stay."""
+    return expand(path, learner=config["fewshot"]["learners"], allow_missing=True)
 
 
 def every_run(path):

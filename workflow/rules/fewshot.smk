@@ -1,23 +1,24 @@
 # Codes of every strip, then few-shot adaptation on them, per person.
 
-PREDICTIONS = (
-    {"predictions": "results/{name}/{tier}/seed{seed}/fewshot/{learner}_predictions.parquet"}
-    if config["fewshot"]["predictions"]
-    else {}
-)
+# One process for all data sets or learners of a run: its start takes longer than most learners do. `update` leaves the
+# outputs to the stage, which keeps what is whole and of the same inputs, values and code, so that one learner more
+# leaves the others as they are. For the same reason their names are no params.
+LEARNERS = config["fewshot"]["learners"]
 
 
 rule encode:
     input:
         config="results/{name}/{tier}/seed{seed}/configs/encode.yaml",
         checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
-        data="results/{name}/data/{dataset}.h5",
+        mpiigaze="results/{name}/data/mpiigaze.h5",
+        gazecapture="results/{name}/data/gazecapture.h5",
     output:
-        "results/{name}/{tier}/seed{seed}/codes/{dataset}.h5",
+        mpiigaze=update("results/{name}/{tier}/seed{seed}/codes/mpiigaze.h5"),
+        gazecapture=update("results/{name}/{tier}/seed{seed}/codes/gazecapture.h5"),
     log:
-        "results/{name}/{tier}/seed{seed}/logs/encode_{dataset}.log",
+        "results/{name}/{tier}/seed{seed}/logs/encode.log",
     benchmark:
-        "results/{name}/{tier}/seed{seed}/benchmarks/encode_{dataset}.tsv"
+        "results/{name}/{tier}/seed{seed}/benchmarks/encode.tsv"
     conda:
         "../../envs/faze.yaml"
     threads: max(1, CORES // 2)
@@ -28,9 +29,9 @@ rule encode:
         beside python -m faze encode \
             --config {input.config:q} \
             --checkpoint {input.checkpoint:q} \
-            --data {input.data:q} \
+            --data {input.mpiigaze:q} {input.gazecapture:q} \
             --threads {threads} \
-            --out {output:q} \
+            --out {output.mpiigaze:q} {output.gazecapture:q} \
             --made-once results/{wildcards.name:q}/made_once \
             2>&1 | tee -p {log:q}
         """
@@ -41,11 +42,11 @@ rule meta_train:
         config="results/{name}/{tier}/seed{seed}/configs/meta_train.yaml",
         codes="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",
     output:
-        "results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt",
+        update(each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt")),
     log:
-        "results/{name}/{tier}/seed{seed}/logs/meta_train_{learner}.log",
+        "results/{name}/{tier}/seed{seed}/logs/meta_train.log",
     benchmark:
-        "results/{name}/{tier}/seed{seed}/benchmarks/meta_train_{learner}.tsv"
+        "results/{name}/{tier}/seed{seed}/benchmarks/meta_train.tsv"
     conda:
         "../../envs/faze.yaml"
     threads: 1  # matrices so small that a second thread only spins
@@ -55,7 +56,7 @@ rule meta_train:
         r"""
         beside python -m faze meta_train \
             --config {input.config:q} \
-            --learner {wildcards.learner} \
+            --learner {LEARNERS} \
             --codes {input.codes:q} \
             --threads {threads} \
             --out {output:q} \
@@ -67,33 +68,37 @@ rule meta_train:
 rule adapt:
     input:
         config="results/{name}/{tier}/seed{seed}/configs/adapt.yaml",
-        learner="results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt",
+        learners=each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt"),
         mpiigaze="results/{name}/{tier}/seed{seed}/codes/mpiigaze.h5",
         gazecapture="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",
     output:
-        **PREDICTIONS,
-        errors="results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet",
-        trace="results/{name}/{tier}/seed{seed}/fewshot/{learner}_trace.parquet",
+        errors=update(each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet")),
+        trace=update(each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}_trace.parquet")),
+        predictions=update(
+            each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}_predictions.parquet")
+            if config["fewshot"]["predictions"]
+            else []
+        ),
     log:
-        "results/{name}/{tier}/seed{seed}/logs/adapt_{learner}.log",
+        "results/{name}/{tier}/seed{seed}/logs/adapt.log",
     benchmark:
-        "results/{name}/{tier}/seed{seed}/benchmarks/adapt_{learner}.tsv"
+        "results/{name}/{tier}/seed{seed}/benchmarks/adapt.tsv"
     conda:
         "../../envs/faze.yaml"
     threads: max(1, CORES // 2)
     params:
         *code("adapt"),
-        predictions=lambda wildcards, output: [word for key in PREDICTIONS for word in (f"--{key}", output[key])],
     shell:
         r"""
         beside python -m faze adapt \
             --config {input.config:q} \
-            --learner {wildcards.learner} \
-            --learner-file {input.learner:q} \
+            --learner {LEARNERS} \
+            --learner-file {input.learners:q} \
             --codes {input.mpiigaze:q} {input.gazecapture:q} \
             --threads {threads} \
             --out {output.errors:q} \
-            --trace {output.trace:q} {params.predictions:q} \
+            --trace {output.trace:q} \
+            --predictions {output.predictions:q} \
             --made-once results/{wildcards.name:q}/made_once \
             2>&1 | tee -p {log:q}
         """
