@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -30,29 +30,27 @@ def follow(workflow: Any, logger: logging.Logger, config: Mapping[str, Any], def
     """
     try:
         if not {"PROGRESS", "ALL"} & {part.name for part in workflow.output_settings.quiet or ()}:
-            cores = workflow.cores if workflow.local_exec else workflow.nodes
-            forecast = Forecast(dict(_jobs(workflow, config, defaults)), cores)
+            jobs = {job.jobid: _job(job, workflow, config, defaults) for job in workflow.dag.needrun_jobs()}
+            forecast = Forecast(jobs, workflow.cores if workflow.local_exec else workflow.nodes)
             logger.addHandler(RunProgress(config["name"], forecast, len(workflow.dag)))
     except Exception as error:
         logger.warning(f"the progress of the run cannot be shown: {error!r}")
 
 
-def _jobs(workflow: Any, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[tuple[int, Job]]:
-    """Describe every job that is to run, before any overwrites the benchmark file of its last run."""
-    dag, several_seeds = workflow.dag, len(config["run"]["seeds"]) > 1
-    for job in dag.needrun_jobs():
-        told = {key: value for key, value in job.wildcards_dict.items() if key != "name"}
-        if "seed" in told:
-            told["seed"] = f"seed {told['seed']}" if several_seeds else ""
-        yield job.jobid, Job(
-            rule=job.rule.name,
-            name=" ".join(filter(None, [job.rule.name, *told.values()])),
-            # On a cluster a job takes one of the places in the queue, however many threads it has.
-            cores=job.threads if workflow.local_exec else 1,
-            after=frozenset(other.jobid for other in dag.dependencies[job]),
-            last_s=read_seconds(Path(str(job.benchmark))) if job.benchmark else None,
-            guess_s=first_guess_s(job.rule.name, config, defaults),
-        )
+def _job(job: Any, workflow: Any, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> Job:
+    """Describe a job that is to run, before it overwrites the benchmark file of its last run."""
+    told = {key: value for key, value in job.wildcards_dict.items() if key != "name"}
+    if "seed" in told:
+        told["seed"] = f"seed {told['seed']}" if len(config["run"]["seeds"]) > 1 else ""
+    return Job(
+        rule=job.rule.name,
+        name=" ".join(filter(None, [job.rule.name, *told.values()])),
+        # On a cluster a job takes one of the places in the queue, however many threads it has.
+        cores=job.threads if workflow.local_exec else 1,
+        after=frozenset(other.jobid for other in workflow.dag.dependencies[job]),
+        last_s=read_seconds(Path(str(job.benchmark))) if job.benchmark else None,
+        guess_s=first_guess_s(job.rule.name, config, defaults),
+    )
 
 
 class RunProgress(logging.Handler):
