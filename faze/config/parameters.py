@@ -214,6 +214,7 @@ class Report:
     """The page."""
 
     title: str
+    note: str
 
 
 @dataclass(frozen=True)
