@@ -1,4 +1,5 @@
 # make ablation   everything, from raw frames to the report (CONFIG=config/smoke.yaml for another experiment)
+# make demo       a small ablation in three minutes, and its page in a browser where there is one
 # make test       every check that the project has
 # make docs       these pages: docs/_build/index.html
 # make ui         MLflow on the results
@@ -13,10 +14,17 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: ablation test lint unit compiled workflow docs ui
+.PHONY: ablation demo test lint unit compiled workflow docs ui
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(if $(CONFIG),--configfile $(CONFIG))
+
+# Without a display nothing is opened, as a browser would take the terminal; that none opens is no failure.
+demo: PAGE := $(CURDIR)/results/demo/report/index.html
+demo: $(INSTALLED)
+	$(BIN)/snakemake ablation --cores $(CORES) --configfile config/demo.yaml --quiet rules
+	@echo "the report of the demonstration: $(PAGE)"
+	@test -z "$$DISPLAY$$WAYLAND_DISPLAY" || $(BIN)/python -m webbrowser "file://$(PAGE)" >/dev/null 2>&1 || true
 
 test: lint unit workflow docs
 

@@ -222,6 +222,7 @@ class Report:
     """The page."""
 
     title: str
+    note: str
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ WALK_VIDEOS = 8  # embedded per page; the others stay where they are
 def render(
     *,
     title: str,
+    note: str,
     summary: Mapping[str, Any],
     results: Results,
     figures: Mapping[str, str],
@@ -47,6 +48,7 @@ def render(
 
     Args:
         title: of the page.
+        note: what a reader must know first; empty where there is nothing.
         summary: of the evaluation.
         results: its tables.
         figures: data URI of each figure.
@@ -55,6 +57,7 @@ def render(
     """
     return load_template("report.html.j2").render(
         title=title,
+        note=note,
         summary=summary,
         results=results,
         figures=figures,

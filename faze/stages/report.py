@@ -43,6 +43,7 @@ def main(args: Namespace) -> None:
             tier_table(summary, results).to_csv(folder / "table.csv", index=False, float_format="%.6g")
             page = render(
                 title=config.report.title,
+                note=config.report.note,
                 summary=summary,
                 results=results,
                 figures=pictures,

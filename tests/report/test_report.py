@@ -31,14 +31,14 @@ TITLE = "Ours & <b>theirs</b>"
 INSPECTED: dict[str, Path] = {}  # by the hash of the store and what lies beside it: the page that was made
 
 
-def make(folder: Path, case: Fabricated, **of_evaluate: object) -> Path:
+def make(folder: Path, case: Fabricated, note: str = "", **of_evaluate: object) -> Path:
     """Evaluate and report a fabricated ablation; the folder of the page."""
     with pytest.MonkeyPatch.context() as patch:
         for dataset in DATASETS:
             look(patch, ResultPaths(folder), dataset)
         for stage, module, changed in (
             ("evaluate", evaluate, {"evaluate__resamples": 100} | of_evaluate),
-            ("report", report, {"report__title": TITLE}),
+            ("report", report, {"report__title": TITLE, "report__note": note}),
         ):
             out = {"evaluate": folder / "evaluation", "report": folder / "report"}[stage]
             config = case.config_file(folder / f"{stage}.config.yaml", stage, **changed)
@@ -335,6 +335,15 @@ def test_left_out_people_are_listed(tmp_path):
     pq.write_table(table, path)
     text = plain((make(tmp_path, case) / "index.html").read_text())
     assert f"1 left out of few-shot learning, each with its reason {sentence}" in text
+
+
+def test_a_note_stands_above_the_verdict(tmp_path, page):
+    case = Fabricated(tiers=("baseline",), **SMALL)
+    case.write(tmp_path)
+    noted = (make(tmp_path, case, note="No <number> of `this` counts.") / "index.html").read_text()
+    note = '<p class="notice">No &lt;number&gt; of <code>this</code> counts.</p>'
+    assert noted.index("<main>") < noted.index(note) < noted.index('id="verdict"')
+    assert '<p class="notice">' not in page[1]
 
 
 def test_title_is_text(page):

@@ -16,6 +16,7 @@ import faze.config.stage_config
 import faze.config.validation
 import faze.config.yaml_files
 import faze.base.code_hash
+import faze.base.run_progress
 
 DEFAULTS = "config/config.yaml"
 RAW = faze.config.data_parameters.RAW

@@ -126,6 +126,10 @@ rule track:
         """
 
 
+onstart:
+    faze.base.run_progress.follow(workflow, logger, config, defaults)
+
+
 onsuccess:
     print(f"report: results/{config['name']}/report/index.html")
     if (tracked := Path(f"results/{config['name']}/tracking/tracked.json")).exists():
