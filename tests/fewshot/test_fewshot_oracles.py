@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from faze.base.compiled import NativeError
 from faze.fewshot import kernel as kernels
 from faze.fewshot.kernel import TorchKernel, adapt, same_rates
 from faze.fewshot.meta_training import Tasks, outer_gradient, reference_gradient
 from faze.fewshot.mlp import InitialNetwork, SampleSets, Weights, gaze_vector, map_weights, random_weights
-from faze.fewshot.native import NativeError, NativeKernel
+from faze.fewshot.native import NativeKernel
 from faze.model.losses import angle_deg
 
 INPUTS, HIDDEN = 6, 5
