@@ -1,8 +1,8 @@
-"""What several runs of an ablation would make alike is made once: the first makes it, the others take it over.
+"""What several runs would make alike is made once: the first makes it, the others take it over.
 
-A record, results/<name>/made_once/<key>.json, leads from all that decides an output to the files that were made of it
-first. Its lock lets a second maker wait for the first. A file that is gone, or no longer the one that was made, is not
-taken. Standard library only.
+A record, <records>/<key>.json, leads from all that decides an output to the files that were made of it, by up to four
+runs. Its lock lets a second maker wait for the first. A file that is gone, or no longer the one that was made, is not
+taken. The runs of an ablation share results/<name>/made_once; ablations share `shared_records`. Standard library only.
 """
 
 import contextlib
@@ -14,8 +14,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from faze.base.cache_folder import cache_folder
 from faze.base.files import whole_file, whole_folder
 from faze.base.output_lock import sole_writer
+
+SHARED_VARIABLE = "FAZE_MADE_ONCE"  # another folder of records for all ablations, or none
+MOST_RECORDS = 1000  # of all ablations: some hundred bytes each
+_MOST_RUNS = 4
 
 
 class _Torn(Exception):
@@ -43,11 +48,43 @@ def same_file(path: Path) -> tuple[str, int, int]:
     return str(path.resolve()), stat.st_size, stat.st_mtime_ns
 
 
+def content_within(path: Path, most_bytes: int) -> str | None:
+    """Hash as `content` does, but nothing that is larger: None."""
+    size = 0
+    for file in path.rglob("*") if path.is_dir() else [path]:
+        size += file.stat().st_size
+        if size > most_bytes:
+            return None
+    return content(path)
+
+
+def shared_records() -> Path | None:
+    """Name the folder of records that all ablations of this user share, and throw out its oldest records.
+
+    $FAZE_MADE_ONCE names another; where that is empty, or nothing can be written there, ablations share nothing: None.
+    """
+    named = os.environ.get(SHARED_VARIABLE)
+    if named == "":
+        return None
+    folder = Path(named).absolute() if named else cache_folder("made_once")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        records = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+        for old in records[: max(len(records) - MOST_RECORDS, 0)]:
+            old.unlink(missing_ok=True)
+            (folder / f".{old.name}.lock").unlink(missing_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
 @contextlib.contextmanager
 def made_once(
     records: Path | None, key: str, outputs: Sequence[Path], into: Sequence[Path] | None = None
 ) -> Iterator[bool]:
     """Take over what another run has made of the same, or let the block make the outputs and record them at its end.
+
+    Where no record can be written, as on a full disk, the outputs are made and nothing is recorded.
 
     Args:
         records: folder of the records; None: nothing is taken over.
@@ -58,34 +95,61 @@ def made_once(
     Yields:
         Whether they were copied; otherwise the block makes them.
     """
-    if records is None:
-        yield False
-        return
-    record = records / f"{key}.json"
-    with sole_writer(record):
-        taken = _take_over(record, outputs, into or outputs)
-        yield taken
-        if not taken:
-            made = {os.path.relpath(path, records.parent): content(path) for path in outputs}
-            with whole_file(record) as temporary:
-                temporary.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    with contextlib.ExitStack() as stack:
+        if records is not None:
+            try:
+                stack.enter_context(sole_writer(records / f"{key}.json"))
+            except OSError as error:
+                print(f"{records}: nothing is taken over or recorded: {error.strerror}", file=sys.stderr)
+                records = None
+        if records is None:
+            yield False
+            return
+        record = _Record(records / f"{key}.json")
+        taken = record.take_over(outputs, into or outputs)
+        yield taken is not None
+        if taken is None:
+            record.write([{path.resolve(): content(path) for path in outputs}])
+        elif into is None:
+            record.write([*taken, dict(zip((path.resolve() for path in outputs), taken[0].values(), strict=True))])
 
 
-def _take_over(record: Path, outputs: Sequence[Path], into: Sequence[Path]) -> bool:
-    """Copy what a record names; not onto itself: who makes an output again wants it made."""
-    try:
-        made = json.loads(record.read_text(encoding="utf-8"))
-        donors = [(record.parent.parent / path, digest) for path, digest in made.items()]
-    except (OSError, ValueError, AttributeError, TypeError):
-        return False
-    known = {path.resolve() for path in outputs}
-    if len(donors) != len(outputs) or any(path.resolve() in known for path, _ in donors):
-        return False
-    for (donor, digest), target in zip(donors, into, strict=True):
-        if not _copied(donor, digest, target):
-            return False
-    print(f"{outputs[-1]}: the same as {donors[-1][0]}, taken over", file=sys.stderr)
-    return True
+class _Record:
+    """Who has made the same: for each run the paths of its outputs, in their order, and their hashes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._root = path, path.resolve().parents[1]  # paths are relative: results may move
+
+    def take_over(self, outputs: Sequence[Path], into: Sequence[Path]) -> list[dict[Path, str]] | None:
+        """Copy a run's outputs; not onto themselves: who makes an output again wants it made.
+
+        Returns:
+            The runs from the one that was taken from on, or None.
+        """
+        runs, known = self._read(), {path.resolve() for path in outputs}
+        if any(path.resolve() in known for run in runs for path in run):
+            return None
+        for position, run in enumerate(runs):
+            if len(run) == len(outputs) and all(map(_copied, run, run.values(), into)):
+                print(f"{outputs[-1]}: the same as {list(run)[-1]}, taken over", file=sys.stderr)
+                return runs[position:]
+        return None
+
+    def write(self, runs: list[dict[Path, str]]) -> None:
+        """Record the runs; of too many the first, which are the oldest."""
+        named = [{os.path.relpath(path, self._root): digest for path, digest in run.items()} for run in runs]
+        try:
+            with whole_file(self._path) as temporary:
+                temporary.write_text(json.dumps(named[:_MOST_RUNS], indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            print(f"{self._path}: not recorded: {error.strerror}", file=sys.stderr)
+
+    def _read(self) -> list[dict[Path, str]]:
+        try:
+            runs = json.loads(self._path.read_text(encoding="utf-8"))
+            return [{Path(os.path.normpath(self._root / path)): digest for path, digest in run.items()} for run in runs]
+        except (OSError, ValueError, AttributeError, TypeError):
+            return []
 
 
 def _copied(donor: Path, digest: str, target: Path) -> bool:
@@ -96,7 +160,7 @@ def _copied(donor: Path, digest: str, target: Path) -> bool:
             copy(donor, temporary)
             if content(temporary) != digest:
                 raise _Torn
-    except (FileNotFoundError, _Torn):
+    except (FileNotFoundError, PermissionError, _Torn):
         return False
     return True
 

@@ -51,7 +51,9 @@ def caruncle(person: SyntheticPerson) -> Image:
 
 def iris_plane(axis: Image) -> tuple[Image, Image]:
     """Compute the directions (3,) in which the map of the iris counts, from the optical axis (3,) float32."""
-    x, y, z = axis  # the first is the cross product with (0, 1, 0), the second that with the first, in a tenth of the time
+    x, y, z = (
+        axis  # the first is the cross product with (0, 1, 0), the second that with the first, in a tenth of the time
+    )
     right = np.array([-z, 0, x], np.float32)
     right /= np.linalg.norm(right)
     return right, np.array([y * right[2], z * right[0] - x * right[2], -y * right[0]], np.float32)

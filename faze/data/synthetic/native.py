@@ -6,10 +6,11 @@ Pixels of both ways are within one grey level; people, cameras and labels are dr
 import ctypes
 from pathlib import Path
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.compiled import NativeError, library, say_once
+from faze.base.compiled import NativeError, library, processor, say_once
 from faze.data.synthetic import eyeball, lids, spectacles, surface
 from faze.data.synthetic.layers import Layer, NumpyLayers, Painted
 from faze.data.synthetic.lids import Margins
@@ -58,7 +59,17 @@ _COLOURS = {"sclera": 3, "caruncle": 3, "pink": 3, "ink": 3, "lashes_cover": 1}
 _Person = _record("_Person", **_MAPS, eyeball_mm=1, iris_mm=1, **_COLOURS)
 _LIGHT = {"key": 3, "screen": 3, "key_rgb": 3, "screen_rgb": 3, "ambient_rgb": 3, "mirrored": 2 * 5}
 _View = _record("_View", lens=ctypes.c_double * 9, rotation=9, origin=3, start=3, **_LIGHT, exposure=1)
-_BALL = {"start": 3, "power": 1, "cornea": 3, "cornea_power": 1, "axis": 3, "right": 3, "down": 3, "pupil_mm": 1, "margins": len(Margins._fields)}
+_BALL = {
+    "start": 3,
+    "power": 1,
+    "cornea": 3,
+    "cornea_power": 1,
+    "axis": 3,
+    "right": 3,
+    "down": 3,
+    "pupil_mm": 1,
+    "margins": len(Margins._fields),
+}
 _Eye = _record("_Eye", **_BALL, side=ctypes.c_int32, part=ctypes.c_int32 * 4)
 _PLANE = {"plane": 1, "behind": 1, "middle": 1, "centre": 4, "per_half": 2, "half": 1, "bends": 2}
 _Spectacles = _record("_Spectacles", **_PLANE, rim_mm=1, reflectance=1, metal=3, glow=1)
@@ -155,13 +166,26 @@ class NativeLayers:
         )
 
 
+def rounds() -> tuple[str, ...]:
+    """Name what pixels round by: the compiled code or numpy, processor, versions."""
+    compiled = library(SOURCE, "synthetic", FLAGS)
+    code = "numpy" if isinstance(compiled, NativeError) else Path(compiled._name).stem
+    return code, processor(), np.__version__, cv2.__version__
+
+
 def layers_for(person: SyntheticPerson, painted: Painted) -> NativeLayers | NumpyLayers:
-    """Choose the compiled layers where there is a compiler, else numpy's, and say so once."""
+    """Choose the compiled layers where there is a compiler, else numpy's."""
     try:
         return NativeLayers(person, painted)
-    except NativeError as error:
-        say_once(f"people are rendered by numpy, several times slower than compiled: {error}")
+    except NativeError:
         return NumpyLayers(person, painted)
+
+
+def compile_ahead() -> None:
+    """Compile before several processes do, and say where that cannot be."""
+    compiled = library(SOURCE, "synthetic", FLAGS)
+    if isinstance(compiled, NativeError):
+        say_once(f"people are rendered by numpy, several times slower than compiled: {compiled}")
 
 
 def _view(shot: Shot) -> ctypes.Structure:

@@ -102,9 +102,7 @@ def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDA
     return np.clip(np.round(cv2.GaussianBlur(noise, (0, 0), 0.6) * 1.6 + 128), 0, 255).astype(np.uint8)
 
 
-def crop_noise(
-    rng: np.random.Generator, noise: NDArray[np.uint8], shape: tuple[int, ...]
-) -> NDArray[np.uint8]:
+def crop_noise(rng: np.random.Generator, noise: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[np.uint8]:
     """Cut the noise for one frame of this shape, (H, W, 3), at a random place."""
     top, left = rng.integers(0, _NOISE_MARGIN_PX, 2)
     return noise[top:, left:][: shape[0], : shape[1]]

@@ -149,8 +149,7 @@ def _through_corners(person: SyntheticPerson, x: Image, y: Image, depth: Image) 
     inner, outer = person.corners_mm[2:]
     hills = [bump(np.abs(x), y, (corner[0], corner[1]), (9.0, 9.0)) for corner in (inner, outer)]
     nodes = [
-        (round((corner[1] - TOP) * SHAPE_PER_MM), round((corner[0] - LEFT) * SHAPE_PER_MM))
-        for corner in (inner, outer)
+        (round((corner[1] - TOP) * SHAPE_PER_MM), round((corner[0] - LEFT) * SHAPE_PER_MM)) for corner in (inner, outer)
     ]
     heights = np.array([[hill[node] for hill in hills] for node in nodes])
     missing = np.array([corner[2] - depth[node] for corner, node in zip((inner, outer), nodes, strict=True)])
