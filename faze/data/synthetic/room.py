@@ -98,8 +98,10 @@ def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDA
     shape = (height_px + _NOISE_MARGIN_PX, width_px + _NOISE_MARGIN_PX)
     grey = rng.standard_normal(shape, np.float32)
     coloured = rng.standard_normal((*shape, 3), np.float32)
-    noise = rng.uniform(0.8, 2.0) * grey[..., None] + rng.uniform(0.3, 0.8) * coloured
-    return np.clip(np.round(cv2.GaussianBlur(noise, (0, 0), 0.6) * 1.6 + 128), 0, 255).astype(np.uint8)
+    grey *= np.float32(rng.uniform(0.8, 2.0))
+    coloured *= np.float32(rng.uniform(0.3, 0.8))
+    coloured += grey[..., None]
+    return cv2.convertScaleAbs(cv2.GaussianBlur(coloured, (0, 0), 0.6), alpha=1.6, beta=128)
 
 
 def crop_noise(rng: np.random.Generator, noise: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[np.uint8]:
