@@ -1,7 +1,6 @@
 """An ablation takes rendered frames and prepared strips over from another with the same values, whatever its name.
 
-Seen red with `name` in the stages' own configs, without the comparison of digests, and with a key that forgets the
-values.
+Seen red with `name` in the stages' own configs, and without the comparison of digests.
 """
 
 import sys
