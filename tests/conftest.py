@@ -20,6 +20,12 @@ def machine_lock(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def nothing_shared() -> None:
+    """Workflows under test take nothing over from the user's ablations, nor they from them."""
+    os.environ["FAZE_MADE_ONCE"] = ""
+
+
+@pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     """Numbers computed here depend neither on what else the machine does nor on how many cores it has."""
     torch.set_num_threads(1)

@@ -1,10 +1,10 @@
-"""What several runs of an ablation would make alike is made once: the first makes it, the others take it over.
+"""What several runs would make alike is made once: the first makes it, the others take it over.
 
 Who made it and makes it again, as a job does of whose many outputs one is missing, keeps it.
 
-A record, results/<name>/made_once/<key>.json, leads from all that decides an output to the files that were made of it
-first. Its lock lets a second maker wait for the first. A file that is gone, or no longer the one that was made, is not
-taken. Standard library only.
+A record, <records>/<key>.json, leads from all that decides an output to the files that were made of it, by up to four
+runs. Its lock lets a second maker wait for the first. A file that is gone, or no longer the one that was made, is not
+taken. The runs of an ablation share results/<name>/made_once; ablations share `shared_records`. Standard library only.
 """
 
 import contextlib
@@ -13,11 +13,16 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from faze.base.cache_folder import cache_folder
 from faze.base.files import whole_file, whole_folder
 from faze.base.output_lock import sole_writer
+
+SHARED_VARIABLE = "FAZE_MADE_ONCE"  # another folder of records for all ablations, or none
+MOST_RECORDS = 1000  # of all ablations: some hundred bytes each
+_MOST_RUNS = 4
 
 
 class _Torn(Exception):
@@ -45,11 +50,43 @@ def same_file(path: Path) -> tuple[str, int, int]:
     return str(path.resolve()), stat.st_size, stat.st_mtime_ns
 
 
+def content_within(path: Path, most_bytes: int) -> str | None:
+    """Hash as `content` does, but nothing that is larger: None."""
+    size = 0
+    for file in path.rglob("*") if path.is_dir() else [path]:
+        size += file.stat().st_size
+        if size > most_bytes:
+            return None
+    return content(path)
+
+
+def shared_records() -> Path | None:
+    """Name the folder of records that all ablations of this user share, and throw out its oldest records.
+
+    $FAZE_MADE_ONCE names another; where that is empty, or nothing can be written there, ablations share nothing: None.
+    """
+    named = os.environ.get(SHARED_VARIABLE)
+    if named == "":
+        return None
+    folder = Path(named).absolute() if named else cache_folder("made_once")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        records = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+        for old in records[: max(len(records) - MOST_RECORDS, 0)]:
+            old.unlink(missing_ok=True)
+            (folder / f".{old.name}.lock").unlink(missing_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
 @contextlib.contextmanager
 def made_once(
     records: Path | None, key: str, outputs: Sequence[Path], into: Sequence[Path] | None = None
 ) -> Iterator[bool]:
     """Keep or take over what was made of the same, or let the block make the outputs and record them at its end.
+
+    Where no record can be written, as on a full disk, the outputs are made and nothing is recorded.
 
     Args:
         records: folder of the records; None: nothing is taken over.
@@ -60,45 +97,74 @@ def made_once(
     Yields:
         Whether they are there; otherwise the block makes them.
     """
-    if records is None:
-        yield False
-        return
-    record = records / f"{key}.json"
-    with sole_writer(record):
-        taken = _take_over(record, outputs, into)
-        yield taken
-        if not taken:
-            made = {os.path.relpath(path, records.parent): content(path) for path in outputs}
-            with whole_file(record) as temporary:
-                temporary.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    with contextlib.ExitStack() as stack:
+        if records is not None:
+            try:
+                stack.enter_context(sole_writer(records / f"{key}.json"))
+            except OSError as error:
+                print(f"{records}: nothing is taken over or recorded: {error.strerror}", file=sys.stderr)
+                records = None
+        if records is None:
+            yield False
+            return
+        record = _Record(records / f"{key}.json")
+        paths = [path.resolve() for path in outputs]
+        runs = record.keep_or_take_over(outputs, into)
+        yield runs is not None
+        if runs is None:
+            record.write([{path: content(path) for path in paths}])
+        elif into is None and not any(list(run) == paths for run in runs):
+            record.write([*runs, dict(zip(paths, runs[0].values(), strict=True))])
 
 
-def _take_over(record: Path, outputs: Sequence[Path], into: Sequence[Path] | None) -> bool:
-    """Copy what a record names, or keep the outputs if it names them."""
-    try:
-        made = json.loads(record.read_text(encoding="utf-8"))
-        donors = [(record.parent.parent / path, digest) for path, digest in made.items()]
-    except (OSError, ValueError, AttributeError, TypeError):
-        return False
-    known = [path.resolve() for path in outputs]
-    if not into and known == [path.resolve() for path, _ in donors]:
-        return _kept(donors)
-    if len(donors) != len(outputs) or any(path.resolve() in known for path, _ in donors):
-        return False
-    for (donor, digest), target in zip(donors, into or outputs, strict=True):
-        if not _copied(donor, digest, target):
-            return False
-    print(f"{outputs[-1]}: the same as {donors[-1][0]}, taken over", file=sys.stderr)
-    return True
+class _Record:
+    """Who has made the same: for each run the paths of its outputs, in their order, and their hashes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._root = path, path.resolve().parents[1]  # paths are relative: results may move
+
+    def keep_or_take_over(self, outputs: Sequence[Path], into: Sequence[Path] | None) -> list[dict[Path, str]] | None:
+        """Keep the outputs if they are recorded and whole, or copy those of another run.
+
+        What is recorded and not whole is made again by who made it, not copied.
+
+        Returns:
+            The runs from the one that was taken from on, or None: nothing was kept or copied.
+        """
+        runs, paths = self._read(), [path.resolve() for path in outputs]
+        if any(path in paths for run in runs for path in run):
+            own = next((run for run in runs if list(run) == paths), None)
+            return runs if into is None and own and _kept(own) else None
+        for position, run in enumerate(runs):
+            if len(run) == len(outputs) and all(map(_copied, run, run.values(), into or outputs)):
+                print(f"{outputs[-1]}: the same as {list(run)[-1]}, taken over", file=sys.stderr)
+                return runs[position:]
+        return None
+
+    def write(self, runs: list[dict[Path, str]]) -> None:
+        """Record the runs; of too many the first, which are the oldest."""
+        named = [{os.path.relpath(path, self._root): digest for path, digest in run.items()} for run in runs]
+        try:
+            with whole_file(self._path) as temporary:
+                temporary.write_text(json.dumps(named[:_MOST_RUNS], indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            print(f"{self._path}: not recorded: {error.strerror}", file=sys.stderr)
+
+    def _read(self) -> list[dict[Path, str]]:
+        try:
+            runs = json.loads(self._path.read_text(encoding="utf-8"))
+            return [{Path(os.path.normpath(self._root / path)): digest for path, digest in run.items()} for run in runs]
+        except (OSError, ValueError, AttributeError, TypeError):
+            return []
 
 
-def _kept(outputs: Sequence[tuple[Path, str]]) -> bool:
+def _kept(outputs: Mapping[Path, str]) -> bool:
     """Keep outputs that are whole; their time is now, or the workflow would find them older than what they are of."""
-    if not all(path.exists() and content(path) == digest for path, digest in outputs):
+    if not all(path.exists() and content(path) == digest for path, digest in outputs.items()):
         return False
-    for path, _ in outputs:
+    for path in outputs:
         path.touch()
-    print(f"{outputs[-1][0]}: made of the same before, kept", file=sys.stderr)
+    print(f"{list(outputs)[-1]}: made of the same before, kept", file=sys.stderr)
     return True
 
 
@@ -110,7 +176,7 @@ def _copied(donor: Path, digest: str, target: Path) -> bool:
             copy(donor, temporary)
             if content(temporary) != digest:
                 raise _Torn
-    except (FileNotFoundError, _Torn):
+    except (FileNotFoundError, PermissionError, _Torn):
         return False
     return True
 

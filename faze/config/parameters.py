@@ -276,3 +276,4 @@ STAGES: dict[str, dict[str, Any]] = {
 }
 PER_RUN = frozenset({"train", "encode", "meta_train", "adapt", "walk"})  # whose parameters are a tier's and a seed's
 PER_DATASET = frozenset({"preprocess"})
+SHARED = frozenset({"synthesise", "preprocess"})  # whose outputs are the same in every ablation with these values

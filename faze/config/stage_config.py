@@ -15,12 +15,13 @@ from typing import Any, get_origin
 from faze.config.check import ConfigError, build, check_mapping, fields_of, yaml_number
 from faze.config.data_parameters import RAW, RAW_PATHS
 from faze.config.ladder import climb, leave_one_out
-from faze.config.parameters import CONTROLS, STAGES
+from faze.config.parameters import CONTROLS, SHARED, STAGES
 from faze.config.validation import check_steps
 from faze.config.yaml_files import merge, read_yaml, refuse
 
-# Whose file it is. A control is said where it acts, in the training; its name stands where a tier's does everywhere.
-IDENTITY = {"stage": str, "name": str, "tier": str | None, "seed": int | None, "control": str | None}
+# Whose file it is; that of a stage whose outputs ablations share (SHARED) has no name.
+# A control is said where it acts, in the training; its name stands where a tier's does everywhere.
+IDENTITY = {"stage": str, "name": str | None, "tier": str | None, "seed": int | None, "control": str | None}
 
 
 def resolve(
@@ -35,7 +36,7 @@ def resolve(
     The word tier ends here: `engine` holds the switches that the ladder adds up to, for a noise control those of the
     baseline. No data set is told of the paths of another, so that these do not prepare it anew.
     """
-    flat: dict[str, Any] = {"stage": stage, "name": config["name"]}
+    flat: dict[str, Any] = {"stage": stage} | ({} if stage in SHARED else {"name": config["name"]})
     if tier is not None:
         flat |= {"tier": tier, "seed": other_seed(config["run"]["seeds"]) if tier == "seed" else seed}
     if stage == "train":
@@ -94,7 +95,7 @@ class Resolved:
     """A stage's own configuration: whose it is, its declared sections as frozen dataclasses, and all values flat."""
 
     stage: str
-    name: str
+    name: str | None
     tier: str | None
     seed: int | None
     control: str | None  # noise control that the training is
@@ -132,7 +133,7 @@ def build_config(flat: Mapping[str, Any], stage: str, path: Path | str) -> Resol
     sections = STAGES[stage]
     # The flat file has no line about leave-one-outs where there are none.
     nothing = {section: {} for section, kind in sections.items() if get_origin(kind) is dict}
-    nested = {"tier": None, "seed": None, "control": None} | nothing | unflatten(flat)
+    nested = {"name": None, "tier": None, "seed": None, "control": None} | nothing | unflatten(flat)
     if nested.get("stage") != stage:
         raise ConfigError(f"{path}: is for stage {nested.get('stage')!r}, not {stage!r}")
     faults = list(check_mapping("", nested, IDENTITY | sections))

@@ -10,8 +10,6 @@ Shapes: M models, D sets of n samples, F inputs, H hidden units.
 """
 
 import contextlib
-import functools
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -19,8 +17,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from faze.base.compiled import NativeError, say_once
 from faze.fewshot.mlp import Activation, InitialNetwork, ModelSamples, SampleSets, Weights, gaze_vector, map_weights
-from faze.fewshot.native import NativeError, NativeKernel
+from faze.fewshot.native import NativeKernel
 from faze.model.losses import angle_deg
 
 T = TypeVar("T")
@@ -121,13 +120,8 @@ def kernel_for(weights: Weights, activation: Activation) -> Kernel:
         try:
             return NativeKernel(inputs, hidden, activation)
         except NativeError as error:
-            _say(f"few-shot learning goes by torch, several times slower than compiled: {error}")
+            say_once(f"few-shot learning goes by torch, several times slower than compiled: {error}")
     return TorchKernel(inputs, hidden, activation)
-
-
-@functools.cache
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
 
 
 def same_rates(lr: float, weights: Weights) -> Weights:

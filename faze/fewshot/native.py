@@ -1,16 +1,17 @@
-"""kernel.c, compiled for these sizes where there is a C compiler: some 1 s, once."""
+"""kernel.c, compiled for these sizes where there is a C compiler: what torch computes several times as slowly."""
 
 import ctypes
-import functools
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from faze.base.native import NativeError, compiled
+from faze.base.compiled import NativeError, library
 from faze.fewshot.mlp import Activation, ModelSamples, Weights, map_weights
 
 SOURCE = Path(__file__).with_name("kernel.c")
+# Sums may be reordered, as vectors need; NaN and infinity stay what they are.
+FLAGS = ("-fno-signed-zeros", "-fassociative-math")
 
 
 class _Tensors(ctypes.Structure):
@@ -33,10 +34,11 @@ class NativeKernel:
             NativeError: there is no compiler, or it fails.
         """
         self._sizes = (inputs, hidden)
-        library = _library(inputs, hidden, activation)
-        if isinstance(library, NativeError):
-            raise library
-        self._library = library
+        sizes = (f"-DF={inputs}", f"-DH={hidden}", f"-DRELU={int(activation == 'relu')}")
+        compiled = library(SOURCE, "fewshot", (*FLAGS, *sizes))
+        if isinstance(compiled, NativeError):
+            raise compiled
+        self._library = compiled
 
     def sgd_(self, weights: Weights, samples: ModelSamples, *, steps: int, rates: Weights) -> None:
         """As TorchKernel's."""
@@ -76,11 +78,3 @@ def _pointer(tensor: Tensor) -> int:
     assert tensor.is_contiguous()
     assert tensor.dtype in (torch.float32, torch.int64)
     return tensor.data_ptr()
-
-
-@functools.cache
-def _library(inputs: int, hidden: int, activation: Activation) -> ctypes.CDLL | NativeError:
-    try:
-        return compiled(SOURCE, "fewshot", (f"-DF={inputs}", f"-DH={hidden}", f"-DRELU={int(activation == 'relu')}"))
-    except NativeError as error:
-        return error

@@ -15,7 +15,6 @@ import contextlib
 import copy
 import ctypes
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,13 +22,15 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from faze.base.native import NativeError, compiled
+from faze.base.compiled import NativeError, library, say_once
 from faze.model.densenet import BLOCKS, DenseBlock, DenseNetDecoder, DenseNetEncoder
 from faze.model.dted import DTED
 from faze.model.inference_plan import Map, Plan, Workspace
 from faze.model.norm_act import EPSILON, SLOPE
 
 SOURCE = Path(__file__).with_name("inference.c")
+# Sums may be reordered, as vectors need; NaN and infinity stay what they are.
+FLAGS = ("-fno-signed-zeros", "-fassociative-math", f"-DEPSILON={EPSILON}f", f"-DSLOPE={SLOPE}f")
 PIXELS = 2**15  # of the images that pass together
 
 
@@ -44,31 +45,25 @@ def for_inference(dted: DTED) -> DTED:
     fast.autocast = contextlib.nullcontext
     if dted.fc_enc.weight.device.type != "cpu" or dted.dtype != torch.float32:
         return fast
-    try:
-        library = _library()
-    except NativeError as error:
-        _say(f"DT-ED is applied by torch, slower than compiled: {error}")
+    code = _code()
+    if isinstance(code, NativeError):
+        say_once(f"DT-ED is applied by torch, slower than compiled: {code}")
         return fast
     size = dted.model.image_height_px, dted.model.image_width_px
     together = max(PIXELS // (size[0] * size[1]), 1)
-    encoder = functools.partial(_encoder_plan, library, dted.encoder, *size)
-    decoder = functools.partial(_decoder_plan, library, dted.decoder, *dted.innermost)
+    encoder = functools.partial(_encoder_plan, code, dted.encoder, *size)
+    decoder = functools.partial(_decoder_plan, code, dted.decoder, *dted.innermost)
     fast.encoder = CompiledNetwork(encoder, (dted.encoder.channels,), together)
     fast.decoder = CompiledNetwork(decoder, (3, *size), together)
     return fast
 
 
-@functools.cache
-def _library() -> ctypes.CDLL:
-    library = compiled(SOURCE, "model", (f"-DEPSILON={EPSILON}f", f"-DSLOPE={SLOPE}f"))
-    library.scratch_floats.restype = library.plane_floats.restype = ctypes.c_int64
-    library.begin.restype = library.convolve.restype = None
-    return library
-
-
-@functools.cache
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
+def _code() -> ctypes.CDLL | NativeError:
+    code = library(SOURCE, "model", FLAGS)
+    if not isinstance(code, NativeError):
+        code.scratch_floats.restype = code.plane_floats.restype = ctypes.c_int64
+        code.begin.restype = code.convolve.restype = None
+    return code
 
 
 class CompiledNetwork(nn.Module):

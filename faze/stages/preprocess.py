@@ -9,14 +9,21 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from faze.base.command_line import CONFIG, argument, command, needed, threads
+import cv2
+import numpy as np
+
+from faze.base.code_hash import fingerprint
+from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
+from faze.base.compiled import processor
 from faze.base.errors import UserError
 from faze.base.files import whole_file
+from faze.base.made_once import content_within, made_once
+from faze.base.made_once import key_of as made_key
 from faze.base.output_lock import sole_writer
 from faze.base.process_pool import load_ahead
 from faze.base.progress import Progress
 from faze.config.data_parameters import Preprocess
-from faze.config.stage_config import load
+from faze.config.stage_config import Resolved, load
 from faze.data.normalization.pose import NormalizedCamera
 from faze.data.normalization.warp import Undistorted
 from faze.data.preparation.assemble import NothingUsable, Prepared, RejectWriter, join_blocks
@@ -30,6 +37,7 @@ from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.strips import size_of, write_strips
 
+MOST_BYTES = 4 * 2**30  # of frames that are known by their content: a few seconds of reading
 READERS: dict[str, Callable[[Path, Path | None], Reader]] = {"mpiigaze": open_mpiifacegaze, "gazecapture": GazeCapture}
 RELEASED_UNDISTORTION: dict[str, Undistorted] = {"mpiigaze": "recentred", "gazecapture": "keep"}
 # A process begins with these: what this module imports, but not itself, as it is each process's main module too.
@@ -51,16 +59,31 @@ LOADED_AHEAD = (
     threads("processes", default=1),
     needed("--out", "HDF5 of strips"),
     needed("--rejects", "csv of the frames left out, with reasons"),
+    MADE_ONCE,
 )
 def main(args: Namespace) -> None:
     """Normalise every usable frame of a data set and list the others."""
     if not args.raw.exists():
         raise UserError(f"{args.raw}: no such folder, nor an HDF5 of strips")
-    settings = load(args.config, "preprocess").preprocess
+    config = load(args.config, "preprocess")
     prepare = take_strips if args.raw.is_file() else normalise
     with sole_writer(args.out), sole_writer(args.rejects), disk_may_fill(args.out.parent):
-        counts = prepare(args, settings)
-    print(f"{args.dataset}: {counts}, listed in {args.rejects}")
+        key = identity(args, config) if args.made_once else None
+        with made_once(args.made_once if key else None, key or "", [args.rejects, args.out]) as taken:
+            if not taken:
+                counts = prepare(args, config.preprocess)
+                print(f"{args.dataset}: {counts}, listed in {args.rejects}")
+
+
+def identity(args: Namespace, config: Resolved) -> str | None:
+    """Name all that decides the outputs; None where too much is read for it to be read twice."""
+    listed = config.preprocess.gazecapture_split
+    read = [path for path in (args.raw, args.supplementary, Path(listed) if listed else None) if path]
+    contents = [content_within(path, MOST_BYTES) for path in read]
+    if None in contents:
+        return None
+    of = (args.dataset, bool(args.supplementary), contents, processor(), cv2.__version__, np.__version__)
+    return made_key("preprocess", config.values, fingerprint("faze.stages.preprocess"), *of)
 
 
 def normalise(args: Namespace, settings: Preprocess) -> RejectWriter:

@@ -3,13 +3,16 @@
 import contextlib
 from argparse import Namespace
 
-from faze.base.command_line import CONFIG, command, needed, threads
+from faze.base import code_hash
+from faze.base.command_line import CONFIG, MADE_ONCE, command, needed, threads
 from faze.base.files import whole_folder
+from faze.base.made_once import key_of, made_once
 from faze.base.output_lock import sole_writer
 from faze.config.data_parameters import RAW
 from faze.config.stage_config import load
 from faze.data.store.supplementary import write_supplementary, write_truth
 from faze.data.synthetic.faults import plant, truncate, write_list
+from faze.data.synthetic.native import rounds
 from faze.data.synthetic.people import annotation_of, render_everybody
 
 
@@ -22,15 +25,24 @@ from faze.data.synthetic.people import annotation_of, render_everybody
     needed("--mpiifacegaze-supplementary", "HDF5 to write"),
     needed("--gazecapture-supplementary", "HDF5 to write"),
     needed("--truth", "HDF5 to write: the bias-free truth of everybody"),
+    MADE_ONCE,
 )
 def main(args: Namespace) -> None:
     """Render everybody."""
-    synthetic = load(args.config, "synthesise").synthetic
+    config = load(args.config, "synthesise")
+    synthetic = config.synthetic
     folders = {dataset: getattr(args, layout) for dataset, layout in RAW.items()}
     files = {dataset: getattr(args, f"{layout}_supplementary") for dataset, layout in RAW.items()}
+    faults = args.truth.with_name("faults.csv")
     with contextlib.ExitStack() as outputs:
         for folder in folders.values():
             outputs.enter_context(sole_writer(folder))
+        key = key_of("synthesise", config.values, code_hash.fingerprint("faze.stages.synthesise"), rounds())
+        everything = [*folders.values(), *files.values(), *([faults] if synthetic.faults else []), args.truth]
+        if not synthetic.faults:
+            faults.unlink(missing_ok=True)
+        if outputs.enter_context(made_once(args.made_once, key, everything)):
+            return
         roots = {dataset: outputs.enter_context(whole_folder(folder)) for dataset, folder in folders.items()}
         people = render_everybody(synthetic, roots, args.threads)
         annotation = {dataset: annotation_of(people, dataset) for dataset in roots}
@@ -40,4 +52,4 @@ def main(args: Namespace) -> None:
         write_truth(args.truth, ((person.role.person_id, person.truth) for person in people))
         if "truncated_hdf5" in synthetic.faults:
             planted += truncate(files)
-        write_list(args.truth.with_name("faults.csv"), planted)
+        write_list(faults, planted)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from faze.base.made_once import content, key_of, made_once, same_file
+from faze.base import made_once as module
+from faze.base.made_once import content, content_within, key_of, made_once, same_file, shared_records
 
 KEY = key_of("stage", "all that decides")
 FORK = multiprocessing.get_context("fork")
@@ -206,5 +207,65 @@ def test_two_at_once_the_second_waits_and_takes_over(tmp_path):
 def test_a_record_is_readable(tmp_path):
     make(tmp_path, "baseline")
     record = json.loads((tmp_path / f"made_once/{KEY}.json").read_text())
-    assert record == {name: content(tmp_path / name) for name in ("baseline/file.pt", "baseline/folder")}
+    assert record == [{name: content(tmp_path / name) for name in ("baseline/file.pt", "baseline/folder")}]
     assert same_file(tmp_path / "baseline/file.pt") != same_file(tmp_path / f"made_once/{KEY}.json")
+
+
+def test_who_took_over_is_taken_from_when_the_first_is_gone(tmp_path):
+    make(tmp_path, "baseline")
+    assert make(tmp_path, "amp")
+    shutil.rmtree(tmp_path / "baseline")
+    assert make(tmp_path, "bf16") and read(tmp_path, "bf16")[0] == "baseline"
+    record = json.loads((tmp_path / f"made_once/{KEY}.json").read_text())
+    assert [sorted(run)[0] for run in record] == ["amp/file.pt", "bf16/file.pt"]
+
+
+def test_only_so_many_runs_are_recorded(tmp_path):
+    make(tmp_path, "0")
+    assert all(make(tmp_path, str(run)) for run in range(1, 7))
+    assert len(json.loads((tmp_path / f"made_once/{KEY}.json").read_text())) == 4
+
+
+@pytest.mark.parametrize("step", ["lock", "record"])
+def test_a_full_disk_of_records_stops_nothing(step, tmp_path, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, {"lock": "sole_writer", "record": "whole_file"}[step], full)
+    assert not make(tmp_path, "baseline")
+    assert read(tmp_path, "baseline")[0] == "baseline" and "No space left on device" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert not make(tmp_path, "amp"), "nothing was recorded"
+
+
+def test_all_ablations_share_a_folder_of_records(tmp_path, monkeypatch):
+    monkeypatch.setenv("FAZE_MADE_ONCE", "")
+    assert shared_records() is None
+    monkeypatch.setenv("FAZE_MADE_ONCE", str(tmp_path / "named"))
+    assert shared_records() == tmp_path / "named"
+    monkeypatch.delenv("FAZE_MADE_ONCE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert shared_records() == tmp_path / "cache/faze/made_once"
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("FAZE_MADE_ONCE", str(tmp_path / "file/records"))
+    assert shared_records() is None
+
+
+def test_the_oldest_records_are_thrown_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("FAZE_MADE_ONCE", str(tmp_path / "made_once"))
+    monkeypatch.setattr(module, "MOST_RECORDS", 2)
+    for age, tier in enumerate(("old", "older", "new")):
+        make(tmp_path, tier, key_of("stage", tier))
+        os.utime(tmp_path / f"made_once/{key_of('stage', tier)}.json", (age, (2, 1, 3)[age]))
+    shared_records()
+    left = {path.name for path in (tmp_path / "made_once").iterdir()}
+    assert left == {
+        f"{dot}{key_of('stage', tier)}.json{end}" for tier in ("old", "new") for dot, end in (("", ""), (".", ".lock"))
+    }
+
+
+def test_what_is_too_large_has_no_content(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/frame.jpg").write_bytes(b"1234")
+    assert content_within(tmp_path / "a", 4) == content(tmp_path / "a") and content_within(tmp_path / "a", 3) is None
+    assert content_within(tmp_path / "a/frame.jpg", 4) and content_within(tmp_path / "a/frame.jpg", 3) is None

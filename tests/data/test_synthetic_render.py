@@ -14,7 +14,7 @@ from faze.config.data_parameters import Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera
 from faze.data.synthetic.annotation import PersonFrames, head_pose, landmarks_px, truth
-from faze.data.synthetic.lids import open_lids
+from faze.data.synthetic.lids import margins, open_lids
 from faze.data.synthetic.people import Role, render_frames, sample_frames
 from faze.data.synthetic.render import Renderer
 from faze.data.synthetic.surface import build_face
@@ -87,7 +87,8 @@ def test_lids_follow_the_gaze() -> None:
     middles, heights = [], []
     for pitch in np.radians([-20.0, 0.0, 15.0]):
         optical = -vector_from_pitchyaw(np.array([pitch, 0.0]))
-        opening = open_lids(person, 1, x + np.float32(centre[0]), y + np.float32(centre[1]), optical, aperture=1.0)
+        at = margins(person, 1, optical, aperture=1.0)
+        opening = open_lids(at, x + np.float32(centre[0]), y + np.float32(centre[1]))
         inside = np.minimum(opening.upper, opening.lower) > 0
         column = y[inside[:, 140], 140]
         middles.append(column.min())

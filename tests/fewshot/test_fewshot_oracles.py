@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from faze.base import compiled
+from faze.base.compiled import NativeError
 from faze.fewshot import kernel as kernels
 from faze.fewshot.kernel import TorchKernel, adapt, same_rates
 from faze.fewshot.meta_training import Tasks, outer_gradient, reference_gradient
 from faze.fewshot.mlp import InitialNetwork, SampleSets, Weights, gaze_vector, map_weights, random_weights
-from faze.fewshot.native import NativeError, NativeKernel
+from faze.fewshot.native import NativeKernel
 from faze.model.losses import angle_deg
 
 INPUTS, HIDDEN = 6, 5
@@ -236,9 +238,11 @@ def test_the_compiled_kernel_equals_torchs_in_double_precision(rng, activation, 
 
 
 def test_without_a_compiler_torch_does_it_and_says_so(rng, monkeypatch, capsys):
-    kernels._say.cache_clear()
+    compiled.library.cache_clear()
+    compiled.say_once.cache_clear()
     monkeypatch.setenv("CC", "no-such-compiler")
     kernel = kernels.kernel_for(random_weights(1, INPUTS, 7, seed=0), "selu")
+    compiled.library.cache_clear()
     assert isinstance(kernel, TorchKernel)
     assert "no-such-compiler is not on the PATH" in capsys.readouterr().err
 

@@ -17,6 +17,7 @@ import faze.config.validation
 import faze.config.yaml_files
 import faze.base.code_hash
 import faze.base.run_progress
+import faze.base.made_once
 
 DEFAULTS = "config/config.yaml"
 RAW = faze.config.data_parameters.RAW
@@ -92,6 +93,11 @@ shell.prefix(r"""
     alone() {{ hold --exclusive "$@"; }}
     beside() {{ hold --shared "$@"; }}
     """)
+
+
+# Rendered frames and prepared strips are taken over from other ablations with the same values; no param, since where
+# they are found changes nothing.
+SHARED_RECORDS = [f"--made-once={folder}" for folder in [faze.base.made_once.shared_records()] if folder]
 
 
 def every(path, **chosen):

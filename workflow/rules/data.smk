@@ -61,6 +61,7 @@ rule synthesise:
             --mpiifacegaze-supplementary {output.mpiifacegaze_supplementary:q} \
             --gazecapture-supplementary {output.gazecapture_supplementary:q} \
             --truth {output.truth:q} \
+            {SHARED_RECORDS:q} \
             2>&1 | tee -p {log:q}
         """
 
@@ -121,6 +122,7 @@ rule preprocess:
             --threads {threads} \
             --out {output.data:q} \
             --rejects {output.rejects:q} \
+            {SHARED_RECORDS:q} \
             {params.supplementary:q} \
             2>&1 | tee -p {log:q}
         """

@@ -81,17 +81,16 @@ def draw_body(
         at, radii = np.round(centre * 16).astype(int).tolist(), [round(r * px_per_mm * 16) for r in radii_mm]
         cv2.ellipse(image, at, radii, turn_deg, 0, 360, rgb.tolist(), -1, cv2.LINE_AA, 4)
 
-    def of_head(x: float, y: float, z: float) -> NDArray:
-        return camera.project(rotation @ np.array([x, y, z]) + origin_mm)
-
+    places = [(0, 40, 95), (0, -32, 85), (-81, 14, 95), (81, 14, 95)]
+    behind, top, *ears = camera.project(np.array(places) @ rotation.T + origin_mm)
     if room.long_hair:
-        ellipse(of_head(0, 40, 95), (96, 145), roll_deg, 0.8 * hair)
+        ellipse(behind, (96, 145), roll_deg, 0.8 * hair)
     ellipse(head + np.array([0, 365]) * px_per_mm, (265, 235), 0, np.clip(255 * room.clothes_rgb * lit, 0, 255))
     neck = np.array([[-47, 60], [47, 60], [54, 180], [-54, 180]]) * px_per_mm + head
     cv2.fillConvexPoly(image, np.round(neck * 16).astype(np.int32), (0.85 * skin).tolist(), cv2.LINE_AA, 4)
-    for side in (-1, 1):
-        ellipse(of_head(81 * side, 14, 95), (11, 25), roll_deg + 8 * side, skin)
-    ellipse(of_head(0, -32, 85), (82, 84), roll_deg, hair)
+    for side, ear in zip((-1, 1), ears, strict=True):
+        ellipse(ear, (11, 25), roll_deg + 8 * side, skin)
+    ellipse(top, (82, 84), roll_deg, hair)
 
 
 def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDArray[np.uint8]:
@@ -99,14 +98,16 @@ def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDA
     shape = (height_px + _NOISE_MARGIN_PX, width_px + _NOISE_MARGIN_PX)
     grey = rng.standard_normal(shape, np.float32)
     coloured = rng.standard_normal((*shape, 3), np.float32)
-    noise = rng.uniform(0.8, 2.0) * grey[..., None] + rng.uniform(0.3, 0.8) * coloured
-    return np.clip(np.round(cv2.GaussianBlur(noise, (0, 0), 0.6) * 1.6 + 128), 0, 255).astype(np.uint8)
+    grey *= np.float32(rng.uniform(0.8, 2.0))
+    coloured *= np.float32(rng.uniform(0.3, 0.8))
+    coloured += grey[..., None]
+    return cv2.convertScaleAbs(cv2.GaussianBlur(coloured, (0, 0), 0.6), alpha=1.6, beta=128)
 
 
-def add_noise(rng: np.random.Generator, image: NDArray[np.uint8], noise: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Add sensor noise."""
+def crop_noise(rng: np.random.Generator, noise: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Cut the noise for one frame of this shape, (H, W, 3), at a random place."""
     top, left = rng.integers(0, _NOISE_MARGIN_PX, 2)
-    return cv2.addWeighted(image, 1.0, noise[top:, left:][: image.shape[0], : image.shape[1]], 1.0, -128.0)
+    return noise[top:, left:][: shape[0], : shape[1]]
 
 
 def smear(rng: np.random.Generator, image: NDArray[np.uint8]) -> None:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from faze.data.synthetic.light import Light
 from faze.data.synthetic.texture import Image, ramp
 
-_FRONT_RADIUS_MM = 110.0  # of the lenses' front, which mirrors
-_TILT = 0.12  # tangent of the angle by which the lenses' lower rim is nearer to the face: 7 degrees
-_EDGE_MM = 0.5  # over which a rim's edge runs out
-_BRIDGE_MM = (-5.0, 1.2)  # of the bar between the lenses: above their middles, and half its height
+FRONT_RADIUS_MM = 110.0  # of the lenses' front, which mirrors
+TILT = 0.12  # tangent of the angle by which the lenses' lower rim is nearer to the face: 7 degrees
+EDGE_MM = 0.5  # over which a rim's edge runs out
+BRIDGE_MM = (-5.0, 1.2)  # of the bar between the lenses: above their middles, and half its height
 
 
 class Meeting(NamedTuple):
@@ -68,33 +68,44 @@ class Spectacles:
         aside = point - self.centre_mm.astype(np.float32)[on_right.astype(np.intp)]
         scaled = np.square(np.square(aside * (1 / np.array(self.half_mm, np.float32))))
         beyond = (np.sqrt(np.sqrt(scaled[..., 0] + scaled[..., 1])) - 1) * np.float32(min(self.half_mm))
-        return Meeting(aside, on_right, beyond, ramp(np.float32(0.5) - beyond * np.float32(1 / _EDGE_MM)))
+        return Meeting(aside, on_right, beyond, ramp(np.float32(0.5) - beyond * np.float32(1 / EDGE_MM)))
 
     def bend(self, met: Meeting, origin: NDArray, rays: Image) -> Image:
         """Turn the rays that meet a lens so that, straight on, they reach what the lens shows: (h, w, 3)."""
-        left, right = (self.power_dioptres * (self.behind_mm / 1000)).astype(np.float32)
+        left, right = self.bends()
         straight = rays * (np.float32(self.plane_mm + self.behind_mm - origin[2]) / rays[..., 2:])
         straight[..., :2] -= met.aside * (np.where(met.on_right, right, left) * met.inside)[..., None]
         return straight
 
     def cover(self, colour: Image, met: Meeting, rays: Image, light: Light) -> Image:
         """Lay reflections, rims and bridge over what is seen through the lenses: (h, w, 3) -> (h, w, 3)."""
-        glow = self._mirrored(met.aside, rays, light) + np.float32(0.5 * light.ambient_rgb.mean())
+        glow = self._mirrored(met.aside, rays, light) + np.float32(self.glow(light))
         share = (np.float32(self.reflectance) * met.inside)[..., None]
         colour = colour + share * (glow[..., None] - colour)
-        thick, above, half = np.float32(self.rim_mm), *np.array(_BRIDGE_MM, np.float32)
-        rim = ramp((thick - np.abs(met.beyond_mm - thick)) * np.float32(1 / _EDGE_MM) + np.float32(0.5))
+        thick, above, half = np.float32(self.rim_mm), *np.array(BRIDGE_MM, np.float32)
+        rim = ramp((thick - np.abs(met.beyond_mm - thick)) * np.float32(1 / EDGE_MM) + np.float32(0.5))
         inward = (met.aside[..., 0] > 0) != met.on_right
         beside = np.abs(met.aside[..., 1] - above) - half
-        bridge = ramp(np.float32(0.5) - beside * np.float32(1 / _EDGE_MM)) * (inward & (met.beyond_mm > 0))
+        bridge = ramp(np.float32(0.5) - beside * np.float32(1 / EDGE_MM)) * (inward & (met.beyond_mm > 0))
+        return colour + np.maximum(rim, bridge)[..., None] * (self.metal(light) - colour)
+
+    def bends(self) -> Image:
+        """Compute (2,) by how much a lens turns a ray, per mm off its centre, as seen where the irises are."""
+        return (self.power_dioptres * (self.behind_mm / 1000)).astype(np.float32)
+
+    def glow(self, light: Light) -> float:
+        """Compute the brightness of what lenses mirror besides the lights."""
+        return 0.5 * float(light.ambient_rgb.mean())
+
+    def metal(self, light: Light) -> Image:
+        """Compute the colour (3,) of the rims under this light."""
         front = np.array([[0.0, 0.0, -1.0]], np.float32)
-        metal = self.rim_rgb.astype(np.float32) * light.on(front)
-        return colour + np.maximum(rim, bridge)[..., None] * (metal - colour)
+        return (self.rim_rgb.astype(np.float32) * light.on(front))[0]
 
     def _mirrored(self, aside: Image, rays: Image, light: Light) -> Image:
         """Compute the lights' images on the lenses' fronts: (h, w)."""
-        normal = np.concatenate([aside / np.float32(_FRONT_RADIUS_MM), np.full_like(aside[..., :1], -1)], axis=-1)
-        normal[..., 1] += np.float32(_TILT)
+        normal = np.concatenate([aside / np.float32(FRONT_RADIUS_MM), np.full_like(aside[..., :1], -1)], axis=-1)
+        normal[..., 1] += np.float32(TILT)
         normal /= np.sqrt(np.einsum("hwc,hwc->hw", normal, normal))[..., None]
         straight = rays / np.sqrt(np.einsum("hwc,hwc->hw", rays, rays))[..., None]
         glow = np.zeros(rays.shape[:2], np.float32)

@@ -15,11 +15,11 @@ from faze.data.synthetic.skin import paint_skin
 from faze.data.synthetic.texture import Image, bump, padded, step
 
 _LID_MM = 0.9  # from the eyeball to the lids' outer side
-_SHAPE_PER_MM, _COLOUR_PER_MM = 1, 2  # map samples
-_LEFT, _TOP, _RIGHT, _BOTTOM = -104.0, -136.0, 104.0, 152.0
-_CENTRE_MM = np.array([0.0, 20.0, 84.0])
-_AXES_MM = np.array([77.0, 120.0, 96.0])
-_ROUNDS = 3  # of correcting a ray for the displacement; each shrinks the error by the slope
+SHAPE_PER_MM, COLOUR_PER_MM = 1, 2  # map samples
+LEFT, TOP, _RIGHT, _BOTTOM = -104.0, -136.0, 104.0, 152.0
+CENTRE_MM = np.array([0.0, 20.0, 84.0])
+AXES_MM = np.array([77.0, 120.0, 96.0])
+ROUNDS = 3  # of correcting a ray for the displacement; each shrinks the error by the slope
 _SOFT_MM = 3.0  # of the lids' bulge where it runs out into the face
 _LID_SLOPE = 1.2  # of its sides; steeper ones would hide the outer corners of a turned head
 
@@ -48,13 +48,13 @@ class Face:
             origin: (3,) the camera in the head frame, mm.
             rays: (h, w, 3) directions in the head frame, of any length.
         """
-        direction = [rays[..., axis] * np.float32(1 / _AXES_MM[axis]) for axis in range(3)]
-        start = ((origin - _CENTRE_MM) / _AXES_MM).astype(np.float32)
+        direction = [rays[..., axis] * np.float32(1 / AXES_MM[axis]) for axis in range(3)]
+        start = ((origin - CENTRE_MM) / AXES_MM).astype(np.float32)
         a = direction[0] ** 2 + direction[1] ** 2 + direction[2] ** 2
         lateral = direction[0] * start[0] + direction[1] * start[1]
         rest = np.float32(start[0] ** 2 + start[1] ** 2 - 1)
         depth: Image | np.float32 = start[2]
-        for round_ in range(_ROUNDS):
+        for round_ in range(ROUNDS):
             b = lateral + direction[2] * depth
             square = b * b - a * (rest + depth * depth)
             if round_ == 0:
@@ -62,48 +62,48 @@ class Face:
             t = (-b - np.sqrt(np.maximum(square, 0))) / a
             x = np.float32(origin[0]) + t * rays[..., 0]
             y = np.float32(origin[1]) + t * rays[..., 1]
-            if round_ < _ROUNDS - 1:
+            if round_ < ROUNDS - 1:
                 # A ray meets the displaced surface where one that starts less deep, by as much, meets the ellipsoid.
-                depth = start[2] - _look_up(self.displacement, x, y, _SHAPE_PER_MM) / np.float32(_AXES_MM[2])
+                depth = start[2] - _look_up(self.displacement, x, y, SHAPE_PER_MM) / np.float32(AXES_MM[2])
         return Hit(x, y, inside)
 
     def look_up(self, hit: Hit) -> tuple[Image, Image]:
         """Look up colours and normals at points of the face: (h, w, 3) each."""
-        colour = _look_up(self.colour, hit.x, hit.y, _COLOUR_PER_MM)
-        return colour[..., :3], _look_up(self.normal, hit.x, hit.y, _SHAPE_PER_MM)[..., :3]
+        colour = _look_up(self.colour, hit.x, hit.y, COLOUR_PER_MM)
+        return colour[..., :3], _look_up(self.normal, hit.x, hit.y, SHAPE_PER_MM)[..., :3]
 
 
 def _look_up(texture: Image, x: Image, y: Image, per_mm: int) -> Image:
     """Look up a map's values at points of the head frame (mm)."""
-    column = (x - np.float32(_LEFT)) * np.float32(per_mm)
-    row = (y - np.float32(_TOP)) * np.float32(per_mm)
+    column = (x - np.float32(LEFT)) * np.float32(per_mm)
+    row = (y - np.float32(TOP)) * np.float32(per_mm)
     return cv2.remap(texture, column, row, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
 
 
 def build_face(rng: np.random.Generator, person: SyntheticPerson) -> Face:
     """Model and paint a face."""
-    x, y = _points(_SHAPE_PER_MM)
+    x, y = _points(SHAPE_PER_MM)
     base = _ellipsoid_depth(x, y)
     depth = _lids(person, x, y, base + _features(person, x, y))
     depth = _through_corners(person, x, y, depth)
-    gradient_y, gradient_x = np.gradient(depth, 1 / _SHAPE_PER_MM)
+    gradient_y, gradient_x = np.gradient(depth, 1 / SHAPE_PER_MM)
     normal = np.stack([gradient_x, gradient_y, -np.ones_like(depth)], axis=-1)
     normal /= np.linalg.norm(normal, axis=-1, keepdims=True)
     return Face(
         displacement=(depth - base).astype(np.float32),
         normal=padded(normal),
-        colour=padded(paint_skin(rng, person, *_points(_COLOUR_PER_MM), _COLOUR_PER_MM)),
+        colour=padded(paint_skin(rng, person, *_points(COLOUR_PER_MM), COLOUR_PER_MM)),
     )
 
 
 def _points(per_mm: int) -> tuple[Image, Image]:
-    y, x = np.mgrid[_TOP : _BOTTOM : 1 / per_mm, _LEFT : _RIGHT : 1 / per_mm].astype(np.float32)
+    y, x = np.mgrid[TOP : _BOTTOM : 1 / per_mm, LEFT : _RIGHT : 1 / per_mm].astype(np.float32)
     return x, y
 
 
 def _ellipsoid_depth(x: Image, y: Image) -> Image:
-    square = 1 - ((x - _CENTRE_MM[0]) / _AXES_MM[0]) ** 2 - ((y - _CENTRE_MM[1]) / _AXES_MM[1]) ** 2
-    return _CENTRE_MM[2] - _AXES_MM[2] * np.sqrt(np.maximum(square, 0.03))
+    square = 1 - ((x - CENTRE_MM[0]) / AXES_MM[0]) ** 2 - ((y - CENTRE_MM[1]) / AXES_MM[1]) ** 2
+    return CENTRE_MM[2] - AXES_MM[2] * np.sqrt(np.maximum(square, 0.03))
 
 
 def _features(person: SyntheticPerson, x: Image, y: Image) -> Image:
@@ -149,8 +149,7 @@ def _through_corners(person: SyntheticPerson, x: Image, y: Image, depth: Image) 
     inner, outer = person.corners_mm[2:]
     hills = [bump(np.abs(x), y, (corner[0], corner[1]), (9.0, 9.0)) for corner in (inner, outer)]
     nodes = [
-        (round((corner[1] - _TOP) * _SHAPE_PER_MM), round((corner[0] - _LEFT) * _SHAPE_PER_MM))
-        for corner in (inner, outer)
+        (round((corner[1] - TOP) * SHAPE_PER_MM), round((corner[0] - LEFT) * SHAPE_PER_MM)) for corner in (inner, outer)
     ]
     heights = np.array([[hill[node] for hill in hills] for node in nodes])
     missing = np.array([corner[2] - depth[node] for corner, node in zip((inner, outer), nodes, strict=True)])
