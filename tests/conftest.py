@@ -12,8 +12,8 @@ from golden_files import ALL, FOLDERS, arrays_of
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read at Triton's first import: its kernels then run in its interpreter
 
-# Read by OpenMP when torch is loaded, so by what the tests start. Its second thread shares a core with another test, and
-# would spin while it waits: a training of 96 pairs took 18.6 s of processor time instead of 4.9.
+# Read by OpenMP when torch is loaded, so by what the tests start. Its second thread shares a core with another test,
+# and would spin while it waits: a training of 96 pairs took 18.6 s of processor time instead of 4.9.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 

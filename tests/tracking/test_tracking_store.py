@@ -1,4 +1,4 @@
-import multiprocessing
+import multiprocessing.forkserver
 import os
 import shutil
 import signal
