@@ -37,7 +37,7 @@ compiled: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m compiled
 
 workflow: $(INSTALLED)
-	$(BIN)/pytest -n 2 --dist loadgroup -m workflow
+	$(BIN)/pytest -n 2 --dist loadfile -m workflow
 
 # Every warning is an error. Nothing is kept from a former build (-E), since the pages take much from the code.
 docs: $(INSTALLED)

@@ -17,6 +17,24 @@ if not torch.cuda.is_available():
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
+FINISHED = ("test_ablation", "test_tutorials", "test_real_data")  # of tests/workflow: they ask for one smoke ablation
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
+    """With --dist loadfile, let one worker run all files that share the finished ablation, so that it is made once."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = Path(nodeid.split("::")[0]).stem
+            return "finished" if file in FINISHED else file
+
+    return Together(config, log)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def machine_lock(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests neither hold up measured runs on this machine nor are refused by them."""

@@ -3,14 +3,6 @@
 import pytest
 from checkout import Answer, Checkout
 
-FINISHED = ("test_ablation", "test_tutorials", "test_real_data")
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Keep the tests of a file on one worker, and those that ask for the finished ablation, so that it is made once."""
-    file = item.path.stem
-    item.add_marker(pytest.mark.xdist_group("finished" if file in FINISHED else file))
-
 
 @pytest.fixture(scope="session")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
