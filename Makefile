@@ -35,16 +35,17 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports
 	$(BIN)/codespell --skip docs/_build Snakefile Makefile NOTICE CITATION.cff *.md benchmarks config docs envs faze profiles tests workflow
 
-# One thread per process: two workers on two cores.
+# One thread per process: two workers on two cores. Each begins with half of the tests, so that what the tests of a
+# file share is made once.
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not workflow and not compiled"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not workflow and not compiled"
 
 # Minutes where no kernel is kept from before, so not part of `test`.
 compiled: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m compiled
 
 workflow: $(INSTALLED)
-	$(BIN)/pytest -m workflow
+	$(BIN)/pytest -n 2 --dist loadfile -m workflow
 
 # Every warning is an error. Nothing is kept from a former build (-E), since the pages take much from the code.
 docs: $(INSTALLED)

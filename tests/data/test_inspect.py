@@ -16,6 +16,7 @@ from faze.data.readers import Reject
 from faze.data.rejects import Kind, kinds, read_rejects
 from faze.data.store.layout import ORIGINS
 from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore, write_strips
+from faze.report import figure_files
 from faze.report.dataset_figures import KINDS, draw_density, draw_people
 from faze.report.dataset_words import describe
 from faze.report.strip_sheet import SheetStrip, draw_sheet, pick_strips
@@ -66,6 +67,8 @@ def look(path, **more):
 
 
 def run(monkeypatch, *arguments):
+    """Inspect, with coarse pictures."""
+    monkeypatch.setattr(figure_files, "DOTS_PER_INCH", 40)
     monkeypatch.setattr(sys, "argv", ["faze inspect", *map(str, arguments)])
     return stage.main()
 

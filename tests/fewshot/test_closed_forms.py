@@ -5,6 +5,7 @@ camera's frame instead of the head's, a kernel's length squared twice, variances
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -44,7 +45,9 @@ def people(residual: Truth, count: int = 60, first: int = 0, **named: object) ->
     return [person(f"{i:05d}", i, residual, **named) for i in range(first, first + count)]
 
 
+@functools.cache
 def learn(learner: str, residual: Truth, **changes: object) -> Learned:
+    """What a learner learns of such people; once for all tests that ask for the same."""
     training = MetaTraining(people(residual), people(residual, 40, 500, split="val"), settings(**changes), 0)
     return LEARNERS[learner].meta_train(training)
 

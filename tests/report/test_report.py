@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from PIL import Image, ImageDraw
 
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.tier_colors import tier_colors
-from faze.report import formats
+from faze.report import figure_files, formats
 from faze.report.data_uris import Embedder
 from faze.report.page import collect_walks
 from faze.report.results import Results, read_evaluation
@@ -32,20 +33,24 @@ INSPECTED: dict[str, Path] = {}  # by the hash of the store and what lies beside
 
 
 def make(folder: Path, case: Fabricated, note: str = "", **of_evaluate: object) -> Path:
-    """Evaluate and report a fabricated ablation; the folder of the page."""
+    """Evaluate and report a fabricated ablation, with coarse pictures; the folder of the page."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figure_files, "DOTS_PER_INCH", 40)
         for dataset in DATASETS:
             look(patch, ResultPaths(folder), dataset)
-        for stage, module, changed in (
-            ("evaluate", evaluate, {"evaluate__resamples": 100} | of_evaluate),
-            ("report", report, {"report__title": TITLE, "report__note": note}),
-        ):
-            out = {"evaluate": folder / "evaluation", "report": folder / "report"}[stage]
-            config = case.config_file(folder / f"{stage}.config.yaml", stage, **changed)
-            arguments = [stage, "--config", str(config), "--results", str(folder), "--out", str(out)]
-            patch.setattr(sys, "argv", arguments)
-            assert module.main() == 0
+        run(patch, evaluate, folder, case, "evaluation", evaluate__resamples=100, **of_evaluate)
+        run(patch, report, folder, case, "report", report__title=TITLE, report__note=note)
     return folder / "report"
+
+
+def run(
+    patch: pytest.MonkeyPatch, module: ModuleType, folder: Path, case: Fabricated, out: str, **changed: object
+) -> None:
+    """Run a stage on the whole of a fabricated ablation."""
+    stage = module.__name__.rpartition(".")[2]
+    config = case.config_file(folder / f"{stage}.config.yaml", stage, **changed)
+    patch.setattr(sys, "argv", [stage, f"--config={config}", f"--results={folder}", f"--out={folder / out}"])
+    assert module.main() == 0
 
 
 def look(patch: pytest.MonkeyPatch, paths: ResultPaths, dataset: str) -> None:
@@ -470,10 +475,9 @@ def test_data_section_shows_every_data_set_with_its_rejects(page):
     assert "test 4 24 6, 6, 6" in text
 
 
-def test_report_without_data_page_is_one_sentence(tmp_path, monkeypatch, capsys):
-    case = Fabricated(tiers=("baseline",), **SMALL)
-    case.write(tmp_path)
-    make(tmp_path, case)
+def test_report_without_data_page_is_one_sentence(page, tmp_path, monkeypatch, capsys):
+    shutil.copytree(page[0].parent, tmp_path, dirs_exist_ok=True)
+    case = Fabricated(tiers=("baseline", "amp", "ddp"), controls=("rounding",), **SMALL)
     (tmp_path / "inspection" / "gazecapture" / "summary.json").unlink()
     config = case.config_file(tmp_path / "report.config.yaml", "report")
     arguments = ["--config", str(config), "--results", str(tmp_path), "--out", str(tmp_path / "again")]
@@ -546,11 +550,11 @@ def test_the_tier_table_names_every_number_and_leaves_reasons_to_the_list_below(
     assert "display: grid" in stacked and "content: attr(data-label)" in stacked  # narrow windows: block below block
 
 
-def test_the_talks_charts_never_print_one_number_over_another(tmp_path):
+def test_the_talks_charts_never_print_one_number_over_another(tmp_path, monkeypatch):
     """Seen: 58.30 printed over 53.50 where adaptation does harm."""
     case = Fabricated(tiers=("baseline", "amp"), **SMALL, kept={"maml": (1.4,) * 4, "offset": (0.6,) * 4})
     case.write(tmp_path)
-    make(tmp_path, case)
+    run(monkeypatch, evaluate, tmp_path, case, "evaluation", evaluate__resamples=100)
     _, results = read_evaluation(ResultPaths(tmp_path))
     with drawing():
         figure = draw_talk_charts(results)

@@ -1,4 +1,4 @@
-import multiprocessing
+import multiprocessing.forkserver
 import os
 import shutil
 import signal
@@ -156,6 +156,7 @@ def test_eight_processes_at_once_on_a_fresh_store_lose_nothing_and_misfile_nothi
     # Forked from a server that has mlflow loaded already, so that all reach the store at the same moment.
     prepare_environment()
     context = multiprocessing.get_context("forkserver")
+    multiprocessing.forkserver._forkserver._stop()  # that of an earlier test has not loaded it
     context.set_forkserver_preload(["mlflow.store.tracking.sqlalchemy_store"])
     barrier = context.Barrier(PROCESSES)
     jobs = [context.Process(target=mirror_at_once, args=(results, n, barrier)) for n in range(PROCESSES)]
