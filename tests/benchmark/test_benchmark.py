@@ -73,7 +73,7 @@ def measured(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict
         "--out",
         out,
     ]
-    ended = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True, timeout=300)
+    ended = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert ended.returncode == 0, ended.stderr
     return json.loads(out.read_text()), ended.stdout
 

@@ -254,7 +254,7 @@ def test_the_stage_measures_rounds_and_the_papers_width(tmp_path: Path) -> None:
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert ended.returncode == 0, ended.stderr
     result = json.loads((tmp_path / "benchmark.json").read_text())
