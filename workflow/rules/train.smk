@@ -29,9 +29,9 @@ rule train:
         "results/{name}/{tier}/seed{seed}/logs/train.log",
     benchmark:
         "results/{name}/{tier}/seed{seed}/benchmarks/train.tsv"
+    priority: order_of_training
     conda:
         "../../envs/faze.yaml"
-    priority: order_of_training
     threads: cores_of_training
     params:
         *code("train"),
