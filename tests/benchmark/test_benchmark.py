@@ -133,7 +133,7 @@ def test_the_ledger_is_printed_with_a_row_each(measured: tuple[dict, str]) -> No
     assert markdown_tables(result) in printed
     for row in (
         "| baseline |",
-        "| lean | cudnn_benchmark true inactive: cuDNN",
+        "| lean | allocator keep (keep); cudnn_benchmark true inactive: cuDNN",
         "| foreach |",
         "| autotune |  | inactive",
     ):

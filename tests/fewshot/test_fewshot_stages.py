@@ -75,7 +75,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     whole = read_yaml(ROOT / "config" / "config.yaml")
     monkeypatch.chdir(tmp_path)
 
-    def call(stage: str, learners: str, threads: int = 1, seed: int | None = 0, **changes: object) -> int:
+    def call(stage: str, learners: str, /, threads: int = 1, seed: int | None = 0, **changes: object) -> int:
         names = learners.split()
         flat = resolve(merge(whole, {"fewshot": SMALL | changes}), stage, "baseline", seed)
         Path("config.yaml").write_text("\n".join(to_lines(flat)))
