@@ -107,6 +107,7 @@ rule preprocess:
         "results/{name}/logs/preprocess_{dataset}.log",
     benchmark:
         "results/{name}/benchmarks/preprocess_{dataset}.tsv"
+    priority: 3  # before trainings: what needs both data sets could not fill the cores that they leave free
     conda:
         "../../envs/faze.yaml"
     threads: CORES
