@@ -141,17 +141,17 @@ def _activations(config: Mapping[str, Any]) -> float:
 
 # Of a job of the default ablation on two cores: its seconds whatever it works on, those that grow, and with what.
 GUESSES: dict[str, tuple[float, float, Callable[[Mapping[str, Any]], float]]] = {
-    "synthesise": (2, 190, _frames),
+    "synthesise": (2, 71, _frames),
     "landmarks": (10, 590, _frames),
     "preprocess": (4, 7, _frames),
-    "inspect": (3, 5, _frames),
-    "train": (5, 250, lambda config: config["train"]["pairs"] * _activations(config)),
+    "inspect": (3, 4, _frames),
+    "train": (5, 270, lambda config: config["train"]["pairs"] * _activations(config)),
     "benchmark": (10, 675, lambda config: config["benchmark"]["rounds"] * len(config["run"]["tiers"])),
-    "encode": (3, 14, lambda config: _frames(config) * _activations(config)),
-    "meta_train": (2, 3, lambda config: config["fewshot"]["outer_steps"]),
-    "adapt": (2, 3, lambda config: config["fewshot"]["adapt_steps"] * config["fewshot"]["repeats"]),
-    "walk": (3, 7, lambda config: config["walk"]["people"] * config["walk"]["frames"]),
-    "evaluate": (5, 7, lambda config: config["evaluate"]["resamples"]),
-    "report": (20, 0, _frames),
+    "encode": (3, 8, lambda config: _frames(config) * _activations(config)),
+    "meta_train": (3, 10, lambda config: config["fewshot"]["outer_steps"]),
+    "adapt": (3, 6, lambda config: config["fewshot"]["adapt_steps"] * config["fewshot"]["repeats"]),
+    "walk": (3, 4, lambda config: config["walk"]["people"] * config["walk"]["frames"]),
+    "evaluate": (3, 3, lambda config: config["evaluate"]["resamples"]),
+    "report": (12, 0, _frames),
     "track": (11, 0, _frames),
 }
