@@ -27,12 +27,15 @@ def with_kept_memory(given: str) -> str:
 def keeps_memory() -> bool:
     """Say whether this process was started with the settings."""
     given = os.environ.get(VARIABLE, "")
-    return given != "" and given == with_kept_memory(given) and platform.libc_ver()[0] == "glibc"
+    return given == with_kept_memory(given) and _is_glibc()
 
 
 def keep_memory() -> None:
     """Start this process once more with the settings, unless it has them or its C library is another than glibc."""
-    given = os.environ.get(VARIABLE, "")
-    wanted = with_kept_memory(given)
-    if given != wanted and platform.libc_ver()[0] == "glibc":
+    if not keeps_memory() and _is_glibc():
+        wanted = with_kept_memory(os.environ.get(VARIABLE, ""))
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {VARIABLE: wanted})
+
+
+def _is_glibc() -> bool:
+    return platform.libc_ver()[0] == "glibc"

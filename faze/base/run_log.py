@@ -5,7 +5,7 @@ Events, each with `time` (unix seconds) and `event`:
     switch    switch, wanted, acted, reason ("" = active)
     metrics   pairs (or step), values {name: number}
     resume    step, in pairs
-    taken_over  tier, began: whose training this is and when it began; its metrics follow, with their times
+    taken_over  tier: whose training this is; its metrics follow, with their times
     note      text
     end       seconds
 

@@ -25,7 +25,7 @@ from faze.base.errors import UserError
 from faze.base.machine_lock import machine_shared
 from faze.benchmark.memory_peak import MemoryPeak, status_bytes
 from faze.benchmark.tier_steps import build_tier_steps, read_people, tier_config
-from faze.engine.parallel import join, pick_device, share
+from faze.engine.parallel import join, pick_device
 
 STEPS = 2  # beyond those that settle
 MARGIN_GIB = 1.0  # by how much a process may exceed the limit before it is refused more; modules load late, too
@@ -103,7 +103,7 @@ def try_size(args: Namespace) -> float | None:
         args.configfile, args.tier, {"train": {"global_batch": args.pairs}, "loss": {"chunk_pairs": args.pairs}}
     )
     engine = replace(config.engine, parallel="single", accumulate=1)
-    with join(engine, share(args.threads, engine)) as world:
+    with join(engine, args.threads) as world:
         people = read_people(None, config)
         _limit(args.memory_gib, world.device)
         peak = MemoryPeak(world.device)

@@ -45,13 +45,13 @@ def main(args: Namespace) -> None:
     check_same_model(args.checkpoint, dted.model, config.model)
     head = {name: dted.get_parameter(name).detach().cpu().numpy() for name in GAZE_HEAD}
     decisive = config.values, code_hash.fingerprint("faze.stages.encode"), content(args.checkpoint)
+    fast = for_inference(dted)
     for data, out in stores:
         with sole_writer(out), StripStore(data) as strips, exact(dted):
             key = key_of("encode", *decisive, same_file(data), args.threads, device.type)
             with made_once(args.made_once, key, [out]) as taken:
                 if not taken:
-                    people = encode_people(for_inference(dted), strips, config.encode.batch)
-                    write_codes(out, strips.dataset, people, head)
+                    write_codes(out, strips.dataset, encode_people(fast, strips, config.encode.batch), head)
 
 
 def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:

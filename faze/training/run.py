@@ -142,7 +142,7 @@ def take_over(trainee: Trainee, work: WorkFolder) -> None:
     donor = read_events(work.donor_log)
     with RunLog(work.log) as log:
         trainee.introduce(log, 0)
-        log.event("taken_over", tier=donor[0]["tier"], began=donor[0]["time"])
+        log.event("taken_over", tier=donor[0]["tier"])
         for event in donor:
             if event["event"] in ("metrics", "resume"):
                 log.event(**event)  # with the time at which the other wrote it

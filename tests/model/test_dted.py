@@ -4,23 +4,11 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from small_model import MODEL
 
 from faze.base import geometry
-from faze.config.parameters import Model
 from faze.model import densenet
 from faze.model.dted import DTED
-
-MODEL = Model(
-    growth=2,
-    image_height_px=32,
-    image_width_px=128,
-    z_app=8,
-    z_gaze=2,
-    z_head=4,
-    decoder_channels=4,
-    normalize_axis=1,
-    backprop_gaze=True,
-)
 
 
 def strips(count: int = 2, seed: int = 0) -> torch.Tensor:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from small_model import MODEL as SMALL
 from torch import Tensor
 
 from faze.base.compiled import NativeError, library, say_once
@@ -25,17 +26,6 @@ from faze.model.inference import for_inference
 from faze.redirection.walk import walk_person
 from faze.stages.encode import encode_people
 
-SMALL = Model(
-    growth=2,
-    image_height_px=32,
-    image_width_px=128,
-    z_app=8,
-    z_gaze=2,
-    z_head=4,
-    decoder_channels=4,
-    normalize_axis=1,
-    backprop_gaze=True,
-)
 PAPER = dataclasses.replace(SMALL, growth=32, image_height_px=64, image_width_px=256, z_app=64, z_head=16)
 DEFAULT = dataclasses.replace(SMALL, growth=8, z_app=64, z_head=16, decoder_channels=32)
 

@@ -103,7 +103,7 @@ class Fabricated:
             table = pa.Table.from_pandas(of_learner, preserve_index=False)
             pq.write_table(table.replace_schema_metadata({"seconds": json.dumps(SECONDS)}), path)
         donor = self.taken_over.get(tier)
-        taken = [{"event": "taken_over", "tier": donor, "began": 1.7e9}] if donor else []
+        taken = [{"event": "taken_over", "tier": donor}] if donor else []
         _write_log(paths.run_log(tier, seed), [*self._switches(tier), *taken], tier, seed, rng)
         _write_walks(paths.walks(tier, seed), tier)
 

@@ -49,7 +49,7 @@ def write_log(path: Path, start: dict, steps: int = 30, end: bool = True, taken_
     log = RunLog(path)
     log.event("start", **start)
     if taken_over:
-        log.event("taken_over", tier=taken_over, began=1.0e9)
+        log.event("taken_over", tier=taken_over)
     fp16 = start["tier"] != "baseline"
     reason = "this CPU has no kernels for fp16; force: true runs it all the same" if fp16 else ""
     log.event("switch", switch="precision", wanted="fp16" if fp16 else "fp32", acted="fp32", reason=reason)
