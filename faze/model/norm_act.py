@@ -19,4 +19,15 @@ def activate(x: Tensor, *, fused: bool = False) -> Tensor:
     if fused:
         return instance_norm_leaky_relu(x, eps=EPSILON, slope=SLOPE)
     # In place: the backward pass then keeps one tensor instead of two.
-    return F.leaky_relu(F.instance_norm(x, eps=EPSILON), negative_slope=SLOPE, inplace=True)
+    return F.leaky_relu(_instance_norm(x), negative_slope=SLOPE, inplace=True)
+
+
+def _instance_norm(x: Tensor) -> Tensor:
+    """Normalise each channel of each image, by the faster of torch's two ways to the same values.
+
+    On a CPU that is a GroupNorm with one channel in each group, while a channel's pixels lie together. It keeps its
+    statistics in the format of x, so low precision takes the other way.
+    """
+    if x.device.type == "cpu" and x.is_contiguous() and x.dtype.itemsize >= 4:
+        return F.group_norm(x, x.shape[1], eps=EPSILON)
+    return F.instance_norm(x, eps=EPSILON)
