@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from faze.base.machine_lock import machine_alone
 from faze.benchmark.interleave import RooflineRates, measure
 from faze.benchmark.intervals import mean_interval, ratio_interval
-from faze.benchmark.processes import measuring_processes, process_command
+from faze.benchmark.processes import fork_servers, measuring_command, measuring_processes
 from faze.config.check import build
 from faze.config.ladder import climb
 from faze.config.parameters import Benchmark, Engine, Model
@@ -73,8 +73,8 @@ def time_cases(cases: Sequence[Case], values: Mapping[str, Any], benchmark: Benc
             path = Path(folder) / f"{case.name}.yaml"
             path.write_text("\n".join(to_lines(resolved(case, values))) + "\n", encoding="utf-8")
             args = Namespace(config=path, data=None, threads=case.threads)
-            commands[case.name] = process_command(args, "--tier", case.name)
-        with measuring_processes(commands) as tiers:
+            commands[case.name] = measuring_command(args, "--tier", case.name, engine=case.engine)
+        with fork_servers(commands.values()) as servers, measuring_processes(servers, commands) as tiers:
             results = measure(tiers, benchmark, RooflineRates())
     return {name: result.blocks_ms for name, result in zip(commands, results, strict=True)}
 

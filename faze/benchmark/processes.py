@@ -1,8 +1,8 @@
 """The measuring processes of a benchmark: fresh ones that run blocks of steps when told to.
 
-Each tier has its own, and so has the roofline. The coordinator (`faze.benchmark.rounds`) lets one tier at a time
-run, so that a drift of the machine meets all alike. Measuring processes wait on a socket in between; when the
-coordinator dies, they see its end closed and leave.
+Each tier has its own, forks of a fork server, and so has the roofline. The coordinator (`faze.benchmark.rounds`) lets
+one tier at a time run, so that a drift of the machine meets all alike. Measuring processes wait on a socket in between;
+when the coordinator dies, they see its end closed and leave.
 """
 
 import contextlib
@@ -10,12 +10,10 @@ import functools
 import itertools
 import os
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Client, Connection
 from typing import Any
@@ -24,10 +22,15 @@ from faze.base.errors import UserError
 from faze.base.kept_memory import VARIABLE, with_kept_memory
 from faze.benchmark.debugging import refuse_debugging
 from faze.benchmark.energy import Meter
+from faze.benchmark.fork_server import Fork, ForkServer
 from faze.benchmark.memory_peak import MemoryPeak
 from faze.benchmark.tier_steps import TierSteps
 from faze.benchmark.timing import PhaseClock, synchronize
+from faze.config.parameters import Engine
+from faze.engine.parallel import rank_environments
 from faze.engine.transfer import Tensors
+
+IMPORTED = ("faze.stages.benchmark", "torch._dynamo")  # torch's optimisers import the second as the first is made
 
 
 def serve(
@@ -143,39 +146,82 @@ class TierProcesses:
             self._connections.pop().close()
 
 
+@dataclass(frozen=True)
+class Command:
+    """How the measuring processes of a tier, or of the roofline, are started."""
+
+    arguments: tuple[str, ...]  # of `faze`, to which the coordinator is added
+    engine: Engine | None  # of the tier: how many processes it has, and with which allocator
+
+    @property
+    def keeps_memory(self) -> bool:
+        """Whether they keep the memory that they free."""
+        return self.engine is not None and self.engine.allocator == "keep"
+
+
+def measuring_command(args: Namespace, *what: str, engine: Engine | None = None) -> Command:
+    """Make the command of the stage `benchmark` that measures something.
+
+    Args:
+        args: of the stage: its resolved config, data (a store of strips; None makes them up) and threads.
+        what: arguments of the stage that say what is measured.
+        engine: of the tier, if it is one.
+    """
+    stored = ["--data", os.fspath(args.data)] if args.data else []
+    common = ["benchmark", "--config", os.fspath(args.config), *stored, "--threads", str(args.threads)]
+    return Command((*common, *what, "--coordinator"), engine)
+
+
 @contextlib.contextmanager
-def measuring_processes(commands: Mapping[str, Sequence[str]]) -> Iterator[list[TierProcesses]]:
+def fork_servers(commands: Iterable[Command]) -> Iterator[Mapping[bool, ForkServer]]:
+    """Start the fork servers that commands need: the allocator is chosen as a process starts, so each has its own."""
+    kept = {VARIABLE: with_kept_memory(os.environ.get(VARIABLE, ""))}
+    with contextlib.ExitStack() as stack:
+        yield {
+            keeps: stack.enter_context(ForkServer(IMPORTED, kept if keeps else {}))
+            for keeps in sorted({command.keeps_memory for command in commands})
+        }
+
+
+@contextlib.contextmanager
+def measuring_processes(
+    servers: Mapping[bool, ForkServer], commands: Mapping[str, Command]
+) -> Iterator[list[TierProcesses]]:
     """Start every tier's processes and wait until all have built their step.
 
     Args:
-        commands: tier -> command line of a measuring process, to which the socket's address and the tier are added.
+        servers: of which they are forks.
+        commands: tier -> what starts its measuring processes.
     """
-    with tempfile.TemporaryDirectory(prefix="faze") as folder, socket.socket(socket.AF_UNIX) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="faze") as folder,
+        socket.socket(socket.AF_UNIX) as server,
+        contextlib.ExitStack() as ends,
+    ):
         address = f"{folder}/coordinator"
         server.bind(address)
         server.listen()
-        started = {name: subprocess.Popen([*command, address, name]) for name, command in commands.items()}
+        started: dict[str, list[Fork]] = {}
+        for name, command in commands.items():
+            for environment in rank_environments(command.engine) if command.engine else [{}]:
+                fork = servers[command.keeps_memory].fork([*command.arguments, address, name], environment)
+                ends.callback(fork.end)
+                started.setdefault(name, []).append(fork)
         tiers = {name: TierProcesses(name) for name in started}
-        try:
-            _gather(server, started, tiers)
-            yield list(tiers.values())
-            for tier in tiers.values():
-                tier.dismiss()
-            for process in started.values():
-                process.wait(timeout=60)
-        finally:
-            for process in started.values():
-                process.terminate()
-            for process in started.values():
-                process.wait()
+        _gather(server, started, tiers)
+        yield list(tiers.values())
+        for tier in tiers.values():
+            tier.dismiss()
+        for fork in itertools.chain.from_iterable(started.values()):
+            fork.ended(patience_s=60)
 
 
-def _gather(server: socket.socket, started: Mapping[str, subprocess.Popen], tiers: Mapping[str, TierProcesses]) -> None:
+def _gather(server: socket.socket, started: Mapping[str, Sequence[Fork]], tiers: Mapping[str, TierProcesses]) -> None:
     waiting = set(started)
     server.settimeout(0.5)
     while waiting:
         for name in waiting:
-            if started[name].poll() is not None:
+            if any(fork.ended() for fork in started[name]):
                 raise UserError(f"{name}: a measuring process ended at once; its words are above")
         # One that dies as it introduces itself hangs up; the next look at the processes says so.
         with contextlib.suppress(TimeoutError, EOFError, ConnectionError):
@@ -183,17 +229,3 @@ def _gather(server: socket.socket, started: Mapping[str, subprocess.Popen], tier
             description = connection.recv()
             if tiers[description["name"]].add(connection, description):
                 waiting.discard(description["name"])
-
-
-def process_command(args: Namespace, *what: str, keep: bool = False) -> list[str]:
-    """Make the command line of a measuring process, to which `measuring_processes` adds the coordinator.
-
-    Args:
-        args: of the stage `benchmark`: its resolved config, data (a store of strips; None makes them up) and threads.
-        keep: the process keeps the memory that it frees.
-        what: arguments of the stage that say what the process measures.
-    """
-    stored = ["--data", os.fspath(args.data)] if args.data else []
-    start = ["env", f"{VARIABLE}={with_kept_memory(os.environ.get(VARIABLE, ''))}"] if keep else []
-    command = [*start, sys.executable, "-m", "faze", "benchmark", "--config", os.fspath(args.config), *stored]
-    return [*command, "--threads", str(args.threads), *what, "--coordinator"]

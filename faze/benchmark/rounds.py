@@ -4,15 +4,16 @@ What differs between two processes that do the same (where their memory lies, ho
 came to) is thereby in what is measured, as what differs between two blocks is.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from faze.base.progress import Progress
+from faze.benchmark.fork_server import ForkServer
 from faze.benchmark.interleave import RooflineRates, TierRound, measure
-from faze.benchmark.processes import measuring_processes
+from faze.benchmark.processes import Command, fork_servers, measuring_processes
 from faze.config.parameters import Benchmark
 
 ROOFLINE = "the roofline"
@@ -31,17 +32,17 @@ class Rounds:
 
 
 def measure_rounds(
-    commands: Mapping[str, Sequence[str]],
+    commands: Mapping[str, Command],
     benchmark: Benchmark,
     *,
-    roofline: Sequence[str] | None = None,
+    roofline: Command | None = None,
     one_at_a_time: bool = False,
     leave_out: Callable[[Descriptions], Same] = lambda _: {},
 ) -> Rounds:
     """Measure every tier in benchmark.rounds rounds.
 
     Args:
-        commands: of a measuring process of each tier.
+        commands: of the measuring processes of each tier.
         benchmark: how many rounds, and blocks in each.
         roofline: command of the process that measures it; with it, the phases of the steps are timed too.
         one_at_a_time: start a tier's processes when those before have ended, for their memory, instead of interleaving.
@@ -51,9 +52,11 @@ def measure_rounds(
     found = Rounds({tier: [] for tier in commands}, {})
     progress = Progress("benchmark", benchmark.rounds, "rounds")
     for number in range(benchmark.rounds):
-        groups = [[str(tier) for tier in random.permutation(list(found.tiers))] + [ROOFLINE] * bool(roofline)]
-        for group in [[name] for name in groups[0]] if one_at_a_time else groups:
-            _measure_group(group, {**commands, ROOFLINE: roofline or ()}, benchmark, found, phases=bool(roofline))
+        needed = {tier: commands[tier] for tier in map(str, random.permutation(list(found.tiers)))}
+        needed |= {ROOFLINE: roofline} if roofline else {}
+        with fork_servers(needed.values()) as servers:
+            for group in [{name: needed[name]} for name in needed] if one_at_a_time else [needed]:
+                _measure_group(servers, group, benchmark, found, phases=bool(roofline))
         if number == 0:
             found.same.update(leave_out({tier: rounds[0].description for tier, rounds in found.tiers.items()}))
             for tier in found.same:
@@ -63,10 +66,15 @@ def measure_rounds(
 
 
 def _measure_group(
-    names: Sequence[str], commands: Mapping[str, Sequence[str]], benchmark: Benchmark, found: Rounds, *, phases: bool
+    servers: Mapping[bool, ForkServer],
+    commands: Mapping[str, Command],
+    benchmark: Benchmark,
+    found: Rounds,
+    *,
+    phases: bool,
 ) -> None:
     """Start the processes of these tiers, perhaps of the roofline, and add what they measure side by side."""
-    with measuring_processes({name: commands[name] for name in names}) as started:
+    with measuring_processes(servers, commands) as started:
         tiers = [processes for processes in started if processes.name != ROOFLINE]
         roofline = next((processes for processes in started if processes.name == ROOFLINE), None)
         measured = measure(tiers, benchmark, found.rates, roofline, phases=phases)

@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import functools
 import os
+import socket
 import sys
 import threading
 import time
@@ -97,6 +98,17 @@ def launch(engine: Engine, command: Sequence[str]) -> None:
     os.execv(sys.executable, [*torchrun, "-m", "faze", *command])
 
 
+def rank_environments(engine: Engine) -> list[dict[str, str]]:
+    """Say what torchrun would put into the environment of each process of a tier, for who starts them without it."""
+    if engine.parallel != "ddp":
+        return [{}]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    count = count_processes(engine)
+    size = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    return [meeting | size | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+
+
 @contextlib.contextmanager
 def join(engine: Engine, threads: int) -> Iterator[World]:
     """Join the processes that train together (or be alone), with so many CPU threads in this one."""
@@ -125,7 +137,7 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
 
 
 def _end_with(parent: int) -> None:
-    """End with torchrun: its workers are in process groups of their own, which a kill of its group does not reach."""
+    """End with who started us: torchrun's workers are in process groups of their own, which no kill of its reaches."""
     while os.getppid() == parent:
         time.sleep(0.2)
     os._exit(1)

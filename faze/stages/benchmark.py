@@ -5,7 +5,6 @@ benchmark or a training runs, of whatever checkout and user.
 """
 
 import json
-import sys
 from argparse import SUPPRESS, Namespace
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +21,7 @@ from faze.benchmark.debugging import refuse_debugging
 from faze.benchmark.energy import Meter, build_meter
 from faze.benchmark.memory_peak import MemoryPeak
 from faze.benchmark.paper_width import at_paper_width
-from faze.benchmark.processes import MeasuringProcess, process_command, serve
+from faze.benchmark.processes import MeasuringProcess, measuring_command, serve
 from faze.benchmark.roofline import Roofline, count_work
 from faze.benchmark.rounds import measure_rounds
 from faze.benchmark.rows import (
@@ -35,10 +34,9 @@ from faze.benchmark.rows import (
 )
 from faze.benchmark.tier_steps import build_tier_steps, read_people
 from faze.benchmark.tier_table import markdown_tables
-from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved, load
 from faze.engine import machine
-from faze.engine.parallel import join, launch, pick_device, share
+from faze.engine.parallel import join, pick_device, share
 
 
 @command(
@@ -78,9 +76,9 @@ def measure_ladder(config: Resolved, args: Namespace) -> dict[str, Any]:
     """Measure every tier of run.tiers, and the roofline of the device."""
     work = count_work(config.model, config.loss, config.train)
     found = measure_rounds(
-        {tier: tier_command(args, engine, "--tier", tier) for tier, engine in config.engines.items()},
+        {tier: measuring_command(args, "--tier", tier, engine=engine) for tier, engine in config.engines.items()},
         config.benchmark,
-        roofline=process_command(args, "--roofline"),
+        roofline=measuring_command(args, "--roofline"),
         one_at_a_time=on_gpu(config),
     )
     rows = ladder_rows(found, work=work, global_batch=config.train.global_batch)
@@ -90,9 +88,9 @@ def measure_ladder(config: Resolved, args: Namespace) -> dict[str, Any]:
 def measure_leave_one_out(config: Resolved, args: Namespace) -> dict[str, Any]:
     """Measure the topmost tier without each of its rungs' changes, in rounds of their own after the ladder's."""
     *_, topmost = config.leave_one_out
-    commands = {topmost: tier_command(args, config.engines[topmost], "--tier", topmost)}
+    commands = {topmost: measuring_command(args, "--tier", topmost, engine=config.engines[topmost])}
     for rung, engine in config.leave_one_out.items():
-        commands[without_rung(topmost, rung)] = tier_command(args, engine, "--without", rung)
+        commands[without_rung(topmost, rung)] = measuring_command(args, "--without", rung, engine=engine)
     found = measure_rounds(
         commands,
         config.benchmark,
@@ -110,15 +108,10 @@ def measure_paper_width(wide: Resolved, args: Namespace) -> dict[str, Any]:
         args: of the stage.
     """
     of_tier = ("--paper-width", "--tier")
-    commands = {tier: tier_command(args, engine, *of_tier, tier) for tier, engine in wide.engines.items()}
+    commands = {tier: measuring_command(args, *of_tier, tier, engine=engine) for tier, engine in wide.engines.items()}
     found = measure_rounds(commands, wide.benchmark, one_at_a_time=True, leave_out=same_steps)
     sizes = {"model": asdict(wide.model), "global_batch": wide.train.global_batch}
     return sizes | about_rounds(wide.benchmark.rounds) | {"tiers": paper_width_rows(found)}
-
-
-def tier_command(args: Namespace, engine: Engine, *what: str) -> list[str]:
-    """Make the command line of the measuring process of an engine: its allocator is chosen as it starts."""
-    return process_command(args, *what, keep=engine.allocator == "keep")
 
 
 def on_gpu(config: Resolved) -> bool:
@@ -131,7 +124,6 @@ def measure_tier(config: Resolved, args: Namespace) -> None:
     if args.paper_width:
         config = at_paper_width(config)
     engine = config.leave_one_out[args.without] if args.without else config.engines[args.tier]
-    launch(engine, ["benchmark", *sys.argv[1:]])
     with join(engine, share(args.threads, engine)) as world:
         people = read_people(args.data, config, world.processes_here)
         peak = MemoryPeak(world.device)

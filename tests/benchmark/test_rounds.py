@@ -23,6 +23,7 @@ from faze.benchmark import rounds as rounds_module
 from faze.benchmark.interleave import TierRound, WarmUp
 from faze.benchmark.intervals import ratio_interval, rounds_interval
 from faze.benchmark.paper_width import WHOLE, WIDTH, at_paper_width
+from faze.benchmark.processes import Command
 from faze.benchmark.rounds import ROOFLINE, Rounds, measure_rounds
 from faze.benchmark.rows import about_rounds, compare, ladder_rows, paper_width_rows, same_steps, without_rung
 from faze.benchmark.tier_table import markdown_tables
@@ -161,27 +162,32 @@ class FakeProcesses:
         return [answers.get(do, {"seconds": 0.1 * steps, "joules": None, "boards": []})]
 
 
+def command(name: str) -> Command:
+    return Command(("run", name), None)
+
+
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[FakeProcesses]]:
     """The groups of processes that were started together, in their order."""
     groups: list[list[FakeProcesses]] = []
 
     @contextlib.contextmanager
-    def fake(commands: Mapping[str, Sequence[str]]) -> Iterator[list[FakeProcesses]]:
-        assert all(commands[name] == [f"run {name}"] for name in commands)
+    def fake(servers: object, commands: Mapping[str, Command]) -> Iterator[list[FakeProcesses]]:
+        assert all(commands[name] == command(name) for name in commands)
         groups.append([FakeProcesses(name) for name in commands])
         yield groups[-1]
 
+    monkeypatch.setattr(rounds_module, "fork_servers", lambda _: contextlib.nullcontext({False: object()}))
     monkeypatch.setattr(rounds_module, "measuring_processes", fake)
     return groups
 
 
 TIERS = ("baseline", "amp", "ddp", "lean")
-COMMANDS = {tier: [f"run {tier}"] for tier in TIERS}
+COMMANDS = {tier: command(tier) for tier in TIERS}
 
 
 def test_each_round_starts_fresh_processes_in_an_order_of_its_own(started: list) -> None:
-    found = measure_rounds(COMMANDS, SETTINGS, roofline=[f"run {ROOFLINE}"])
+    found = measure_rounds(COMMANDS, SETTINGS, roofline=command(ROOFLINE))
     orders = [[processes.name for processes in group] for group in started]
     assert [sorted(order) for order in orders] == [sorted([*TIERS, ROOFLINE])] * 3
     assert len({tuple(order) for order in orders}) > 1
@@ -189,12 +195,12 @@ def test_each_round_starts_fresh_processes_in_an_order_of_its_own(started: list)
     assert len(found.rates.copy) == 3 * SETTINGS.blocks and found.tiers["lean"][0].phases_ms == {"forward": 100.0}
     again = list(orders)
     started.clear()
-    measure_rounds(COMMANDS, SETTINGS, roofline=[f"run {ROOFLINE}"])
+    measure_rounds(COMMANDS, SETTINGS, roofline=command(ROOFLINE))
     assert [[processes.name for processes in group] for group in started] == again  # seeded
 
 
 def test_one_at_a_time_no_two_tiers_are_there_together(started: list) -> None:
-    found = measure_rounds(COMMANDS, SETTINGS, roofline=[f"run {ROOFLINE}"], one_at_a_time=True)
+    found = measure_rounds(COMMANDS, SETTINGS, roofline=command(ROOFLINE), one_at_a_time=True)
     assert [len(group) for group in started] == [1] * 15
     assert len(found.rates.matmul["fp32"]) == len(found.rates.copy) == 3 * SETTINGS.blocks
     assert [rounds[2].blocks_ms for rounds in found.tiers.values()] == [pytest.approx([100.0, 100.0])] * 4
