@@ -73,14 +73,19 @@ def test_every_job_has_its_log_and_its_time(done: Checkout) -> None:
 
 
 def test_the_benchmark_takes_every_core_and_a_training_those_of_its_threads(fresh: Checkout) -> None:
-    answer = fresh.dry_run("ablation", "--cores", "4")
+    of_four = "tiers: {ddp: {processes: 4}}\n\ntrain:\n  threads: 2\n"
+    with (
+        fresh.edited("config/smoke.yaml", "train:\n", of_four),
+        fresh.edited("config/smoke.yaml", "global_batch: 8", "global_batch: 16"),
+    ):
+        answer = fresh.dry_run("ablation", "--cores", "4")
     [block] = answer.blocks("benchmark")
     assert "threads: 4\n" in block
     cores = {}
     for block in answer.blocks("train"):
         told = re.search(r"    threads: (\d+)\n", block)  # one is not told
         cores[re.search(r"tier=(\w+)", block)[1]] = int(told[1]) if told else 1
-    assert cores == {"baseline": 1, "amp": 1, "rounding": 1, "ddp": 2, "lean": 2}
+    assert cores == {"baseline": 2, "amp": 2, "rounding": 2, "ddp": 4, "lean": 4}  # two processes of ddp as one
 
 
 def test_the_benchmark_had_the_machine_to_itself_and_the_baseline_was_trained_first(

@@ -4,13 +4,14 @@
 def cores_of_training(wildcards):
     """Count the threads of a training's processes; where there is a GPU, it has the machine to itself.
 
-    Where ddp may count the GPUs to have as many processes, there are none: faze makes two.
+    Processes of ddp wait for each other half of the time that a core could compute, so two take one core. Where ddp may
+    count the GPUs to have as many processes, there are none: faze makes two.
     """
     if Path("/dev/nvidiactl").exists():
         return CORES
     known = faze.config.stage_config.resolve(config, "train", wildcards.tier, int(wildcards.seed))
     processes = (known["engine.processes"] or 2) if known["engine.parallel"] == "ddp" else 1
-    return processes * known["train.threads"]
+    return (processes + 1) // 2 * known["train.threads"]
 
 
 def order_of_training(wildcards):
