@@ -23,7 +23,8 @@ def sole_writer(path: Path | str) -> Iterator[None]:
 
         def say() -> None:
             lock.seek(0)
-            print(f"{path} is being written by process {lock.read().strip()}: waiting for it to end", file=sys.stderr)
+            other = f"process {lock.read().strip()}".removesuffix("process ") or "another process"
+            print(f"{path} is being written by {other}: waiting for it to end", file=sys.stderr)
 
         take(lock, fcntl.LOCK_EX, say)
         write_anew(lock, str(os.getpid()))
