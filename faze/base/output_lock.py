@@ -23,8 +23,9 @@ def sole_writer(path: Path | str) -> Iterator[None]:
 
         def say() -> None:
             lock.seek(0)
-            other = f"process {lock.read().strip()}".removesuffix("process ") or "another process"
-            print(f"{path} is being written by {other}: waiting for it to end", file=sys.stderr)
+            holder = lock.read().strip()  # it writes its number once it has the lock
+            writer = f"process {holder}" if holder else "another process"
+            print(f"{path} is being written by {writer}: waiting for it to end", file=sys.stderr)
 
         take(lock, fcntl.LOCK_EX, say)
         write_anew(lock, str(os.getpid()))
