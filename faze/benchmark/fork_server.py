@@ -98,6 +98,7 @@ def serve(requests: socket.socket) -> None:
 
 def _become(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
     """Be `python -m faze ARGUMENTS`, and end without tidying up: what a process of torch does for a second is vain."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.update(environment)
     sys.argv[1:] = arguments
     code: object = 1
@@ -114,6 +115,7 @@ def _become(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it hears of it too, and closes its end
     for module in sys.argv[2:]:
         importlib.import_module(module)
     serve(socket.socket(fileno=int(sys.argv[1])))
