@@ -92,7 +92,8 @@ def serve(requests: socket.socket) -> None:
             requests.close()
             _become(*json.loads(request))
         pidfd = os.pidfd_open(pid)
-        socket.send_fds(requests, [b"1"], [pidfd])
+        with contextlib.suppress(BrokenPipeError):  # who asked has been killed: the next request is none
+            socket.send_fds(requests, [b"1"], [pidfd])
         os.close(pidfd)
 
 
