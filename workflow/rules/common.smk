@@ -162,6 +162,7 @@ for stage, (folder, file) in OWN_CONFIGS.items():
             f"{folder}/logs/configure_{file}.log",
         benchmark:
             f"{folder}/benchmarks/configure_{file}.tsv"
+        priority: 4  # before everything: only what has its config can be chosen by its own priority
         localrule: True
         params:
             *values(stage, f"{folder}/{file}"),
