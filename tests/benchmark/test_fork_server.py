@@ -41,7 +41,7 @@ runpy.run_module = run_module
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[], ForkServer]]:
+def start(tmp_path: Path) -> Iterator[Start]:
     """Starts a server within the test, whose output is then captured."""
     (tmp_path / "probe.py").write_text(PROBE)
     paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])

@@ -4,8 +4,8 @@
 def cores_of_training(wildcards):
     """Count the threads of a training's processes; where there is a GPU, it has the machine to itself.
 
-    Processes of ddp wait for each other half of the time that a core could compute, so two take one core. Where ddp may
-    count the GPUs to have as many processes, there are none: faze makes two.
+    Processes of ddp wait for each other, so two of them take one core. Where ddp may count the GPUs to have as many
+    processes, there are none: faze makes two.
     """
     if Path("/dev/nvidiactl").exists():
         return CORES
