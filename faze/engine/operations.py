@@ -19,7 +19,7 @@ FUNCTIONS: dict[str, tuple[Callable, ...]] = {
     "conv": (F.conv2d,),
     "conv_transpose": (F.conv_transpose2d,),
     "linear": (F.linear,),
-    "instance_norm": (F.instance_norm, F.group_norm),
+    "instance_norm": (F.instance_norm, F.layer_norm),
     "leaky_relu": (F.leaky_relu,),
     "relu": (F.relu,),
     "avg_pool": (F.avg_pool2d,),

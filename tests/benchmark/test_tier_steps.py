@@ -95,7 +95,7 @@ def test_operations_share_all_the_time_and_know_their_work(tier_steps: TierSteps
     convolution, backward = by_name["aten::convolution"], by_name["aten::convolution_backward"]
     assert 1.9 < backward.flop / convolution.flop < 2  # by input and by kernel, but for the first layer
     assert not [name for name in by_name if "mkldnn_conv" in name]  # theirs is their caller's
-    assert by_name["aten::native_group_norm"].bytes and by_name["aten::native_group_norm"].flop is None
+    assert by_name["aten::native_layer_norm"].bytes and by_name["aten::native_layer_norm"].flop is None
     assert {"forward", "backward", "optimizer"} <= by_name.keys()  # what is left of each: Python
 
 
