@@ -41,4 +41,5 @@ for tier in config["tiers"]:
             every("results/{name}/{tier}/seed{seed}/checkpoint.pt", tier=tier),
             every("results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet", tier=tier),
             every("results/{name}/{tier}/seed{seed}/walks", tier=tier),
+            every("results/{name}/{tier}/seed{seed}/redirection.parquet", tier=tier),
         localrule: True

@@ -22,7 +22,7 @@ FAMILIES = {
     "data": ("synthesise", "landmarks", "preprocess", "inspect"),
     "benchmark": ("benchmark",),
     "train": ("train",),
-    "encode and walk": ("encode", "walk"),
+    "encode and decode": ("encode", "walk", "redirect"),
     "few-shot": ("meta_train", "adapt"),
     "evaluate, report, track": ("evaluate", "report", "track"),
 }

@@ -16,7 +16,7 @@ COMMANDS = {
     for module in pkgutil.iter_modules(faze.commands.__path__)
 }
 
-KEEP_MEMORY = ("train", "encode", "walk")  # they compute networks; what is measured says what it has
+KEEP_MEMORY = ("train", "encode", "walk", "redirect")  # they compute networks; what is measured says what it has
 
 
 def main() -> int:

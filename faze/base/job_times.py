@@ -151,6 +151,7 @@ GUESSES: dict[str, tuple[float, float, Callable[[Mapping[str, Any]], float]]] = 
     "meta_train": (3, 10, lambda config: config["fewshot"]["outer_steps"]),
     "adapt": (3, 6, lambda config: config["fewshot"]["adapt_steps"] * config["fewshot"]["repeats"]),
     "walk": (3, 4, lambda config: config["walk"]["people"] * config["walk"]["frames"]),
+    "redirect": (3, 4, lambda config: config["redirect"]["strips"] * _activations(config)),
     "evaluate": (3, 3, lambda config: config["evaluate"]["resamples"]),
     "report": (12, 0, _frames),
     "track": (11, 0, _frames),

@@ -47,6 +47,10 @@ class ResultPaths:
         """Folder of videos, contact sheet inside."""
         return self.run(tier, seed) / "walks"
 
+    def redirection(self, tier: str, seed: int) -> Path:
+        """How much redirected strips resemble the person, one row per person."""
+        return self.run(tier, seed) / "redirection.parquet"
+
     @property
     def truth(self) -> Path:
         """What is true of rendered people; only they have it."""

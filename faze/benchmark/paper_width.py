@@ -4,7 +4,7 @@ import dataclasses
 
 from faze.config.stage_config import Resolved
 
-WIDTH = {"growth": 32, "image_height_px": 64, "image_width_px": 256}  # as in config/paper.yaml
+WIDTH = {"growth": 32, "blocks": 4, "image_height_px": 64, "image_width_px": 256}  # as in config/paper.yaml
 WHOLE = {"decoder_channels": 32, "z_app": 64, "z_gaze": 2, "z_head": 16}  # and there, as the defaults have it
 PAIRS = 8  # of a step, if its chunks allow so few
 ROUNDS = 3  # at most

@@ -79,6 +79,7 @@ class Model:
     """DT-ED."""
 
     growth: Positive
+    blocks: Annotated[int, Range(1, 4)]
     image_height_px: Positive
     image_width_px: Positive
     z_app: Positive
@@ -193,6 +194,13 @@ class Walk:
 
 
 @dataclass(frozen=True)
+class Redirect:
+    """Numbers of redirected strips."""
+
+    strips: Annotated[int, Range(2)]
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """Timed steps."""
 
@@ -246,6 +254,7 @@ SECTIONS: dict[str, type] = {
     "encode": Encode,
     "fewshot": FewshotSection,
     "walk": Walk,
+    "redirect": Redirect,
     "benchmark": Benchmark,
     "evaluate": Evaluate,
     "report": Report,
@@ -265,6 +274,7 @@ STAGES: dict[str, dict[str, Any]] = {
     "meta_train": {"fewshot": Fewshot},
     "adapt": {"fewshot": FewshotAdapt},
     "walk": {"walk": Walk},
+    "redirect": {"redirect": Redirect},
     "benchmark": {
         **{"preprocess": StripCamera, "data": Data, "augment": Augment},
         **{"model": Model, "loss": Loss, "train": Train, "benchmark": Benchmark},
@@ -274,6 +284,7 @@ STAGES: dict[str, dict[str, Any]] = {
     "report": {"run": Run, "report": Report},
     "track": {"run": Run, "tracking": Tracking},
 }
-PER_RUN = frozenset({"train", "encode", "meta_train", "adapt", "walk"})  # whose parameters are a tier's and a seed's
+# Whose parameters are a tier's and a seed's.
+PER_RUN = frozenset({"train", "encode", "meta_train", "adapt", "walk", "redirect"})
 PER_DATASET = frozenset({"preprocess"})
 SHARED = frozenset({"synthesise", "preprocess"})  # whose outputs are the same in every ablation with these values

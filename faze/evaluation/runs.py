@@ -50,6 +50,7 @@ class Ablation:
         """Yield every file that an evaluation reads."""
         for tier, seed in self.all_runs():
             yield self.paths.run_log(tier, seed)
+            yield self.paths.redirection(tier, seed)
             yield from (self.paths.errors(tier, seed, learner) for learner in self.learners)
         for tier, seed in self.runs():
             yield from (self.paths.codes(tier, seed, dataset) for dataset in DATASETS)

@@ -44,7 +44,7 @@ def summarize(
 
     Args:
         ablation: the runs.
-        tables: runs, tiers, persons, changes, design, learners, performance, convergence, by name.
+        tables: runs, tiers, persons, changes, design, learners, redirection, performance, convergence, by name.
         trainings: the run log of every run.
         benchmark: its measurements (`runs.read_benchmark`).
         evaluate: margin and confidence.
@@ -143,6 +143,9 @@ def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: 
                 metrics[f"error/{dataset}_k{largest_k}_deg"] = curve[-1][1]
     if tier in performance.index:  # a noise control has the baseline's
         metrics |= {name: value for name, of in TOLD.items() if math.isfinite(value := performance.loc[tier, of])}
+    pictures = tables["redirection"]
+    for row in pictures[(pictures["tier"] == tier) & (pictures["seed"] == seed)].to_dict("records"):
+        metrics |= {f"redirection/{row['dataset']}_{name}": row[name] for name in ("l1", "spread", "right_person")}
     times = tables["convergence"]
     reached = times[(times["tier"] == tier) & (times["seed"] == seed) & times["reached"].astype(bool)]
     if len(reached):

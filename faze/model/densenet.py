@@ -1,14 +1,14 @@
 """DenseNet encoder and decoder of DT-ED (paper section 3.1), with the parameter names of the published weights.
 
-Four blocks of four layers, growth g, no compression, no dropout. The decoder mirrors the encoder with transposed
-convolutions.
+Blocks of four layers (the paper has four blocks), growth g, no compression, no dropout. The decoder mirrors the encoder
+with transposed convolutions.
 
 Encoder and decoder call their parts by their attribute `call`, so that `faze.engine.memory` can keep less of a part.
 Modules with the attribute `lean` have a second way to the same result that keeps fewer activations
 (`faze.model.low_memory`); those with the attribute `fused_norm` can normalise and activate in one operation
 (`faze.model.fused_norm`).
 
-Shapes: B images; C channels; H x W pixels.
+Shapes: B images; C channels; H x W pixels; b blocks; s = 2^(b + 1), input pixels per pixel of the innermost map.
 """
 
 from collections.abc import Callable
@@ -20,9 +20,12 @@ from torch.nn import functional as F
 from faze.model.low_memory import Layer, chain, dense_block
 from faze.model.norm_act import activate
 
-BLOCKS = 4
 LAYERS = 4
-SHRINKAGE = 32  # input pixels per pixel of the innermost feature map: two strided convolutions and three transitions
+
+
+def shrinkage(blocks: int) -> int:
+    """Count the input pixels per pixel of the innermost feature map: two strided convolutions and the transitions."""
+    return 2 ** (blocks + 1)
 
 
 class Composite(nn.Module):
@@ -132,17 +135,18 @@ def call(part: nn.Module, x: Tensor) -> Tensor:
 
 def _add_blocks(
     network: nn.Module,
+    blocks: int,
     channels: int,
     growth: int,
     conv: type[nn.Conv2d] | type[nn.ConvTranspose2d],
     transition: Callable[[int], nn.Module],
 ) -> int:
     """Add the dense blocks, with transitions between them; return the channels of the last one's output."""
-    for number in range(1, BLOCKS + 1):
+    for number in range(1, blocks + 1):
         block = DenseBlock(channels, growth, conv)
         channels = block.channels
         network.add_module(f"block{number}", block)
-        if number < BLOCKS:
+        if number < blocks:
             network.add_module(f"trans{number}", transition(channels))
     return channels
 
@@ -152,17 +156,18 @@ class DenseNetEncoder(nn.Module):
 
     call = staticmethod(call)
 
-    def __init__(self, growth: int) -> None:
+    def __init__(self, blocks: int, growth: int) -> None:
         super().__init__()
+        self.blocks = blocks
         self.initial = Initial(growth)
-        self.channels = _add_blocks(self, 4 * growth, growth, nn.Conv2d, TransitionDown)
+        self.channels = _add_blocks(self, blocks, 4 * growth, growth, nn.Conv2d, TransitionDown)
 
     def forward(self, image: Tensor) -> Tensor:
-        """(B, 3, H, W) -> (B, 20 g)."""
+        """(B, 3, H, W) -> (B, 4 g (b + 1))."""
         x = image
         for part in self.children():
             x = self.call(part, x)
-        return x.mean(dim=(2, 3))  # (B, 20 g, H/32, W/32) -> (B, 20 g)
+        return x.mean(dim=(2, 3))  # (B, C, H/s, W/s) -> (B, C)
 
 
 class DenseNetDecoder(nn.Module):
@@ -170,12 +175,13 @@ class DenseNetDecoder(nn.Module):
 
     call = staticmethod(call)
 
-    def __init__(self, channels: int, growth: int) -> None:
+    def __init__(self, blocks: int, channels: int, growth: int) -> None:
         super().__init__()
-        self.last = Last(_add_blocks(self, channels, growth, nn.ConvTranspose2d, transition_up), growth)
+        self.blocks = blocks
+        self.last = Last(_add_blocks(self, blocks, channels, growth, nn.ConvTranspose2d, transition_up), growth)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H/32, W/32) -> (B, 3, H, W)."""
+        """(B, C, H/s, W/s) -> (B, 3, H, W)."""
         for part in self.children():
             x = self.call(part, x)
         return x

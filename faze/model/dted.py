@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from faze.base.errors import UserError
 from faze.config.parameters import Model
-from faze.model.densenet import SHRINKAGE, DenseNetDecoder, DenseNetEncoder
+from faze.model.densenet import DenseNetDecoder, DenseNetEncoder, shrinkage
 
 GAZE_HIDDEN = 64
 
@@ -53,24 +53,26 @@ class DTED(nn.Module):
     def __init__(self, model: Model, autocast: Callable[[], AbstractContextManager] = nullcontext) -> None:
         super().__init__()
         height, width = model.image_height_px, model.image_width_px
-        if height % SHRINKAGE or width % SHRINKAGE or height * width <= SHRINKAGE**2:
+        times = shrinkage(model.blocks)
+        if height % times or width % times or height * width <= times**2:
             raise UserError(
-                f"model.image_height_px {height} and model.image_width_px {width} must be multiples of {SHRINKAGE}, "
-                f"one of them larger: the encoder shrinks a strip {SHRINKAGE} times and normalises over what is left"
+                f"model.image_height_px {height} and model.image_width_px {width} must be multiples of {times}, one of "
+                f"them larger: an encoder of {model.blocks} blocks (model.blocks) shrinks a strip {times} times and "
+                "normalises over what is left"
             )
         self.model = model
         self.autocast = autocast
         self.code_sizes = (model.z_app, 3 * model.z_gaze, 3 * model.z_head)
-        self.innermost = (model.decoder_channels, height // SHRINKAGE, width // SHRINKAGE)
+        self.innermost = (model.decoder_channels, height // times, width // times)
 
-        self.encoder = DenseNetEncoder(model.growth)
+        self.encoder = DenseNetEncoder(model.blocks, model.growth)
         self.fc_enc = nn.Linear(self.encoder.channels, sum(self.code_sizes))
 
         self.gaze1 = nn.Linear(3 * model.z_gaze, GAZE_HIDDEN)
         self.gaze2 = nn.Linear(GAZE_HIDDEN, 3)
 
         self.fc_dec = nn.Linear(sum(self.code_sizes), self.innermost[0] * self.innermost[1] * self.innermost[2])
-        self.decoder = DenseNetDecoder(model.decoder_channels, model.growth)
+        self.decoder = DenseNetDecoder(model.blocks, model.decoder_channels, model.growth)
         self.apply(_initialize)
 
     def forward(

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from faze.base.compiled import NativeError, library, say_once
-from faze.model.densenet import BLOCKS, DenseBlock, DenseNetDecoder, DenseNetEncoder
+from faze.model.densenet import DenseBlock, DenseNetDecoder, DenseNetEncoder
 from faze.model.dted import DTED
 from faze.model.inference_plan import Map, Plan, Workspace
 from faze.model.norm_act import EPSILON, SLOPE
@@ -109,15 +109,15 @@ class CompiledNetwork(nn.Module):
 
 
 def _encoder_plan(library: ctypes.CDLL, encoder: DenseNetEncoder, height: int, width: int) -> Plan:
-    """(n, 3, H, W) -> (n, 20 g)."""
+    """(n, 3, H, W) -> (n, C)."""
     plan, initial = Plan(library, (3, height, width)), encoder.initial
     image = Map("split", 3, height // 2, width // 2)
     plan.of_input = [image]
     height, width = height // 4, width // 4
     conv, source = initial.conv2, Map("split", initial.conv1.out_channels, height, width)
     plan.convolve(initial.conv1, image, [source])
-    for number in range(1, BLOCKS + 1):
-        block, last = getattr(encoder, f"block{number}"), number == BLOCKS
+    for number in range(1, encoder.blocks + 1):
+        block, last = getattr(encoder, f"block{number}"), number == encoder.blocks
         after = Map("means" if last else "pooled", block.channels, height // 2, width // 2)
         maps = [Map("tiles", block.channels, height, width), after]
         plan.convolve(conv, source, maps)
@@ -129,18 +129,18 @@ def _encoder_plan(library: ctypes.CDLL, encoder: DenseNetEncoder, height: int, w
 
 
 def _decoder_plan(library: ctypes.CDLL, decoder: DenseNetDecoder, channels: int, height: int, width: int) -> Plan:
-    """(n, C, H/32, W/32) -> (n, 3, H, W)."""
+    """(n, C, H/s, W/s) -> (n, 3, H, W)."""
     plan, last, before = Plan(library, (channels, height, width)), decoder.last, None
-    for number in range(1, BLOCKS + 1):
+    for number in range(1, decoder.blocks + 1):
         block = getattr(decoder, f"block{number}")
-        after = Map("raw_doubled" if number == BLOCKS else "doubled", block.channels, height, width)
+        after = Map("raw_doubled" if number == decoder.blocks else "doubled", block.channels, height, width)
         maps = [Map("tiles", block.channels, height, width), after]
         if before is None:
             plan.of_input, plan.activates_input = maps, True
         else:
             plan.convolve(*before, maps)
         _add_layers(plan, block, maps)
-        before = last.conv1 if number == BLOCKS else getattr(decoder, f"trans{number}").conv, after
+        before = last.conv1 if number == decoder.blocks else getattr(decoder, f"trans{number}").conv, after
         height, width = 2 * height, 2 * width
     half = Map("doubled", last.conv1.out_channels, height, width)
     whole = Map("active", last.conv2.out_channels, 2 * height, 2 * width)

@@ -18,6 +18,7 @@ from faze.config.parameters import Model
 from faze.model.dted import DTED
 
 FORMAT = 1
+PUBLISHED_BLOCKS = 4
 
 
 def read_mapping(path: Path | str, map_location: torch.device | str = "cpu") -> Mapping[str, object]:
@@ -54,10 +55,11 @@ def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DT
     for key in ("model", "model_config"):
         if not isinstance(content.get(key), Mapping):
             raise UserError(f"{path}: holds no {key}; train again")
-    faults = list(check_mapping("model_config", content["model_config"], fields_of(Model)))
+    sizes = {"blocks": PUBLISHED_BLOCKS, **content["model_config"]}  # which an older version does not tell
+    faults = list(check_mapping("model_config", sizes, fields_of(Model)))
     if faults:
         raise UserError("\n".join(f"{path}: {fault}" for fault in faults))
-    return _fill(path, content["model"], build(Model, content["model_config"])).to(map_location).eval()
+    return _fill(path, content["model"], build(Model, sizes)).to(map_location).eval()
 
 
 def import_published(path: Path | str, model: Model) -> DTED:

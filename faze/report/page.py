@@ -78,6 +78,7 @@ def render(
         pixel_checks=pixel_check_rows(results),
         person_variance=results.tables["person_variance"].to_dict("records"),
         coverage=coverage_rows(results),
+        redirection=redirection_rows(results),
         changes=results.tables["changes"].fillna({"verdict": ""}).to_dict("records"),
         design=results.tables["design"].to_dict("records"),
         times=time_rows(results),
@@ -149,6 +150,25 @@ def pixel_check_rows(results: Results) -> list[dict[str, Any]]:
     return [
         {"tier": tier, "cells": [means.loc[(tier, dataset)].to_dict("index") for dataset in results.datasets]}
         for tier in results.tiers
+    ]
+
+
+def redirection_rows(results: Results) -> list[dict[str, Any]]:
+    """Average the numbers of redirected strips over seeds, per tier; at the end stands what they are held against."""
+    means = results.tables["redirection"].groupby(["tier", "dataset"]).mean()
+    rows = [
+        {"tier": tier, "cells": [means.loc[(tier, dataset)].to_dict() for dataset in results.datasets]}
+        for tier in results.tiers
+    ]
+    of_data = [means.loc[(results.tiers[0], dataset)] for dataset in results.datasets]
+    one_face = [{"l1": d["all_mean_l1"], "spread": 0.0, "right_person": 1 / d["people"]} for d in of_data]
+    own_face = [{"l1": d["own_mean_l1"], "spread": d["real_spread"], "right_person": 1.0} for d in of_data]
+    real = [{"l1": 0.0, "spread": d["real_spread"], "right_person": d["real_right_person"]} for d in of_data]
+    return [
+        *rows,
+        {"words": "the mean strip of all people, whoever it is", "cells": one_face},
+        {"words": "the person’s own mean strip", "cells": own_face},
+        {"words": "the real strip", "cells": real},
     ]
 
 

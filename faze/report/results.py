@@ -23,6 +23,7 @@ TABLES = (
     "pixel_checks",
     "person_variance",
     "coverage",
+    "redirection",
     "performance",
     "training",
     "convergence",

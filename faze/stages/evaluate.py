@@ -1,4 +1,4 @@
-"""Rule `evaluate`: errors, codes, run logs and benchmark of every run -> tables with intervals, and the verdict."""
+"""Rule `evaluate`: errors, redirected strips, codes, run logs and benchmark of every run -> tables and the verdict."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -17,6 +17,7 @@ from faze.evaluation.design import designs
 from faze.evaluation.learner_pairs import learner_differences
 from faze.evaluation.person_variance import person_variance
 from faze.evaluation.pixel_checks import pixel_checks
+from faze.evaluation.redirection import redirection
 from faze.evaluation.runs import Ablation, read_benchmark, read_errors
 from faze.evaluation.summary import SENTENCES, summarize, write_json
 from faze.evaluation.tables import CELL, RUN_CELL, TIER_CELL, changes, mean_errors, performance
@@ -61,6 +62,7 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
         "pixel_checks": pixel_checks(ablation, persons),
         "person_variance": person_variance(ablation, persons),
         "coverage": coverage(ablation),
+        "redirection": redirection(ablation),
         "performance": performance(ablation, benchmark, of_tier),
     }
     rates = tables["performance"].set_index("tier")["images_per_s"]

@@ -17,7 +17,7 @@ from faze.base.tier_colors import BASELINE, tier_colors
 # MLflow's chart view draws one chart per metric: beyond about twenty, nobody finds the one that matters. The curves of
 # error against k come on top, two for each learner that the config names, in a section of their own: none is cut off.
 MAX_TRAINING_METRICS = 7
-MAX_RESULT_METRICS = 12
+MAX_RESULT_METRICS = 18
 
 FIRST = ("train/loss", "train/images_per_s")  # of the training's metrics; whatever else there is, these are kept
 

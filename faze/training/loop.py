@@ -28,6 +28,7 @@ from faze.model.dted import DTED
 from faze.model.inference import for_inference
 from faze.model.losses import angle_deg
 from faze.model.objective import Objective
+from faze.model.reconstruction import mean_strips, redirect_person, summary
 from faze.training.feed import Feed
 from faze.training.resume import Resume, WorkFolder
 from faze.training.setup import TrainingSetup
@@ -35,6 +36,7 @@ from faze.training.setup import TrainingSetup
 TERMS = ("reconstruction_l1", "gaze_angle", "gaze_mse")
 RAMPED_TERMS = ("embedding_consistency", "triplet_angular", "triplet_euclidean", "all_equal")  # compare embeddings
 VALIDATED = 64  # strips at once
+REDIRECTED = 16  # strips of each person: few say what the pictures are worth, and decoding is dear
 MOST_LOST_STEPS = 20  # in a row without a finite loss, in which the loss scale falls a millionfold
 
 
@@ -79,11 +81,19 @@ def bare_model(step: Step) -> DTED:
     return (module.module if hasattr(module, "module") else module).dted
 
 
-def validate(step: Step, people: PeopleStrips, setup: TrainingSetup) -> float:
-    """Average people's mean gaze errors, in degrees, found in fp32; every process takes its share of each person."""
+def validate(step: Step, people: PeopleStrips, setup: TrainingSetup) -> dict[str, float]:
+    """Judge the network as it is, in fp32, on people not trained on.
+
+    Returns:
+        `val/gaze_deg`, the mean of people's mean gaze errors, for which every process takes its share of each person;
+        `val/l1`, `val/spread` and `val/right_person` of the first strips of those who have two, redirected
+        (`faze.model.reconstruction`).
+    """
     dted = bare_model(step)
     with torch.inference_mode(), exact(dted):
-        return _mean_error_deg(for_inference(dted), people, setup)  # anew: the weights have changed
+        fast = for_inference(dted)  # anew: the weights have changed
+        gaze = {"val/gaze_deg": _mean_error_deg(fast, people, setup)}
+        return gaze | {f"val/{name}": value for name, value in _redirected(fast, people, setup).items()}
 
 
 def _mean_error_deg(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> float:
@@ -98,6 +108,24 @@ def _mean_error_deg(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> f
             sums[person] += torch.stack([error.double().sum(), torch.tensor(float(len(error)), device=world.device)])
     world.sum(sums)
     return float((sums[:, 0] / sums[:, 1]).mean())
+
+
+def _redirected(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> dict[str, float]:
+    """Compute the numbers of the redirected strips; every process does all, since they are few."""
+    able = [(p, labels) for p, labels in zip(people.places(), people.labels, strict=True) if len(labels) > 1]
+    if not able:
+        return {}
+
+    def read(person: int) -> tuple[Tensor, Tensor]:
+        places, labels = able[person]
+        strips = people.read(places[:REDIRECTED]).to(setup.world.device)
+        of_strips = torch.from_numpy(labels[:REDIRECTED]).to(setup.world.device)
+        return to_network(strips, setup.model.image_height_px, setup.model.image_width_px), of_strips
+
+    means = mean_strips(len(able), read)
+    redirected = [redirect_person(dted, read, person, means) for person in range(len(able))]
+    told = summary(redirected, means)
+    return {name: told[name] for name in ("l1", "spread", "right_person")}
 
 
 @dataclass
@@ -167,7 +195,7 @@ class Fit:
             if not math.isfinite(values["train/loss"]):
                 self._refuse_divergence(window, step * batch)
         if due(train.validate_every_pairs):
-            values["val/gaze_deg"] = validate(self.step, self.validation, self.setup)
+            values |= validate(self.step, self.validation, self.setup)
         if self.log and values:
             self.log.metrics(step * batch, values)
         if self.log and due(train.checkpoint_every_pairs):

@@ -16,7 +16,7 @@ from faze.data.store.strips import PersonStrips, write_strips
 from faze.model.dted import DTED
 from faze.model.weights import load_model, save_weights
 
-MODEL = Model(2, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
+MODEL = Model(2, 4, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
 
 
 @pytest.fixture

@@ -79,11 +79,45 @@ def test_run_errors_are_means_over_people_of_means_over_repeats(small, tmp_path,
     assert metrics["error/mpiigaze_k9_deg"] == pytest.approx(expected)
     names = {f"error/{d}{k}_deg" for d in ("mpiigaze", "gazecapture") for k in ("", "_k9")}
     shares = {"speed/share_of_matmul_roof", "speed/share_of_copy_roof"}
-    named = names | shares | {"speed/images_per_s", "speed/step_ms", "memory/peak_gib"}
+    pictures = {f"redirection/{d}_{n}" for d in ("mpiigaze", "gazecapture") for n in ("l1", "spread", "right_person")}
+    named = names | shares | pictures | {"speed/images_per_s", "speed/step_ms", "memory/peak_gib"}
     assert set(metrics) - {"speed/time_to_baseline_error_s"} == named
     curve = summary["runs"][1]["curves"]["mpiigaze_maml"]
     assert [k for k, _ in curve] == [0, *SHOTS]
     assert curve[-1][1] == pytest.approx(expected)
+
+
+def test_redirected_strips_are_averaged_over_people(small, tmp_path, monkeypatch):
+    case, paths = small
+    path = paths.redirection("amp", 0)
+    rows = pd.read_parquet(path)
+    rows["deviation"] = np.linspace(0.01, 0.05, len(rows))
+    rows.to_parquet(path, index=False)
+    _, tables, summary = run(tmp_path, monkeypatch, case)
+    found = tables["redirection"].set_index(["tier", "dataset"]).loc[("amp", "mpiigaze")]
+    people = rows[rows["dataset"] == "mpiigaze"]
+    assert found["people"] == len(people) and found["strips"] == 30
+    assert found["l1"] == pytest.approx(people["l1"].mean(), rel=1e-5)
+    assert found["spread"] == pytest.approx(np.sqrt(people["deviation"].mean()), rel=1e-5)
+    assert found["real_spread"] == pytest.approx(0.25) and found["right_person"] == 0.5
+    metrics = summary["runs"][1]["metrics"]
+    assert metrics["redirection/mpiigaze_spread"] == pytest.approx(found["spread"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda rows: rows.drop(columns="deviation"), "has no column deviation; delete it and run redirect again"),
+        (lambda rows: rows.assign(l1=np.nan), "holds what is not a number; look into the log of redirect"),
+    ],
+)
+def test_what_is_wrong_with_redirected_strips_is_said(small, tmp_path, monkeypatch, capfd, change, told):
+    case, paths = small
+    path = paths.redirection("ddp", 0)
+    change(pd.read_parquet(path)).to_parquet(path, index=False)
+    code, tables, _ = run(tmp_path, monkeypatch, case)
+    assert code and not tables
+    assert f"redirection.parquet: {told}" in capfd.readouterr().err
 
 
 def test_only_the_last_adaptation_step_and_the_test_people_count(small, tmp_path, monkeypatch):

@@ -31,14 +31,17 @@ def test_rotation_is_that_of_geometry():
     assert np.allclose(found, geometry.rotation_from_pitchyaw(pitchyaw.numpy()), atol=1e-15)
 
 
-@pytest.mark.parametrize(("height", "width"), [(32, 128), (64, 256)])
-def test_sizes_follow_the_model(height, width):
-    dted = build(image_height_px=height, image_width_px=width)
+@pytest.mark.parametrize(
+    ("blocks", "height", "width"), [(4, 32, 128), (4, 64, 256), (3, 32, 128), (3, 48, 192), (1, 4, 8)]
+)
+def test_sizes_follow_the_model(blocks, height, width):
+    dted = build(blocks=blocks, image_height_px=height, image_width_px=width)
     image = torch.rand(2, 3, height, width)
     codes = dted.encode(image)
     assert [tuple(code.shape) for code in codes] == [(2, 8), (2, 2, 3), (2, 4, 3)]
     assert dted.decode(codes).shape == image.shape
-    assert dted.fc_dec.out_features == 4 * (height // 32) * (width // 32)
+    assert dted.fc_dec.out_features == 4 * (height // 2 ** (blocks + 1)) * (width // 2 ** (blocks + 1))
+    assert dted.encoder.channels == 2 * 4 * (blocks + 1)
 
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (48, 192), (32, 100)])

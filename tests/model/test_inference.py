@@ -75,9 +75,11 @@ def assert_same(dted: DTED, fast: DTED, image: Tensor) -> None:
         (PAPER, 3),
         (SMALL, 9),
         (dataclasses.replace(SMALL, image_width_px=96), 2),  # an innermost map of 1 x 3: both sides odd
+        (dataclasses.replace(SMALL, blocks=1, image_height_px=12), 5),
+        (dataclasses.replace(SMALL, blocks=3, image_height_px=48, image_width_px=80), 2),
         (dataclasses.replace(SMALL, growth=5, image_height_px=96, image_width_px=64, decoder_channels=3), 2),
     ],
-    ids=["default, one", "default, odd", "paper", "small", "odd maps", "odd channels"],
+    ids=["default, one", "default, odd", "paper", "small", "odd maps", "one block", "three blocks", "odd channels"],
 )
 def test_it_is_dted(model, count):
     dted = build(model)

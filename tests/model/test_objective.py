@@ -10,7 +10,7 @@ from faze.model.dted import DTED
 from faze.model.losses import CodeAngle
 from faze.model.objective import Objective
 
-MODEL = Model(2, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
+MODEL = Model(2, 4, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
 ALL = Loss(1.0, 2.0, 0.1, 1.0, 1.0, 1.0, 1.0, triplet_margin=0.0, ramp_pairs=0, chunk_pairs=2)
 TERMS = (
     "reconstruction_l1",

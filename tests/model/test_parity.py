@@ -27,6 +27,7 @@ from faze.redirection.walk import walk_rotations
 CLIP = 1e-6  # of the released code's cosines
 SMALL = Model(
     growth=4,
+    blocks=4,
     image_height_px=64,
     image_width_px=256,
     z_app=64,

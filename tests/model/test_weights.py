@@ -12,7 +12,7 @@ from faze.model.dted import DTED
 from faze.model.weights import check_same_model, import_published, load_model, save_weights, strict_state
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL = Model(2, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
+MODEL = Model(2, 4, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
 
 
 @pytest.fixture

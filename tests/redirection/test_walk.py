@@ -19,7 +19,7 @@ from faze.redirection.video import write_video
 from faze.redirection.walk import WALKS, first_people, walk_person, walk_rotations
 from faze.stages import walk as stage
 
-MODEL = Model(2, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
+MODEL = Model(2, 4, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
 CONFIG = {"people": 2, "range_deg": 30.0, "frames": 5, "fps": 15}
 
 

@@ -102,6 +102,7 @@ class Fabricated:
             path.parent.mkdir(parents=True, exist_ok=True)
             table = pa.Table.from_pandas(of_learner, preserve_index=False)
             pq.write_table(table.replace_schema_metadata({"seconds": json.dumps(SECONDS)}), path)
+        _write_redirection(paths.redirection(tier, seed), self.people, rng)
         donor = self.taken_over.get(tier)
         taken = [{"event": "taken_over", "tier": donor}] if donor else []
         _write_log(paths.run_log(tier, seed), [*self._switches(tier), *taken], tier, seed, rng)
@@ -290,6 +291,15 @@ def _draw_eyes(label: np.ndarray, person: int) -> np.ndarray:
         draw.ellipse((x - 11, y - 11, x + 11, y + 11), fill=(90, 60, 40))
         draw.ellipse((x - 5, y - 5, x + 5, y + 5), fill=(10, 10, 10))
     return np.asarray(strip)
+
+
+def _write_redirection(path: Path, counts: Sequence[int], rng: np.random.Generator) -> None:
+    """Numbers of redirected strips that hold of nobody."""
+    people = [(d, name) for d, count in zip(DATASETS, counts, strict=True) for _, name in _persons(d, count)]
+    rows = pd.DataFrame(people, columns=["dataset", "person"]).assign(strips=30, own_mean_l1=0.31, all_mean_l1=0.4)
+    rows["l1"] = 0.3 + 0.01 * rng.random(len(rows))
+    rows = rows.assign(right=0.5, real_right=0.75, deviation=0.01, real_deviation=0.0625)
+    rows.to_parquet(path, index=False)
 
 
 def _write_walks(folder: Path, tier: str) -> None:

@@ -4,6 +4,7 @@ from faze.config.parameters import Model
 
 MODEL = Model(
     growth=2,
+    blocks=4,
     image_height_px=32,
     image_width_px=128,
     z_app=8,

@@ -25,7 +25,7 @@ from faze.training.loop import bare_model, build_step, learning_rates, loss_weig
 from faze.training.setup import TrainingSetup
 
 CONFIG = read_yaml(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
-MODEL = dataclasses.replace(build(Model, CONFIG["model"]), growth=4)
+MODEL = dataclasses.replace(build(Model, CONFIG["model"]), growth=4, blocks=4)
 # Every embedding term, in chunks: two of them for each of two processes.
 LOSS = dataclasses.replace(
     build(Loss, CONFIG["loss"]), chunk_pairs=2, ramp_pairs=64, triplet_angular=0.5, all_equal=0.1, gaze_mse=0.3

@@ -42,7 +42,7 @@ LENS = StripCamera(1300.0, 256)
 
 
 def model(height: int, width: int) -> Model:
-    sizes = {"image_height_px": height, "image_width_px": width}
+    sizes = {"blocks": 4, "image_height_px": height, "image_width_px": width}
     return Model(
         growth=2, **sizes, z_app=4, z_gaze=2, z_head=2, decoder_channels=4, normalize_axis=1, backprop_gaze=True
     )

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.workflow
 
 TIERS = ["baseline", "amp", "ddp", "lean"]
 CONTROLS = 1  # noise control, of the baseline; nobody walks through it
-NOT_WALK = ("train", "encode", "meta_train", "adapt")
+NOT_WALK = ("train", "encode", "meta_train", "adapt", "redirect")
 AFTER_TRAINING = {"evaluate": 1, "report": 1, "track": 1}
 
 
@@ -208,7 +208,7 @@ def test_real_mpiigaze_leaves_training_alone(done: Checkout, tmp_path: Path) -> 
     with done.edited("config/config.yaml", "mpiifacegaze: null", f"mpiifacegaze: {tmp_path}"):
         answer = done.dry_run("ablation")
     runs = len(TIERS) + CONTROLS
-    after = dict.fromkeys(("encode", "meta_train", "adapt"), runs) | {"walk": len(TIERS)} | AFTER_TRAINING
+    after = dict.fromkeys(("encode", "meta_train", "adapt", "redirect"), runs) | {"walk": len(TIERS)} | AFTER_TRAINING
     assert answer.jobs == {"preprocess": 1, "inspect": 1} | after
     assert f"input: results/smoke/configs/preprocess_mpiigaze.yaml, {tmp_path}\n" in answer.blocks("preprocess")[0]
 

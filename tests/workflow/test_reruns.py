@@ -24,7 +24,7 @@ pytestmark = pytest.mark.workflow
 PAGE = (ROOT / "docs" / "reruns.md").read_text(encoding="utf-8")
 SMOKE = "config/smoke.yaml"
 WORDS = {
-    "runs": ("train", "encode", "meta_train", "adapt", "walk"),
+    "runs": ("train", "encode", "meta_train", "adapt", "walk", "redirect"),
     "page": ("evaluate", "report", "track"),
     "data": ("preprocess", "inspect"),
 }

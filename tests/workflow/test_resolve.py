@@ -17,7 +17,7 @@ WANTED = {
     "evaluate": (),
     "report": (),
     "track": (),
-    **dict.fromkeys(("train", "encode", "meta_train", "adapt", "walk"), RUN),
+    **dict.fromkeys(("train", "encode", "meta_train", "adapt", "walk", "redirect"), RUN),
 }
 
 

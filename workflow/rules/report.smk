@@ -7,6 +7,7 @@ rule evaluate:
         codes=every("results/{name}/{tier}/seed{seed}/codes/{dataset}.h5"),
         errors=every_run("results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet"),
         run_logs=every_run("results/{name}/{tier}/seed{seed}/run.jsonl"),
+        redirection=every_run("results/{name}/{tier}/seed{seed}/redirection.parquet"),
         benchmark="results/{name}/benchmark/benchmark.json",
     output:
         directory("results/{name}/evaluation"),

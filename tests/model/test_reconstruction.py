@@ -1,0 +1,89 @@
+"""What redirected strips are worth, against decoders of which the answer is known.
+
+Seen red by breaking the code: strips compared with themselves, the spread without its root, a strip left in
+its own mean, the first nearest person always.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from faze.base.geometry import rotation_from_pitchyaw
+from faze.model.reconstruction import RedirectedPerson, deviations, mean_strips, redirect_person, spread, summary
+
+PEOPLE, STRIPS = 4, 6
+
+
+@pytest.fixture
+def strips():
+    """Each person has a picture, and each strip its own deviation from it, smaller than what tells people apart."""
+    rng = np.random.default_rng(0)
+    of_person = rng.uniform(-0.5, 0.5, (PEOPLE, 1, 3, 4, 8))
+    images = torch.from_numpy(of_person + rng.uniform(-0.2, 0.2, (PEOPLE, STRIPS, 3, 4, 8)))
+    return images, torch.from_numpy(rng.uniform(-0.3, 0.3, (PEOPLE, STRIPS, 4)))
+
+
+def judge(strips, redirect) -> tuple[dict[str, float], list[RedirectedPerson]]:
+    def read(person):
+        return strips[0][person], strips[1][person]
+
+    means = mean_strips(PEOPLE, read)
+    people = [redirect_person(redirect, read, person, means) for person in range(PEOPLE)]
+    return dict(summary(people, means)), people
+
+
+def test_a_perfect_decoder_is_as_good_as_real_strips(strips):
+    told, people = judge(strips, lambda image, *_: image.roll(-1, 0))
+    assert told["l1"] == 0
+    assert told["spread"] == pytest.approx(told["real_spread"], rel=1e-6)
+    assert told["real_right_person"] == 1 == told["right_person"]
+    assert [person.strips for person in people] == [STRIPS] * PEOPLE
+
+
+def test_one_mean_face_for_all_shows_nobody(strips):
+    mean = strips[0].mean((0, 1))
+    told, _ = judge(strips, lambda image, *_: mean.expand_as(image))
+    assert told["spread"] == 0 and told["right_person"] == 1 / PEOPLE  # everybody is taken for one person
+    assert told["l1"] == pytest.approx(told["all_mean_l1"], rel=1e-6)
+    assert told["l1"] == pytest.approx(float((strips[0] - mean).abs().mean()), rel=1e-6)
+
+
+def test_a_decoder_that_knows_the_person_alone(strips):
+    means = iter(strips[0].mean(1))
+    told, _ = judge(strips, lambda image, *_: next(means).expand_as(image))
+    assert told["right_person"] == 1 and told["l1"] == pytest.approx(told["own_mean_l1"], rel=1e-6)
+    assert told["spread"] == pytest.approx(told["real_spread"], rel=1e-6)
+    assert told["own_mean_l1"] < told["all_mean_l1"]
+
+
+def test_strips_are_turned_to_the_next_ones_gaze_and_head(strips):
+    seen = []
+    judge(strips, lambda image, has, wanted: seen.append((has, wanted)) or image)
+    for person, (has, wanted) in enumerate(seen):
+        for code, first in enumerate((0, 2)):
+            true = rotation_from_pitchyaw(strips[1][person, :, first : first + 2], torch)
+            assert torch.equal(has[code], true) and torch.equal(wanted[code], true[[1, 2, 3, 4, 5, 0]])
+
+
+def test_a_real_strip_does_not_count_in_its_own_mean():
+    """Noise alone: a strip is nearest to the mean that it is in, but to no mean that it is not in."""
+    rng = np.random.default_rng(1)
+    noise = torch.from_numpy(rng.normal(size=(20, 2, 3, 8, 16)))
+    strips = noise, torch.zeros(20, 2, 4)
+
+    def read(person):
+        return strips[0][person], strips[1][person]
+
+    means = mean_strips(20, read)
+    people = [redirect_person(lambda image, *_: image, read, person, means) for person in range(20)]
+    assert summary(people, means)["real_right_person"] < 0.3
+    by_hand = [
+        np.argmin([np.square(noise[p, i].numpy() - (noise[p, 1 - i] if q == p else noise[q].mean(0)).numpy()).sum()
+                   for q in range(20)]) == p
+        for p in range(20) for i in range(2)
+    ]  # fmt: skip
+    assert summary(people, means)["real_right_person"] == np.mean(by_hand)
+
+
+def test_spread_is_a_standard_deviation_over_people():
+    assert spread(deviations(np.array([[0.0, 1.0], [2.0, 1.0]], np.float32))) == pytest.approx(np.sqrt(0.5))
