@@ -86,6 +86,18 @@ def test_page_says_what_learners_take(page):
         assert told == [learner, "131 s", "1.4 s", f"{1400 / adapted:.1f} ms"]
 
 
+def test_page_tells_whom_redirected_strips_show(page):
+    """Seen red with the real spread for a tier's, and with the chance of another data set."""
+    _, html = page
+    table = html.split('id="redirection"')[1].split("</table>")[0]
+    rows = [re.findall(r'<td class="number">([^<]*)</td>', row) for row in table.split("<tr>")[2:]]
+    assert [row[1:3] + row[4:] for row in rows[:3]] == [["0.100", "50 %", "0.100", "50 %"]] * 3  # of three tiers
+    assert all(0.3 <= float(row[0]) <= 0.31 for row in rows[:3])
+    chance = [f"{100 / people:.0f} %" for people in SMALL["people"]]
+    assert rows[3] == ["0.400", "0.000", chance[0], "0.400", "0.000", chance[1]]
+    assert rows[4] == ["0.310", "0.250", "100 %"] * 2 and rows[5] == ["0.000", "0.250", "75 %"] * 2
+
+
 def test_page_needs_nothing_but_itself(page):
     _, html = page
     sources = re.findall(r'(?:src|href)="([^"]{0,40})', html)
