@@ -131,7 +131,9 @@ def first_guess_s(rule: str, config: Mapping[str, Any], defaults: Mapping[str, A
 
 def _frames(config: Mapping[str, Any]) -> float:
     people = config["synthetic"]
-    return people["frames_per_person"] * sum(count for key, count in people.items() if key.endswith("_people"))
+    frames, few = people["frames_per_person"], people["gazecapture_train_frames"]
+    everybody = frames * sum(count for key, count in people.items() if key.endswith("_people"))
+    return everybody - (frames - (few or frames)) * people["gazecapture_train_people"]
 
 
 def _activations(config: Mapping[str, Any]) -> float:

@@ -45,6 +45,7 @@ class Synthetic:
     gazecapture_val_people: Positive
     gazecapture_test_people: Positive
     frames_per_person: Positive
+    gazecapture_train_frames: Positive | None
     jpeg_quality: Annotated[int, Range(1, 100)]
     kappa_spread_deg: NonNegative
     bias_deg: NonNegative

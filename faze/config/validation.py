@@ -80,8 +80,11 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     model, height, width = c["model"], c["preprocess"]["height_px"], c["preprocess"]["width_px"]
     if model["image_height_px"] * width != model["image_width_px"] * height:
         yield Fault("model.image_width_px", f"must keep the {width} x {height} strip's aspect")
-    if height % model["image_height_px"] or model["image_height_px"] % 32:
-        yield Fault("model.image_height_px", f"must be a multiple of 32 that divides {height}")
+    times = 2 ** (model["blocks"] + 1)
+    if height % model["image_height_px"] or model["image_height_px"] % times:
+        yield Fault(
+            "model.image_height_px", f"must be a multiple of {times} (2^(model.blocks + 1)) that divides {height}"
+        )
     if not (c["preprocess"]["mpiifacegaze"] and c["preprocess"]["gazecapture"]):
         yield from _check_people(c["synthetic"], c["fewshot"])
     yield from check_steps(c["fewshot"])
@@ -91,11 +94,14 @@ def _check_people(synthetic: Mapping[str, Any], fewshot: Mapping[str, Any]) -> I
     """Synthetic people have enough frames for calibration beside the query, and for a meta-training task."""
     frames, shots = synthetic["frames_per_person"], max(fewshot["shots"])
     of_tasks = META_LEARNERS & set(fewshot["learners"])
-    for query in ("query_entries", "meta_query") if of_tasks else ("query_entries",):
-        if frames < shots + fewshot[query]:
+    key = "frames_per_person" if synthetic["gazecapture_train_frames"] is None else "gazecapture_train_frames"
+    needs = {"query_entries": "frames_per_person"} | ({"meta_query": key} if of_tasks else {})
+    for query, of_whom in needs.items():
+        if synthetic[of_whom] < shots + fewshot[query]:
             yield Fault(
-                "synthetic.frames_per_person",
-                f"{frames} is fewer than the largest of fewshot.shots, {shots}, plus fewshot.{query}, {fewshot[query]}",
+                f"synthetic.{of_whom}",
+                f"{synthetic[of_whom]} is fewer than the largest of fewshot.shots, {shots}, plus fewshot.{query}, "
+                f"{fewshot[query]}",
             )
     if frames < fewshot["min_entries"]:
         yield Fault("fewshot.min_entries", f"{fewshot['min_entries']} is more than synthetic.frames_per_person")

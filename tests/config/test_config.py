@@ -164,6 +164,26 @@ def test_too_few_synthetic_frames_are_found_before_rendering(defaults: dict) -> 
     assert any("plus fewshot.query_entries, 60" in line for line in faults(defaults))
 
 
+def test_frames_of_train_people_are_enough_for_a_task(defaults: dict) -> None:
+    """Seen red with the query of test people asked of train people."""
+    defaults["synthetic"]["gazecapture_train_frames"] = 49
+    validate(defaults)
+    defaults["synthetic"]["gazecapture_train_frames"] = 48
+    told = (
+        "synthetic.gazecapture_train_frames: 48 is fewer than the largest of fewshot.shots, 9, plus fewshot.meta_query"
+    )
+    assert any(line.startswith(told) for line in faults(defaults))
+    defaults["fewshot"]["learners"] = ["offset"]
+    validate(defaults)
+
+
+def test_image_height_follows_the_blocks(defaults: dict) -> None:
+    defaults["model"] |= {"image_height_px": 16, "image_width_px": 64}
+    assert any("multiple of 32 (2^(model.blocks + 1)) that divides 64" in line for line in faults(defaults))
+    defaults["model"]["blocks"] = 3
+    validate(defaults)
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

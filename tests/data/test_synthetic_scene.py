@@ -143,6 +143,15 @@ def test_people_depend_on_seed_domain_and_index_alone() -> None:
     assert other.person.outer_half_mm != everybody[0].person.outer_half_mm
 
 
+def test_train_people_alone_have_their_own_number_of_frames() -> None:
+    """Seen red with val people among them."""
+    few = dataclasses.replace(TINY, gazecapture_train_frames=3)
+    for role in ROLES:
+        frames = sample_frames(role, few)
+        assert len(frames.file_names) == len(frames.scene) == (3 if role.split == "train" else 40)
+    assert {role.split for role in ROLES} >= {"train", "val"}
+
+
 def test_person_ids_are_unique_and_stable() -> None:
     roles = list(cast(DEFAULT))
     assert len({role.person_id for role in roles}) == len(roles) == 30 + 40 + 12 + 30

@@ -1,4 +1,4 @@
-"""Seen red by breaking the code: train people judged, all strips taken, a person with one strip kept, NaN let through."""
+"""Seen red by breaking the code: train people judged, all strips taken, a person of one strip kept, NaN let through."""
 
 import sys
 from pathlib import Path

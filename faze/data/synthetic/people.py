@@ -66,6 +66,12 @@ def cast(synthetic: Synthetic) -> Iterator[Role]:
         yield from (Role(dataset, split, index) for index in range(people))
 
 
+def frames_of(role: Role, synthetic: Synthetic) -> int:
+    """Count the frames of a person."""
+    of_train = synthetic.gazecapture_train_frames if role.split == "train" else None
+    return of_train or synthetic.frames_per_person
+
+
 def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
     """Draw a person and their frames."""
     key = (synthetic.seed, role.domain, role.index)
@@ -76,7 +82,7 @@ def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
         person = sample_person(rng, synthetic.kappa_spread_deg, synthetic.bias_deg)
     rng = random(*key, SCENE)
     setting = (sample_laptop if laptop else sample_device)(rng, varied=measured)
-    scene = sample_scene(rng, person, setting, synthetic.frames_per_person)
+    scene = sample_scene(rng, person, setting, frames_of(role, synthetic))
     rng = random(*key, FILES)
     rooms = rng.integers(_ROOMS, size=len(scene))
     names = name_mpiifacegaze(rng, role.person_id, rooms) if laptop else name_gazecapture(role.person_id, len(scene))
@@ -125,13 +131,14 @@ def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int)
     """
     compile_ahead()
     roles = list(cast(synthetic))
-    progress = Progress("synthesise", len(roles) * synthetic.frames_per_person, "frames")
+    progress, done = Progress("synthesise", sum(frames_of(role, synthetic) for role in roles), "frames"), 0
     with worker_processes(min(threads, len(roles)), use_one_thread) as pool:
         # Laptop users, whose frames are the largest, come first: no process is left alone with them at the end.
-        futures = [pool.submit(write_person, role, synthetic, roots[role.dataset]) for role in roles]
-        for done, future in enumerate(as_completed(futures), start=1):
+        futures = {pool.submit(write_person, role, synthetic, roots[role.dataset]): role for role in roles}
+        for future in as_completed(futures):
             future.result()
-            progress(done * synthetic.frames_per_person)
+            done += frames_of(futures[future], synthetic)
+            progress(done)
         return [future.result() for future in futures]
 
 
