@@ -64,8 +64,8 @@ def test_no_stage_leaves_temporary_files(done: Checkout) -> None:
 def test_every_job_has_its_log_and_its_time(done: Checkout) -> None:
     results = done.folder / "results" / "smoke"
     configured = list(results.rglob("configs/*.yaml"))
-    # Five stages per run, of a control four; six per ablation, one of them per data set.
-    assert len(configured) == 5 * len(TIERS) + 4 * CONTROLS + 7
+    # Six stages per run, of a control five; six per ablation, one of them per data set.
+    assert len(configured) == 6 * len(TIERS) + 5 * CONTROLS + 7
     tables = list(results.rglob("benchmarks/*.tsv"))
     assert len(tables) == len(configured) + sum(everything().values()) + 6
     for table in tables:
