@@ -1,6 +1,7 @@
 # make ablation   everything, from raw frames to the report (CONFIG=config/smoke.yaml for another experiment)
 # make demo       a small ablation in three minutes, and its page in a browser where there is one
 # make test       every check that the project has
+# make weights    the baseline alone: results/default/weights, its network and learners with a model card, to hand out
 # make docs       these pages: docs/_build/index.html
 # make ui         MLflow on the results
 # Each makes .venv first where it is missing or older than what it is made from. Needs python3 (3.11-3.13, with venv),
@@ -14,7 +15,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: ablation demo test lint unit compiled workflow docs ui
+.PHONY: ablation demo weights test lint unit compiled workflow docs ui
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(if $(CONFIG),--configfile $(CONFIG))
@@ -25,6 +26,9 @@ demo: $(INSTALLED)
 	$(BIN)/snakemake ablation --cores $(CORES) --configfile config/demo.yaml --quiet rules
 	@echo "the report of the demonstration: $(PAGE)"
 	@test -z "$$DISPLAY$$WAYLAND_DISPLAY" || $(BIN)/python -m webbrowser "file://$(PAGE)" >/dev/null 2>&1 || true
+
+weights: $(INSTALLED)
+	$(BIN)/snakemake --cores $(CORES) weights $(if $(CONFIG),--configfile $(CONFIG))
 
 test: lint unit workflow docs
 

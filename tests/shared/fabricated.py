@@ -268,7 +268,9 @@ def _query_error(arrays: dict[str, np.ndarray], query: int) -> float:
 
 
 def _write_log(path: Path, switches: list[dict], tier: str, seed: int, rng: np.random.Generator) -> None:
-    events = [{"event": "start", "stage": "train", "name": "x", "tier": tier, "seed": seed, "machine": MACHINE}]
+    config = {"model.image_height_px": 32, "model.image_width_px": 128, "augment.flip": False}
+    start = {"stage": "train", "name": "x", "tier": tier, "seed": seed, "config": config, "machine": MACHINE}
+    events = [{"event": "start", **start}]
     events += [{"event": "switch", **switch} for switch in switches]
     events += [{"event": "note", "text": "left out for too few entries (data.min_entries): 00107"}]
     for pairs in range(1200, 12001, 1200):

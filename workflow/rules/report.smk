@@ -98,6 +98,47 @@ rule report:
         """
 
 
+# The baseline to hand out; a person runs it on any other run as `faze weights`. Without wildcards, as `report`.
+rule weights:
+    input:
+        data=every("results/{name}/data/{dataset}.h5"),
+        run=every(
+            [
+                "results/{name}/{tier}/seed{seed}/checkpoint.pt",
+                "results/{name}/{tier}/seed{seed}/run.jsonl",
+                "results/{name}/{tier}/seed{seed}/redirection.parquet",
+                "results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt",
+                "results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet",
+            ],
+            tier=config["run"]["tiers"][0],
+            seed=config["run"]["seeds"][0],
+        ),
+    output:
+        directory(f"results/{config['name']}/weights"),
+    log:
+        f"results/{config['name']}/logs/weights.log",
+    benchmark:
+        f"results/{config['name']}/benchmarks/weights.tsv"
+    conda:
+        "../../envs/faze.yaml"
+    threads: 1
+    params:
+        *code("weights"),
+        results=f"results/{config['name']}",
+        tier=config["run"]["tiers"][0],
+        seed=config["run"]["seeds"][0],
+    shell:
+        r"""
+        beside python -m faze weights \
+            --results {params.results:q} \
+            --tier {params.tier} \
+            --seed {params.seed} \
+            --learners {LEARNERS} \
+            --out {output:q} \
+            2>&1 | tee -p {log:q}
+        """
+
+
 rule track:
     input:
         config="results/{name}/configs/track.yaml",

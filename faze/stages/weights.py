@@ -1,0 +1,60 @@
+"""Rule `weights`, and for people: one run's trained network and few-shot learners with a model card, to hand out.
+
+faze weights --results results/default --tier lean --seed 0 --learners bayes --out lean_weights
+"""
+
+import shutil
+from argparse import Namespace
+
+from faze.base.command_line import argument, command, needed
+from faze.base.errors import UserError
+from faze.base.files import whole_folder
+from faze.base.logged_run import read_logged_run
+from faze.base.output_lock import sole_writer
+from faze.base.result_paths import DATASETS, ResultPaths
+from faze.data.store.strips import StripStore
+from faze.evaluation.redirection import redirection
+from faze.evaluation.runs import Ablation, read_errors
+from faze.fewshot.learners import LEARNERS
+from faze.report.model_card import count_people, write_card
+
+CARD = "model_card.md"
+
+
+@command(
+    __doc__,
+    needed("--results", "results/<name>"),
+    argument("--tier", default="baseline", help="of the run (default: baseline)"),
+    argument("--seed", type=int, default=0, help="of the run (default: 0)"),
+    argument("--learners", nargs="+", choices=LEARNERS, required=True, help="whose files are handed out too"),
+    needed("--out", "folder to write: dted.pt, a file for each learner, the model card"),
+)
+def main(args: Namespace) -> None:
+    """Copy what was trained, byte for byte, and say what it is."""
+    paths, run = ResultPaths(args.results), (args.tier, args.seed)
+    ablation = Ablation(paths, [args.tier], [args.seed], args.learners, query_entries=0)
+    copies = {"dted.pt": paths.run(*run) / "checkpoint.pt"}
+    copies |= {f"{name}.pt": paths.run(*run) / "fewshot" / f"{name}.pt" for name in args.learners}
+    needs = [*copies.values(), paths.run_log(*run), paths.redirection(*run)]
+    needs += [paths.errors(*run, name) for name in args.learners] + [paths.store(dataset) for dataset in DATASETS]
+    for path in needs:
+        if not path.is_file():
+            raise UserError(f"{path}: no such file; run this tier first: snakemake --cores all tier_{args.tier}")
+    card = write_card(
+        start=read_logged_run(paths.run_log(*run)).start,
+        rendered=paths.truth.exists(),
+        people=count_people({dataset: _people(paths, dataset) for dataset in DATASETS}),
+        errors=read_errors(ablation),
+        redirected=redirection(ablation),
+        files=list(copies)[1:],
+    )
+    with sole_writer(args.out), whole_folder(args.out) as folder:
+        for name, trained in copies.items():
+            shutil.copyfile(trained, folder / name)
+        (folder / CARD).write_text(card, encoding="utf-8")
+    print(f"weights: read {args.out / CARD}")
+
+
+def _people(paths: ResultPaths, dataset: str) -> list[tuple[str, int]]:
+    with StripStore(paths.store(dataset)) as strips:
+        return [(strips.split(person), strips.count(person)) for person in strips.persons()]

@@ -1,0 +1,91 @@
+"""Seen red by breaking the code: another tier copied, people counted as one split, rendered taken for real."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from fabricated import KEPT, Fabricated
+
+from faze.data.store.strips import PersonStrips, write_strips
+from faze.stages import weights
+
+
+@pytest.fixture
+def stage(tmp_path, monkeypatch):
+    """A fabricated ablation with files to copy, and its stage."""
+    case = Fabricated(tiers=("baseline", "amp"), people=(3, 2), entries=40, query=20)
+    paths = case.write(tmp_path)
+    for tier in case.tiers:
+        (paths.run(tier, 0) / "checkpoint.pt").write_bytes(f"network of {tier}".encode())
+        for learner in KEPT:
+            (paths.run(tier, 0) / "fewshot" / f"{learner}.pt").write_bytes(f"{learner} of {tier}".encode())
+    (tmp_path / "data").mkdir(exist_ok=True)
+    for dataset, splits in (("mpiigaze", ["test"]), ("gazecapture", ["train", "train", "val", "test"])):
+        write_strips(paths.store(dataset), dataset, [strips(f"{n:05}", split) for n, split in enumerate(splits)])
+
+    def run(*words: str) -> int:
+        common = ["--results", str(tmp_path), "--learners", *KEPT, "--out", str(tmp_path / "weights")]
+        monkeypatch.setattr(sys, "argv", ["weights", *common, *words])
+        return weights.main()
+
+    run.paths, run.out = paths, tmp_path / "weights"
+    return run
+
+
+def strips(name: str, split: str) -> PersonStrips:
+    return PersonStrips(
+        name,
+        split,
+        ["a.jpg", "b.jpg"],
+        np.zeros((2, 64, 256, 3), dtype=np.uint8),
+        np.zeros((2, 4), dtype=np.float32),
+    )
+
+
+def test_files_are_copied_and_the_card_says_what_they_are(stage):
+    assert stage("--tier", "amp") == 0
+    assert (stage.out / "dted.pt").read_bytes() == b"network of amp"
+    for learner in KEPT:
+        assert (stage.out / f"{learner}.pt").read_bytes() == f"{learner} of amp".encode()
+    card = (stage.out / "model_card.md").read_text()
+    assert "tier `amp`, seed 0" in card
+    assert "| GazeCapture | train | 2 | 4 |\n| GazeCapture | val | 1 | 2 |\n| GazeCapture | test | 1 | 2 |" in card
+    redirected = pd.read_parquet(stage.paths.redirection("amp", 0))
+    found = redirected[redirected["dataset"] == "gazecapture"]["l1"].mean()
+    assert f"| GazeCapture | {found:.3f} (" in card
+    assert "    augment.flip: false\n" in card
+
+
+def test_errors_are_means_over_people(stage):
+    assert stage() == 0
+    rows = [pd.read_parquet(stage.paths.errors("baseline", 0, learner)) for learner in KEPT]
+    expected = []
+    for learner, of_learner in zip(KEPT, rows, strict=True):
+        means = of_learner[of_learner["k"] == 9].groupby(["dataset", "person"])["error_deg"].mean()
+        cells = " | ".join(f"{means[dataset].mean():.2f}" for dataset in ("mpiigaze", "gazecapture"))
+        expected.append(f"| {learner} | 9 | {cells} |")
+    card = (stage.out / "model_card.md").read_text()
+    for line in expected:
+        assert line in card
+    assert card.count("| not adapted | 0 |") == 1
+
+
+def test_rendered_people_are_told_from_photographed_ones(stage):
+    stage.paths.truth.unlink(missing_ok=True)
+    assert stage() == 0
+    card = (stage.out / "model_card.md").read_text()
+    assert "Photographed people" in card and "MPIIFaceGaze is CC BY-NC-SA" in card
+    stage.paths.truth.parent.mkdir(exist_ok=True)
+    stage.paths.truth.write_bytes(b"")
+    assert stage() == 0
+    card = (stage.out / "model_card.md").read_text()
+    assert "Rendered people" in card and "never measured; expect them to be far larger" in card
+    assert "Photographed" not in card and "CC BY" not in card
+
+
+def test_what_is_missing_is_named_and_nothing_is_written(stage, capfd):
+    (stage.paths.run("amp", 0) / "checkpoint.pt").unlink()
+    assert stage("--tier", "amp") == 1
+    assert "amp/seed0/checkpoint.pt: no such file; run this tier first" in capfd.readouterr().err
+    assert not stage.out.exists()
