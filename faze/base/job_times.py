@@ -157,4 +157,5 @@ GUESSES: dict[str, tuple[float, float, Callable[[Mapping[str, Any]], float]]] = 
     "evaluate": (3, 3, lambda config: config["evaluate"]["resamples"]),
     "report": (12, 0, _frames),
     "track": (11, 0, _frames),
+    "weights": (4, 0, _frames),
 }

@@ -11,7 +11,7 @@ from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
 
 # Folders beside those of the tiers, under results/<name>/.
 RESERVED = (
-    *("raw", "data", "inspection", "benchmark", "evaluation", "report", "tracking", "profile", "made_once"),
+    *("raw", "data", "inspection", "benchmark", "evaluation", "report", "tracking", "profile", "made_once", "weights"),
     *("configs", "logs", "benchmarks"),  # of Snakemake's rules
     *CONTROLS,
 )

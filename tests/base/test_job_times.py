@@ -81,7 +81,7 @@ def test_first_guesses_grow_with_the_configuration():
     assert first_guess_s("train", twice, DEFAULTS) - first_guess_s("train", DEFAULTS, DEFAULTS) == GUESSES["train"][1]
     assert all(first_guess_s(rule, small, DEFAULTS) <= first_guess_s(rule, DEFAULTS, DEFAULTS) for rule in GUESSES)
     assert first_guess_s("configure_train", DEFAULTS, DEFAULTS) == 0.0
-    people = {"gazecapture_train_people": 120, "gazecapture_train_frames": 50}  # as many frames as 40 of 150
+    people = {"gazecapture_train_people": 48, "gazecapture_train_frames": None}  # as many frames as 240 of 30
     more = merge(DEFAULTS, {"synthetic": people})
     assert first_guess_s("synthesise", more, DEFAULTS) == first_guess_s("synthesise", DEFAULTS, DEFAULTS)
 

@@ -38,7 +38,8 @@ from faze.stages import landmarks
 
 CAMERA = np.array([573.0, 573.0, 239.5, 319.5])
 LENS = np.array([[573.0, 0, 239.5], [0, 573.0, 319.5], [0, 0, 1]])
-DEFAULT = Synthetic(**read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
+VALUES = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"]
+DEFAULT = Synthetic(**VALUES | {"gazecapture_train_frames": None})
 
 
 def project(pose: NDArray, matrix: NDArray = LENS, distortion: NDArray | None = None) -> NDArray:

@@ -21,7 +21,8 @@ from faze.data.synthetic.person import SyntheticPerson
 from faze.data.synthetic.spectacles import Spectacles
 
 ROOT = Path(__file__).parents[2]
-MEASURED = dataclasses.replace(Synthetic(**read_yaml(ROOT / "config" / "config.yaml")["synthetic"]), people="measured")
+VALUES = read_yaml(ROOT / "config" / "config.yaml")["synthetic"]
+MEASURED = Synthetic(**VALUES | {"people": "measured", "gazecapture_train_frames": None})
 SIMPLE = dataclasses.replace(MEASURED, people="simple")
 TINY = dataclasses.replace(MEASURED, frames_per_person=8)
 

@@ -19,7 +19,8 @@ from faze.data.store.supplementary import write_supplementary
 from faze.data.synthetic.annotation import FACE_MODEL_6_MM
 from faze.data.synthetic.people import PersonAnnotation, annotation_of, cast, write_person
 
-DEFAULT = Synthetic(**read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
+VALUES = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"]
+DEFAULT = Synthetic(**VALUES | {"gazecapture_train_frames": None})
 TINY = dataclasses.replace(
     DEFAULT,
     mpiigaze_people=1,

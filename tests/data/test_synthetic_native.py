@@ -17,7 +17,8 @@ from faze.data.synthetic import native, people, render
 from faze.data.synthetic.layers import NumpyLayers
 from faze.data.synthetic.people import Role, render_frames, sample_frames
 
-DEFAULT = Synthetic(**read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
+VALUES = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"]
+DEFAULT = Synthetic(**VALUES | {"gazecapture_train_frames": None})
 # Of the measured people, mpiigaze 1 and gazecapture 2 wear spectacles.
 CASES = [
     (kind, Role(*role))

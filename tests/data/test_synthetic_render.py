@@ -19,7 +19,8 @@ from faze.data.synthetic.people import Role, render_frames, sample_frames
 from faze.data.synthetic.render import Renderer
 from faze.data.synthetic.surface import build_face
 
-DEFAULT = Synthetic(**read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
+VALUES = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"]
+DEFAULT = Synthetic(**VALUES | {"gazecapture_train_frames": None})
 TINY = dataclasses.replace(DEFAULT, people="simple", frames_per_person=6)
 ROLES = [Role("mpiigaze", "test", 1), Role("gazecapture", "test", 3)]
 STRIP = NormalizedCamera(focal_length_px=1300.0, distance_mm=600.0, width_px=256, height_px=64)

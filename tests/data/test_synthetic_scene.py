@@ -16,7 +16,8 @@ from faze.data.synthetic.people import Role, cast, sample_frames
 from faze.data.synthetic.person import sample_person
 from faze.data.synthetic.scene import optical_axes
 
-DEFAULT = Synthetic(**read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"])
+VALUES = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"]
+DEFAULT = Synthetic(**VALUES | {"gazecapture_train_frames": None})
 TINY = dataclasses.replace(DEFAULT, people="simple", frames_per_person=40)
 ROLES = [Role("mpiigaze", "test", 0), Role("gazecapture", "train", 1), Role("gazecapture", "val", 0)]
 
@@ -154,7 +155,7 @@ def test_train_people_alone_have_their_own_number_of_frames() -> None:
 
 def test_person_ids_are_unique_and_stable() -> None:
     roles = list(cast(DEFAULT))
-    assert len({role.person_id for role in roles}) == len(roles) == 30 + 40 + 12 + 30
+    assert len({role.person_id for role in roles}) == len(roles) == 30 + 240 + 12 + 30
     fewer = {role.person_id for role in cast(dataclasses.replace(DEFAULT, gazecapture_train_people=1))}
     assert fewer < {role.person_id for role in roles}
 

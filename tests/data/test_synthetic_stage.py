@@ -23,6 +23,7 @@ PEOPLE = {
     "gazecapture_val_people": 1,
     "gazecapture_test_people": 1,
     "frames_per_person": 3,
+    "gazecapture_train_frames": None,
 }
 OUTPUTS = ("mpiifacegaze", "gazecapture", "mpiifacegaze_supplementary", "gazecapture_supplementary", "truth")
 

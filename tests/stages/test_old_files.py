@@ -89,7 +89,7 @@ def test_store(store: Path, pixels: np.ndarray) -> None:
 
 
 def test_both_are_encoded(checkpoint: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = merge(read_yaml(ROOT / "config" / "config.yaml"), {"model": SIZES})
+    config = merge(read_yaml(ROOT / "config" / "config.yaml"), {"model": SIZES | {"blocks": 4}})
     (tmp_path / "encode.yaml").write_text("\n".join(to_lines(resolve(config, "encode", "baseline", 0))))
     words = {"config": tmp_path / "encode.yaml", "checkpoint": checkpoint, "data": store, "out": tmp_path / "codes.h5"}
     monkeypatch.setattr(sys, "argv", ["encode", *(str(w) for k, v in words.items() for w in (f"--{k}", v))])
