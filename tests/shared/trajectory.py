@@ -28,7 +28,9 @@ CONFIG = read_yaml(Path(__file__).resolve().parents[2] / "config" / "config.yaml
 MODEL = dataclasses.replace(build(Model, CONFIG["model"]), growth=4, blocks=4)
 # Every embedding term, in chunks: two of them for each of two processes.
 LOSS = dataclasses.replace(
-    build(Loss, CONFIG["loss"]), chunk_pairs=2, ramp_pairs=64, triplet_angular=0.5, all_equal=0.1, gaze_mse=0.3
+    build(Loss, CONFIG["loss"]),
+    **{"reconstruction_l1": 1.0, "chunk_pairs": 2, "ramp_pairs": 64},
+    **{"triplet_angular": 0.5, "all_equal": 0.1, "gaze_mse": 0.3},
 )
 TRAIN = dataclasses.replace(build(Train, CONFIG["train"]), global_batch=8, warmup_pairs=64, base_lr=1e-4, head_lr=1e-3)
 
