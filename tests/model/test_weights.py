@@ -141,6 +141,6 @@ def test_import_command_refuses_weights_of_another_size(dted, tmp_path, monkeypa
     torch.save(dted.state_dict(), published)
     assert run_import(monkeypatch, published, "--out", out) == 1
     error = capsys.readouterr().err
-    assert "encoder.initial.conv1.weight has shape (4, 3, 3, 3), not (16, 3, 3, 3)" in error
+    assert "encoder.initial.conv1.weight has shape (4, 3, 3, 3), not (8, 3, 3, 3)" in error
     assert error.count("\n") == 1
     assert not out.exists()
