@@ -92,7 +92,8 @@ def write_json(folder: Path, count: int) -> None:
 def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """People without annotation bias: what the generator knows of them is what is annotated."""
     folder = tmp_path_factory.mktemp("synthetic")
-    changes = {"synthetic": {"people": "simple", "bias_deg": 0.0, "frames_per_person": 6, "gazecapture_train_frames": None} | dict.fromkeys(PEOPLE, 1)}
+    changes = {"people": "simple", "bias_deg": 0.0, "frames_per_person": 6, "gazecapture_train_frames": None}
+    changes = {"synthetic": changes | dict.fromkeys(PEOPLE, 1)}
     outputs = ["--threads", 1, "--truth", folder / "truth.h5"]
     for name in ("mpiifacegaze", "gazecapture"):
         outputs += [f"--{name}", folder / name, f"--{name}-supplementary", folder / f"{name}.h5"]

@@ -34,7 +34,8 @@ FRAMES = 15
 
 def write_raw(folder: Path, patch: pytest.MonkeyPatch, faults: list[str]) -> int:
     config = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")
-    config["synthetic"] |= {"frames_per_person": FRAMES, "gazecapture_train_frames": None, "faults": faults} | dict.fromkeys(PEOPLE, 1)
+    frames = {"frames_per_person": FRAMES, "gazecapture_train_frames": None}
+    config["synthetic"] |= frames | {"faults": faults} | dict.fromkeys(PEOPLE, 1)
     (folder / "synthesise.yaml").write_text("\n".join(to_lines(resolve(config, "synthesise"))))
     arguments = ["--config", folder / "synthesise.yaml", "--threads", 1, "--truth", folder / "truth.h5"]
     for name in RAW.values():

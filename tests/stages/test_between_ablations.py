@@ -15,7 +15,8 @@ from faze.config.yaml_files import merge, read_yaml
 from faze.stages import preprocess, synthesise
 
 CONFIG = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")
-FEW = {key: 1 for key in CONFIG["synthetic"] if key.endswith("_people")} | {"frames_per_person": 2, "gazecapture_train_frames": None, "people": "simple"}
+FEW = {key: 1 for key in CONFIG["synthetic"] if key.endswith("_people")}
+FEW |= {"frames_per_person": 2, "gazecapture_train_frames": None, "people": "simple"}
 
 
 def run(stage: object, root: Path, monkeypatch: pytest.MonkeyPatch, changes: dict, *words: object) -> None:

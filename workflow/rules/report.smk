@@ -131,8 +131,8 @@ rule weights:
         r"""
         beside python -m faze weights \
             --results {params.results:q} \
-            --tier {params.tier} \
-            --seed {params.seed} \
+            --tier {params.tier:q} \
+            --seed {params.seed:q} \
             --learners {LEARNERS} \
             --out {output:q} \
             2>&1 | tee -p {log:q}
