@@ -143,13 +143,13 @@ def _activations(config: Mapping[str, Any]) -> float:
 
 # Of a job of the default ablation on two cores: its seconds whatever it works on, those that grow, and with what.
 GUESSES: dict[str, tuple[float, float, Callable[[Mapping[str, Any]], float]]] = {
-    "synthesise": (2, 71, _frames),
+    "synthesise": (2, 77, _frames),
     "landmarks": (10, 590, _frames),
     "preprocess": (4, 7, _frames),
     "inspect": (3, 4, _frames),
-    "train": (5, 240, lambda config: config["train"]["pairs"] * _activations(config)),
-    "benchmark": (10, 380, lambda config: config["benchmark"]["rounds"] * len(config["run"]["tiers"])),
-    "encode": (3, 8, lambda config: _frames(config) * _activations(config)),
+    "train": (5, 190, lambda config: config["train"]["pairs"] * _activations(config)),
+    "benchmark": (10, 250, lambda config: config["benchmark"]["rounds"] * len(config["run"]["tiers"])),
+    "encode": (3, 4, lambda config: _frames(config) * _activations(config)),
     "meta_train": (3, 10, lambda config: config["fewshot"]["outer_steps"]),
     "adapt": (3, 6, lambda config: config["fewshot"]["adapt_steps"] * config["fewshot"]["repeats"]),
     "walk": (3, 4, lambda config: config["walk"]["people"] * config["walk"]["frames"]),
