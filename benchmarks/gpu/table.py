@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from records import Records
 from units import AGAINST, Unit
 
-from faze.benchmark.tier_table import markdown_table, markdown_tables
+from faze.benchmark.tier_table import markdown_tables
 from faze.engine import machine
+from faze.evaluation.wording import markdown_table
 
 PROOF = ("distance of tolerance", "in", "cosine", "length", "terms and gradient")
 

@@ -54,9 +54,27 @@ def whole_file(path: Path | str) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def check_replaceable(folder: Path, names: Collection[str]) -> None:
+    """Refuse a folder whose place an output is to take, unless it is absent, empty or such an output itself.
+
+    Args:
+        folder: of the output.
+        names: files by which such an output is known.
+
+    Raises:
+        UserError: anything else lies there, which would be lost.
+    """
+    is_output = folder.is_dir() and (all((folder / name).is_file() for name in names) or not any(folder.iterdir()))
+    if folder.exists() and not is_output:
+        raise UserError(f"--out {folder}: is there already, and holds no {' and '.join(names)}: name a new folder")
+
+
 @contextlib.contextmanager
 def whole_folder(path: Path | str) -> Iterator[Path]:
-    """Give a temporary folder beside `path`; it takes the place of `path` when the block ends well."""
+    """Give a temporary folder beside `path`; it takes the place of `path` and all in it when the block ends well.
+
+    Where a person names `path`, `check_replaceable` comes first.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))

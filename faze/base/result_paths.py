@@ -35,6 +35,14 @@ class ResultPaths:
         """The run log of a training that is under way, in the folder that no rule declares."""
         return self.run(tier, seed) / "train.work" / "run.jsonl"
 
+    def checkpoint(self, tier: str, seed: int) -> Path:
+        """The trained network."""
+        return self.run(tier, seed) / "checkpoint.pt"
+
+    def learner(self, tier: str, seed: int, learner: str) -> Path:
+        """What a few-shot learner learnt on its codes."""
+        return self.run(tier, seed) / "fewshot" / f"{learner}.pt"
+
     def codes(self, tier: str, seed: int, dataset: str) -> Path:
         """Codes of every strip."""
         return self.run(tier, seed) / "codes" / f"{dataset}.h5"

@@ -1,11 +1,11 @@
 """The tables of docs/ledger.md, from benchmark.json."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from faze.base.benchmark_file import left_out_rows, peaks_differ, rounds_of
 from faze.base.run_log import changed_switches
-from faze.evaluation.wording import memory_change, peak
+from faze.evaluation.wording import markdown_table, memory_change, peak
 
 TIERS = ("tier", "change", "step ms (quartiles)", "images/s", "speed x", "peak GiB (least to most)", "memory")
 LIMITS = ("of matmul roof", "of copy roof", "J/step", "warm-up s", "which pays off after pairs")
@@ -133,8 +133,3 @@ def _speed(speedup: Mapping[str, float]) -> str:
 
 def _share(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.0f} %"
-
-
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table in Markdown."""
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))

@@ -1,7 +1,7 @@
 """Phrases that verdicts, pages and tables share, each made in this one place. Standard library only."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 NAMES = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
@@ -45,3 +45,8 @@ def peak(row: Mapping[str, Any]) -> str:
 def p_value(p: float) -> str:
     """Write a p-value in as many digits as mean something."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Write a table in Markdown."""
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in (header, ["---"] * len(header), *rows))

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from faze.evaluation import UNADAPTED
-from faze.evaluation.wording import NAMES, join
+from faze.evaluation.wording import NAMES, join, markdown_table
 
 SECTIONS = ("model", "loss", "train", "augment", "data", "preprocess", "engine")  # of the recipe
 
@@ -44,7 +44,7 @@ def write_card(
         "takes one as `--learner-file`.",
         "## Data",
         _data_words(rendered),
-        _table(
+        markdown_table(
             ("data set", "split", "people", "strips"),
             ((NAMES[row.dataset], row.split, row.people, f"{row.strips:,}") for row in people.itertuples()),
         ),
@@ -56,7 +56,7 @@ def write_card(
         "difference to that strip, of pixels in [-1, 1]; the spread is the standard deviation between persons' mean "
         "strips; the last column tells how often the nearest mean strip is the person's own. In brackets: L1 of the "
         "person's own mean strip, and the others of real strips.",
-        _table(
+        markdown_table(
             ("data set", "L1", "spread", "right person"),
             (
                 (
@@ -99,7 +99,7 @@ def _errors(errors: pd.DataFrame) -> str:
         ("not adapted" if learner == UNADAPTED else learner, k, *(f"{means[learner, k, d]:.2f}" for d in datasets))
         for learner, k in cells
     )
-    return _table(("learner", "k", *(NAMES[dataset] for dataset in datasets)), rows)
+    return markdown_table(("learner", "k", *(NAMES[dataset] for dataset in datasets)), rows)
 
 
 def _limits(rendered: bool, config: Mapping[str, Any]) -> list[str]:
@@ -115,8 +115,3 @@ def _limits(rendered: bool, config: Mapping[str, Any]) -> list[str]:
         if rendered
         else "Licence: that of the data sets. MPIIFaceGaze is CC BY-NC-SA, GazeCapture is for research only.",
     ]
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)

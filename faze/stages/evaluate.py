@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from faze.base.command_line import CONFIG, command, needed
-from faze.base.files import whole_folder
+from faze.base.files import check_replaceable, whole_folder
 from faze.base.logged_run import read_logged_run
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import ResultPaths
@@ -40,6 +40,7 @@ def main(args: Namespace) -> None:
         query_entries=config.fewshot.query_entries,
         controls=config.run.controls,
     )
+    check_replaceable(args.out, ["summary.json"])
     with sole_writer(args.out):
         ablation.check_complete()
         write_evaluation(ablation, config, args.out)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from faze.base.command_line import argument, command
 from faze.base.errors import UserError
-from faze.base.files import whole_folder
+from faze.base.files import check_replaceable, whole_folder
 from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
 from faze.data.inspection import Inspection, inspect, summarise
@@ -33,7 +33,7 @@ from faze.report.strip_sheet import pick_strips
 def main(args: Namespace) -> None:
     """Say what is in the store, and write its page where one is asked for."""
     if args.out:
-        check_page_folder(args.out)
+        check_replaceable(args.out, PAGE)
     with StripStore(args.store) as strips:
         inspection = look(strips, args)
         print(describe(summarise(inspection)))
@@ -45,13 +45,6 @@ def main(args: Namespace) -> None:
     damaged = [person.person_id for person in inspection.people if person.intact is False]
     if damaged:
         raise UserError(f"{args.store}: the strips of {', '.join(damaged)} are damaged: preprocess again")
-
-
-def check_page_folder(folder: Path) -> None:
-    """Refuse a folder that holds anything else than such a page, since a page takes the place of what is there."""
-    is_page = all((folder / name).is_file() for name in PAGE)
-    if folder.exists() and not (is_page or (folder.is_dir() and not any(folder.iterdir()))):
-        raise UserError(f"--out {folder}: is there already, and is no page of faze inspect: name a new folder")
 
 
 def look(strips: StripStore, args: Namespace) -> Inspection:

@@ -5,7 +5,7 @@ from argparse import Namespace
 from matplotlib.figure import Figure
 
 from faze.base.command_line import CONFIG, command, needed
-from faze.base.files import whole_folder
+from faze.base.files import check_replaceable, whole_folder
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config.stage_config import load
@@ -23,6 +23,8 @@ from faze.report.tier_figures import (
     draw_training,
 )
 
+PAGE = ("index.html", "table.csv")  # by which its folder is known
+
 
 @command(
     __doc__,
@@ -32,6 +34,7 @@ from faze.report.tier_figures import (
 )
 def main(args: Namespace) -> None:
     """Read the evaluation, draw it, and write the page."""
+    check_replaceable(args.out, PAGE)
     config = load(args.config, "report")
     paths = ResultPaths(args.results)
     with sole_writer(args.out):

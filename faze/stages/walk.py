@@ -8,7 +8,7 @@ import torch
 
 from faze.base import code_hash
 from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
-from faze.base.files import whole_folder
+from faze.base.files import check_replaceable, whole_folder
 from faze.base.made_once import content, key_of, made_once, same_file
 from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
@@ -23,6 +23,8 @@ from faze.redirection.drawing import contact_sheet, video_frames, write_picture
 from faze.redirection.video import write_video
 from faze.redirection.walk import first_people, walk_person
 
+SHEET = "contact_sheet.png"
+
 
 @command(
     __doc__,
@@ -35,6 +37,7 @@ from faze.redirection.walk import first_people, walk_person
 )
 def main(args: Namespace) -> None:
     """Walk from the first strip of some people of each store."""
+    check_replaceable(args.out, [SHEET])
     torch.set_num_threads(args.threads)
     config = load(args.config, "walk")
     dted = load_model(args.checkpoint, "cuda" if torch.cuda.is_available() else "cpu")
@@ -57,4 +60,4 @@ def write_walks(dted: DTED, stores: Sequence[Path], walk: Walk, out: Path) -> No
                     walks.append(walk_person(fast, strips, person, range_deg=walk.range_deg, steps=walk.frames))
                     write_video(folder / f"{strips.dataset}_{person}.mp4", video_frames(walks[-1]), walk.fps)
                     progress(len(walks))
-        write_picture(folder / "contact_sheet.png", contact_sheet(walks))
+        write_picture(folder / SHEET, contact_sheet(walks))

@@ -8,7 +8,7 @@ from argparse import Namespace
 
 from faze.base.command_line import argument, command, needed
 from faze.base.errors import UserError
-from faze.base.files import whole_folder
+from faze.base.files import check_replaceable, whole_folder
 from faze.base.logged_run import read_logged_run
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import DATASETS, ResultPaths
@@ -19,6 +19,7 @@ from faze.fewshot.learners import LEARNERS
 from faze.report.model_card import count_people, write_card
 
 CARD = "model_card.md"
+NETWORK = "dted.pt"
 
 
 @command(
@@ -31,10 +32,11 @@ CARD = "model_card.md"
 )
 def main(args: Namespace) -> None:
     """Copy what was trained, byte for byte, and say what it is."""
+    check_replaceable(args.out, (NETWORK, CARD))
     paths, run = ResultPaths(args.results), (args.tier, args.seed)
     ablation = Ablation(paths, [args.tier], [args.seed], args.learners, query_entries=0)
-    copies = {"dted.pt": paths.run(*run) / "checkpoint.pt"}
-    copies |= {f"{name}.pt": paths.run(*run) / "fewshot" / f"{name}.pt" for name in args.learners}
+    copies = {NETWORK: paths.checkpoint(*run)}
+    copies |= {f"{name}.pt": paths.learner(*run, name) for name in args.learners}
     needs = [*copies.values(), paths.run_log(*run), paths.redirection(*run)]
     needs += [paths.errors(*run, name) for name in args.learners] + [paths.store(dataset) for dataset in DATASETS]
     for path in needs:

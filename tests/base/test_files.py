@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from faze.base.files import whole_file, whole_folder
+from faze.base.errors import UserError
+from faze.base.files import check_replaceable, whole_file, whole_folder
 
 
 def names(folder: Path) -> list[str]:
@@ -52,3 +53,16 @@ def test_failed_folder_leaves_the_old_one(tmp_path: Path) -> None:
         raise ValueError("boom")
     assert names(path) == ["old.mp4"]
     assert names(tmp_path) == ["walks"]
+
+
+def test_an_output_takes_the_place_of_its_like_only(tmp_path: Path) -> None:
+    """Seen red: one of the names suffices."""
+    check_replaceable(tmp_path / "absent", ["a", "b"])
+    check_replaceable(tmp_path, ["a", "b"])
+    (tmp_path / "a").touch()
+    with pytest.raises(UserError, match="is there already, and holds no a and b: name a new folder"):
+        check_replaceable(tmp_path, ["a", "b"])
+    with pytest.raises(UserError, match="is there already"):
+        check_replaceable(tmp_path / "a", ["a"])
+    (tmp_path / "b").touch()
+    check_replaceable(tmp_path, ["a", "b"])

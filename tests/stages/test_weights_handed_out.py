@@ -84,6 +84,18 @@ def test_rendered_people_are_told_from_photographed_ones(stage):
     assert "Photographed" not in card and "CC BY" not in card
 
 
+def test_weights_take_the_place_of_weights_only(stage, capfd):
+    """Seen red: whatever lies in the folder is removed."""
+    stage.out.mkdir()
+    (stage.out / "thesis.md").touch()
+    assert stage() == 1
+    assert f"--out {stage.out}: is there already, and holds no dted.pt and model_card.md" in capfd.readouterr().err
+    assert [path.name for path in stage.out.iterdir()] == ["thesis.md"]
+    (stage.out / "thesis.md").unlink()
+    assert stage() == stage("--tier", "amp") == 0
+    assert (stage.out / "dted.pt").read_bytes() == b"network of amp"
+
+
 def test_what_is_missing_is_named_and_nothing_is_written(stage, capfd):
     (stage.paths.run("amp", 0) / "checkpoint.pt").unlink()
     assert stage("--tier", "amp") == 1
