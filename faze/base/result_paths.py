@@ -59,6 +59,24 @@ class ResultPaths:
         """How much redirected strips resemble the person, one row per person."""
         return self.run(tier, seed) / "redirection.parquet"
 
+    def redirected_pairs(self, tier: str, seed: int) -> Path:
+        """How far eyes and head of redirected strips turned, one row per pair and variant."""
+        return self.run(tier, seed) / "redirected_pairs.parquet"
+
+    @property
+    def estimator(self) -> Path:
+        """The judge of redirected strips."""
+        return self.root / "estimator" / "estimator.pt"
+
+    @property
+    def estimator_errors(self) -> Path:
+        """Its own errors."""
+        return self.root / "estimator" / "errors.json"
+
+    def oracle(self, dataset: str) -> Path:
+        """Strips of rendered people anew; only they have them."""
+        return self.root / "data" / f"{dataset}_oracle.h5"
+
     @property
     def truth(self) -> Path:
         """What is true of rendered people; only they have it."""

@@ -91,6 +91,14 @@ class Model:
 
 
 @dataclass(frozen=True)
+class ImageSize:
+    """What of DT-ED the estimator knows: the size of its images."""
+
+    image_height_px: Positive
+    image_width_px: Positive
+
+
+@dataclass(frozen=True)
 class Loss:
     """Weights of the loss terms, and the pairs over which they compare samples."""
 
@@ -194,10 +202,24 @@ class Walk:
 
 
 @dataclass(frozen=True)
+class Estimator:
+    """The estimator that judges redirected strips."""
+
+    seed: Count
+    channels: Positive
+    strips: Positive
+    batch: Annotated[int, Range(2)]
+    lr: NonNegative
+    weight_decay: NonNegative
+    blur_px: NonNegative
+
+
+@dataclass(frozen=True)
 class Redirect:
-    """Numbers of redirected strips."""
+    """Redirected strips."""
 
     strips: Annotated[int, Range(2)]
+    seed: Count
 
 
 @dataclass(frozen=True)
@@ -254,6 +276,7 @@ SECTIONS: dict[str, type] = {
     "encode": Encode,
     "fewshot": FewshotSection,
     "walk": Walk,
+    "estimator": Estimator,
     "redirect": Redirect,
     "benchmark": Benchmark,
     "evaluate": Evaluate,
@@ -274,6 +297,8 @@ STAGES: dict[str, dict[str, Any]] = {
     "meta_train": {"fewshot": Fewshot},
     "adapt": {"fewshot": FewshotAdapt},
     "walk": {"walk": Walk},
+    "estimator": {"model": ImageSize, "estimator": Estimator},
+    "oracle": {"synthetic": Synthetic, "preprocess": Preprocess, "redirect": Redirect},
     "redirect": {"redirect": Redirect},
     "benchmark": {
         **{"preprocess": StripCamera, "data": Data, "augment": Augment},
@@ -286,5 +311,7 @@ STAGES: dict[str, dict[str, Any]] = {
 }
 # Whose parameters are a tier's and a seed's.
 PER_RUN = frozenset({"train", "encode", "meta_train", "adapt", "walk", "redirect"})
-PER_DATASET = frozenset({"preprocess"})
-SHARED = frozenset({"synthesise", "preprocess"})  # whose outputs are the same in every ablation with these values
+PER_DATASET = frozenset({"preprocess", "oracle"})
+SHARED = frozenset(
+    {"synthesise", "preprocess", "estimator", "oracle"}
+)  # whose outputs are the same in every ablation with these values

@@ -11,8 +11,19 @@ from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
 
 # Folders beside those of the tiers, under results/<name>/.
 RESERVED = (
-    *("raw", "data", "inspection", "benchmark", "evaluation", "report", "tracking", "profile", "made_once", "weights"),
-    *("configs", "logs", "benchmarks"),  # of Snakemake's rules
+    *(
+        "raw",
+        "data",
+        "estimator",
+        "inspection",
+        "benchmark",
+        "evaluation",
+        "report",
+        "tracking",
+        "profile",
+        "made_once",
+    ),
+    *("weights", "configs", "logs", "benchmarks"),  # the last three of Snakemake's rules
     *CONTROLS,
 )
 

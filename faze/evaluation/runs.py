@@ -51,10 +51,12 @@ class Ablation:
         for tier, seed in self.all_runs():
             yield self.paths.run_log(tier, seed)
             yield self.paths.redirection(tier, seed)
+            yield self.paths.redirected_pairs(tier, seed)
             yield from (self.paths.errors(tier, seed, learner) for learner in self.learners)
         for tier, seed in self.runs():
             yield from (self.paths.codes(tier, seed, dataset) for dataset in DATASETS)
         yield self.paths.benchmark
+        yield self.paths.estimator_errors
 
     def check_complete(self) -> None:
         """Refuse to judge half an ablation.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from faze.base.files import read_json
 from faze.base.logged_run import LoggedRun
 from faze.base.result_paths import DATASETS
 from faze.base.run_log import finite
@@ -16,12 +17,22 @@ from faze.config.parameters import Evaluate
 from faze.data.store.codes import CodeStore
 from faze.evaluation import UNADAPTED, verdict
 from faze.evaluation.learner_verdict import describe_advice, describe_headline, describe_learners, describe_other_tiers
+from faze.evaluation.redirected_angles import CONTROLS, ERRORS, LIKENESS
 from faze.evaluation.runs import Ablation, read_learner_times, read_left_out, read_val_errors
 from faze.evaluation.tables import leave_one_out, paper_width
 
 Tables = Mapping[str, pd.DataFrame]
 
-SENTENCES = ("speed", "memory", "error", "design", "learners", "scope", "switches")  # of the verdict, as one reads them
+SENTENCES = (
+    "speed",
+    "memory",
+    "error",
+    "design",
+    "redirection",
+    "learners",
+    "scope",
+    "switches",
+)  # of the verdict, as one reads them
 TOLD = {  # MLflow's name -> column of the performance table; what the device does not tell is left out
     "speed/images_per_s": "images_per_s",
     "speed/step_ms": "step_ms",
@@ -66,6 +77,11 @@ def summarize(
         "confidence": evaluate.confidence,
         "verdict": describe_ladder(tables["performance"], switches, decisive, noise, len(ablation.seeds), evaluate)
         | {"design": verdict.describe_design(tables["design"], evaluate.margin_deg)}
+        | {
+            "redirection": verdict.describe_redirection(
+                tables["redirected"], tables["redirection_changes"], ablation.tiers[-1]
+            )
+        }
         | {"learners": describe_headline(tables["learners"], baseline, largest_k, evaluate.confidence)},
         "tier_verdicts": {tier: verdict.judge(changes) for tier, changes in decisive.items()},
         "runs": [_run_metrics(tables, *run, learner, largest_k) for run in ablation.all_runs()],
@@ -81,6 +97,7 @@ def summarize(
         "other_tiers": describe_other_tiers(tables["learners"], ablation.tiers, largest_k),
         "left_out": left_out(ablation, tables["persons"]),
         "left_out_words": read_left_out(ablation),
+        "estimator": read_json(ablation.paths.estimator_errors, ("errors",), "run estimator again")["errors"],
         "began": min(training.start["time"] for training in trainings.values()),
         "machine": benchmark.get("machine", {}),
         "roof": benchmark.get("roof", {}),
@@ -146,11 +163,29 @@ def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: 
     pictures = tables["redirection"]
     for row in pictures[(pictures["tier"] == tier) & (pictures["seed"] == seed)].to_dict("records"):
         metrics |= {f"redirection/{row['dataset']}_{name}": row[name] for name in ("l1", "spread", "right_person")}
+    metrics |= _redirection_metrics(tables, tier, seed)
     times = tables["convergence"]
     reached = times[(times["tier"] == tier) & (times["seed"] == seed) & times["reached"].astype(bool)]
     if len(reached):
         metrics["speed/time_to_baseline_error_s"] = reached["rate_seconds"].iloc[0]
     return {"tier": tier, "seed": seed, "metrics": metrics, "curves": curves}
+
+
+def _redirection_metrics(tables: Tables, tier: str, seed: int) -> dict[str, float]:
+    """Name what redirected strips and their controls show, means over people: errors, likeness, gains, what moved."""
+    people, turned = (
+        table[(table["tier"] == tier) & (table["seed"] == seed)]
+        for table in (tables["redirected_people"], tables["turned_people"])
+    )
+    found = {}
+    for (dataset, variant), rows in people.groupby(["dataset", "variant"]):
+        numbers = ERRORS if variant in CONTROLS else (*ERRORS, *LIKENESS) if variant == "both" else ()
+        means = rows[list(numbers)].mean().dropna()
+        found |= {f"redirection/{dataset}_{variant}_{name}": float(value) for name, value in means.items()}
+    for dataset, rows in turned.groupby("dataset"):
+        means = rows[["gaze_gain", "head_gain", "head_by_gaze_deg", "gaze_by_head_deg"]].mean().dropna()
+        found |= {f"redirection/{dataset}_{name}": float(value) for name, value in means.items()}
+    return found
 
 
 def left_out(ablation: Ablation, persons: pd.DataFrame) -> dict[str, list[str]]:

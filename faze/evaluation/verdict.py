@@ -128,6 +128,38 @@ def _condition(row: Mapping[str, Any]) -> str:
     return f"{NAMES[row['dataset']]} {samples}"
 
 
+def describe_redirection(means: pd.DataFrame, changes: pd.DataFrame, tier: str) -> str:
+    """Say how far off the gaze of redirected strips is, beside the controls, and whether a tier changed that.
+
+    Args:
+        means: table `redirected` (`redirected_angles.redirected_tables`).
+        changes: table `redirection_changes`.
+        tier: the last one.
+    """
+    errors = means[(means["tier"] == tier) & (means["number"] == "gaze_error_deg")].set_index(["variant", "dataset"])
+
+    def told(variant: str) -> str:
+        return join([f"{deg:.1f}° on {NAMES[dataset]}" for dataset, deg in errors.loc[variant]["mean"].items()])
+
+    found = (
+        f"The gaze of redirected strips misses what was asked by {told('both')}, as an independent estimator sees it; "
+        f"of strips that are not turned by {told('still')}, of real ones by {told('real')}."
+    )
+    decisive = changes[changes["tier"] == tier]
+    if decisive.empty:
+        return found
+    most = decisive.loc[decisive["difference_deg"].abs().idxmax()]
+    largest = f"{signed(most['difference_deg'])}° ({most['factor']}, {NAMES[most['dataset']]})"
+    words = {
+        "identical": "Gaze and head are redirected as by the baseline, to the bit.",
+        "equivalent": f"That redirection is unchanged is shown: gaze and head within ±{most['margin_deg']:g}°.",
+        "different": f"It is different from the baseline's, by up to {largest}.",
+        "not shown": f"That it is unchanged is not shown: by up to {largest}.",
+        "not judged": f"It differs from the baseline's by up to {largest}; whether by more than chance is not judged.",
+    }
+    return f"{found} {words[judge(decisive)]}"
+
+
 def describe_noise(noise: pd.DataFrame) -> str:
     """Say how far chance alone moves the baseline's error; nothing if no control was trained."""
     told = []

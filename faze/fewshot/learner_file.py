@@ -13,7 +13,7 @@ from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.config.parameters import Fewshot
 from faze.fewshot.mlp import Activation, InitialNetworks, Weights
-from faze.model.weights import read_mapping
+from faze.model.torch_file import read_mapping
 
 T = TypeVar("T")
 

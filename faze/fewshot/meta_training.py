@@ -30,7 +30,7 @@ from faze.fewshot.adam import Adam
 from faze.fewshot.draws import TaskDraws
 from faze.fewshot.kernel import Kernel, kernel_for, single_threaded_operations
 from faze.fewshot.mlp import InitialNetworks, ModelSamples, SampleSets, Weights, map_weights
-from faze.model.weights import read_mapping
+from faze.model.torch_file import read_mapping
 
 Rule = Literal["maml", "fomaml", "meta_sgd", "reference"]
 

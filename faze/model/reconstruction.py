@@ -59,8 +59,19 @@ def redirect_person(redirect: Redirect, read: Read, person: int, means: NDArray[
     image, labels = read(person)
     rotations = [rotation_from_pitchyaw(angles.to(image.dtype), torch) for angles in labels.split(2, dim=1)]
     wanted = tuple(rotation.roll(-1, 0) for rotation in rotations)
-    redirected = redirect(image, tuple(rotations), wanted).flatten(1).cpu().numpy()
-    real = image.roll(-1, 0).flatten(1).cpu().numpy()
+    return compare(redirect(image, tuple(rotations), wanted), image.roll(-1, 0), person, means)
+
+
+def compare(redirected: Tensor, real: Tensor, person: int, means: NDArray[np.float32]) -> RedirectedPerson:
+    """Compare a person's redirected strips with the real ones that they were to become.
+
+    Args:
+        redirected: (N, 3, H, W).
+        real: the same; of the N whose mean is the person's.
+        person: number.
+        means: of everyone's real strips, (P, S).
+    """
+    redirected, real = (images.flatten(1).cpu().numpy() for images in (redirected, real))
     count = len(real)
     return RedirectedPerson(
         strips=count,

@@ -13,6 +13,7 @@ from faze.base.run_log import changed_switches
 from faze.base.tier_colors import BASELINE, tier_colors
 from faze.evaluation import UNADAPTED
 from faze.evaluation.learner_pairs import crossings
+from faze.evaluation.redirected_angles import FACTORS, LIKENESS
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.summary import SENTENCES
 from faze.report import formats
@@ -30,6 +31,12 @@ PHASES = (
     "optimizer",
     "graph",
 )  # of a step, as far as the benchmark tells them apart
+REDIRECTION_CONTROLS = {
+    "still": "not turned",
+    "other": "another real strip of the person",
+    "oracle": "the person rendered anew",
+    "real": "the real strip",
+}
 MOST_SHOTS = 7  # columns of the table of errors against k
 WALK_VIDEOS = 8  # embedded per page; the others stay where they are
 
@@ -79,6 +86,9 @@ def render(
         person_variance=results.tables["person_variance"].to_dict("records"),
         coverage=coverage_rows(results),
         redirection=redirection_rows(results),
+        turned=turned_rows(results),
+        moved=moved_rows(results),
+        likeness=likeness_rows(results),
         changes=results.tables["changes"].fillna({"verdict": ""}).to_dict("records"),
         design=results.tables["design"].to_dict("records"),
         times=time_rows(results),
@@ -170,6 +180,61 @@ def redirection_rows(results: Results) -> list[dict[str, Any]]:
         {"words": "the person’s own mean strip", "cells": own_face},
         {"words": "the real strip", "cells": real},
     ]
+
+
+def turned_rows(results: Results) -> list[dict[str, Any]]:
+    """List errors and gains of redirected strips, per tier; at the end stand the first tier's controls."""
+    errors, gains = (_numbers(results, name) for name in ("redirected", "turned"))
+    changes = results.tables["redirection_changes"].set_index(["tier", "dataset", "factor"])
+
+    def cell(tier: str, variant: str, dataset: str) -> dict[str, Any]:
+        found = {f: errors.get((tier, dataset, variant, f"{f}_error_deg")) for f in FACTORS}
+        if variant == "both":
+            found |= {f"{f}_gain": gains.get((tier, dataset, f"{f}_gain")) for f in FACTORS}
+            keys = {f: (tier, dataset, f) for f in FACTORS}
+            found |= {f"{f}_change": changes.loc[key].to_dict() for f, key in keys.items() if key in changes.index}
+        return found
+
+    of_tiers = [{"tier": tier, "variant": "both"} for tier in results.tiers]
+    of_controls = [{"words": words, "variant": variant} for variant, words in REDIRECTION_CONTROLS.items()]
+    rows = [
+        row | {"cells": [cell(row.get("tier", results.tiers[0]), row["variant"], d) for d in results.datasets]}
+        for row in [*of_tiers, *of_controls]
+    ]
+    return [row for row in rows if any(cell["gaze"] for cell in row["cells"])]  # people who are not rendered: no oracle
+
+
+def moved_rows(results: Results) -> list[dict[str, Any]]:
+    """List how far gaze and head move where one code is turned aside, of the first and the last tier."""
+    numbers = _numbers(results, "turned")
+    return [
+        {
+            "tier": tier,
+            "turned": turned,
+            "cells": [[numbers.get((tier, d, f"{f}_by_{turned}_deg")) for f in FACTORS] for d in results.datasets],
+        }
+        for tier in dict.fromkeys([results.tiers[0], results.tiers[-1]])
+        for turned in FACTORS
+    ]
+
+
+def likeness_rows(results: Results) -> list[dict[str, Any]]:
+    """List how alike redirected strips and controls are to the strips that they were to become, of the first tier."""
+    numbers, tier = _numbers(results, "redirected"), results.tiers[0]
+    words = {"both": "turned", "own": "turned from the network’s own estimate"} | REDIRECTION_CONTROLS
+    del words["real"]
+    rows = [
+        {"words": told, "cells": [[numbers.get((tier, d, v, name)) for name in LIKENESS] for d in results.datasets]}
+        for v, told in words.items()
+    ]
+    return [row for row in rows if any(cell[0] for cell in row["cells"])]
+
+
+def _numbers(results: Results, table: str) -> dict[tuple[str, ...], dict[str, float]]:
+    """Give mean, low and high by tier, data set, perhaps variant, and name of the number."""
+    rows = results.tables[table]
+    keys = [key for key in ("tier", "dataset", "variant", "number") if key in rows]
+    return rows.set_index(keys)[["mean", "low", "high"]].to_dict("index")
 
 
 def coverage_rows(results: Results) -> list[dict[str, Any]]:

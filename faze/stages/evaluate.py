@@ -17,6 +17,7 @@ from faze.evaluation.design import designs
 from faze.evaluation.learner_pairs import learner_differences
 from faze.evaluation.person_variance import person_variance
 from faze.evaluation.pixel_checks import pixel_checks
+from faze.evaluation.redirected_angles import redirected_tables
 from faze.evaluation.redirection import redirection
 from faze.evaluation.runs import Ablation, read_benchmark, read_errors
 from faze.evaluation.summary import SENTENCES, summarize, write_json
@@ -64,6 +65,7 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
         "person_variance": person_variance(ablation, persons),
         "coverage": coverage(ablation),
         "redirection": redirection(ablation),
+        **redirected_tables(ablation, config.evaluate),
         "performance": performance(ablation, benchmark, of_tier),
     }
     rates = tables["performance"].set_index("tier")["images_per_s"]

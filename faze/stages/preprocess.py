@@ -24,8 +24,6 @@ from faze.base.process_pool import load_ahead
 from faze.base.progress import Progress
 from faze.config.data_parameters import Preprocess
 from faze.config.stage_config import Resolved, load
-from faze.data.normalization.pose import NormalizedCamera
-from faze.data.normalization.warp import Undistorted
 from faze.data.preparation.assemble import NothingUsable, Prepared, RejectWriter, join_blocks
 from faze.data.preparation.blocks import BlockFolder, DamagedBlock
 from faze.data.preparation.disk_space import check_disk_space, disk_may_fill
@@ -39,7 +37,6 @@ from faze.data.store.strips import size_of, write_strips
 
 MOST_BYTES = 4 * 2**30  # of frames that are known by their content: a few seconds of reading
 READERS: dict[str, Callable[[Path, Path | None], Reader]] = {"mpiigaze": open_mpiifacegaze, "gazecapture": GazeCapture}
-RELEASED_UNDISTORTION: dict[str, Undistorted] = {"mpiigaze": "recentred", "gazecapture": "keep"}
 # A process begins with these: what this module imports, but not itself, as it is each process's main module too.
 LOADED_AHEAD = (
     "faze.data.preparation.work",
@@ -93,8 +90,7 @@ def normalise(args: Namespace, settings: Preprocess) -> RejectWriter:
     reader = READERS[args.dataset](args.raw, args.supplementary)
     people = plan(reader)
     blocks = [block for blocks in people.values() for block in blocks]
-    camera = NormalizedCamera(settings.focal_length_px, settings.distance_mm, settings.width_px, settings.height_px)
-    maker = StripMaker(camera, RELEASED_UNDISTORTION[args.dataset] if settings.compatibility == "two_step" else None)
+    maker = StripMaker.of(settings, args.dataset)
     strip, strip_bytes = (settings.height_px, settings.width_px, 3), settings.height_px * settings.width_px * 3
     folder = BlockFolder(args.out, key_of(args.dataset, settings, args.raw, args.supplementary), strip)
     finished = folder.begin(blocks)

@@ -1,7 +1,12 @@
-"""Rule `redirect`: checkpoint and normalised strips -> how much redirected strips resemble the person, one row each."""
+"""Rule `redirect`: checkpoint, estimator and normalised strips -> redirected strips of test people, measured.
+
+One table has a row per person: whom the strips show. The other has a row per pair and variant: how far eyes and head
+turned, as the estimator sees them.
+"""
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -16,74 +21,152 @@ from faze.base.files import whole_file
 from faze.base.made_once import content, key_of, made_once, same_file
 from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
+from faze.config.parameters import Redirect
 from faze.config.stage_config import load
 from faze.data.network_input import to_network
 from faze.data.store.strips import StripStore
 from faze.engine.precision import exact
 from faze.model.dted import DTED
 from faze.model.inference import for_inference
-from faze.model.reconstruction import RedirectedPerson, deviations, mean_strips, redirect_person
+from faze.model.reconstruction import RedirectedPerson, compare, deviations, mean_strips
 from faze.model.weights import load_model
-
-LEAST = 2  # strips of a person: one is turned to the other
+from faze.redirection.draws import LEAST, Pairs, chosen, draw_pairs
+from faze.redirection.estimator import TrainedEstimator, load_estimator
+from faze.redirection.judging import judge
+from faze.redirection.redirected import redirected
 
 
 @command(
     __doc__,
     CONFIG,
     needed("--checkpoint", "trained DT-ED"),
+    needed("--estimator", "that judges"),
     argument("--data", type=Path, nargs="+", required=True, help="stores of normalised strips"),
+    argument(
+        "--oracle", type=Path, nargs="*", default=[], help="stores of rendered people anew, of the same data sets"
+    ),
     threads(),
-    needed("--out", "redirection.parquet to write"),
+    needed("--out", "redirection.parquet to write, a row per person"),
+    needed("--pairs", "redirected_pairs.parquet to write, a row per pair and variant"),
     MADE_ONCE,
 )
 def main(args: Namespace) -> None:
     """Redirect strips of every test person of each store."""
     torch.set_num_threads(args.threads)
     config = load(args.config, "redirect")
-    dted = load_model(args.checkpoint, "cuda" if torch.cuda.is_available() else "cpu")
-    of = (content(args.checkpoint), [same_file(path) for path in args.data], args.threads, torch.cuda.is_available())
-    key = key_of("redirect", config.values, code_hash.fingerprint("faze.stages.redirect"), *of)
-    with sole_writer(args.out), made_once(args.made_once, key, [args.out]) as taken:
-        if not taken:
-            with exact(dted):
-                table = pd.concat([redirect_store(for_inference(dted), p, config.redirect.strips) for p in args.data])
-            with whole_file(args.out) as temporary:
-                table.to_parquet(temporary, index=False)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dted, judging = load_model(args.checkpoint, device), load_estimator(args.estimator, device)
+    check_size(args, dted, judging)
+    of = (content(args.checkpoint), content(args.estimator), [same_file(path) for path in [*args.data, *args.oracle]])
+    key = key_of("redirect", config.values, code_hash.fingerprint("faze.stages.redirect"), *of, args.threads, device)
+    outputs = [args.out, args.pairs]
+    with sole_writer(args.out), made_once(args.made_once, key, outputs) as taken:
+        if taken:
+            return
+        with exact(dted), ExitStack() as stack:
+            oracles = {store.dataset: store for store in map(stack.enter_context, map(StripStore, args.oracle))}
+            fast, tables = for_inference(dted), []
+            for path in args.data:
+                with StripStore(path) as strips:
+                    oracle = oracles.get(strips.dataset)
+                    tables.append(redirect_store(fast, judging, strips, oracle, config.redirect, path))
+        for path, parts in zip(outputs, zip(*tables, strict=True), strict=True):
+            with whole_file(path) as temporary:
+                pd.concat(parts).to_parquet(temporary, index=False)
 
 
-def redirect_store(dted: DTED, path: Path, strips_each: int) -> pd.DataFrame:
-    """Redirect the first strips of every test person, of everybody where there is no such split.
+def check_size(args: Namespace, dted: DTED, judging: TrainedEstimator) -> None:
+    """Refuse an estimator of strips of another size than the network's."""
+    size = (dted.model.image_height_px, dted.model.image_width_px)
+    if judging.network.size != size:
+        height, width = judging.network.size
+        raise UserError(
+            f"{args.estimator}: judges strips of {height} x {width} px, but {args.checkpoint} makes them {size[0]} x "
+            f"{size[1]}: make it again with the rule estimator"
+        )
+
+
+class People:
+    """The test people of a store, everybody where there is no such split, and each one's chosen strips."""
+
+    def __init__(self, strips: StripStore, path: Path, most: int, dted: DTED) -> None:
+        everyone = strips.persons("test") or strips.persons()
+        self.names = [name for name in everyone if strips.count(name) >= LEAST]
+        if not self.names:
+            raise UserError(f"{path}: nobody has {LEAST} strips, so none can be redirected to another one's gaze")
+        if left_out := [name for name in everyone if name not in self.names]:
+            print(f"{path}: {', '.join(left_out)} left out: one strip cannot be redirected to another one's gaze")
+        self._strips, self._most, self._like = strips, most, dted.fc_enc.weight
+        self._size = (dted.model.image_height_px, dted.model.image_width_px)
+
+    def read(self, person: int) -> tuple[Tensor, Tensor]:
+        """Read a person's chosen strips, (N, 3, H, W) in [-1, 1], and labels, (N, 4) radians."""
+        name = self.names[person]
+        rows = chosen(self._strips.count(name), self._most)
+        labels = torch.from_numpy(self._strips.labels(name)[rows]).to(self._like.device)
+        if not labels.isfinite().all():
+            raise UserError(f"labels of person {name} are not numbers: preprocess again")
+        return self.to_images(self._strips.pixels(name, rows)), labels
+
+    def to_images(self, pixels: np.ndarray) -> Tensor:
+        """Make images of the network's size of stored strips, (N, H, W, 3)."""
+        return to_network(torch.from_numpy(pixels).to(self._like.device), *self._size)
+
+
+def redirect_store(
+    dted: DTED,
+    judging: TrainedEstimator,
+    strips: StripStore,
+    oracle: StripStore | None,
+    redirect: Redirect,
+    path: Path,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Redirect the chosen strips of every test person.
 
     Raises:
-        UserError: nobody has two strips, or the network gives no numbers, as after a training that diverged.
+        UserError: nobody has two strips, the network gives no numbers, as after a training that diverged, or the
+            estimator knows somebody.
     """
-    with StripStore(path) as strips:
-        names = [name for name in strips.persons("test") or strips.persons() if strips.count(name) >= LEAST]
-        if not names:
-            raise UserError(f"{path}: nobody has {LEAST} strips, so none can be redirected to another one's gaze")
-        like = dted.fc_enc.weight
-        size = (dted.model.image_height_px, dted.model.image_width_px)
+    people = People(strips, path, redirect.strips, dted)
+    judging.check_strangers(path, strips, people.names)
+    means, compared, rows = mean_strips(len(people.names), people.read), [], []
+    progress = Progress("redirect", len(people.names), "people")
+    for number, name in enumerate(people.names):
+        image, labels = people.read(number)
+        pairs = draw_pairs(redirect.seed, len(labels))
+        labels = labels.cpu().numpy()
+        pictures = redirected(dted, image, pairs, labels)
+        if not all(made.isfinite().all() for made in pictures.values()):
+            raise UserError(
+                f"the trained network's pictures of person {name} are not numbers: its training diverged; "
+                "train again with a lower train.base_lr"
+            )
+        compared.append(compare(pictures["both"], image[pairs.b], number, means))
+        known, of_pair = _oracle(oracle, name, people, pairs)
+        real = {"real": image[pairs.b], "other": image[pairs.other]}
+        table = judge(judging.network, pictures | real | known, of_pair, pairs, labels)
+        rows.append(table.assign(person=name))
+        progress(number + 1)
+    pairs_table = pd.concat(rows, ignore_index=True)
+    pairs_table.insert(0, "dataset", strips.dataset)
+    return by_person(strips.dataset, people.names, compared, means), pairs_table
 
-        def read(person: int) -> tuple[Tensor, Tensor]:
-            pixels = torch.from_numpy(strips.pixels(names[person], slice(strips_each)))
-            labels = torch.from_numpy(strips.labels(names[person])[:strips_each])
-            return to_network(pixels.to(like.device), *size), labels.to(like.device)
 
-        means, people = mean_strips(len(names), read), []
-        progress = Progress("redirect", len(names), "people")
-        for number, name in enumerate(names):
-            people.append(redirect_person(dted, read, number, means))
-            if not np.isfinite(people[-1].mean).all():
-                raise UserError(
-                    f"the trained network's pictures of person {name} are not numbers: its training diverged; "
-                    "train again with a lower train.base_lr"
-                )
-            progress(number + 1)
-        return table(strips.dataset, names, people, means)
+def _oracle(
+    oracle: StripStore | None, name: str, people: People, pairs: Pairs
+) -> tuple[Mapping[str, Tensor], Mapping[str, np.ndarray]]:
+    """Read a person's strips rendered anew, and which pairs they are of; nothing where there are none."""
+    if oracle is None or name not in oracle.persons():
+        return {}, {}
+    rows = oracle.frame_index(name)
+    if len(rows) and rows.max() >= len(pairs.a):
+        raise UserError(f"the oracle has {rows.max() + 1} pairs of {name}, not {len(pairs.a)}: make it again")
+    return {"oracle": people.to_images(oracle.pixels(name))}, {"oracle": rows}
 
 
-def table(dataset: str, names: Sequence[str], people: Sequence[RedirectedPerson], means: np.ndarray) -> pd.DataFrame:
+def by_person(
+    dataset: str, names: Sequence[str], people: Sequence[RedirectedPerson], means: np.ndarray
+) -> pd.DataFrame:
     """Give a row per person; the spread between people is the root of the mean of `deviation`.
 
     Args:
@@ -95,5 +178,5 @@ def table(dataset: str, names: Sequence[str], people: Sequence[RedirectedPerson]
     rows = pd.DataFrame([person.numbers for person in people])
     rows.insert(0, "dataset", dataset)
     rows.insert(1, "person", names)
-    redirected = np.stack([person.mean for person in people])
-    return rows.assign(deviation=deviations(redirected), real_deviation=deviations(means))
+    redirected_means = np.stack([person.mean for person in people])
+    return rows.assign(deviation=deviations(redirected_means), real_deviation=deviations(means))

@@ -13,6 +13,7 @@ from faze.report.data_uris import Embedder
 from faze.report.dataset_page import read_page
 from faze.report.figure_files import save_figures
 from faze.report.page import collect_walks, render, tier_table
+from faze.report.redirection_figures import draw_redirection
 from faze.report.results import Results, read_evaluation
 from faze.report.shot_figures import draw_learners, draw_shots, draw_shots_by_tier
 from faze.report.style import drawing
@@ -66,6 +67,7 @@ def draw(results: Results) -> dict[str, Figure]:
         if len(results.tiers) > 1:
             figures |= {"changes": draw_changes(results), "shots_by_tier": draw_shots_by_tier(results)}
         figures["people"] = draw_people(results)
+        figures["redirection"] = draw_redirection(results)
         if not results.tables["training"].empty:
             figures["training"] = draw_training(results)
     return figures

@@ -17,7 +17,8 @@ from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.engine.step import Step
 from faze.model.dted import DTED
-from faze.model.weights import FORMAT, read_mapping
+from faze.model.torch_file import read_mapping
+from faze.model.weights import FORMAT
 
 
 @dataclass(frozen=True)

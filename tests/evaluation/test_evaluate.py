@@ -80,6 +80,10 @@ def test_run_errors_are_means_over_people_of_means_over_repeats(small, tmp_path,
     names = {f"error/{d}{k}_deg" for d in ("mpiigaze", "gazecapture") for k in ("", "_k9")}
     shares = {"speed/share_of_matmul_roof", "speed/share_of_copy_roof"}
     pictures = {f"redirection/{d}_{n}" for d in ("mpiigaze", "gazecapture") for n in ("l1", "spread", "right_person")}
+    judged = [f"{v}_{f}_error_deg" for v in ("both", "real", "oracle", "other", "still") for f in ("gaze", "head")]
+    turned = ["gaze_gain", "head_gain", "head_by_gaze_deg", "gaze_by_head_deg"]
+    likeness = [f"both_{name}" for name in ("l1", "psnr", "ssim", "ms_ssim")]
+    pictures |= {f"redirection/{d}_{n}" for d in ("mpiigaze", "gazecapture") for n in [*judged, *turned, *likeness]}
     named = names | shares | pictures | {"speed/images_per_s", "speed/step_ms", "memory/peak_gib"}
     assert set(metrics) - {"speed/time_to_baseline_error_s"} == named
     curve = summary["runs"][1]["curves"]["mpiigaze_maml"]
@@ -118,6 +122,60 @@ def test_what_is_wrong_with_redirected_strips_is_said(small, tmp_path, monkeypat
     code, tables, _ = run(tmp_path, monkeypatch, case)
     assert code and not tables
     assert f"redirection.parquet: {told}" in capfd.readouterr().err
+
+
+def test_how_far_redirected_strips_turn_is_averaged_over_people_and_judged_as_the_angular_error(
+    small, tmp_path, monkeypatch
+):
+    """Seen red: every pair counted once, however many of a person; a control's variant taken for the redirected one."""
+    case, paths = small
+    path = paths.redirected_pairs("amp", 0)
+    rows = pd.read_parquet(path)
+    first = rows["person"] == rows["person"].iloc[0]
+    rows = rows[~first | (rows["pair"] < 2)]  # fewer pairs of one person
+    rows.to_parquet(path, index=False)
+    _, tables, summary = run(tmp_path, monkeypatch, case)
+    some = rows[(rows["variant"] == "both") & (rows["dataset"] == "mpiigaze")]
+    error = np.degrees(
+        angular_error(
+            *(
+                vector_from_pitchyaw(some[[f"{kind}_gaze_pitch", f"{kind}_gaze_yaw"]].to_numpy())
+                for kind in ("seen", "wanted")
+            )
+        )
+    )
+    expected = pd.Series(error).groupby(some["person"].to_numpy()).mean().mean()
+    means = tables["redirected"].set_index(["tier", "dataset", "variant", "number"])
+    found = means.loc[("amp", "mpiigaze", "both", "gaze_error_deg")]
+    assert found["mean"] == pytest.approx(expected, rel=1e-5)
+    assert found["low"] < found["mean"] < found["high"] and found["people"] == some["person"].nunique()
+    assert summary["runs"][1]["metrics"]["redirection/mpiigaze_both_gaze_error_deg"] == pytest.approx(expected)
+    changes = tables["redirection_changes"].set_index(["tier", "dataset", "factor"])
+    before = means.loc[("baseline", "mpiigaze", "both", "gaze_error_deg"), "mean"]
+    assert changes.loc[("amp", "mpiigaze", "gaze"), "difference_deg"] == pytest.approx(expected - before, abs=1e-4)
+    assert set(changes["verdict"]) == {"not judged"}  # of one seed
+    told = summary["verdict"]["redirection"]
+    assert "as an independent estimator sees it" in told and "whether by more than chance is not judged" in told
+    assert f"{means.loc[('ddp', 'mpiigaze', 'still', 'gaze_error_deg'), 'mean']:.1f}° on MPIIGaze" in told
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            lambda rows: rows.drop(columns="seen_head_yaw"),
+            "has no column seen_head_yaw; delete it and run redirect again",
+        ),
+        (lambda rows: rows.assign(seen_gaze_yaw=np.nan), "holds an angle that is not a number; look into the log of"),
+    ],
+)
+def test_what_is_wrong_with_the_pairs_is_said(small, tmp_path, monkeypatch, capfd, change, told):
+    case, paths = small
+    path = paths.redirected_pairs("ddp", 0)
+    change(pd.read_parquet(path)).to_parquet(path, index=False)
+    code, tables, _ = run(tmp_path, monkeypatch, case)
+    assert code and not tables
+    assert f"redirected_pairs.parquet: {told}" in capfd.readouterr().err
 
 
 def test_only_the_last_adaptation_step_and_the_test_people_count(small, tmp_path, monkeypatch):

@@ -98,6 +98,36 @@ def test_page_tells_whom_redirected_strips_show(page):
     assert rows[4] == ["0.310", "0.250", "100 %"] * 2 and rows[5] == ["0.000", "0.250", "75 %"] * 2
 
 
+def test_page_tells_how_far_redirected_strips_turn(page):
+    """Seen red with the gains of a control, and with the head that the head code moves for that which gaze moves."""
+    out, html = page
+    section = html.split('id="turned"')[1].split("</section>")[0]
+    errors, moved, likeness = (part.split("</table>")[0] for part in section.split("<table")[1:])
+    means = pd.read_csv(out.parent / "evaluation" / "redirected.csv").set_index(
+        ["tier", "dataset", "variant", "number"]
+    )
+    turned = pd.read_csv(out.parent / "evaluation" / "turned.csv").set_index(["tier", "dataset", "number"])["mean"]
+    rows = [row.split("</tr>")[0] for row in errors.split("<tr>")[2:]]
+    assert len(rows) == 3 + 4  # tiers, controls
+    first = re.findall(r"<td[^>]*>([\d.]+)°?", rows[0])
+    expected = [
+        f"{number:.2f}"
+        for d in ("mpiigaze", "gazecapture")
+        for number in (
+            *(means.loc[("baseline", d, "both", f"{f}_error_deg"), "mean"] for f in ("gaze", "head")),
+            *(turned["baseline", d, f"{f}_gain"] for f in ("gaze", "head")),
+        )
+    ]
+    assert first == expected
+    real = means.loc[("baseline", "mpiigaze", "real", "gaze_error_deg")]
+    assert "the real strip" in rows[-1] and f"{real['mean']:.2f}°<small>{real['low']:.2f} to" in rows[-1]
+    assert rows[-1].count("°") == 4  # no gain
+    by_gaze = re.findall(r"<td[^>]*>([\d.]+)°", moved.split("<tr>")[2])
+    assert by_gaze[1] == f"{turned['baseline', 'mpiigaze', 'head_by_gaze_deg']:.2f}"
+    assert "turned from the network’s own estimate" in likeness and "the person rendered anew" in likeness
+    assert "on 3 test people of MPIIGaze 3.00° for the gaze and 2.00° for the head" in section
+
+
 def test_page_needs_nothing_but_itself(page):
     _, html = page
     sources = re.findall(r'(?:src|href)="([^"]{0,40})', html)
@@ -210,7 +240,7 @@ def test_three_seeds_speak_for_the_tier_and_say_what_they_can_show(tmp_path):
 def test_page_shows_every_figure_and_the_contact_sheet(page):
     out, html = page
     names = {path.stem for path in (out / "figures").glob("*.svg")}
-    assert names == {"talk", "shots", "learners", "changes", "shots_by_tier", "people", "training"}
+    assert names == {"talk", "shots", "learners", "changes", "shots_by_tier", "people", "redirection", "training"}
     assert names == {path.stem for path in (out / "figures").glob("*.png")}
     for name in names:
         assert base64.b64encode((out / "figures" / f"{name}.svg").read_bytes()).decode() in html

@@ -71,6 +71,9 @@ class Fabricated:
         for control in self.controls:
             self._write_run(paths, control, self.seeds[0])
         self._write_benchmark(paths)
+        paths.estimator_errors.parent.mkdir()
+        errors = [{"dataset": d, "split": "test", "people": 3, "gaze_deg": 3.0, "head_deg": 2.0} for d in DATASETS]
+        paths.estimator_errors.write_text(json.dumps({"errors": errors}))
         return paths
 
     def config_file(self, path: Path, stage: str, **changed: object) -> Path:
@@ -103,6 +106,7 @@ class Fabricated:
             table = pa.Table.from_pandas(of_learner, preserve_index=False)
             pq.write_table(table.replace_schema_metadata({"seconds": json.dumps(SECONDS)}), path)
         _write_redirection(paths.redirection(tier, seed), self.people, rng)
+        write_pairs(paths.redirected_pairs(tier, seed), self.people, rng)
         donor = self.taken_over.get(tier)
         taken = [{"event": "taken_over", "tier": donor}] if donor else []
         _write_log(paths.run_log(tier, seed), [*self._switches(tier), *taken], tier, seed, rng)
@@ -302,6 +306,36 @@ def _write_redirection(path: Path, counts: Sequence[int], rng: np.random.Generat
     rows["l1"] = 0.3 + 0.01 * rng.random(len(rows))
     rows = rows.assign(right=0.5, real_right=0.75, deviation=0.01, real_deviation=0.0625)
     rows.to_parquet(path, index=False)
+
+
+LIKENESS = ("l1", "psnr", "ssim", "ms_ssim")
+# Of fabricated redirected strips: error in degrees, and share of what was asked that turned.
+REDIRECTED = {
+    **{"real": (3.0, 1.0), "oracle": (3.1, 1.0), "other": (3.0, 0.0), "still": (3.5, 0.0)},
+    **{"both": (5.0, 0.8), "own": (5.5, 0.8), "gaze": (5.0, 0.8), "head": (4.0, 0.9)},
+    **{"gaze_aside": (5.0, 0.8), "head_aside": (4.0, 0.9)},
+}
+
+
+def write_pairs(path: Path, counts: Sequence[int], rng: np.random.Generator, pairs: int = 6) -> None:
+    """What an estimator saw in redirected strips of nobody."""
+    parts = []
+    for dataset, count in zip(DATASETS, counts, strict=True):
+        for _, person in _persons(dataset, count):
+            own, wish = rng.normal(0, 0.15, (2, pairs, 4))
+            for variant, (error, share) in REDIRECTED.items():
+                wanted = wish.copy()
+                if variant.startswith(("gaze", "head")):  # the other factor stays
+                    kept = slice(2, 4) if variant.startswith("gaze") else slice(0, 2)
+                    wanted[:, kept] = own[:, kept]
+                seen = own + share * (wanted - own) + np.radians(rng.normal(0, error / 1.3, own.shape))
+                rows = pd.DataFrame({"dataset": dataset, "person": person, "pair": range(pairs), "variant": variant})
+                for kind, angles in (("own", own), ("wanted", wanted), ("seen", seen)):
+                    rows[[f"{kind}_{name}" for name in ("gaze_pitch", "gaze_yaw", "head_pitch", "head_yaw")]] = angles
+                alike = variant in ("oracle", "other", "still", "both", "own")
+                likeness = {"l1": 0.3, "psnr": 14.0, "ssim": 0.4, "ms_ssim": 0.5} if alike else {}
+                parts.append(rows.assign(**{name: likeness.get(name, np.nan) for name in LIKENESS}))
+    pd.concat(parts, ignore_index=True).to_parquet(path, index=False)
 
 
 def _write_walks(folder: Path, tier: str) -> None:

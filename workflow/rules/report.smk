@@ -8,6 +8,8 @@ rule evaluate:
         errors=every_run("results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet"),
         run_logs=every_run("results/{name}/{tier}/seed{seed}/run.jsonl"),
         redirection=every_run("results/{name}/{tier}/seed{seed}/redirection.parquet"),
+        redirected_pairs=every_run("results/{name}/{tier}/seed{seed}/redirected_pairs.parquet"),
+        estimator="results/{name}/estimator/errors.json",
         benchmark="results/{name}/benchmark/benchmark.json",
     output:
         directory("results/{name}/evaluation"),

@@ -37,14 +37,84 @@ rule walk:
         """
 
 
+# Who judges redirected strips, once for all tiers.
+rule estimator:
+    input:
+        config="results/{name}/configs/estimator.yaml",
+        gazecapture="results/{name}/data/gazecapture.h5",
+        mpiigaze="results/{name}/data/mpiigaze.h5",
+    output:
+        network="results/{name}/estimator/estimator.pt",
+        errors="results/{name}/estimator/errors.json",
+    log:
+        "results/{name}/logs/estimator.log",
+    benchmark:
+        "results/{name}/benchmarks/estimator.tsv"
+    conda:
+        "../../envs/faze.yaml"
+    threads: config["train"]["threads"]
+    params:
+        *code("estimator"),
+    shell:
+        r"""
+        beside python -m faze estimator \
+            --config {input.config:q} \
+            --data {input.gazecapture:q} \
+            --judged {input.mpiigaze:q} \
+            --threads {threads} \
+            --out {output.network:q} \
+            --errors {output.errors:q} \
+            {SHARED_RECORDS:q} \
+            2>&1 | tee -p {log:q}
+        """
+
+
+# Rendered test people once more, as a perfect redirection would show them.
+rule oracle:
+    input:
+        config="results/{name}/configs/oracle_{dataset}.yaml",
+        data="results/{name}/data/{dataset}.h5",
+    output:
+        "results/{name}/data/{dataset}_oracle.h5",
+    log:
+        "results/{name}/logs/oracle_{dataset}.log",
+    benchmark:
+        "results/{name}/benchmarks/oracle_{dataset}.tsv"
+    conda:
+        "../../envs/faze.yaml"
+    threads: max(1, CORES // 2)
+    params:
+        *code("oracle"),
+    shell:
+        r"""
+        beside python -m faze oracle \
+            --config {input.config:q} \
+            --dataset {wildcards.dataset} \
+            --data {input.data:q} \
+            --threads {threads} \
+            --out {output:q} \
+            {SHARED_RECORDS:q} \
+            2>&1 | tee -p {log:q}
+        """
+
+
+def oracles(wildcards):
+    """List the oracles of the data sets that are rendered."""
+    rendered = [dataset for dataset, key in RAW.items() if not config["preprocess"][key]]
+    return every("results/{name}/data/{dataset}_oracle.h5", dataset=rendered)
+
+
 rule redirect:
     input:
         config="results/{name}/{tier}/seed{seed}/configs/redirect.yaml",
         checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
+        estimator="results/{name}/estimator/estimator.pt",
         mpiigaze="results/{name}/data/mpiigaze.h5",
         gazecapture="results/{name}/data/gazecapture.h5",
+        oracle=oracles,
     output:
-        "results/{name}/{tier}/seed{seed}/redirection.parquet",
+        people="results/{name}/{tier}/seed{seed}/redirection.parquet",
+        pairs="results/{name}/{tier}/seed{seed}/redirected_pairs.parquet",
     log:
         "results/{name}/{tier}/seed{seed}/logs/redirect.log",
     benchmark:
@@ -59,9 +129,12 @@ rule redirect:
         beside python -m faze redirect \
             --config {input.config:q} \
             --checkpoint {input.checkpoint:q} \
+            --estimator {input.estimator:q} \
             --data {input.mpiigaze:q} {input.gazecapture:q} \
+            --oracle {input.oracle:q} \
             --threads {threads} \
-            --out {output:q} \
+            --out {output.people:q} \
+            --pairs {output.pairs:q} \
             --made-once results/{wildcards.name:q}/made_once \
             2>&1 | tee -p {log:q}
         """

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.config.data_parameters import Preprocess
 from faze.data.normalization.frame import EncodedFrame, FrameReader
 from faze.data.normalization.lookup import StripLookup
 from faze.data.normalization.pose import NormalizedCamera, UnusableFrame, normalize_poses
 from faze.data.normalization.warp import Undistorted, check_in_frame, look_up, warp_two_step
 from faze.data.readers import Frame
 from faze.data.readers.annotation_checks import check_size
+
+RELEASED_UNDISTORTION: dict[str, Undistorted] = {"mpiigaze": "recentred", "gazecapture": "keep"}
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,12 @@ class StripMaker:
     camera: NormalizedCamera
     # None: by one interpolation. Else by the released procedure in two steps, which undistorts the frame in this way.
     released: Undistorted | None = None
+
+    @classmethod
+    def of(cls, settings: Preprocess, dataset: str) -> "StripMaker":
+        """Make the strips of a data set as the configuration says."""
+        camera = NormalizedCamera(settings.focal_length_px, settings.distance_mm, settings.width_px, settings.height_px)
+        return cls(camera, RELEASED_UNDISTORTION[dataset] if settings.compatibility == "two_step" else None)
 
     def make(self, frames: Sequence[Frame], pixels: NDArray[np.uint8], labels: NDArray[np.float32]) -> list[str]:
         """Fill pixels (n, H, W, 3) RGB and labels (n, 4) of n frames of one person.

@@ -205,9 +205,16 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         """Identify the people of a split: 16 hex digits over names, labels and, where the file has them, checksums."""
         digest = hashlib.sha256()
         for person in self.persons(split):
-            checksum = self._group(person).attrs.get("checksum", "")
-            digest.update(f"{person} {self.count(person)} {checksum}\n".encode() + self.labels(person).tobytes())
+            digest.update(person.encode() + b" " + self._identity(person))
         return digest.hexdigest()[:16]
+
+    def person_digest(self, person: str) -> str:
+        """Identify a person whatever the name: 16 hex digits over labels and, where the file has it, the checksum."""
+        return hashlib.sha256(self._identity(person)).hexdigest()[:16]
+
+    def _identity(self, person: str) -> bytes:
+        checksum = self._group(person).attrs.get("checksum", "")
+        return f"{self.count(person)} {checksum}\n".encode() + self.labels(person).tobytes()
 
     def file_names(self, person: str) -> list[str] | None:
         """Read the source frames' names, relative to the raw folder; None where the file has none."""

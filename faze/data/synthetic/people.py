@@ -91,9 +91,21 @@ def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
 
 def render_frames(role: Role, frames: PersonFrames, seed: int) -> Iterator[NDArray[np.uint8]]:
     """Render a person's frames, in their order: (H, W, 3) uint8 RGB."""
-    renderer = Renderer(seed, role.domain, role.index, frames.person, frames.setting, _ROOMS)
+    renderer = renderer_of(role, frames, seed)
     for row, room in enumerate(frames.rooms.tolist()):
         yield renderer.render(frames.scene, row, room)
+
+
+def renderer_of(role: Role, frames: PersonFrames, seed: int) -> Renderer:
+    """Build what renders a person's frames."""
+    return Renderer(seed, role.domain, role.index, frames.person, frames.setting, _ROOMS)
+
+
+def jpeg(frames: PersonFrames, synthetic: Synthetic, image: NDArray[np.uint8]) -> bytes:
+    """Encode a frame (H, W, 3) RGB as the person's camera does."""
+    quality = [cv2.IMWRITE_JPEG_QUALITY, min(frames.setting.picture.jpeg_quality, synthetic.jpeg_quality)]
+    _, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), quality)
+    return data.tobytes()
 
 
 def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonAnnotation:
@@ -110,10 +122,8 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonAnnotati
     frames = sample_frames(role, synthetic)
     for folder in {(root / name).parent for name in frames.file_names}:
         folder.mkdir(parents=True, exist_ok=True)
-    quality = [cv2.IMWRITE_JPEG_QUALITY, min(frames.setting.picture.jpeg_quality, synthetic.jpeg_quality)]
     for name, image in zip(frames.file_names, render_frames(role, frames, synthetic.seed), strict=True):
-        _, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), quality)
-        (root / name).write_bytes(data.tobytes())
+        (root / name).write_bytes(jpeg(frames, synthetic, image))
     if role.dataset == "mpiigaze":
         write_mpiifacegaze(root, frames, random(synthetic.seed, role.domain, role.index, FILES, 1))
     else:

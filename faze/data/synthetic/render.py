@@ -40,15 +40,16 @@ class Renderer:
         self._rooms: list[Room] = [sample_room(rng, width, height, dimmest) for _ in range(rooms)]
         self._noise = sample_noise(rng, width, height)
 
-    def render(self, scene: Scene, row: int, room: int) -> NDArray[np.uint8]:
+    def render(self, scene: Scene, row: int, room: int, chance: int | None = None) -> NDArray[np.uint8]:
         """Render one frame: (H, W, 3) uint8 RGB.
 
         Args:
             scene: the person's frames.
             row: which of them.
             room: where it is taken.
+            chance: the frame whose noise, exposure, pupil and sharpness it has; its own, if not said.
         """
-        rng = random(*self._key, PIXELS, row)
+        rng = random(*self._key, PIXELS, row if chance is None else chance)
         place, screen = self._rooms[room], self._setting.screens[scene.screen[row]]
         rotation, origin = scene.rotation[row], scene.origin_mm[row]
         to_screen = screen.middle_mm - origin

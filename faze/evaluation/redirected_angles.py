@@ -1,0 +1,230 @@
+"""How far the eyes and the head of redirected strips turn, as the estimator sees them, beside their controls.
+
+From the rows of `redirected_pairs.parquet` (`faze.redirection.judging`). Angles between directions are of vectors; what
+turns along an axis is told in pitch and yaw. All is float64; degrees.
+
+| number | of one person, a mean over pairs |
+|---|---|
+| error | angle from the wanted direction to the one that the estimator sees (ST-ED, section 4.2: against the label) |
+| to_real | angle from the direction that it sees in real strip b to the one that it sees (as GazeNeRF: against E(b)) |
+| gain, bias | least squares: turned = gain x asked + bias, one gain and a bias of each axis; variants gaze, head |
+| moved | angle from the direction seen in strip a decoded as it is, where one code was turned aside |
+
+`turned` is the change in what is seen from strip a decoded as it is, `asked` is that of its labels.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from faze.base.errors import UserError
+from faze.base.geometry import angular_error, pitchyaw_difference, vector_from_pitchyaw
+from faze.config.parameters import Evaluate
+from faze.evaluation.runs import Ablation
+from faze.evaluation.statistics import bootstrap_mean
+from faze.evaluation.tables import changes
+
+FACTORS = ("gaze", "head")
+CONTROLS = ("real", "oracle", "other", "still")
+LIKENESS = ("l1", "psnr", "ssim", "ms_ssim")
+PERSON = ["tier", "seed", "dataset", "person"]
+BINS_DEG = (0.0, 10.0, 20.0, 30.0, 180.0)
+ERRORS = tuple(f"{factor}_error_deg" for factor in FACTORS)
+# Numbers of one person: of each variant, and of the whole.
+VARIANT_NUMBERS = (*(f"{factor}_{number}_deg" for factor in FACTORS for number in ("error", "to_real")), *LIKENESS)
+TURN_NUMBERS = tuple(
+    f"{factor}_{number}" for factor in FACTORS for number in ("gain", "bias_pitch_deg", "bias_yaw_deg")
+)
+MOVED_NUMBERS = tuple(f"{moved}_by_{turned}_deg" for turned in FACTORS for moved in FACTORS)
+
+
+def read_pairs(ablation: Ablation) -> Iterator[tuple[str, int, pd.DataFrame]]:
+    """Read the pairs of each run.
+
+    Yields:
+        tier, seed, rows.
+
+    Raises:
+        UserError: a file cannot be read, lacks a column, or holds angles that are not numbers.
+    """
+    angles = [f"{kind}_{factor}_{axis}" for kind in ("own", "wanted", "seen") for factor in FACTORS for axis in _AXES]
+    for tier, seed in ablation.all_runs():
+        path = ablation.paths.redirected_pairs(tier, seed)
+        try:
+            rows = pd.read_parquet(path)
+        except (OSError, ValueError) as error:
+            remedy = "delete it and run redirect again"
+            raise UserError(f"{path}: not a readable parquet file, {remedy} ({error})") from None
+        if absent := [
+            name for name in ("dataset", "person", "pair", "variant", *angles, *LIKENESS) if name not in rows
+        ]:
+            raise UserError(f"{path}: has no column {', '.join(absent)}; delete it and run redirect again")
+        if not np.isfinite(rows[angles].to_numpy()).all():
+            raise UserError(f"{path}: holds an angle that is not a number; look into the log of redirect")
+        yield tier, seed, rows
+
+
+def by_variant(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Average each person's pairs, per variant.
+
+    Returns:
+        Columns dataset, person, variant, pairs and VARIANT_NUMBERS; to_real is nan where labels of b are not wanted.
+    """
+    pairs = pairs.assign(**errors(pairs))
+    groups = pairs.groupby(["dataset", "person", "variant"], sort=False)
+    return groups[list(VARIANT_NUMBERS)].mean().assign(pairs=groups.size()).reset_index()
+
+
+def errors(pairs: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
+    """Compute of each row the angles `error` and `to_real` of gaze and head, degrees."""
+    keys = ["dataset", "person", "pair"]
+    real = pairs[pairs["variant"] == "real"].set_index(keys)
+    of_real = real.reindex(pd.MultiIndex.from_frame(pairs[keys]))
+    wants_b = pairs["variant"].isin([*CONTROLS, "both", "own"]).to_numpy()
+    found = {}
+    for factor in FACTORS:
+        seen = _directions(pairs, "seen", factor)
+        found[f"{factor}_error_deg"] = _angle(seen, _directions(pairs, "wanted", factor))
+        found[f"{factor}_to_real_deg"] = np.where(wants_b, _angle(seen, _directions(of_real, "seen", factor)), np.nan)
+    return found
+
+
+def turning(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Compute of each person how far what was asked to turn turned, and what turned with it.
+
+    Returns:
+        Columns dataset, person, TURN_NUMBERS and MOVED_NUMBERS; a gain is nan where all that was asked is alike.
+    """
+    rows = []
+    for (dataset, person), of_person in pairs.groupby(["dataset", "person"], sort=False):
+        by = {variant: rows.sort_values("pair") for variant, rows in of_person.groupby("variant")}
+        found = {"dataset": dataset, "person": person}
+        for factor in FACTORS:
+            found |= _gain(by[factor], by["still"], factor)
+            for moved in FACTORS:
+                before, after = (_directions(by[variant], "seen", moved) for variant in ("still", f"{factor}_aside"))
+                found[f"{moved}_by_{factor}_deg"] = float(_angle(before, after).mean())
+        rows.append(found)
+    return pd.DataFrame(rows)
+
+
+def by_angle(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Average errors by the angle that was asked, each person counting once.
+
+    Returns:
+        Columns dataset, factor, from_deg, to_deg, variant, error_deg, turned_deg (along what was asked; of the factor's
+        own variant), asked_deg, people, pairs.
+    """
+    pairs = pairs.assign(**errors(pairs))
+    still = pairs[pairs["variant"] == "still"].set_index(["dataset", "person", "pair"])
+    parts = []
+    for factor in FACTORS:
+        some = pairs[pairs["variant"].isin([*CONTROLS, "both", "own", factor])]
+        asked = _angle(_directions(some, "own", factor), _directions(some, "wanted", factor))
+        before = still.reindex(pd.MultiIndex.from_frame(some[["dataset", "person", "pair"]]))
+        wish, turned = _change(some, some, "own", "wanted", factor), _change(before, some, "seen", "seen", factor)
+        length = np.linalg.norm(wish, axis=1)
+        along = np.divide((wish * turned).sum(1), length, out=np.full(len(some), np.nan), where=length > 0)
+        number = np.searchsorted(BINS_DEG, asked, side="right") - 1
+        cells = pd.DataFrame(
+            {
+                **{name: some[name].to_numpy() for name in ("dataset", "person", "variant")},
+                **{"bin": number, "error_deg": some[f"{factor}_error_deg"].to_numpy()},
+                **{"turned_deg": along, "asked_deg": asked, "pairs": 1},
+            }
+        )
+        keys = ["dataset", "variant", "bin"]
+        people = cells.groupby([*keys, "person"], sort=False)
+        means = people[["error_deg", "turned_deg", "asked_deg"]].mean().groupby(level=keys, sort=False).mean()
+        counts = people["pairs"].sum().groupby(level=keys, sort=False).agg(people="size", pairs="sum")
+        part = means.join(counts).reset_index().assign(factor=factor)
+        edges = np.array(BINS_DEG)
+        parts.append(part.assign(from_deg=edges[part["bin"]], to_deg=edges[part["bin"] + 1]).drop(columns="bin"))
+    return pd.concat(parts, ignore_index=True).sort_values(["dataset", "factor", "variant", "from_deg"])
+
+
+def redirected_tables(ablation: Ablation, evaluate: Evaluate) -> dict[str, pd.DataFrame]:
+    """Make the tables of redirection of a whole ablation.
+
+    Returns:
+        redirected_people: a row per run, person and variant; turned_people: a row per run and person;
+        redirected, turned: means over people and seeds with intervals, per tier and data set (and variant);
+        redirected_by_angle: per tier, data set, factor, angle asked and variant, means over seeds;
+        redirection_changes: each tier against the baseline, as `tables.changes`, with factor for learner.
+    """
+    variants, turns, angles = [], [], []
+    for tier, seed, pairs in read_pairs(ablation):
+        who = {"tier": tier, "seed": seed}
+        variants.append(by_variant(pairs).assign(**who))
+        turns.append(turning(pairs).assign(**who))
+        angles.append(by_angle(pairs).assign(**who))
+    people, turned = pd.concat(variants, ignore_index=True), pd.concat(turns, ignore_index=True)
+    cells = ["tier", "dataset", "factor", "from_deg", "to_deg", "variant"]
+    return {
+        "redirected_people": people,
+        "turned_people": turned,
+        "redirected": _means(people, ["tier", "dataset", "variant"], VARIANT_NUMBERS, evaluate),
+        "turned": _means(turned, ["tier", "dataset"], (*TURN_NUMBERS, *MOVED_NUMBERS), evaluate),
+        "redirected_by_angle": pd.concat(angles).groupby(cells, sort=False).mean(numeric_only=True).reset_index(),
+        "redirection_changes": _changes(people, ablation, evaluate),
+    }
+
+
+def _means(rows: pd.DataFrame, keys: list[str], numbers: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:
+    """Average over people and seeds, one row per key and number, with an interval; what nobody has is left out."""
+    how = {"confidence": evaluate.confidence, "resamples": evaluate.resamples, "seed": evaluate.seed}
+    found = []
+    for key, group in rows.groupby(keys, sort=False):
+        for number in numbers:
+            matrix = _matrix(group, number)
+            if matrix.size:
+                mean = bootstrap_mean(matrix, **how)
+                row = dict(zip(keys, key, strict=True)) | {"number": number, "people": matrix.shape[1]}
+                found.append(row | {"mean": mean.mean, "low": mean.low, "high": mean.high})
+    return pd.DataFrame(found)
+
+
+def _changes(people: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd.DataFrame:
+    """Compare each tier's redirection errors with the baseline's; by the rules of the angular error, all decide."""
+    both = people[people["variant"] == "both"]
+    each = [both.assign(learner=factor, k=0, error_deg=both[f"{factor}_error_deg"]) for factor in FACTORS]
+    return changes(pd.concat(each, ignore_index=True), ablation, evaluate).rename(columns={"learner": "factor"})
+
+
+def _matrix(rows: pd.DataFrame, number: str) -> NDArray:
+    """Arrange a number as (S, P), people in alphabetical order who have it with every seed."""
+    table = rows.pivot_table(index="seed", columns="person", values=number, aggfunc="mean", dropna=False)
+    return table.dropna(axis=1).to_numpy()
+
+
+_AXES = ("pitch", "yaw")
+
+
+def _angles(rows: pd.DataFrame, kind: str, factor: str) -> NDArray[np.float64]:
+    """(N, 2) pitch, yaw in radians."""
+    return rows[[f"{kind}_{factor}_{axis}" for axis in _AXES]].to_numpy(np.float64)
+
+
+def _directions(rows: pd.DataFrame, kind: str, factor: str) -> NDArray[np.float64]:
+    return vector_from_pitchyaw(_angles(rows, kind, factor))
+
+
+def _angle(first: NDArray, second: NDArray) -> NDArray[np.float64]:
+    return np.degrees(angular_error(first, second))
+
+
+def _change(before: pd.DataFrame, after: pd.DataFrame, kind: str, then: str, factor: str) -> NDArray[np.float64]:
+    """(N, 2) change of pitch and yaw, degrees."""
+    return np.degrees(pitchyaw_difference(_angles(after, then, factor), _angles(before, kind, factor)))
+
+
+def _gain(rows: pd.DataFrame, still: pd.DataFrame, factor: str) -> dict[str, float]:
+    """Fit turned = gain x asked + bias, with one gain for both axes and a bias each."""
+    asked, turned = _change(rows, rows, "own", "wanted", factor), _change(still, rows, "seen", "seen", factor)
+    centred = asked - asked.mean(0)
+    squares = np.square(centred).sum()
+    gain = float((centred * (turned - turned.mean(0))).sum() / squares) if squares > 0 else np.nan
+    pitch, yaw = turned.mean(0) - gain * asked.mean(0)
+    return {f"{factor}_gain": gain, f"{factor}_bias_pitch_deg": pitch, f"{factor}_bias_yaw_deg": yaw}

@@ -1,0 +1,28 @@
+"""Files that torch writes: tensors and plain values under names."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from faze.base.errors import UserError
+
+
+def read_mapping(path: Path | str, map_location: torch.device | str = "cpu") -> Mapping[str, object]:
+    """Read the mapping in a torch file; only tensors and plain values are unpickled, never code.
+
+    Raises:
+        UserError: the file is missing, torn or foreign.
+    """
+    try:
+        content = torch.load(path, map_location=map_location, weights_only=True)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except OSError:
+        raise
+    except Exception as error:  # the unpickler fails on foreign bytes with whatever error they lead it to
+        reason = str(error).strip().split("\n")[0] or "it ends too early"
+        raise UserError(f"{path}: no whole torch file of plain tensors ({reason}); write or fetch it again") from None
+    if not isinstance(content, Mapping):
+        raise UserError(f"{path}: holds no mapping of names to tensors")
+    return content

@@ -1,0 +1,66 @@
+"""Rule `estimator`: normalised strips -> the estimator of gaze and head pose that judges redirected strips.
+
+It learns from train people. Its own error on val and test people of every store is measured, printed and kept with it.
+"""
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+import torch
+
+from faze.base import code_hash
+from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
+from faze.base.files import whole_file
+from faze.base.made_once import content, key_of, made_once
+from faze.base.output_lock import sole_writer
+from faze.base.progress import Progress
+from faze.config.stage_config import load
+from faze.data.pairs import hold, load_people
+from faze.data.store.strips import StripStore
+from faze.engine.precision import exact
+from faze.redirection.estimator import TrainedEstimator, save_estimator
+from faze.redirection.estimator_training import measure_errors, train_estimator
+
+
+@command(
+    __doc__,
+    CONFIG,
+    needed("--data", "store of normalised strips with the train people"),
+    argument("--judged", type=Path, nargs="*", default=[], help="other stores, whose people it is to judge"),
+    threads(),
+    needed("--out", "estimator to write"),
+    needed("--errors", "its own errors to write, JSON"),
+    MADE_ONCE,
+)
+def main(args: Namespace) -> None:
+    """Train, measure and write."""
+    torch.set_num_threads(args.threads)
+    config = load(args.config, "estimator")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    size = (config.model.image_height_px, config.model.image_width_px)
+    stores = [args.data, *args.judged]
+    of = (config.values, [content(path) for path in stores], code_hash.fingerprint("faze.stages.estimator"))
+    key = key_of("estimator", *of, args.threads, device.type, torch.__version__)
+    with sole_writer(args.out), made_once(args.made_once, key, [args.out, args.errors]) as taken:
+        if taken:
+            return
+        people = hold(load_people(args.data, "train", size, min_entries=1)[0])
+        progress = Progress("estimator", config.estimator.strips, "strips")
+        network = train_estimator(people, config.estimator, device, progress)
+        errors = []
+        with StripStore(args.data) as strips:
+            trained_on = [strips.person_digest(person) for person in people.names]
+        with exact(network):
+            for path in stores:
+                with StripStore(path) as strips:
+                    errors += measure_errors(network, strips)
+        save_estimator(args.out, TrainedEstimator(network, trained_on))
+        with whole_file(args.errors) as temporary:
+            temporary.write_text(json.dumps({"errors": errors}, indent=1), encoding="utf-8")
+        for error in errors:
+            print(
+                "estimator: {dataset}, {people} {split} people: gaze {gaze_deg:.2f}°, head {head_deg:.2f}°".format(
+                    **error
+                )
+            )

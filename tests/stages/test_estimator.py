@@ -1,0 +1,130 @@
+"""The judge of redirected strips: it learns, is the same again, and refuses whom it knows.
+
+Seen red by breaking the code: trained on test people, mirrored without the yaw's sign, errors of train people.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from faze.config.stage_config import resolve, to_lines
+from faze.config.yaml_files import merge, read_yaml
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
+from faze.redirection.estimator import load_estimator
+from faze.redirection.estimator_training import blur, estimate, vary
+from faze.stages import estimator
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def person(name: str, split: str, count: int, seed: int) -> PersonStrips:
+    """Strips on which a red spot stands where the gaze goes, and a blue one where the head does."""
+    rng = np.random.default_rng(seed)
+    labels = rng.uniform(-0.3, 0.3, (count, 4)).astype(np.float32)
+    y, x = np.mgrid[:64, :256]
+    pixels = np.zeros((count, 64, 256, 3), np.uint8)
+    for channel, angles in ((0, labels[:, :2]), (2, labels[:, 2:])):
+        for strip, (pitch, yaw) in zip(pixels, angles, strict=True):
+            away = ((y - 32 - 60 * pitch) / 6) ** 2 + ((x - 128 - 300 * yaw) / 12) ** 2
+            strip[..., channel] = 255 * np.exp(-away)
+    return PersonStrips(name, split, None, pixels, labels)
+
+
+PEOPLE = [("a", "train", 60, 0), ("b", "train", 60, 1), ("c", "val", 20, 2), ("d", "test", 20, 3)]
+
+
+@pytest.fixture
+def stage(tmp_path, monkeypatch):
+    write_strips(tmp_path / "gazecapture.h5", "gazecapture", [person(*who) for who in PEOPLE])
+    write_strips(tmp_path / "mpiigaze.h5", "mpiigaze", [person("p00", "test", 20, 4)])
+
+    def run(out="estimator.pt", **settings) -> int:
+        small = {"channels": 4, "strips": 6400, "batch": 32, "lr": 0.01, **settings}
+        config = merge(read_yaml(ROOT / "config" / "config.yaml"), {"estimator": small})
+        (tmp_path / "config.yaml").write_text("\n".join(to_lines(resolve(config, "estimator"))))
+        words = {"config": "config.yaml", "data": "gazecapture.h5", "judged": "mpiigaze.h5", "out": out}
+        words |= {"errors": "errors.json"}
+        arguments = [word for key, name in words.items() for word in (f"--{key}", str(tmp_path / name))]
+        monkeypatch.setattr(sys, "argv", ["estimator", *arguments, "--threads", "1"])
+        return estimator.main()
+
+    run.folder = tmp_path
+    return run
+
+
+def test_it_learns_from_train_people_and_tells_its_error_on_the_others(stage, capfd):
+    assert stage() == 0
+    errors = json.loads((stage.folder / "errors.json").read_text())["errors"]
+    assert [(e["dataset"], e["split"], e["people"]) for e in errors] == [
+        ("gazecapture", "val", 1),
+        ("gazecapture", "test", 1),
+        ("mpiigaze", "test", 1),
+    ]
+    # Looking straight ahead would be off by 13 degrees.
+    assert all(e["gaze_deg"] < 7 and e["head_deg"] < 7 for e in errors)
+    assert f"gazecapture, 1 test people: gaze {errors[1]['gaze_deg']:.2f}°" in capfd.readouterr().out
+    trained = load_estimator(stage.folder / "estimator.pt")
+    with StripStore(stage.folder / "gazecapture.h5") as strips:
+        assert set(trained.trained_on) == {strips.person_digest(name) for name in ("a", "b")}
+    assert stage("again.pt") == 0
+    again = load_estimator(stage.folder / "again.pt")
+    image = torch.rand(3, 3, 32, 128) * 2 - 1
+    assert (estimate(trained.network, image) == estimate(again.network, image)).all()
+
+
+def test_whom_it_knows_it_does_not_judge_whatever_the_name(stage):
+    assert stage(strips=32) == 0
+    trained = load_estimator(stage.folder / "estimator.pt")
+    write_strips(stage.folder / "other.h5", "mpiigaze", [person("p07", "test", 60, 1), person("p08", "test", 60, 9)])
+    with StripStore(stage.folder / "other.h5") as strips:
+        trained.check_strangers(stage.folder, strips, ["p08"])
+        with pytest.raises(Exception, match=r"the estimator was trained on p07, whom it is to judge"):
+            trained.check_strangers(stage.folder, strips, ["p07", "p08"])
+
+
+def test_a_training_that_diverges_is_said(stage, capfd):
+    assert stage(strips=320, lr=1e30) == 1
+    assert "the training of the estimator diverged: train again with a lower estimator.lr" in capfd.readouterr().err
+    assert not (stage.folder / "estimator.pt").exists()
+
+
+def test_strips_are_mirrored_with_their_yaws(monkeypatch):
+    settings = resolved()
+    image, labels = torch.zeros(64, 3, 32, 128), torch.tensor([[0.1, 0.2, 0.3, 0.4]]).repeat(64, 1)
+    image[..., :64] = 1.0  # bright on the left
+    varied, of = vary(image, labels, settings, 0)
+    mirrored = varied[..., 64:].mean((1, 2, 3)) > varied[..., :64].mean((1, 2, 3))
+    assert 16 < mirrored.sum() < 48
+    assert (of[mirrored] == torch.tensor([0.1, -0.2, 0.3, -0.4])).all()
+    assert (of[~mirrored] == labels[0]).all()
+    assert (vary(image, labels, settings, 0)[0] == varied).all() and (
+        vary(image, labels, settings, 1)[0] != varied
+    ).any()
+
+
+def resolved():
+    from faze.config.check import build
+    from faze.config.parameters import Estimator
+
+    return build(Estimator, read_yaml(ROOT / "config" / "config.yaml")["estimator"])
+
+
+def test_a_blur_keeps_the_mean_and_spreads_a_point_by_its_deviation():
+    image = torch.zeros(1, 3, 33, 33)
+    image[..., 16, 16] = 1
+    found = blur(image, 2.0)
+    assert found.sum((2, 3)) == pytest.approx(torch.ones(1, 3))
+    across = found[0, 0].sum(0)
+    assert float((across * (torch.arange(33) - 16) ** 2).sum()) == pytest.approx(4, rel=0.25)  # cut at two deviations
+    assert (blur(image, 0.0) == image).all()
+
+
+@pytest.mark.parametrize("content", [{"format": 1}, {"format": 2, "estimator": {}}, {"format": 1, "estimator": {}}])
+def test_what_is_no_estimator_is_said(tmp_path, content):
+    torch.save(content, tmp_path / "file.pt")
+    with pytest.raises(Exception, match=r"file.pt: not an? (whole )?estimator"):
+        load_estimator(tmp_path / "file.pt")

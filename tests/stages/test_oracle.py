@@ -1,0 +1,114 @@
+"""Rendered people anew: the stored strips where nothing is exchanged, and b's labels where something is.
+
+Seen red by breaking the code: lids of b, noise of b, labels of a, another person's role.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from faze.config.check import build
+from faze.config.data_parameters import RAW, Preprocess, Synthetic
+from faze.config.stage_config import resolve, to_lines
+from faze.config.yaml_files import merge, read_yaml
+from faze.data.preparation.strip_maker import StripMaker
+from faze.data.store.strips import StripStore
+from faze.data.synthetic.anew import strips_anew
+from faze.data.synthetic.people import Role
+from faze.redirection.draws import chosen, draw_pairs
+from faze.stages import oracle, preprocess, synthesise
+
+PEOPLE = {
+    **{"mpiigaze_people": 1, "gazecapture_train_people": 1, "gazecapture_val_people": 1},
+    **{"gazecapture_test_people": 2, "frames_per_person": 6, "gazecapture_train_frames": 1},
+}
+CONFIG = merge(
+    read_yaml(Path(__file__).parents[2] / "config" / "config.yaml"), {"synthetic": PEOPLE, "redirect": {"strips": 4}}
+)
+ROLES = {
+    "mpiigaze": [Role("mpiigaze", "test", 0)],
+    "gazecapture": [Role("gazecapture", "test", 0), Role("gazecapture", "test", 1)],
+}
+
+
+def run(stage, root: Path, *words: object, dataset: str | None = None, config=CONFIG) -> int:
+    name = stage.__name__.rpartition(".")[2]
+    path = root / f"{name}_{dataset}.yaml"
+    path.write_text("\n".join(to_lines(resolve(config, name, dataset=dataset))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [name, "--config", str(path), *map(str, words)])
+        return stage.main()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Folder of the strips of a few rendered people."""
+    root = tmp_path_factory.mktemp("ablation")
+    layouts = [word for layout in RAW.values() for word in (f"--{layout}", root / layout)]
+    files = [f"--{layout}-supplementary={root / layout}_supplementary.h5" for layout in RAW.values()]
+    assert run(synthesise, root, *layouts, *files, "--truth", root / "truth.h5") == 0
+    for dataset, layout in RAW.items():
+        given = [] if dataset == "mpiigaze" else [f"--supplementary={root / layout}_supplementary.h5"]
+        words = ["--dataset", dataset, "--raw", root / layout, *given, "--rejects", root / f"{dataset}.csv"]
+        assert run(preprocess, root, *words, "--out", root / f"{dataset}.h5", dataset=dataset) == 0
+    return root
+
+
+def anew(role: Role, rest: list[str], turned: list[str]):
+    synthetic = build(Synthetic, CONFIG["synthetic"])
+    maker = StripMaker.of(build(Preprocess, CONFIG["preprocess"]), role.dataset)
+    return strips_anew(role, synthetic, maker, rest, turned)
+
+
+@pytest.mark.parametrize("dataset", RAW)
+def test_with_nothing_exchanged_it_is_the_stored_strip(data, dataset):
+    for role in ROLES[dataset]:
+        with StripStore(data / f"{dataset}.h5") as strips:
+            names, pixels = strips.file_names(role.person_id), strips.pixels(role.person_id)
+            labels = strips.labels(role.person_id)
+        found, found_labels, rows = anew(role, names, names)
+        assert rows == list(range(len(names)))
+        np.testing.assert_allclose(found_labels, labels, atol=1e-6)
+        # MPIIFaceGaze's own annotation is text of nine digits, so that a pixel may be rounded otherwise.
+        assert np.abs(found.astype(int) - pixels).max() <= (dataset == "mpiigaze")
+
+
+def test_the_rest_is_of_another_strip_and_unknown_frames_are_left_out(data):
+    role = ROLES["gazecapture"][0]
+    with StripStore(data / "gazecapture.h5") as strips:
+        names, pixels = strips.file_names(role.person_id), strips.pixels(role.person_id).astype(int)
+        labels = strips.labels(role.person_id)
+    rest, turned = [names[0], "80001/frames/made up.jpg", names[1]], [names[3], names[4], names[5]]
+    found, found_labels, rows = anew(role, rest, turned)
+    assert rows == [0, 2]
+    np.testing.assert_allclose(found_labels, labels[[3, 5]], atol=1e-6)
+    difference = np.abs(found.astype(int) - pixels[[3, 5]]).mean((1, 2, 3))
+    assert (difference > 1).all(), "room, light and noise are another frame's"
+    assert (difference < np.abs(pixels[[0, 1]] - pixels[[3, 5]]).mean((1, 2, 3))).all(), "but the pose is its own"
+
+
+@pytest.mark.parametrize("dataset", RAW)
+def test_the_stage_renders_the_pairs_of_every_test_person(data, tmp_path, dataset):
+    words = ["--dataset", dataset, "--data", data / f"{dataset}.h5", "--out"]
+    assert run(oracle, tmp_path, *words, tmp_path / "one.h5", dataset=dataset) == 0
+    assert run(oracle, tmp_path, *words, tmp_path / "two.h5", "--threads", 2, dataset=dataset) == 0
+    with StripStore(data / f"{dataset}.h5") as strips, StripStore(tmp_path / "one.h5") as found:
+        assert found.persons() == strips.persons("test") == [role.person_id for role in ROLES[dataset]]
+        for person in found.persons():
+            rows = chosen(strips.count(person), 4)
+            b = rows[draw_pairs(0, 4).b]
+            assert found.frame_index(person).tolist() == [0, 1, 2, 3]
+            assert found.file_names(person) == [strips.file_names(person)[row] for row in b]
+            np.testing.assert_allclose(found.labels(person), strips.labels(person)[b], atol=1e-6)
+        with StripStore(tmp_path / "two.h5") as again:
+            assert all((again.pixels(p) == found.pixels(p)).all() for p in found.persons())
+
+
+def test_people_who_were_not_rendered_are_said(data, tmp_path, capfd):
+    nobody = merge(CONFIG, {"synthetic": {"gazecapture_test_people": 1, "mpiigaze_people": 1}})
+    words = ["--dataset", "mpiigaze", "--data", data / "gazecapture.h5", "--out", tmp_path / "out.h5"]
+    assert run(oracle, tmp_path, *words, dataset="mpiigaze", config=nobody) == 1
+    assert "holds no test person who was rendered and has 2 strips" in capfd.readouterr().err
+    assert not (tmp_path / "out.h5").exists()
