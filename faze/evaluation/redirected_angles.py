@@ -13,7 +13,7 @@ turns along an axis is told in pitch and yaw. All is float64; degrees.
 `turned` is the change in what is seen from strip a decoded as it is, `asked` is that of its labels.
 """
 
-from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,15 +21,10 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.geometry import angular_error, pitchyaw_difference, vector_from_pitchyaw
-from faze.config.parameters import Evaluate
-from faze.evaluation.runs import Ablation
-from faze.evaluation.statistics import bootstrap_mean
-from faze.evaluation.tables import changes
 
 FACTORS = ("gaze", "head")
 CONTROLS = ("real", "oracle", "other", "still")
 LIKENESS = ("l1", "psnr", "ssim", "ms_ssim")
-PERSON = ["tier", "seed", "dataset", "person"]
 BINS_DEG = (0.0, 10.0, 20.0, 30.0, 180.0)
 ERRORS = tuple(f"{factor}_error_deg" for factor in FACTORS)
 # Numbers of one person: of each variant, and of the whole.
@@ -40,30 +35,23 @@ TURN_NUMBERS = tuple(
 MOVED_NUMBERS = tuple(f"{moved}_by_{turned}_deg" for turned in FACTORS for moved in FACTORS)
 
 
-def read_pairs(ablation: Ablation) -> Iterator[tuple[str, int, pd.DataFrame]]:
-    """Read the pairs of each run.
-
-    Yields:
-        tier, seed, rows.
+def read_pairs(path: Path) -> pd.DataFrame:
+    """Read the pairs of a run.
 
     Raises:
-        UserError: a file cannot be read, lacks a column, or holds angles that are not numbers.
+        UserError: the file cannot be read, lacks a column, or holds angles that are not numbers.
     """
     angles = [f"{kind}_{factor}_{axis}" for kind in ("own", "wanted", "seen") for factor in FACTORS for axis in _AXES]
-    for tier, seed in ablation.all_runs():
-        path = ablation.paths.redirected_pairs(tier, seed)
-        try:
-            rows = pd.read_parquet(path)
-        except (OSError, ValueError) as error:
-            remedy = "delete it and run redirect again"
-            raise UserError(f"{path}: not a readable parquet file, {remedy} ({error})") from None
-        if absent := [
-            name for name in ("dataset", "person", "pair", "variant", *angles, *LIKENESS) if name not in rows
-        ]:
-            raise UserError(f"{path}: has no column {', '.join(absent)}; delete it and run redirect again")
-        if not np.isfinite(rows[angles].to_numpy()).all():
-            raise UserError(f"{path}: holds an angle that is not a number; look into the log of redirect")
-        yield tier, seed, rows
+    try:
+        rows = pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        remedy = "delete it and run redirect again"
+        raise UserError(f"{path}: not a readable parquet file, {remedy} ({error})") from None
+    if absent := [name for name in ("dataset", "person", "pair", "variant", *angles, *LIKENESS) if name not in rows]:
+        raise UserError(f"{path}: has no column {', '.join(absent)}; delete it and run redirect again")
+    if not np.isfinite(rows[angles].to_numpy()).all():
+        raise UserError(f"{path}: holds an angle that is not a number; look into the log of redirect")
+    return rows
 
 
 def by_variant(pairs: pd.DataFrame) -> pd.DataFrame:
@@ -143,60 +131,6 @@ def by_angle(pairs: pd.DataFrame) -> pd.DataFrame:
         edges = np.array(BINS_DEG)
         parts.append(part.assign(from_deg=edges[part["bin"]], to_deg=edges[part["bin"] + 1]).drop(columns="bin"))
     return pd.concat(parts, ignore_index=True).sort_values(["dataset", "factor", "variant", "from_deg"])
-
-
-def redirected_tables(ablation: Ablation, evaluate: Evaluate) -> dict[str, pd.DataFrame]:
-    """Make the tables of redirection of a whole ablation.
-
-    Returns:
-        redirected_people: a row per run, person and variant; turned_people: a row per run and person;
-        redirected, turned: means over people and seeds with intervals, per tier and data set (and variant);
-        redirected_by_angle: per tier, data set, factor, angle asked and variant, means over seeds;
-        redirection_changes: each tier against the baseline, as `tables.changes`, with factor for learner.
-    """
-    variants, turns, angles = [], [], []
-    for tier, seed, pairs in read_pairs(ablation):
-        who = {"tier": tier, "seed": seed}
-        variants.append(by_variant(pairs).assign(**who))
-        turns.append(turning(pairs).assign(**who))
-        angles.append(by_angle(pairs).assign(**who))
-    people, turned = pd.concat(variants, ignore_index=True), pd.concat(turns, ignore_index=True)
-    cells = ["tier", "dataset", "factor", "from_deg", "to_deg", "variant"]
-    return {
-        "redirected_people": people,
-        "turned_people": turned,
-        "redirected": _means(people, ["tier", "dataset", "variant"], VARIANT_NUMBERS, evaluate),
-        "turned": _means(turned, ["tier", "dataset"], (*TURN_NUMBERS, *MOVED_NUMBERS), evaluate),
-        "redirected_by_angle": pd.concat(angles).groupby(cells, sort=False).mean(numeric_only=True).reset_index(),
-        "redirection_changes": _changes(people, ablation, evaluate),
-    }
-
-
-def _means(rows: pd.DataFrame, keys: list[str], numbers: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:
-    """Average over people and seeds, one row per key and number, with an interval; what nobody has is left out."""
-    how = {"confidence": evaluate.confidence, "resamples": evaluate.resamples, "seed": evaluate.seed}
-    found = []
-    for key, group in rows.groupby(keys, sort=False):
-        for number in numbers:
-            matrix = _matrix(group, number)
-            if matrix.size:
-                mean = bootstrap_mean(matrix, **how)
-                row = dict(zip(keys, key, strict=True)) | {"number": number, "people": matrix.shape[1]}
-                found.append(row | {"mean": mean.mean, "low": mean.low, "high": mean.high})
-    return pd.DataFrame(found)
-
-
-def _changes(people: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd.DataFrame:
-    """Compare each tier's redirection errors with the baseline's; by the rules of the angular error, all decide."""
-    both = people[people["variant"] == "both"]
-    each = [both.assign(learner=factor, k=0, error_deg=both[f"{factor}_error_deg"]) for factor in FACTORS]
-    return changes(pd.concat(each, ignore_index=True), ablation, evaluate).rename(columns={"learner": "factor"})
-
-
-def _matrix(rows: pd.DataFrame, number: str) -> NDArray:
-    """Arrange a number as (S, P), people in alphabetical order who have it with every seed."""
-    table = rows.pivot_table(index="seed", columns="person", values=number, aggfunc="mean", dropna=False)
-    return table.dropna(axis=1).to_numpy()
 
 
 _AXES = ("pitch", "yaw")

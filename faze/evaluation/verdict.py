@@ -132,7 +132,7 @@ def describe_redirection(means: pd.DataFrame, changes: pd.DataFrame, tier: str) 
     """Say how far off the gaze of redirected strips is, beside the controls, and whether a tier changed that.
 
     Args:
-        means: table `redirected` (`redirected_angles.redirected_tables`).
+        means: table `redirected` (`redirection_tables.redirected_tables`).
         changes: table `redirection_changes`.
         tier: the last one.
     """

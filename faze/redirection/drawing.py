@@ -14,7 +14,10 @@ GAP_PX, LINE_PX, LABEL_PX, TEXT_BASELINE_PX = 6, 22, 92, 16
 
 
 def contact_sheet(walks: Sequence[PersonWalk]) -> Picture:
-    """Draw one block per person: the input and its reconstruction at the left, a row per walk, a column per angle."""
+    """Draw one block per person: the input and its reconstruction at the left, a row per walk, a column per angle.
+
+    Above the columns stands the angle that was asked, below each picture the one that the estimator sees.
+    """
     return np.concatenate([_block(walk) for walk in walks])
 
 
@@ -31,7 +34,8 @@ def video_frames(walk: PersonWalk) -> Iterator[Picture]:
     for step in there + there[-2:0:-1]:
         frame = background.copy()
         for place, (name, pictures) in zip(places[2:], walk.steps.items(), strict=True):
-            _put(frame, place, f"{name}  {_degrees(walk.angles_deg[step])}", pictures[step], size)
+            asked, seen = _degrees(walk.angles_deg[step]), _degrees(walk.seen_deg[name][step])
+            _put(frame, place, f"{name}  {asked}, seen {seen}", pictures[step], size)
         yield frame
 
 
@@ -48,17 +52,22 @@ def _block(walk: PersonWalk) -> Picture:
     chosen = np.unique(np.linspace(0, count - 1, min(count, SHEET_STEPS)).round().astype(int))
     tile_left = GAP_PX + width + 2 * GAP_PX + LABEL_PX
     # As wide for every walk, so that blocks fit under each other.
-    canvas = _canvas(LINE_PX + len(WALKS) * (height + GAP_PX) + 2 * GAP_PX, tile_left + len(chosen) * (width + GAP_PX))
+    row_px = height + LINE_PX + GAP_PX
+    canvas = _canvas(LINE_PX + len(WALKS) * row_px + GAP_PX, tile_left + len(chosen) * (width + GAP_PX))
     _write(canvas, f"{walk.dataset} {walk.person}", 0, GAP_PX, bold=True)
     _put(canvas, (LINE_PX, GAP_PX), "input", walk.input, size)
     _put(canvas, (2 * LINE_PX + height + GAP_PX, GAP_PX), "reconstruction", walk.reconstruction, size)
+    _write(canvas, "asked", 0, tile_left - LABEL_PX)
     for column, step in enumerate(chosen):
         _write(canvas, _degrees(walk.angles_deg[step]), 0, tile_left + column * (width + GAP_PX), middle_of=width)
     for row, (name, pictures) in enumerate(walk.steps.items()):
-        top = LINE_PX + row * (height + GAP_PX)
+        top = LINE_PX + row * row_px
         _write(canvas, name, top + (height - LINE_PX) // 2, tile_left - LABEL_PX)
+        _write(canvas, "seen", top + height, tile_left - LABEL_PX)
         for column, step in enumerate(chosen):
-            _paste(canvas, pictures[step], (top, tile_left + column * (width + GAP_PX)), size)
+            left = tile_left + column * (width + GAP_PX)
+            _paste(canvas, pictures[step], (top, left), size)
+            _write(canvas, _degrees(walk.seen_deg[name][step]), top + height, left, middle_of=width)
     return canvas
 
 

@@ -75,6 +75,19 @@ class TrainedEstimator:
     network: GazeHeadEstimator  # in evaluation mode
     trained_on: Collection[str]  # digest of each person (`StripStore.person_digest`)
 
+    def check_size(self, path: Path, height: int, width: int) -> None:
+        """Refuse pictures of another size, px.
+
+        Raises:
+            UserError: naming the file and both sizes.
+        """
+        if self.network.size != (height, width):
+            own = "{} x {}".format(*self.network.size)
+            raise UserError(
+                f"{path}: judges strips of {own} px, but the network makes them {height} x {width}: make it again with "
+                "the rule estimator"
+            )
+
     def check_strangers(self, path: Path, strips: StripStore, people: Collection[str]) -> None:
         """Refuse to judge people whom the estimator was trained on.
 

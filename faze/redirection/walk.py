@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
@@ -18,6 +19,8 @@ from faze.base.geometry import rotation_from_pitchyaw
 from faze.data.network_input import from_network, to_network
 from faze.data.store.strips import StripStore
 from faze.model.dted import DTED
+from faze.redirection.estimator import GazeHeadEstimator
+from faze.redirection.estimator_training import estimate
 
 Picture = NDArray[np.uint8]  # (..., H, W, 3) RGB
 
@@ -33,8 +36,9 @@ class PersonWalk:
     person: str
     input: Picture  # (H, W, 3), as the network sees it
     reconstruction: Picture  # (H, W, 3)
-    angles_deg: NDArray[np.float64]  # (S,)
+    angles_deg: NDArray[np.float64]  # (S,) asked
     steps: Mapping[str, Picture]  # by walk, (S, H, W, 3)
+    seen_deg: Mapping[str, NDArray[np.float64]]  # by walk, (S,) the angle that turns, as the estimator sees it
 
 
 def walk_rotations(axis: int, range_deg: float, steps: int) -> tuple[NDArray[np.float64], torch.Tensor]:
@@ -54,14 +58,31 @@ def walk_rotations(axis: int, range_deg: float, steps: int) -> tuple[NDArray[np.
     return angles_deg, rotation_from_pitchyaw(torch.from_numpy(pitchyaw), torch)
 
 
-def first_people(strips: StripStore, count: int) -> list[str]:
-    """Name the first people of the split test, whom no training saw; of all, where there is no such split."""
-    return (strips.persons("test") or strips.persons())[:count]
+def spread_people(errors: pd.Series, count: int) -> list[str]:
+    """Name people from the best redirected to the worst, evenly: of three, the one in the middle too.
+
+    Args:
+        errors: redirection error of each person, by name.
+        count: how many, if there are as many.
+    """
+    names = errors.sort_values(kind="stable").index
+    ranks = np.linspace(0, len(names) - 1, min(count, len(names))).round().astype(int)
+    return [str(names[rank]) for rank in ranks]
 
 
 @torch.inference_mode()
-def walk_person(dted: DTED, strips: StripStore, person: str, *, range_deg: float, steps: int) -> PersonWalk:
+def walk_person(
+    dted: DTED, judging: GazeHeadEstimator, strips: StripStore, person: str, *, range_deg: float, steps: int
+) -> PersonWalk:
     """Walk from a person's first strip.
+
+    Args:
+        dted: trained network.
+        judging: sees how far gaze and head have turned.
+        strips: store.
+        person: whose.
+        range_deg: from -range to +range.
+        steps: S, both ends included.
 
     Raises:
         UserError: the network gives no numbers, as after a training that diverged.
@@ -72,14 +93,16 @@ def walk_person(dted: DTED, strips: StripStore, person: str, *, range_deg: float
     label = torch.from_numpy(strips.labels(person)[:1]).to(like)
     codes = dted.encode(image)
     frontal = codes.turn(rotation_from_pitchyaw(label[:, :2], torch), rotation_from_pitchyaw(label[:, 2:], torch))
-    walked = {}
+    walked, seen = {}, {}
     for name, (code, axis) in WALKS.items():
         angles_deg, rotations = walk_rotations(axis, range_deg, steps)
         turned = {"gaze": frontal.gaze, "head": frontal.head, code: getattr(frontal, code) @ rotations.to(like).mT}
         everywhere = {key: value.expand(steps, -1, -1) for key, value in turned.items()}
-        walked[name] = _pictures(dted.decode(codes._replace(app=codes.app.expand(steps, -1), **everywhere)), person)
+        decoded = dted.decode(codes._replace(app=codes.app.expand(steps, -1), **everywhere))
+        walked[name] = _pictures(decoded, person)
+        seen[name] = np.degrees(estimate(judging, decoded)[:, axis + 2 * (code == "head")])
     reconstruction = _pictures(dted.decode(codes), person)[0]
-    return PersonWalk(strips.dataset, person, _pictures(image, person)[0], reconstruction, angles_deg, walked)
+    return PersonWalk(strips.dataset, person, _pictures(image, person)[0], reconstruction, angles_deg, walked, seen)
 
 
 def _pictures(images: torch.Tensor, person: str) -> Picture:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import changed_switches
 from faze.base.tier_colors import BASELINE, tier_colors
@@ -277,6 +278,19 @@ def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int, embedder:
             }
         )
     return walks
+
+
+def walk_angles(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[str, pd.DataFrame]:
+    """Read the angles asked and seen in the walks of the first and the last tier; of older walks there are none.
+
+    Raises:
+        UserError: a table is torn.
+    """
+    files = {tier: paths.walks(tier, seed) / "angles.csv" for tier in dict.fromkeys([tiers[0], tiers[-1]])}
+    try:
+        return {tier: pd.read_csv(path, dtype={"person": str}) for tier, path in files.items() if path.is_file()}
+    except ValueError as error:
+        raise UserError(f"{paths.root}: the angles of a walk are no whole table ({error}): run walk again") from None
 
 
 def tier_table(summary: Mapping[str, Any], results: Results) -> pd.DataFrame:

@@ -1,4 +1,6 @@
-"""Figures of redirected strips: error and turn against the angle that was asked, beside the controls."""
+"""Figures of redirected strips and of walks: error and turn against the angle that was asked."""
+
+from collections.abc import Mapping
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -44,7 +46,7 @@ def draw_redirection(results: Results) -> Figure:
         turn.set(xlabel="asked, degrees", xlim=(0, None))
     errors[0].set(ylabel="error, degrees", ylim=(0, None))
     turns[0].set(ylabel="turned along it, degrees")
-    turns[0].annotate("as asked", (0.97, 0.93), xycoords="axes fraction", ha="right", fontsize=9, color=INK)
+    turns[0].annotate("dashed: as asked", (0.04, 0.92), xycoords="axes fraction", fontsize=9, color=INK)
     handles, labels = errors[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(handles)))
     return figure
@@ -58,3 +60,29 @@ def _line(
         axes.plot(
             rows["asked_deg"], rows[what], marker=marker, color=color, linestyle=dashes, linewidth=1.6, label=label
         )
+
+
+def draw_walks(results: Results, angles: Mapping[str, pd.DataFrame]) -> Figure:
+    """Draw how far the walks turned, as the estimator sees them: each person thin, the mean bold.
+
+    Args:
+        results: the evaluation.
+        angles: tier -> `angles.csv` of its walks.
+    """
+    walks = list(next(iter(angles.values()))["walk"].unique())
+    figure, [row] = panels(WIDTH, 3.4, 1, len(walks), sharey=True)
+    colors = tier_colors(results.tiers)
+    for axes, walk in zip(row, walks, strict=True):
+        for tier, table in angles.items():
+            some = table[table["walk"] == walk]
+            for _, person in some.groupby(["dataset", "person"]):
+                axes.plot(person["asked_deg"], person["seen_deg"], color=colors[tier], linewidth=0.7, alpha=0.45)
+            mean = some.groupby("asked_deg")["seen_deg"].mean()
+            axes.plot(mean.index, mean, color=colors[tier], linewidth=2, label=tier)
+        most = float(some["asked_deg"].max())
+        axes.plot([-most, most], [-most, most], color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="as asked")
+        axes.set(title=walk, xlabel="asked, degrees")
+        axes.grid(axis="y")
+    row[0].set_ylabel("seen, degrees")
+    figure.legend(*row[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure

@@ -56,7 +56,7 @@ def main(args: Namespace) -> None:
     config = load(args.config, "redirect")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dted, judging = load_model(args.checkpoint, device), load_estimator(args.estimator, device)
-    check_size(args, dted, judging)
+    judging.check_size(args.estimator, dted.model.image_height_px, dted.model.image_width_px)
     of = (content(args.checkpoint), content(args.estimator), [same_file(path) for path in [*args.data, *args.oracle]])
     key = key_of("redirect", config.values, code_hash.fingerprint("faze.stages.redirect"), *of, args.threads, device)
     outputs = [args.out, args.pairs]
@@ -73,17 +73,6 @@ def main(args: Namespace) -> None:
         for path, parts in zip(outputs, zip(*tables, strict=True), strict=True):
             with whole_file(path) as temporary:
                 pd.concat(parts).to_parquet(temporary, index=False)
-
-
-def check_size(args: Namespace, dted: DTED, judging: TrainedEstimator) -> None:
-    """Refuse an estimator of strips of another size than the network's."""
-    size = (dted.model.image_height_px, dted.model.image_width_px)
-    if judging.network.size != size:
-        height, width = judging.network.size
-        raise UserError(
-            f"{args.estimator}: judges strips of {height} x {width} px, but {args.checkpoint} makes them {size[0]} x "
-            f"{size[1]}: make it again with the rule estimator"
-        )
 
 
 class People:

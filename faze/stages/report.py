@@ -1,7 +1,9 @@
 """Rule `report`: the tables of the evaluation, walks and data pages -> one self-contained page, table and figures."""
 
 from argparse import Namespace
+from collections.abc import Mapping
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from faze.base.command_line import CONFIG, command, needed
@@ -12,8 +14,8 @@ from faze.config.stage_config import load
 from faze.report.data_uris import Embedder
 from faze.report.dataset_page import read_page
 from faze.report.figure_files import save_figures
-from faze.report.page import collect_walks, render, tier_table
-from faze.report.redirection_figures import draw_redirection
+from faze.report.page import collect_walks, render, tier_table, walk_angles
+from faze.report.redirection_figures import draw_redirection, draw_walks
 from faze.report.results import Results, read_evaluation
 from faze.report.shot_figures import draw_learners, draw_shots, draw_shots_by_tier
 from faze.report.style import drawing
@@ -40,7 +42,7 @@ def main(args: Namespace) -> None:
     paths = ResultPaths(args.results)
     with sole_writer(args.out):
         summary, results = read_evaluation(paths)
-        figures = draw(results)
+        figures = draw(results, walk_angles(paths, results.tiers, summary["seeds"][0]))
         embedder = Embedder()
         with whole_folder(args.out) as folder:
             pictures = save_figures(figures, folder / "figures", embedder)
@@ -58,7 +60,7 @@ def main(args: Namespace) -> None:
     print(f"report: open {args.out / 'index.html'}")
 
 
-def draw(results: Results) -> dict[str, Figure]:
+def draw(results: Results, angles: Mapping[str, pd.DataFrame]) -> dict[str, Figure]:
     """Draw every figure; one without content is left out."""
     with drawing():
         figures = {"talk": draw_talk_charts(results), "shots": draw_shots(results)}
@@ -68,6 +70,8 @@ def draw(results: Results) -> dict[str, Figure]:
             figures |= {"changes": draw_changes(results), "shots_by_tier": draw_shots_by_tier(results)}
         figures["people"] = draw_people(results)
         figures["redirection"] = draw_redirection(results)
+        if angles:
+            figures["walks"] = draw_walks(results, angles)
         if not results.tables["training"].empty:
             figures["training"] = draw_training(results)
     return figures

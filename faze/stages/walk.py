@@ -1,13 +1,18 @@
-"""Rule `walk`: checkpoint and normalised strips -> latent walks as one contact sheet and a video per person."""
+"""Rule `walk`: checkpoint, estimator and normalised strips -> latent walks: a contact sheet, a video each, angles seen.
+
+Who walks is the baseline's affair, the same in every tier: from the person whom it redirects best to the worst.
+"""
 
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 import torch
 
 from faze.base import code_hash
 from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
+from faze.base.errors import UserError
 from faze.base.files import check_replaceable, whole_folder
 from faze.base.made_once import content, key_of, made_once, same_file
 from faze.base.output_lock import sole_writer
@@ -16,20 +21,24 @@ from faze.config.parameters import Walk
 from faze.config.stage_config import load
 from faze.data.store.strips import StripStore
 from faze.engine.precision import exact
+from faze.evaluation.redirected_angles import by_variant, read_pairs
 from faze.model.dted import DTED
 from faze.model.inference import for_inference
 from faze.model.weights import load_model
 from faze.redirection.drawing import contact_sheet, video_frames, write_picture
+from faze.redirection.estimator import GazeHeadEstimator, load_estimator
 from faze.redirection.video import write_video
-from faze.redirection.walk import first_people, walk_person
+from faze.redirection.walk import PersonWalk, spread_people, walk_person
 
-SHEET = "contact_sheet.png"
+SHEET, ANGLES = "contact_sheet.png", "angles.csv"
 
 
 @command(
     __doc__,
     CONFIG,
     needed("--checkpoint", "trained DT-ED"),
+    needed("--estimator", "that sees how far gaze and head turn"),
+    needed("--pairs", "redirected_pairs.parquet of the baseline, by which people are chosen"),
     argument("--data", type=Path, nargs="+", required=True, help="stores of normalised strips"),
     threads(),
     needed("--out", "folder to write"),
@@ -40,24 +49,65 @@ def main(args: Namespace) -> None:
     check_replaceable(args.out, [SHEET])
     torch.set_num_threads(args.threads)
     config = load(args.config, "walk")
-    dted = load_model(args.checkpoint, "cuda" if torch.cuda.is_available() else "cpu")
-    of = (content(args.checkpoint), [same_file(path) for path in args.data], args.threads, torch.cuda.is_available())
-    key = key_of("walk", config.values, code_hash.fingerprint("faze.stages.walk"), *of)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dted, judging = load_model(args.checkpoint, device), load_estimator(args.estimator, device)
+    judging.check_size(args.estimator, dted.model.image_height_px, dted.model.image_width_px)
+    of = (*map(content, (args.checkpoint, args.estimator, args.pairs)), [same_file(path) for path in args.data])
+    key = key_of("walk", config.values, code_hash.fingerprint("faze.stages.walk"), *of, args.threads, device)
     with sole_writer(args.out), made_once(args.made_once, key, [args.out]) as taken:
         if not taken:
-            write_walks(dted, args.data, config.walk, args.out)
+            people = walkers(args.pairs, config.walk.people)
+            write_walks(dted, judging.network, args.data, people, config.walk, args.out)
 
 
-def write_walks(dted: DTED, stores: Sequence[Path], walk: Walk, out: Path) -> None:
-    """Write a video of each person's walk, and all walks on one sheet."""
-    progress = Progress("walk", len(stores) * walk.people, "people")
-    walks = []
+def walkers(pairs: Path, count: int) -> dict[str, list[str]]:
+    """Choose people of each data set by the baseline's error of redirected gaze."""
+    people = by_variant(read_pairs(pairs))
+    people = people[people["variant"] == "both"].set_index("person")
+    return {
+        dataset: spread_people(rows["gaze_error_deg"], count) for dataset, rows in people.groupby("dataset", sort=False)
+    }
+
+
+def write_walks(
+    dted: DTED,
+    judging: GazeHeadEstimator,
+    stores: Sequence[Path],
+    people: dict[str, list[str]],
+    walk: Walk,
+    out: Path,
+) -> None:
+    """Write a video of each person's walk, all walks on one sheet, and the angles that were asked and seen."""
+    progress = Progress("walk", sum(map(len, people.values())), "people")
+    walks: list[PersonWalk] = []
     with whole_folder(out) as folder, exact(dted):
         fast = for_inference(dted)
         for path in stores:
             with StripStore(path) as strips:
-                for person in first_people(strips, walk.people):
-                    walks.append(walk_person(fast, strips, person, range_deg=walk.range_deg, steps=walk.frames))
+                for person in people.get(strips.dataset, ()):
+                    if person not in strips.persons():
+                        raise UserError(
+                            f"{path}: holds no person {person}, whom the baseline redirected: redirect again"
+                        )
+                    how = {"range_deg": walk.range_deg, "steps": walk.frames}
+                    walks.append(walk_person(fast, judging, strips, person, **how))
                     write_video(folder / f"{strips.dataset}_{person}.mp4", video_frames(walks[-1]), walk.fps)
                     progress(len(walks))
+        if not walks:
+            raise UserError(f"{out}: nobody was redirected, so nobody walks")
         write_picture(folder / SHEET, contact_sheet(walks))
+        angles(walks).to_csv(folder / ANGLES, index=False, float_format="%.4f")
+
+
+def angles(walks: Sequence[PersonWalk]) -> pd.DataFrame:
+    """Tabulate the angles of each walk: asked, and seen by the estimator."""
+    return pd.concat(
+        pd.DataFrame(
+            {
+                **{"dataset": walk.dataset, "person": walk.person, "walk": name},
+                **{"asked_deg": walk.angles_deg, "seen_deg": seen},
+            }
+        )
+        for walk in walks
+        for name, seen in walk.seen_deg.items()
+    )

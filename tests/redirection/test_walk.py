@@ -5,6 +5,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -15,8 +16,10 @@ from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.model.dted import DTED, Codes
 from faze.model.weights import save_weights
 from faze.redirection.drawing import contact_sheet, video_frames
+from faze.redirection.estimator import GazeHeadEstimator, TrainedEstimator, save_estimator
+from faze.redirection.estimator_training import estimate
 from faze.redirection.video import write_video
-from faze.redirection.walk import WALKS, first_people, walk_person, walk_rotations
+from faze.redirection.walk import WALKS, spread_people, walk_person, walk_rotations
 from faze.stages import walk as stage
 
 MODEL = Model(2, 4, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
@@ -26,6 +29,9 @@ CONFIG = {"people": 2, "range_deg": 30.0, "frames": 5, "fps": 15}
 def build() -> DTED:
     torch.manual_seed(0)
     return DTED(MODEL).eval()
+
+
+JUDGE = GazeHeadEstimator(4, (32, 128)).eval()
 
 
 def write_store(path: Path, dataset: str, splits: dict[str, str]) -> Path:
@@ -54,17 +60,16 @@ def test_rotations_span_the_range():
     assert np.allclose(rotations, wanted, atol=1e-15)
 
 
-def test_people_are_those_whom_no_training_saw(strips, tmp_path):
-    assert first_people(strips, 2) == ["00005", "00007"]
-    assert first_people(strips, 9) == ["00005", "00007", "00011"]
-    with StripStore(write_store(tmp_path / "seen.h5", "seen", {"a": "train", "b": "train"})) as seen:
-        assert first_people(seen, 1) == ["a"]
+def test_people_are_spread_from_the_best_redirected_to_the_worst():
+    errors = pd.Series({"a": 5.0, "b": 1.0, "c": 3.0, "d": 2.0, "e": 4.0})
+    assert spread_people(errors, 3) == ["b", "c", "a"]
+    assert spread_people(errors, 1) == ["b"] and spread_people(errors, 9) == ["b", "d", "c", "e", "a"]
 
 
 def test_each_step_is_the_strip_redirected(strips):
     """Against encoding anew for every step, with the absolute pose of the step and the other factor frontal."""
     dted = build()
-    walk = walk_person(dted, strips, "00005", range_deg=30.0, steps=5)
+    walk = walk_person(dted, JUDGE, strips, "00005", range_deg=30.0, steps=5)
     assert list(walk.steps) == list(WALKS) and walk.angles_deg.tolist() == [-30, -15, 0, 15, 30]
     image = to_network(torch.from_numpy(strips.pixels("00005", slice(1))), 32, 128)
     label = strips.labels("00005")[0].astype(np.float64)
@@ -84,6 +89,9 @@ def test_each_step_is_the_strip_redirected(strips):
         for name, to in wanted.items():
             picture = from_network(dted(image, own, to).detach())[0].numpy()
             assert np.abs(picture.astype(int) - walk.steps[name][step]).max() <= 1, (name, step)
+            seen = np.degrees(estimate(JUDGE, dted(image, own, to).detach()))[0]
+            number = ["gaze pitch", "gaze yaw", "head pitch", "head yaw"].index(name)
+            assert walk.seen_deg[name][step] == pytest.approx(seen[number], abs=1e-3)
     assert np.array_equal(walk.input, from_network(image)[0])
     assert not np.array_equal(walk.steps["gaze yaw"][0], walk.steps["gaze yaw"][-1])
 
@@ -97,13 +105,13 @@ def test_the_strip_is_encoded_once(strips, monkeypatch):
         return encode(image)
 
     monkeypatch.setattr(dted, "encode", count)
-    walk_person(dted, strips, "00005", range_deg=45.0, steps=15)
+    walk_person(dted, JUDGE, strips, "00005", range_deg=45.0, steps=15)
     assert seen == [1]
 
 
 @pytest.mark.parametrize("steps", [2, 5, 15])
 def test_pictures(strips, steps):
-    walks = [walk_person(build(), strips, person, range_deg=45.0, steps=steps) for person in ("00005", "00007")]
+    walks = [walk_person(build(), JUDGE, strips, person, range_deg=45.0, steps=steps) for person in ("00005", "00007")]
     sheet = contact_sheet(walks)
     assert sheet.dtype == np.uint8 and sheet.shape[2] == 3
     assert len(sheet) == 2 * len(contact_sheet(walks[:1]))
@@ -116,7 +124,7 @@ def test_pictures(strips, steps):
 
 
 def test_every_shown_step_is_on_the_sheet_in_its_place(strips):
-    walk = walk_person(build(), strips, "00005", range_deg=45.0, steps=3)
+    walk = walk_person(build(), JUDGE, strips, "00005", range_deg=45.0, steps=3)
     level = 0
     for row, name in enumerate(WALKS):  # each picture one grey level of its own
         for column in range(3):
@@ -129,7 +137,7 @@ def test_every_shown_step_is_on_the_sheet_in_its_place(strips):
             ys, xs = np.nonzero((sheet == 10 + 20 * (3 * row + column)).all(-1))
             places[row, column] = (np.median(ys), np.median(xs))
     for row in range(4):
-        assert len({places[row, column][0] for column in range(3)}) == 1
+        assert np.ptp([places[row, column][0] for column in range(3)]) <= 1  # text may have the same grey
         assert places[row, 0][1] < places[row, 1][1] < places[row, 2][1]
     assert [places[row, 0][0] for row in range(4)] == sorted(places[row, 0][0] for row in range(4))
 
@@ -138,6 +146,7 @@ def run_stage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     lines = [f"walk.{key}: {value}" for key, value in CONFIG.items()]
     (folder / "walk.yaml").write_text("\n".join(["stage: walk", "name: test", "tier: baseline", "seed: 0", *lines]))
     arguments = ["--config", folder / "walk.yaml", "--checkpoint", folder / "checkpoint.pt"]
+    arguments += ["--estimator", folder / "estimator.pt", "--pairs", folder / "redirected_pairs.parquet"]
     arguments += ["--data", folder / "mpiigaze.h5", folder / "gazecapture.h5", "--out", folder / "walks"]
     arguments += ["--threads", torch.get_num_threads()]
     monkeypatch.setattr(sys, "argv", ["walk", *map(str, arguments)])
@@ -149,14 +158,44 @@ def folder(tmp_path):
     write_store(tmp_path / "mpiigaze.h5", "mpiigaze", {"p00": "test"})
     write_store(tmp_path / "gazecapture.h5", "gazecapture", {"1": "train", "2": "test", "3": "test", "4": "test"})
     save_weights(tmp_path / "checkpoint.pt", build())
+    save_estimator(tmp_path / "estimator.pt", TrainedEstimator(JUDGE, ()))
+    write_pairs(tmp_path / "redirected_pairs.parquet", {"mpiigaze": ["p00"], "gazecapture": ["2", "3", "4"]})
     return tmp_path
+
+
+def write_pairs(path: Path, people: dict[str, list[str]]) -> None:
+    """Pairs of which person 4 is redirected best, and 2 worst."""
+    angles = [f"{k}_{f}_{a}" for k in ("own", "wanted", "seen") for f in ("gaze", "head") for a in ("pitch", "yaw")]
+    error = {"p00": 0.1, "2": 0.3, "3": 0.2, "4": 0.1}
+    rows = [
+        {"dataset": d, "person": p, "pair": 0, "variant": v} | dict.fromkeys(angles, 0.0) | {"seen_gaze_yaw": off}
+        for d, names in people.items()
+        for p in names
+        for v, off in (("real", 0.0), ("both", error[p]))
+    ]
+    pd.DataFrame(rows).assign(l1=0.1, psnr=1.0, ssim=0.1, ms_ssim=0.1).to_parquet(path, index=False)
 
 
 def test_stage_writes_a_video_per_person_and_a_contact_sheet(folder, monkeypatch):
     assert run_stage(folder, monkeypatch) == 0
     names = sorted(path.name for path in (folder / "walks").iterdir())
-    assert names == ["contact_sheet.png", "gazecapture_2.mp4", "gazecapture_3.mp4", "mpiigaze_p00.mp4"]
+    assert names == ["angles.csv", "contact_sheet.png", "gazecapture_2.mp4", "gazecapture_4.mp4", "mpiigaze_p00.mp4"]
+    angles = pd.read_csv(folder / "walks" / "angles.csv", dtype={"person": str})
+    assert angles["person"].unique().tolist() == ["p00", "4", "2"] and len(angles) == 3 * 4 * 5
+    assert sorted(angles["asked_deg"].unique()) == [-30, -15, 0, 15, 30]
+    with StripStore(folder / "gazecapture.h5") as strips:
+        walk = walk_person(build(), JUDGE, strips, "2", range_deg=30.0, steps=5)
+    found = angles[(angles["person"] == "2") & (angles["walk"] == "head yaw")]["seen_deg"]
+    np.testing.assert_allclose(found, walk.seen_deg["head yaw"], atol=1e-3)
     assert cv2.imread(str(folder / "walks" / "contact_sheet.png")).shape[1] > 1000
+
+
+def test_a_person_who_is_gone_is_said(folder, monkeypatch, capsys):
+    write_pairs(folder / "redirected_pairs.parquet", {"mpiigaze": ["p00"], "gazecapture": ["2"]})
+    write_store(folder / "gazecapture.h5", "gazecapture", {"3": "test"})
+    assert run_stage(folder, monkeypatch) == 1
+    assert "holds no person 2, whom the baseline redirected: redirect again" in capsys.readouterr().err
+    assert not (folder / "walks").exists()
 
 
 def test_walks_are_computed_in_fp32(folder, monkeypatch):

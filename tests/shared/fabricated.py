@@ -347,5 +347,12 @@ def _write_walks(folder: Path, tier: str) -> None:
             angle[1 if row % 2 else 0] = np.radians(-45 + 15 * column)
             sheet.paste(Image.fromarray(_draw_eyes(angle, row)).resize((128, 32)), (8 + column * 136, 20 + row * 66))
     sheet.save(folder / "contact_sheet.png")
+    asked = np.linspace(-45, 45, 7)
+    walks = [
+        pd.DataFrame({"dataset": d, "person": p, "walk": w, "asked_deg": asked, "seen_deg": (0.5 + 0.1 * i) * asked})
+        for i, (d, p) in enumerate((("mpiigaze", "p00"), ("gazecapture", "00300")))
+        for w in ("gaze yaw", "gaze pitch", "head yaw", "head pitch")
+    ]
+    pd.concat(walks).to_csv(folder / "angles.csv", index=False)
     for name in ("mpiigaze_p00", "gazecapture_00300"):
         (folder / f"{name}.mp4").write_bytes(b"\0\0\0\x18ftypisom" + tier.encode())

@@ -5,12 +5,14 @@ rule walk:
     input:
         config="results/{name}/{tier}/seed{seed}/configs/walk.yaml",
         checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
+        estimator="results/{name}/estimator/estimator.pt",
+        pairs=f"results/{{name}}/{config['run']['tiers'][0]}/seed{config['run']['seeds'][0]}/redirected_pairs.parquet",
         mpiigaze="results/{name}/data/mpiigaze.h5",
         gazecapture="results/{name}/data/gazecapture.h5",
     output:
         report(
             directory("results/{name}/{tier}/seed{seed}/walks"),
-            patterns=["{walk}.mp4", "{walk}.png"],
+            patterns=["{walk}.mp4", "{walk}.png", "{walk}.csv"],
             category="Latent walks",
             labels={"tier": "{tier}", "seed": "{seed}", "walk": "{walk}"},
             caption="../report/walk.rst",
@@ -29,6 +31,8 @@ rule walk:
         beside python -m faze walk \
             --config {input.config:q} \
             --checkpoint {input.checkpoint:q} \
+            --estimator {input.estimator:q} \
+            --pairs {input.pairs:q} \
             --data {input.mpiigaze:q} {input.gazecapture:q} \
             --threads {threads} \
             --out {output:q} \
