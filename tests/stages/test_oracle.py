@@ -16,7 +16,8 @@ from faze.config.yaml_files import merge, read_yaml
 from faze.data.preparation.strip_maker import StripMaker
 from faze.data.store.strips import StripStore
 from faze.data.synthetic.anew import strips_anew
-from faze.data.synthetic.people import Role
+from faze.data.synthetic.people import Role, sample_frames
+from faze.data.synthetic.render import Renderer
 from faze.redirection.draws import chosen, draw_pairs
 from faze.stages import oracle, preprocess, synthesise
 
@@ -87,6 +88,24 @@ def test_the_rest_is_of_another_strip_and_unknown_frames_are_left_out(data):
     difference = np.abs(found.astype(int) - pixels[[3, 5]]).mean((1, 2, 3))
     assert (difference > 1).all(), "room, light and noise are another frame's"
     assert (difference < np.abs(pixels[[0, 1]] - pixels[[3, 5]]).mean((1, 2, 3))).all(), "but the pose is its own"
+
+
+def test_gaze_head_and_camera_are_of_b_and_all_else_of_a(monkeypatch):
+    role, seen = ROLES["gazecapture"][0], []
+    frames = sample_frames(role, build(Synthetic, CONFIG["synthetic"]))
+
+    def render(self, scene, row, room, chance=None):
+        seen.append((scene[np.array([row])], room, chance))
+        return np.zeros((640, 640, 3), np.uint8)
+
+    monkeypatch.setattr(Renderer, "render", render)
+    a, b = [0, 1, 2], [3, 5, 4]
+    anew(role, [frames.file_names[row] for row in a], [frames.file_names[row] for row in b])
+    assert [(room, chance) for _, room, chance in seen] == [(frames.rooms[row], row) for row in a]
+    for row_a, row_b, (scene, _, _) in zip(a, b, seen, strict=True):
+        assert scene.aperture[0] == frames.scene.aperture[row_a] != frames.scene.aperture[row_b]
+        for name in set(vars(scene)) - {"aperture"}:
+            assert (getattr(scene, name)[0] == getattr(frames.scene, name)[row_b]).all(), name
 
 
 @pytest.mark.parametrize("dataset", RAW)
