@@ -5,6 +5,7 @@ Seen red by breaking the code: K1 for K2, contrast at the last scale, a window o
 
 import pytest
 import torch
+import torchmetrics.functional.image as image
 
 from faze.redirection.similarity import BETAS, METRICS, WINDOWS, similarity
 
@@ -19,7 +20,6 @@ def pictures(height, count=5):
 
 @pytest.mark.parametrize("height", [24, 32, 64])
 def test_structure_is_torchmetrics_own(height):
-    image = pytest.importorskip("torchmetrics.functional.image")
     made, real = pictures(height)
     found = similarity(made, real)
     a, b = ((x.clamp(-1, 1) + 1) / 2 for x in (made, real))
