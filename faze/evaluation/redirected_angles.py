@@ -8,6 +8,7 @@ turns along an axis is told in pitch and yaw. All is float64; degrees.
 | error | angle from the wanted direction to the one that the estimator sees (ST-ED, section 4.2: against the label) |
 | to_real | angle from the direction that it sees in real strip b to the one that it sees (as GazeNeRF: against E(b)) |
 | gain, bias | least squares: turned = gain x asked + bias, one gain and a bias of each axis; variants gaze, head |
+| gain_real, gain_oracle | the same of what is seen = gain x label + bias, in strips that have the label: the estimator's own |
 | moved | angle from the direction seen in strip a decoded as it is, where one code was turned aside |
 
 `turned` is the change in what is seen from strip a decoded as it is, `asked` is that of its labels.
@@ -24,13 +25,17 @@ from faze.base.geometry import angular_error, pitchyaw_difference, vector_from_p
 
 FACTORS = ("gaze", "head")
 CONTROLS = ("real", "oracle", "other", "still")
+GAIN_CONTROLS = ("real", "oracle")
 LIKENESS = ("l1", "psnr", "ssim", "ms_ssim")
 BINS_DEG = (0.0, 10.0, 20.0, 30.0, 180.0)
 ERRORS = tuple(f"{factor}_error_deg" for factor in FACTORS)
 # Numbers of one person: of each variant, and of the whole.
 VARIANT_NUMBERS = (*(f"{factor}_{number}_deg" for factor in FACTORS for number in ("error", "to_real")), *LIKENESS)
+GAINS = tuple(f"{factor}_gain{of}" for factor in FACTORS for of in ("", "_real"))  # of the network, of the estimator
 TURN_NUMBERS = tuple(
-    f"{factor}_{number}" for factor in FACTORS for number in ("gain", "bias_pitch_deg", "bias_yaw_deg")
+    f"{factor}_{number}"
+    for factor in FACTORS
+    for number in ("gain", "bias_pitch_deg", "bias_yaw_deg", *(f"gain_{control}" for control in GAIN_CONTROLS))
 )
 MOVED_NUMBERS = tuple(f"{moved}_by_{turned}_deg" for turned in FACTORS for moved in FACTORS)
 
@@ -90,7 +95,16 @@ def turning(pairs: pd.DataFrame) -> pd.DataFrame:
         by = {variant: rows.sort_values("pair") for variant, rows in of_person.groupby("variant")}
         found = {"dataset": dataset, "person": person}
         for factor in FACTORS:
-            found |= _gain(by[factor], by["still"], factor)
+            asked, turned = (
+                _change(by[factor], by[factor], "own", "wanted", factor),
+                _change(by["still"], by[factor], "seen", "seen", factor),
+            )
+            gain = found[f"{factor}_gain"] = _gain(asked, turned)
+            bias = turned.mean(0) - gain * asked.mean(0)
+            found |= {f"{factor}_bias_pitch_deg": bias[0], f"{factor}_bias_yaw_deg": bias[1]}
+            for control in GAIN_CONTROLS:
+                rows_of = by.get(control, of_person[:0])
+                found[f"{factor}_gain_{control}"] = _gain(*(_angles(rows_of, k, factor) for k in ("wanted", "seen")))
             for moved in FACTORS:
                 before, after = (_directions(by[variant], "seen", moved) for variant in ("still", f"{factor}_aside"))
                 found[f"{moved}_by_{factor}_deg"] = float(_angle(before, after).mean())
@@ -154,11 +168,10 @@ def _change(before: pd.DataFrame, after: pd.DataFrame, kind: str, then: str, fac
     return np.degrees(pitchyaw_difference(_angles(after, then, factor), _angles(before, kind, factor)))
 
 
-def _gain(rows: pd.DataFrame, still: pd.DataFrame, factor: str) -> dict[str, float]:
-    """Fit turned = gain x asked + bias, with one gain for both axes and a bias each."""
-    asked, turned = _change(rows, rows, "own", "wanted", factor), _change(still, rows, "seen", "seen", factor)
+def _gain(asked: NDArray, turned: NDArray) -> float:
+    """Fit turned = gain x asked + bias, (N, 2) both, with one gain for both axes and a bias each; nan where all are alike."""
+    if not len(asked):
+        return np.nan
     centred = asked - asked.mean(0)
     squares = np.square(centred).sum()
-    gain = float((centred * (turned - turned.mean(0))).sum() / squares) if squares > 0 else np.nan
-    pitch, yaw = turned.mean(0) - gain * asked.mean(0)
-    return {f"{factor}_gain": gain, f"{factor}_bias_pitch_deg": pitch, f"{factor}_bias_yaw_deg": yaw}
+    return float((centred * (turned - turned.mean(0))).sum() / squares) if squares > 0 else np.nan

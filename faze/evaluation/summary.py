@@ -17,7 +17,7 @@ from faze.config.parameters import Evaluate
 from faze.data.store.codes import CodeStore
 from faze.evaluation import UNADAPTED, verdict
 from faze.evaluation.learner_verdict import describe_advice, describe_headline, describe_learners, describe_other_tiers
-from faze.evaluation.redirected_angles import CONTROLS, ERRORS, LIKENESS
+from faze.evaluation.redirected_angles import CONTROLS, ERRORS, GAINS, LIKENESS
 from faze.evaluation.runs import Ablation, read_learner_times, read_left_out, read_val_errors
 from faze.evaluation.tables import leave_one_out, paper_width
 
@@ -183,7 +183,7 @@ def _redirection_metrics(tables: Tables, tier: str, seed: int) -> dict[str, floa
         means = rows[list(numbers)].mean().dropna()
         found |= {f"redirection/{dataset}_{variant}_{name}": float(value) for name, value in means.items()}
     for dataset, rows in turned.groupby("dataset"):
-        means = rows[["gaze_gain", "head_gain", "head_by_gaze_deg", "gaze_by_head_deg"]].mean().dropna()
+        means = rows[[*GAINS, "head_by_gaze_deg", "gaze_by_head_deg"]].mean().dropna()
         found |= {f"redirection/{dataset}_{name}": float(value) for name, value in means.items()}
     return found
 

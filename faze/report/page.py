@@ -190,8 +190,9 @@ def turned_rows(results: Results) -> list[dict[str, Any]]:
 
     def cell(tier: str, variant: str, dataset: str) -> dict[str, Any]:
         found = {f: errors.get((tier, dataset, variant, f"{f}_error_deg")) for f in FACTORS}
+        of_variant = "" if variant == "both" else f"_{variant}"
+        found |= {f"{f}_gain": gains.get((tier, dataset, f"{f}_gain{of_variant}")) for f in FACTORS}
         if variant == "both":
-            found |= {f"{f}_gain": gains.get((tier, dataset, f"{f}_gain")) for f in FACTORS}
             keys = {f: (tier, dataset, f) for f in FACTORS}
             found |= {f"{f}_change": changes.loc[key].to_dict() for f, key in keys.items() if key in changes.index}
         return found

@@ -101,6 +101,18 @@ def test_a_perfect_decoder_has_no_error_and_turns_what_it_is_asked():
     assert found.loc[("p00", "still"), "gaze_error_deg"] == pytest.approx(asked, abs=1e-9)
 
 
+def test_an_estimator_that_shrinks_angles_shrinks_the_gain_of_real_strips_too():
+    class Shrinking(nn.Module):
+        def forward(self, image):
+            return 0.7 * image[:, 0].flatten(1) + 0.05
+
+    turned = turning(rows_of(perfect(), Shrinking()))
+    for factor in ("gaze", "head"):
+        assert turned[f"{factor}_gain"].to_numpy() == pytest.approx(0.7, abs=1e-9)
+        assert turned[f"{factor}_gain_real"].to_numpy() == pytest.approx(0.7, abs=1e-9)
+        assert turned[f"{factor}_gain_oracle"].isna().all()  # nobody is rendered here
+
+
 def test_a_decoder_that_ignores_gaze_has_no_gain():
     rows = rows_of(perfect(gaze_of=lambda app, gaze, head: app[:, :2]))
     turned = turning(rows)

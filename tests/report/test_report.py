@@ -121,7 +121,9 @@ def test_page_tells_how_far_redirected_strips_turn(page):
     assert first == expected
     real = means.loc[("baseline", "mpiigaze", "real", "gaze_error_deg")]
     assert "the real strip" in rows[-1] and f"{real['mean']:.2f}°<small>{real['low']:.2f} to" in rows[-1]
-    assert rows[-1].count("°") == 4  # no gain
+    gain = turned["baseline", "mpiigaze", "gaze_gain_real"]
+    assert f'<td class="number">{gain:.2f}<small>' in rows[-1]
+    assert rows[3].count('<td class="number"></td>') == 4 and "not turned" in rows[3]  # no gain
     by_gaze = re.findall(r"<td[^>]*>([\d.]+)°", moved.split("<tr>")[2])
     assert by_gaze[1] == f"{turned['baseline', 'mpiigaze', 'head_by_gaze_deg']:.2f}"
     assert "turned from the network’s own estimate" in likeness and "the person rendered anew" in likeness
