@@ -31,7 +31,8 @@ rule configs:
     localrule: True
 
 
-# tier_baseline, tier_amp ...: one rung of the ladder, up to what the report reads of it.
+# tier_baseline, tier_amp ...: one rung of the ladder, up to what the report reads of it. The walks of the others are left
+# to `ablation`: the first one's redirected strips choose the people, so they would take its training too.
 for tier in config["tiers"]:
 
     rule:
@@ -40,6 +41,6 @@ for tier in config["tiers"]:
         input:
             every("results/{name}/{tier}/seed{seed}/checkpoint.pt", tier=tier),
             every("results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet", tier=tier),
-            every("results/{name}/{tier}/seed{seed}/walks", tier=tier),
+            every("results/{name}/{tier}/seed{seed}/walks", tier=tier) if tier == config["run"]["tiers"][0] else [],
             every("results/{name}/{tier}/seed{seed}/redirection.parquet", tier=tier),
         localrule: True

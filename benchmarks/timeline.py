@@ -19,9 +19,9 @@ from matplotlib.patches import Patch
 from faze.report.style import INK, MUTED, WIDTH, drawing, panels
 
 FAMILIES = {
-    "data": ("synthesise", "landmarks", "preprocess", "inspect"),
+    "data": ("synthesise", "landmarks", "preprocess", "inspect", "oracle"),
     "benchmark": ("benchmark",),
-    "train": ("train",),
+    "train": ("train", "estimator"),
     "encode and decode": ("encode", "walk", "redirect"),
     "few-shot": ("meta_train", "adapt"),
     "evaluate, report, track": ("evaluate", "report", "track", "weights"),

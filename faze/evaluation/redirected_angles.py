@@ -8,7 +8,7 @@ turns along an axis is told in pitch and yaw. All is float64; degrees.
 | error | angle from the wanted direction to the one that the estimator sees (ST-ED, section 4.2: against the label) |
 | to_real | angle from the direction that it sees in real strip b to the one that it sees (as GazeNeRF: against E(b)) |
 | gain, bias | least squares: turned = gain x asked + bias, one gain and a bias of each axis; variants gaze, head |
-| gain_real, gain_oracle | the same of what is seen = gain x label + bias, in strips that have the label: the estimator's own |
+| gain_real, gain_oracle | the estimator's own: the same of seen = gain x label + bias in strips that have the label |
 | moved | angle from the direction seen in strip a decoded as it is, where one code was turned aside |
 
 `turned` is the change in what is seen from strip a decoded as it is, `asked` is that of its labels.
@@ -169,7 +169,7 @@ def _change(before: pd.DataFrame, after: pd.DataFrame, kind: str, then: str, fac
 
 
 def _gain(asked: NDArray, turned: NDArray) -> float:
-    """Fit turned = gain x asked + bias, (N, 2) both, with one gain for both axes and a bias each; nan where all are alike."""
+    """Fit turned = gain x asked + bias, (N, 2) both, one gain for both axes, a bias each; nan where all are alike."""
     if not len(asked):
         return np.nan
     centred = asked - asked.mean(0)

@@ -145,10 +145,10 @@ def describe_redirection(means: pd.DataFrame, changes: pd.DataFrame, tier: str) 
         f"The gaze of redirected strips misses what was asked by {told('both')}, as an independent estimator sees it; "
         f"of strips that are not turned by {told('still')}, of real ones by {told('real')}."
     )
-    decisive = changes[changes["tier"] == tier]
-    if decisive.empty:
+    judged = changes[changes["tier"] == tier]
+    if judged.empty:
         return found
-    most = decisive.loc[decisive["difference_deg"].abs().idxmax()]
+    most = judged.loc[judged["difference_deg"].abs().idxmax()]
     largest = f"{signed(most['difference_deg'])}° ({most['factor']}, {NAMES[most['dataset']]})"
     words = {
         "identical": "Gaze and head are redirected as by the baseline, to the bit.",
@@ -157,7 +157,7 @@ def describe_redirection(means: pd.DataFrame, changes: pd.DataFrame, tier: str) 
         "not shown": f"That it is unchanged is not shown: by up to {largest}.",
         "not judged": f"It differs from the baseline's by up to {largest}; whether by more than chance is not judged.",
     }
-    return f"{found} {words[judge(decisive)]}"
+    return f"{found} {words[judge(judged)]}"
 
 
 def describe_noise(noise: pd.DataFrame) -> str:

@@ -81,7 +81,11 @@ def test_run_errors_are_means_over_people_of_means_over_repeats(small, tmp_path,
     shares = {"speed/share_of_matmul_roof", "speed/share_of_copy_roof"}
     pictures = {f"redirection/{d}_{n}" for d in ("mpiigaze", "gazecapture") for n in ("l1", "spread", "right_person")}
     judged = [f"{v}_{f}_error_deg" for v in ("both", "real", "oracle", "other", "still") for f in ("gaze", "head")]
-    turned = [*(f"{f}_gain{of}" for f in ("gaze", "head") for of in ("", "_real")), "head_by_gaze_deg", "gaze_by_head_deg"]
+    turned = [
+        *(f"{f}_gain{of}" for f in ("gaze", "head") for of in ("", "_real")),
+        "head_by_gaze_deg",
+        "gaze_by_head_deg",
+    ]
     likeness = [f"both_{name}" for name in ("l1", "psnr", "ssim", "ms_ssim")]
     pictures |= {f"redirection/{d}_{n}" for d in ("mpiigaze", "gazecapture") for n in [*judged, *turned, *likeness]}
     named = names | shares | pictures | {"speed/images_per_s", "speed/step_ms", "memory/peak_gib"}

@@ -23,6 +23,7 @@ from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.model import inference
 from faze.model.dted import DTED, Codes
 from faze.model.inference import for_inference
+from faze.redirection.estimator import GazeHeadEstimator
 from faze.redirection.walk import walk_person
 from faze.stages.encode import encode_people
 
@@ -182,7 +183,8 @@ def test_people_are_encoded_alike(store):
 
 def test_a_walk_shows_the_same(store):
     dted = build(DEFAULT)
-    expected = walk_person(dted, store, "1", range_deg=30, steps=3)
-    found = walk_person(for_inference(dted), store, "1", range_deg=30, steps=3)
+    judging = GazeHeadEstimator(4, (DEFAULT.image_height_px, DEFAULT.image_width_px)).eval()
+    expected = walk_person(dted, judging, store, "1", range_deg=30, steps=3)
+    found = walk_person(for_inference(dted), judging, store, "1", range_deg=30, steps=3)
     for name, pictures in expected.steps.items():
         assert np.abs(found.steps[name].astype(int) - pictures).max() <= 1

@@ -22,7 +22,8 @@ from faze.base.run_log import read_events
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
 from faze.data.store.strips import PersonStrips, write_strips
-from faze.stages import adapt, encode, meta_train, train, walk
+from faze.redirection.estimator import GazeHeadEstimator, TrainedEstimator, save_estimator
+from faze.stages import adapt, encode, meta_train, redirect, train, walk
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
@@ -36,7 +37,8 @@ SMALL = {
 TIERS = {"idle": {"cudnn_benchmark": True}, "lean": {"lean": True}}
 OUTPUTS = (
     *("checkpoint.pt", "codes/mpiigaze.h5", "codes/gazecapture.h5", "fewshot/maml.pt"),
-    *("fewshot/errors.parquet", "fewshot/trace.parquet", "walks/contact_sheet.png"),
+    *("fewshot/errors.parquet", "fewshot/trace.parquet", "redirection.parquet"),
+    *("redirected_pairs.parquet", "walks/contact_sheet.png"),
 )
 
 
@@ -111,8 +113,18 @@ def whole(call: Callable[..., Path], root: Path, tier: str, **options: object) -
     tables = [f"--out={run / 'fewshot/errors.parquet'}", f"--trace={run / 'fewshot/trace.parquet'}"]
     adapted = ["--learner=maml", f"--learner-file={learner}", "--codes", *codes, *tables]
     call(adapt, root, tier, *adapted, **options)
-    call(walk, root, tier, checkpoint, "--data", *stores, f"--out={run / 'walks'}", **options)
+    judged = [checkpoint, f"--estimator={judge(root)}", "--data", *stores]
+    pairs = f"--pairs={run / 'redirected_pairs.parquet'}"
+    call(redirect, root, tier, *judged, f"--out={run / 'redirection.parquet'}", pairs, **options)
+    call(walk, root, tier, *judged, pairs, f"--out={run / 'walks'}", **options)
     return run
+
+
+def judge(root: Path) -> Path:
+    path = root / "estimator.pt"
+    if not path.exists():
+        save_estimator(path, TrainedEstimator(GazeHeadEstimator(4, (32, 128)).eval(), ()))
+    return path
 
 
 def was_taken(run: Path) -> bool:
@@ -135,7 +147,7 @@ def test_every_stage_takes_over_what_it_would_make(call, tmp_path, capsys):
     assert "taken over" not in capsys.readouterr().err
     idle = whole(call, tmp_path, "idle")
     words = capsys.readouterr().err
-    assert words.count("taken over") == 6 and "0 s left" not in words and was_taken(idle)
+    assert words.count("taken over") == 7 and "0 s left" not in words and was_taken(idle)
     taken = {name: content(idle / name) for name in OUTPUTS}
     assert all((first / name).read_bytes() == (idle / name).read_bytes() for name in OUTPUTS)
     whole(call, tmp_path, "idle", share=False)

@@ -33,7 +33,7 @@ def strips_anew(
         turned: N names of those that gaze, head pose, place and camera are taken from.
 
     Returns:
-        strips (M, H, W, 3) RGB, their labels (M, 4), and which of the N they are: all but those whose frames the
+        strips (M, H, W, 3) RGB, their labels (M, 4), and which of the N they are. Left out are those whose frames the
         person does not have, as where a fault was planted, and those that give no strip.
     """
     frames = sample_frames(role, synthetic)
