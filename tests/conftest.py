@@ -1,13 +1,18 @@
 """Fixtures that several test folders share."""
 
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
 from golden_files import ALL, FOLDERS, arrays_of
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read at Triton's first import: its kernels then run in its interpreter
@@ -51,6 +56,20 @@ def nothing_shared() -> None:
 def one_thread() -> None:
     """Numbers computed here depend neither on what else the machine does nor on how many cores it has."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator["Browser"]:
+    """A browser without a window."""
+    from playwright.sync_api import sync_playwright
+
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no chromium on this machine")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ NEUTRAL = {
 }
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-DATA = (".c", ".css", ".j2", ".json", ".csv", ".txt", ".yaml")  # read from beside the modules of a package
+DATA = (".c", ".css", ".j2", ".js", ".json", ".csv", ".txt", ".yaml")  # read from beside the modules of a package
 
 
 def is_neutral(module: str) -> bool:

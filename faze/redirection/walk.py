@@ -18,7 +18,7 @@ from faze.base.errors import UserError
 from faze.base.geometry import rotation_from_pitchyaw
 from faze.data.network_input import from_network, to_network
 from faze.data.store.strips import StripStore
-from faze.model.dted import DTED
+from faze.model.dted import DTED, Codes
 from faze.redirection.estimator import GazeHeadEstimator
 from faze.redirection.estimator_training import estimate
 
@@ -87,25 +87,40 @@ def walk_person(
     Raises:
         UserError: the network gives no numbers, as after a training that diverged.
     """
+    image, codes, front = frontal(dted, strips, person)
+    walked, seen = {}, {}
+    for name, (code, axis) in WALKS.items():
+        angles_deg, rotations = walk_rotations(axis, range_deg, steps)
+        decoded = dted.decode(turned(front, code, rotations))
+        walked[name] = pictures(decoded, person)
+        seen[name] = np.degrees(estimate(judging, decoded)[:, axis + 2 * (code == "head")])
+    reconstruction = pictures(dted.decode(codes), person)[0]
+    return PersonWalk(strips.dataset, person, pictures(image, person)[0], reconstruction, angles_deg, walked, seen)
+
+
+def frontal(dted: DTED, strips: StripStore, person: str) -> tuple[torch.Tensor, Codes, Codes]:
+    """Encode a person's first strip: the image (1, 3, H, W), its codes, and these turned to the front by its labels."""
     like = dted.fc_enc.weight
     pixels = torch.from_numpy(strips.pixels(person, slice(1))).to(like.device)
     image = to_network(pixels, dted.model.image_height_px, dted.model.image_width_px)
     label = torch.from_numpy(strips.labels(person)[:1]).to(like)
     codes = dted.encode(image)
-    frontal = codes.turn(rotation_from_pitchyaw(label[:, :2], torch), rotation_from_pitchyaw(label[:, 2:], torch))
-    walked, seen = {}, {}
-    for name, (code, axis) in WALKS.items():
-        angles_deg, rotations = walk_rotations(axis, range_deg, steps)
-        turned = {"gaze": frontal.gaze, "head": frontal.head, code: getattr(frontal, code) @ rotations.to(like).mT}
-        everywhere = {key: value.expand(steps, -1, -1) for key, value in turned.items()}
-        decoded = dted.decode(codes._replace(app=codes.app.expand(steps, -1), **everywhere))
-        walked[name] = _pictures(decoded, person)
-        seen[name] = np.degrees(estimate(judging, decoded)[:, axis + 2 * (code == "head")])
-    reconstruction = _pictures(dted.decode(codes), person)[0]
-    return PersonWalk(strips.dataset, person, _pictures(image, person)[0], reconstruction, angles_deg, walked, seen)
+    rotations = (rotation_from_pitchyaw(angles, torch) for angles in label.split(2, 1))
+    return image, codes, codes.turn(*rotations)
 
 
-def _pictures(images: torch.Tensor, person: str) -> Picture:
+def turned(front: Codes, code: str, rotations: torch.Tensor) -> Codes:
+    """Turn one code of a strip (of "gaze", "head") by each of (S, 3, 3) rotations: S codes."""
+    codes = front._replace(**{code: getattr(front, code) @ rotations.to(front.app).mT})
+    return Codes(*(part.expand(len(rotations), *part.shape[1:]) for part in codes))
+
+
+def pictures(images: torch.Tensor, person: str) -> Picture:
+    """Make pictures (S, H, W, 3) of what a network decoded.
+
+    Raises:
+        UserError: it holds what is not a number.
+    """
     if not images.isfinite().all():
         raise UserError(
             f"the trained network's pictures of person {person} are not numbers: its training diverged; "

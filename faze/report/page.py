@@ -2,6 +2,7 @@
 
 import datetime
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ REDIRECTION_CONTROLS = {
     "real": "the real strip",
 }
 MOST_SHOTS = 7  # columns of the table of errors against k
+ATLAS, ATLAS_BYTES = "atlas.json", 3 * 2**20  # of the page
 WALK_VIDEOS = 8  # embedded per page; the others stay where they are
 
 
@@ -50,6 +52,7 @@ def render(
     results: Results,
     figures: Mapping[str, str],
     walks: Sequence[Mapping[str, Any]],
+    atlas: Mapping[str, Any],
     data: Sequence[Mapping[str, Any]],
 ) -> str:
     """Render the page as HTML.
@@ -61,6 +64,7 @@ def render(
         results: its tables.
         figures: data URI of each figure.
         walks: of every tier, the last first.
+        atlas: what `collect_atlas` gives.
         data: what the page of each data set tells.
     """
     return load_template("report.html.j2").render(
@@ -70,6 +74,7 @@ def render(
         results=results,
         figures=figures,
         walks=walks,
+        atlas=atlas,
         data=data,
         of_seeds=len(summary["seeds"]) >= SEEDS_FOR_A_TIER,  # paired intervals; bootstraps are over seeds from two on
         colors=tier_colors(results.tiers) | dict.fromkeys(summary.get("controls", ()), BASELINE),
@@ -279,6 +284,35 @@ def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int, embedder:
             }
         )
     return walks
+
+
+def collect_atlas(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[str, Any]:
+    """Collect the atlas of the first and the last tier: steps, range_deg, codes, and per person the sheets, embedded.
+
+    Nothing where walks have none, as older ones; people whose sheets are too large for a page are left out.
+
+    Raises:
+        UserError: an index is torn, or the tiers have different people.
+    """
+    folders = {tier: paths.walks(tier, seed) for tier in dict.fromkeys([tiers[0], tiers[-1]])}
+    if not all((folder / ATLAS).is_file() for folder in folders.values()):
+        return {}
+    embedder, people = Embedder(ATLAS_BYTES), {}
+    for tier, folder in folders.items():
+        try:
+            index = json.loads((folder / ATLAS).read_text(encoding="utf-8"))
+            for row in index["sheets"]:
+                uri = embedder.file(folder / row["sheet"], "image/webp")
+                sheet = {"tier": tier, "uri": uri, "seen_deg": row["seen_deg"]}
+                people.setdefault((row["dataset"], row["person"]), {}).setdefault(row["code"], []).append(sheet)
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(f"{folder / ATLAS}: not an atlas ({error}): run walk again") from None
+    whole = [
+        {"dataset": dataset, "person": person, "codes": codes}
+        for (dataset, person), codes in people.items()
+        if all(len(sheets) == len(folders) and all(sheet["uri"] for sheet in sheets) for sheets in codes.values())
+    ]
+    return {"steps": index["steps"], "range_deg": index["range_deg"], "people": whole} if whole else {}
 
 
 def walk_angles(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[str, pd.DataFrame]:

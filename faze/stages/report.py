@@ -14,7 +14,7 @@ from faze.config.stage_config import load
 from faze.report.data_uris import Embedder
 from faze.report.dataset_page import read_page
 from faze.report.figure_files import save_figures
-from faze.report.page import collect_walks, render, tier_table, walk_angles
+from faze.report.page import collect_atlas, collect_walks, render, tier_table, walk_angles
 from faze.report.redirection_figures import draw_redirection, draw_walks
 from faze.report.results import Results, read_evaluation
 from faze.report.shot_figures import draw_learners, draw_shots, draw_shots_by_tier
@@ -54,6 +54,7 @@ def main(args: Namespace) -> None:
                 results=results,
                 figures=pictures,
                 walks=collect_walks(paths, results.tiers, summary["seeds"][0], embedder),
+                atlas=collect_atlas(paths, results.tiers, summary["seeds"][0]),
                 data=[read_page(paths.inspection(d), paths.root, embedder) for d in DATASETS],
             )
             (folder / "index.html").write_text(page, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Rule `walk`: checkpoint, estimator and normalised strips -> latent walks: a contact sheet, a video each, angles seen.
+"""Rule `walk`: checkpoint, estimator and normalised strips -> latent walks: a contact sheet, videos, an atlas, angles.
 
 Who walks is the baseline's affair, the same in every tier: from the person whom it redirects best to the worst.
 """
@@ -25,6 +25,7 @@ from faze.evaluation.redirected_angles import by_variant, read_pairs
 from faze.model.dted import DTED
 from faze.model.inference import for_inference
 from faze.model.weights import load_model
+from faze.redirection.atlas import Sheet, atlas_sheets, write_atlas
 from faze.redirection.drawing import contact_sheet, video_frames, write_picture
 from faze.redirection.estimator import GazeHeadEstimator, load_estimator
 from faze.redirection.video import write_video
@@ -77,14 +78,16 @@ def write_walks(
     walk: Walk,
     out: Path,
 ) -> None:
-    """Write a video of each person's walk, all walks on one sheet, and the angles that were asked and seen."""
+    """Write a video of each person's walk, all walks on one sheet, the angles asked and seen, and the atlas."""
     progress = Progress("walk", sum(map(len, people.values())), "people")
     walks: list[PersonWalk] = []
+    sheets: list[Sheet] = []
     with whole_folder(out) as folder, exact(dted):
         fast = for_inference(dted)
         for path in stores:
             with StripStore(path) as strips:
-                for person in people.get(strips.dataset, ()):
+                names = people.get(strips.dataset, [])
+                for person in names:
                     if person not in strips.persons():
                         raise UserError(
                             f"{path}: holds no person {person}, whom the baseline redirected: redirect again"
@@ -92,10 +95,13 @@ def write_walks(
                     how = {"range_deg": walk.range_deg, "steps": walk.frames}
                     walks.append(walk_person(fast, judging, strips, person, **how))
                     write_video(folder / f"{strips.dataset}_{person}.mp4", video_frames(walks[-1]), walk.fps)
+                    if person in {names[0], names[-1]}:  # the best and the worst redirected
+                        sheets += atlas_sheets(fast, judging, strips, person, walk.range_deg)
                     progress(len(walks))
         if not walks:
             raise UserError(f"{out}: nobody was redirected, so nobody walks")
         write_picture(folder / SHEET, contact_sheet(walks))
+        write_atlas(folder, sheets, walk.range_deg)
         angles(walks).to_csv(folder / ANGLES, index=False, float_format="%.4f")
 
 

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-# What skips a test: a call, a mark, or a fixture that needs the larger golden files.
-SKIPS = re.compile(r"pytest\.skip\(|skipif\(|importorskip\(|mark\.gpu|[(,] ?golden(?:_dir)?[,:)]")
+# What skips a test: a call, a mark, or a fixture that needs the larger golden files or a browser.
+SKIPS = re.compile(r"pytest\.skip\(|skipif\(|importorskip\(|mark\.gpu|[(,] ?(?:golden(?:_dir)?|chromium)[,:)]")
 
 
 def test_every_file_that_skips_is_named_with_what_that_leaves_unproved() -> None:

@@ -1,3 +1,4 @@
+import json
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from faze.data.network_input import from_network, to_network
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.model.dted import DTED, Codes
 from faze.model.weights import save_weights
+from faze.redirection.atlas import atlas_sheets, write_atlas
 from faze.redirection.drawing import contact_sheet, video_frames
 from faze.redirection.estimator import GazeHeadEstimator, TrainedEstimator, save_estimator
 from faze.redirection.estimator_training import estimate
@@ -142,6 +144,42 @@ def test_every_shown_step_is_on_the_sheet_in_its_place(strips):
     assert [places[row, 0][0] for row in range(4)] == sorted(places[row, 0][0] for row in range(4))
 
 
+def test_a_sheet_of_the_atlas_has_each_picture_where_the_pad_has_its_angles(strips):
+    """Seen red: pitch and yaw exchanged, the gaze turned for the head, the first row the lowest pitch."""
+    dted, label = build(), torch.from_numpy(strips.labels("00005")[:1])
+    image = to_network(torch.from_numpy(strips.pixels("00005", slice(1))), 32, 128)
+    sheets = atlas_sheets(dted, JUDGE, strips, "00005", 30.0)
+    assert [sheet.code for sheet in sheets] == ["gaze", "head"]
+    with torch.inference_mode():
+        front = dted.encode(image).turn(*(geometry.rotation_from_pitchyaw(part, torch) for part in label.split(2, 1)))
+        for sheet in sheets:
+            for row, column, pitch_deg, yaw_deg in ((0, 0, 30, 30), (0, 14, 30, -30), (10, 7, -90 / 7, 0)):
+                angles = torch.tensor([[pitch_deg, yaw_deg]], dtype=torch.float64)
+                rotation = geometry.rotation_from_pitchyaw(torch.deg2rad(angles), torch).float().mT
+                picture = dted.decode(front._replace(**{sheet.code: getattr(front, sheet.code) @ rotation}))
+                found = sheet.picture[32 * row : 32 * row + 32, 128 * column : 128 * column + 128].astype(int)
+                assert np.abs(found - from_network(picture)[0].numpy()).max() <= 1
+                seen = np.degrees(estimate(JUDGE, picture))[0, slice(2) if sheet.code == "gaze" else slice(2, 4)]
+                assert sheet.seen_deg[row, column] == pytest.approx(seen, abs=1e-3)
+
+
+def test_pictures_of_a_large_network_are_halved_for_the_atlas(tmp_path):
+    large = Model(2, 4, 64, 256, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
+    judge = GazeHeadEstimator(4, (64, 256)).eval()
+    with StripStore(write_store(tmp_path / "mpiigaze.h5", "mpiigaze", {"p00": "test"})) as store:
+        sheets = atlas_sheets(DTED(large).eval(), judge, store, "p00", 45.0)
+    assert sheets[0].picture.shape == (15 * 32, 15 * 128, 3)
+    write_atlas(tmp_path, sheets, 45.0)
+    index = json.loads((tmp_path / "atlas.json").read_text())
+    assert (index["steps"], index["range_deg"], len(index["sheets"])) == (15, 45.0, 2)
+    read = cv2.cvtColor(cv2.imread(str(tmp_path / index["sheets"][1]["sheet"])), cv2.COLOR_BGR2RGB)
+    small = [
+        cv2.resize(sheet, None, fx=1 / 16, fy=1 / 16, interpolation=cv2.INTER_AREA)
+        for sheet in (read, sheets[1].picture)
+    ]
+    assert np.abs(np.subtract(*small, dtype=int)).mean() < 3  # lossy
+
+
 def run_stage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     lines = [f"walk.{key}: {value}" for key, value in CONFIG.items()]
     (folder / "walk.yaml").write_text("\n".join(["stage: walk", "name: test", "tier: baseline", "seed: 0", *lines]))
@@ -179,7 +217,10 @@ def write_pairs(path: Path, people: dict[str, list[str]]) -> None:
 def test_stage_writes_a_video_per_person_and_a_contact_sheet(folder, monkeypatch):
     assert run_stage(folder, monkeypatch) == 0
     names = sorted(path.name for path in (folder / "walks").iterdir())
-    assert names == ["angles.csv", "contact_sheet.png", "gazecapture_2.mp4", "gazecapture_4.mp4", "mpiigaze_p00.mp4"]
+    people = ("gazecapture_2", "gazecapture_4", "mpiigaze_p00")
+    sheets = [f"atlas_{person}_{code}.webp" for person in people for code in ("gaze", "head")]
+    videos = [f"{person}.mp4" for person in people]
+    assert names == ["angles.csv", "atlas.json", *sheets, "contact_sheet.png", *videos]
     angles = pd.read_csv(folder / "walks" / "angles.csv", dtype={"person": str})
     assert angles["person"].unique().tolist() == ["p00", "4", "2"] and len(angles) == 3 * 4 * 5
     assert sorted(angles["asked_deg"].unique()) == [-30, -15, 0, 15, 30]

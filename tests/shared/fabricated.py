@@ -19,6 +19,7 @@ from faze.config.yaml_files import read_yaml
 from faze.data.rejects import sidecar_of
 from faze.data.store.codes import write_codes
 from faze.data.store.strips import PersonStrips, write_strips
+from faze.redirection.atlas import CODES, STEPS, Sheet, grid, write_atlas
 
 ROOT = Path(__file__).resolve().parents[2]
 TIERS = ("baseline", "amp", "ddp", "fused_sgd", "autotune")
@@ -338,6 +339,12 @@ def write_pairs(path: Path, counts: Sequence[int], rng: np.random.Generator, pai
     pd.concat(parts, ignore_index=True).to_parquet(path, index=False)
 
 
+def _places(number: int) -> np.ndarray:
+    """A sheet whose pictures, 32 x 16 px, tell row, column and number by their red, green and blue."""
+    colors = np.stack([*np.mgrid[:STEPS, :STEPS] * 16, np.full((STEPS, STEPS), 100 * number)], -1)
+    return colors.repeat(16, 0).repeat(32, 1).astype(np.uint8)
+
+
 def _write_walks(folder: Path, tier: str) -> None:
     folder.mkdir(parents=True)
     sheet = Image.new("RGB", (960, 420), (245, 245, 245))
@@ -354,5 +361,11 @@ def _write_walks(folder: Path, tier: str) -> None:
         for w in ("gaze yaw", "gaze pitch", "head yaw", "head pitch")
     ]
     pd.concat(walks).to_csv(folder / "angles.csv", index=False)
+    sheets = [
+        Sheet(d, p, code, _places(number), 0.5 * grid(45))
+        for d, p in (("mpiigaze", "p00"), ("gazecapture", "00300"))
+        for number, code in enumerate(CODES)
+    ]
+    write_atlas(folder, sheets, 45)
     for name in ("mpiigaze_p00", "gazecapture_00300"):
         (folder / f"{name}.mp4").write_bytes(b"\0\0\0\x18ftypisom" + tier.encode())

@@ -1,0 +1,140 @@
+"""The atlas on the page of a report that was opened as a file, moved as a reader moves it.
+
+Each picture tells by its colour which row and column of the sheet it is, so that what stands on the canvas is known.
+Seen red by breaking the code: rows from the lowest pitch, the head's sheet for the gaze, no step kept within the grid.
+"""
+
+import sys
+
+import numpy as np
+import pytest
+from fabricated import Fabricated
+
+from faze.base.result_paths import ResultPaths
+from faze.redirection.atlas import STEPS, grid
+from faze.report.page import collect_atlas
+from faze.stages import evaluate, inspect, report
+
+LAST = STEPS - 1
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("atlas")
+    case = Fabricated(tiers=("baseline", "amp", "ddp"), people=(3, 3))
+    case.write(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        for stage, out in ((evaluate, "evaluation"), (report, "report")):
+            name = stage.__name__.rpartition(".")[2]
+            if stage is report:
+                for dataset in ("mpiigaze", "gazecapture"):
+                    made = folder / "inspection" / dataset
+                    patch.setattr(sys, "argv", ["inspect", str(folder / f"data/{dataset}.h5"), "--out", str(made)])
+                    assert inspect.main() == 0
+            config = case.config_file(folder / f"{name}.yaml", name)
+            words = ["--config", str(config), "--results", str(folder), "--out", str(folder / out)]
+            patch.setattr(sys, "argv", [name, *words])
+            assert stage.main() == 0
+    return folder / "report" / "index.html"
+
+
+@pytest.fixture
+def opened(chromium, page_file):
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, has_touch=True)
+    page, asked = context.new_page(), []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(page_file.as_uri())
+    page.add_style_tag(content="html { scroll-behavior: auto }")
+    page.wait_for_function("[...document.querySelectorAll('#atlas canvas')].every((c) => c.width === 32)")
+    yield page
+    assert all(url.startswith(("file:", "data:")) for url in asked)
+    context.close()
+
+
+def shown(page, code):
+    """(row, column) of the picture on each canvas of a code, and whether it is of that code's sheet."""
+    colors = page.evaluate(
+        """(code) => [...document.querySelectorAll(`#atlas canvas[data-code=${code}]`)].map(
+            (canvas) => [...canvas.getContext("2d").getImageData(16, 8, 1, 1).data].slice(0, 3))""",
+        code,
+    )
+    assert len(colors) == 2 * 2  # people of two data sets, two tiers
+    (red, green, blue), *others = (tuple(np.round(np.array(color) / [16, 16, 100]).astype(int)) for color in colors)
+    assert all(other == (red, green, blue) for other in others)
+    assert blue == ("gaze", "head").index(code)
+    return red, green
+
+
+def test_pads_start_straight_ahead_and_say_so(opened):
+    for code in ("gaze", "head"):
+        pad = opened.locator(f".pad[data-code={code}]")
+        assert shown(opened, code) == (LAST / 2, LAST / 2)
+        assert pad.get_attribute("aria-valuetext") == "pitch 0°, yaw 0°"
+    assert opened.locator("#atlas").is_visible() and not opened.locator("#atlas img").first.is_visible()
+
+
+def test_a_drag_turns_every_person_of_both_tiers_and_the_other_code_stays(opened):
+    pad = opened.locator(".pad[data-code=gaze]")
+    pad.scroll_into_view_if_needed()
+    box = pad.bounding_box()
+    opened.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    opened.mouse.down()
+    opened.mouse.move(box["x"] + box["width"] - 2, box["y"] + 2, steps=12)
+    assert shown(opened, "gaze") == (0, LAST)
+    assert pad.get_attribute("aria-valuetext") == "pitch +45°, yaw −45°"
+    opened.mouse.move(box["x"] - 300, box["y"] + 900)  # beyond the pad
+    assert shown(opened, "gaze") == (LAST, 0)
+    opened.mouse.up()
+    opened.mouse.move(box["x"] + 5, box["y"] + 5)
+    assert shown(opened, "gaze") == (LAST, 0)
+    assert shown(opened, "head") == (LAST / 2, LAST / 2)
+    seen = opened.evaluate("(document.querySelector('.pad[data-code=gaze] i').style.left)")
+    assert float(seen.rstrip("%")) == pytest.approx(50 + 50 * -22.5 / 45, abs=0.1)  # the estimator saw half of it
+
+
+def test_keys_move_by_one_picture_and_stay_on_the_sheet(opened):
+    pad = opened.locator(".pad[data-code=head]")
+    pad.focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowUp"):
+        opened.keyboard.press(key)
+    assert shown(opened, "head") == (LAST / 2 - 1, LAST / 2 + 2)
+    for _ in range(STEPS):
+        opened.keyboard.press("ArrowDown")
+    assert shown(opened, "head") == (LAST, LAST / 2 + 2)
+    opened.keyboard.press("Home")
+    assert shown(opened, "head") == (LAST / 2, LAST / 2)
+    before = opened.evaluate("scrollY")
+    opened.keyboard.press("ArrowUp")
+    assert opened.evaluate("scrollY") == before
+
+
+def test_a_finger_moves_it(opened):
+    pad = opened.locator(".pad[data-code=gaze]")
+    pad.scroll_into_view_if_needed()
+    box = pad.bounding_box()
+    opened.touchscreen.tap(box["x"] + 2, box["y"] + box["height"] - 2)
+    assert shown(opened, "gaze") == (LAST, 0)
+
+
+def test_without_scripts_the_contact_sheet_shows_and_the_atlas_does_not(chromium, page_file):
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(page_file.as_uri())
+    assert not page.locator("#atlas").is_visible()
+    assert page.locator('img[alt^="Contact sheet"]').first.is_visible()
+    context.close()
+
+
+def test_sheets_that_are_too_large_leave_the_person_out(page_file, monkeypatch):
+    paths = ResultPaths(page_file.parents[1])
+    whole = collect_atlas(paths, ["baseline", "ddp"], 0)
+    assert [len(person["codes"]["gaze"]) for person in whole["people"]] == [2, 2]
+    monkeypatch.setattr("faze.report.page.ATLAS_BYTES", 1000)
+    assert collect_atlas(paths, ["baseline", "ddp"], 0) == {}
+    assert len(collect_atlas(paths, ["baseline"], 0)) == 0
+
+
+def test_sheets_lie_as_the_pad_does():
+    angles = grid(30)
+    assert angles[0, 0].tolist() == [30, 30] and angles[0, -1].tolist() == [30, -30]
+    assert angles[LAST // 2, LAST // 2].tolist() == [0, 0]
