@@ -2,6 +2,7 @@
 # make demo       a small ablation in three minutes, and its page in a browser where there is one
 # make test       every check that the project has
 # make weights    the baseline alone: results/default/weights, its network and learners with a model card, to hand out
+# make studio     a page on which a network's gaze, head and appearance codes move; needs npm once
 # make docs       these pages: docs/_build/index.html
 # make ui         MLflow on the results
 # Each makes .venv first where it is missing or older than what it is made from. Needs python3 (3.11-3.13, with venv),
@@ -13,9 +14,10 @@ CONFIG ?=
 
 BIN := .venv/bin
 INSTALLED := .venv/installed
+BROWSER_RUNTIME := faze/studio/ort/ort.wasm.bundle.min.mjs
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: ablation demo weights test lint unit compiled workflow docs ui
+.PHONY: ablation demo weights studio test lint unit compiled workflow docs ui
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(if $(CONFIG),--configfile $(CONFIG))
@@ -30,6 +32,21 @@ demo: $(INSTALLED)
 weights: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) weights $(if $(CONFIG),--configfile $(CONFIG))
 
+studio: $(INSTALLED) $(BROWSER_RUNTIME)
+	$(BIN)/python -m faze studio
+
+# onnxruntime-web, of which a page needs two files: it is not on PyPI.
+$(BROWSER_RUNTIME):
+	@command -v npm >/dev/null || { echo "make studio needs npm once, to fetch onnxruntime-web"; exit 1; }
+	rm -rf build/studio && mkdir -p build/studio $(dir $@)
+	npm pack --silent --pack-destination build/studio onnxruntime-web@1.30.0
+	tar -xzf build/studio/*.tgz -C build/studio --strip-components 2 \
+		package/dist/ort.wasm.bundle.min.mjs package/dist/ort-wasm-simd-threaded.wasm
+	touch build/studio/*.wasm build/studio/*.mjs
+	mv build/studio/*.wasm $(dir $@)
+	mv build/studio/*.mjs $(dir $@)
+	rm -r build/studio
+
 test: lint unit workflow docs
 
 lint: $(INSTALLED)
@@ -37,11 +54,12 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check --line-length 120 Snakefile workflow
 	$(BIN)/lint-imports
-	$(BIN)/codespell --skip docs/_build Snakefile Makefile NOTICE CITATION.cff *.md benchmarks config docs envs faze profiles tests workflow
+	$(BIN)/codespell --skip docs/_build,faze/studio/ort Snakefile Makefile NOTICE CITATION.cff *.md benchmarks config docs envs faze profiles tests workflow
 
 # One thread per process: two workers on two cores. Each begins with half of the tests, so that what the tests of a
-# file share is made once.
+# file share is made once. Without npm the tests of the studio are skipped.
 unit: $(INSTALLED)
+	-@test -e $(BROWSER_RUNTIME) || ! command -v npm >/dev/null || $(MAKE) --no-print-directory $(BROWSER_RUNTIME)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not workflow and not compiled"
 
 # Minutes where no kernel is kept from before, so not part of `test`.

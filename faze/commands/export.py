@@ -1,11 +1,15 @@
-"""`faze export`: a trained checkpoint -> an inference copy with weights in low precision, and how far its gaze moves.
+"""`faze export`: a trained checkpoint -> an inference copy in low precision, or its decoder for other programs (ONNX).
 
     faze export --precision bf16 --checkpoint results/default/amp/seed0/checkpoint.pt --out amp_bf16.pt \
         --data results/default/data/mpiigaze.h5
+    faze export --onnx --checkpoint results/default/amp/seed0/checkpoint.pt --out decoder.onnx
 
 The copy is half as large and has what encode and walk need, not what a resumed training does. It is read like any other
 checkpoint: weights become float32 again, and codes are computed in float32. The angles say what the rounding of the
 weights does by itself, and together with computing in that precision (autocast).
+
+The decoder makes an image of an appearance, a gaze and a head code, whose layout `faze.model.onnx_decoder` tells. It is
+compared with the network in onnxruntime before it gets its name.
 """
 
 import functools
@@ -18,10 +22,12 @@ from numpy.typing import NDArray
 
 from faze.base.command_line import argument, at_least_one, command, needed
 from faze.base.errors import UserError
+from faze.base.files import whole_file
 from faze.base.output_lock import sole_writer
 from faze.data.store.strips import StripStore
 from faze.model.dted import DTED
 from faze.model.losses import angle_deg
+from faze.model.onnx_decoder import LARGEST_DIFFERENCE, export_decoder, largest_difference
 from faze.model.weights import load_model, save_weights
 from faze.stages.encode import encode_strips
 
@@ -30,17 +36,23 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 @command(
     __doc__,
-    argument("--precision", choices=DTYPES, required=True, help="number format of the copy's weights"),
+    argument("--precision", choices=DTYPES, help="number format of the copy's weights"),
+    argument("--onnx", action="store_true", help="the decoder as an ONNX graph instead"),
     needed("--checkpoint", "trained DT-ED"),
     argument("--data", type=Path, help="store of normalised strips to compare on; none: random patterns"),
     argument("--strips", type=at_least_one, default=64, help="how many of them, evenly from all people"),
-    needed("--out", "checkpoint to write"),
+    needed("--out", "checkpoint or graph to write"),
 )
 def main(args: Namespace) -> None:
     """Convert, write, read back and compare."""
     trained = load_model(args.checkpoint)
     if args.out.exists() and args.out.samefile(args.checkpoint):
         raise UserError(f"--out {args.out} is the checkpoint itself; a copy needs a name of its own")
+    if args.onnx == (args.precision is not None):
+        raise UserError("say either --precision, for a copy, or --onnx, for the decoder alone")
+    if args.onnx:
+        write_decoder(trained, args.out)
+        return
     pixels = stored_strips(args.data, args.strips) if args.data else random_strips(args.strips)
     dtype = DTYPES[args.precision]
     with sole_writer(args.out):
@@ -52,6 +64,19 @@ def main(args: Namespace) -> None:
     print(f"  computed in float32: {moved(trained, copy, pixels)}")
     copy.autocast = functools.partial(torch.autocast, copy.fc_enc.weight.device.type, dtype)
     print(f"  computed in {args.precision}:    {moved(trained, copy, pixels)}")
+
+
+def write_decoder(dted: DTED, out: Path) -> None:
+    """Export, compare, and only then give the file its name."""
+    with sole_writer(out), whole_file(out) as temporary:
+        export_decoder(dted, temporary)
+        found = largest_difference(dted, temporary)
+        if not found <= LARGEST_DIFFERENCE:
+            raise UserError(
+                f"the exported decoder differs from the network by {found:.2g}, more than {LARGEST_DIFFERENCE:g}: "
+                f"{out} was not written"
+            )
+    print(f"{out}: {out.stat().st_size / 2**20:.1f} MiB; in onnxruntime its images differ by {found:.1g} at most, of 2")
 
 
 def moved(trained: DTED, copy: DTED, pixels: NDArray[np.uint8]) -> str:

@@ -1,5 +1,6 @@
 """InstanceNorm -> LeakyReLU, before every convolution of DT-ED but the first of each half."""
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -26,8 +27,9 @@ def _instance_norm(x: Tensor) -> Tensor:
     """Normalise each channel of each image, by the faster of torch's two ways to the same values.
 
     On a CPU that is a LayerNorm over the pixels, while a channel's pixels lie together. Low precision takes the other
-    way, which keeps its statistics in fp32.
+    way, which keeps its statistics in fp32; so does an exported graph, which is for other machines.
     """
-    if x.device.type == "cpu" and x.is_contiguous() and x.dtype.itemsize >= 4:
+    lies_together = x.device.type == "cpu" and x.is_contiguous() and x.dtype.itemsize >= 4
+    if lies_together and not torch.compiler.is_exporting():
         return F.layer_norm(x, x.shape[2:], eps=EPSILON)
     return F.instance_norm(x, eps=EPSILON)

@@ -5,7 +5,7 @@ turned, as the estimator sees them.
 """
 
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from faze.config.stage_config import load
 from faze.data.network_input import to_network
 from faze.data.store.strips import StripStore
 from faze.engine.precision import exact
+from faze.evaluation.redirected_angles import ERRORS, FACTORS, by_variant
 from faze.model.dted import DTED
 from faze.model.inference import for_inference
 from faze.model.reconstruction import RedirectedPerson, compare, deviations, mean_strips
@@ -70,9 +71,24 @@ def main(args: Namespace) -> None:
                 with StripStore(path) as strips:
                     oracle = oracles.get(strips.dataset)
                     tables.append(redirect_store(fast, judging, strips, oracle, config.redirect, path))
-        for path, parts in zip(outputs, zip(*tables, strict=True), strict=True):
+        written = [pd.concat(parts) for parts in zip(*tables, strict=True)]
+        for path, rows in zip(outputs, written, strict=True):
             with whole_file(path) as temporary:
-                pd.concat(parts).to_parquet(temporary, index=False)
+                rows.to_parquet(temporary, index=False)
+        for sentence in summed_up(written[1]):
+            print(sentence)
+
+
+def summed_up(pairs: pd.DataFrame) -> Iterator[str]:
+    """Say of each data set what the estimator sees, and how far it is off itself; means over people."""
+    for dataset, rows in by_variant(pairs).groupby("dataset", sort=False):
+        means = rows.groupby("variant")[list(ERRORS)].mean()
+        told = [
+            f"{factor} {means.loc['both', error]:.1f} (not turned {means.loc['still', error]:.1f}, real strips "
+            f"{means.loc['real', error]:.1f})"
+            for factor, error in zip(FACTORS, ERRORS, strict=True)
+        ]
+        yield f"{dataset}: redirected strips miss by degrees: {', '.join(told)}, as the estimator sees them"
 
 
 class People:

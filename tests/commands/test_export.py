@@ -1,18 +1,23 @@
-"""Inference copies in low precision.
+"""Inference copies in low precision, and decoders as ONNX graphs.
 
-Seen red once by breaking the code: weights left in float32, an overflow not refused, both comparisons in float32.
+Seen red once by breaking the code: weights left in float32, an overflow not refused, both comparisons in float32; a
+fixed batch, LayerNorm with weights as large as the image, a graph of other weights kept.
 """
 
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import torch
 
 from faze.commands import export
 from faze.config.parameters import Model
 from faze.data.store.strips import PersonStrips, write_strips
+from faze.model import onnx_decoder
 from faze.model.dted import DTED
 from faze.model.weights import load_model, save_weights
 
@@ -100,3 +105,49 @@ def test_what_cannot_be_exported_is_one_sentence(trained, tmp_path, monkeypatch,
     save_weights(trained, large)
     assert "gaze2.weight would not be finite as float16" in refused("--checkpoint", trained, "--out", out)
     assert not out.exists()
+
+
+def test_the_decoder_is_the_same_in_onnxruntime_for_any_batch(trained, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "decoder.onnx"
+    assert run(monkeypatch, "--onnx", "--checkpoint", trained, "--out", out) == 0
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".onnx" or "data" in path.name) == [
+        out.name
+    ]
+    assert float(re.search(r"differ by (\S+) at most", capsys.readouterr().out)[1]) < 1e-4
+    graph = onnx.load(out)
+    onnx.checker.check_model(graph, full_check=True)
+    assert [entry.version for entry in graph.opset_import] == [onnx_decoder.OPSET]
+    assert {node.op_type for node in graph.graph.node} == onnx_decoder.OPERATORS
+    session = onnxruntime.InferenceSession(str(out))
+    assert [entry.shape[1:] for entry in session.get_inputs()] == [[4], [2, 3], [3, 3]]
+    dted = load_model(trained)
+    for count in (1, 3):
+        codes = onnx_decoder.random_codes(dted, count)
+        [image] = session.run(
+            ["image"], dict(zip(("app", "gaze", "head"), (code.numpy() for code in codes), strict=True))
+        )
+        with torch.inference_mode():
+            np.testing.assert_allclose(image, dted.decode(codes).numpy(), rtol=1e-3, atol=1e-5)
+
+
+def test_a_decoder_that_is_not_the_network_is_not_kept(trained, tmp_path, monkeypatch, capsys):
+    other = DTED(MODEL).eval()
+    monkeypatch.setattr(export, "export_decoder", lambda dted, path: onnx_decoder.export_decoder(other, path))
+    assert run(monkeypatch, "--onnx", "--checkpoint", trained, "--out", tmp_path / "decoder.onnx") == 1
+    assert "the exported decoder differs from the network by" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir() if "onnx" in path.name and "lock" not in path.name] == []
+
+
+@pytest.mark.parametrize("missing", onnx_decoder.LIBRARIES)
+def test_a_missing_library_is_one_sentence(trained, tmp_path, monkeypatch, capsys, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    out = tmp_path / "decoder.onnx"
+    assert run(monkeypatch, "--onnx", "--checkpoint", trained, "--out", out) == 1
+    assert f"{missing} is missing: pip install 'faze[onnx]'" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_copy_or_a_decoder_has_to_be_chosen(trained, tmp_path, monkeypatch, capsys):
+    for words in ((), ("--onnx", "--precision", "fp16")):
+        assert run(monkeypatch, *words, "--checkpoint", trained, "--out", tmp_path / "copy") == 1
+        assert "say either --precision, for a copy, or --onnx" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
 from faze.data.network_input import to_network
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
+from faze.evaluation.redirected_angles import by_variant
 from faze.model.dted import DTED
 from faze.model.weights import save_weights
 from faze.redirection.draws import VARIANTS, chosen, draw_pairs
@@ -90,6 +91,14 @@ def test_test_people_are_judged_by_strips_from_all_of_theirs(stage):
     assert rows["l1"][1] == pytest.approx(float((redirected - image[pairs.b]).abs().mean()), rel=1e-4)
     real = rows[rows["dataset"] == "gazecapture"]
     assert real["real_deviation"].iloc[0] == pytest.approx(real["real_deviation"].iloc[1])  # of two people
+
+
+def test_what_the_estimator_sees_is_said_beside_its_own_errors(stage, capsys):
+    assert stage() == 0
+    rows = by_variant(pd.read_parquet(stage.folder / "redirected_pairs.parquet"))
+    means = rows[rows["dataset"] == "gazecapture"].groupby("variant")["gaze_error_deg"].mean().round(1)
+    told = f"gaze {means['both']} (not turned {means['still']}, real strips {means['real']}), head "
+    assert f"gazecapture: redirected strips miss by degrees: {told}" in capsys.readouterr().out
 
 
 def test_every_variant_of_every_pair_is_a_row_with_what_the_estimator_sees(stage):

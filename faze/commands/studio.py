@@ -1,0 +1,86 @@
+"""`faze studio`: a local page on which gaze, head and appearance of a strip move, decoded in the browser.
+
+    faze studio
+    faze studio --checkpoint results/default/baseline/seed0/checkpoint.pt results/default/lean/seed0/checkpoint.pt
+
+Several checkpoints stand side by side. Without one it is the network that `make weights` hands out. The page needs no
+network: with --out it is a folder that any web server can serve. `make studio` fetches onnxruntime-web once.
+"""
+
+import signal
+import tempfile
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+
+from faze.base.command_line import argument, at_least_one, command
+from faze.base.errors import UserError
+from faze.base.files import check_replaceable
+from faze.data.store.strips import StripStore
+from faze.model.weights import load_model
+from faze.studio.folder import DATA, PAGE, write_studio
+from faze.studio.server import open_server
+
+HANDED_OUT = Path("results/default/weights/dted.pt")
+STRIPS = Path("results/default/data/gazecapture.h5")
+PORT = 8080
+
+
+@command(
+    __doc__,
+    argument("--checkpoint", type=Path, nargs="+", default=[HANDED_OUT], help=f"trained DT-ED (default: {HANDED_OUT})"),
+    argument("--data", type=Path, default=STRIPS, help=f"store of normalised strips (default: {STRIPS})"),
+    argument("--people", type=at_least_one, default=12, help="how many, evenly from the test people (default: 12)"),
+    argument("--port", type=int, default=PORT, help=f"of the page, on this machine alone; 0: a free one ({PORT})"),
+    argument("--out", type=Path, help="folder to write instead of serving"),
+)
+def main(args: Namespace) -> None:
+    """Write the folder, and serve it until interrupted."""
+    for path in args.checkpoint:
+        if not path.is_file():
+            raise UserError(
+                f"{path}: no such checkpoint; train one first: make weights, or snakemake --cores all ablation"
+            )
+    networks = {name_of(path, args.checkpoint): load_model(path) for path in args.checkpoint}
+    with StripStore(args.data) as strips:
+        people = choose(strips, args.people, args.data)
+        if args.out:
+            check_replaceable(args.out, [DATA, PAGE[0]])
+            write_studio(args.out, networks, strips, people)
+            print(f"studio: serve {args.out} with any web server, and open {PAGE[0]}")
+            return
+        with tempfile.TemporaryDirectory() as parent:
+            folder = Path(parent) / "studio"
+            write_studio(folder, networks, strips, people)
+            serve(folder, args.port)
+
+
+def choose(strips: StripStore, count: int, path: Path) -> list[str]:
+    """Choose people evenly from the test people; from everybody where there is no such split."""
+    names = strips.persons("test") or strips.persons()
+    if not names:
+        raise UserError(f"{path}: nobody has a strip")
+    return [names[at] for at in np.linspace(0, len(names) - 1, min(count, len(names))).round().astype(int)]
+
+
+def name_of(path: Path, paths: list[Path]) -> str:
+    """Name a network on the page: its tier in a tree of results, else its file; the whole path where two are alike."""
+    names = [each.parts[-3] if each.name == "checkpoint.pt" and len(each.parts) > 2 else each.stem for each in paths]
+    name = names[paths.index(path)]
+    return name if names.count(name) == 1 else str(path)
+
+
+def serve(folder: Path, port: int) -> None:
+    """Serve a folder until interrupted."""
+    try:
+        server = open_server(folder, port)
+    except OSError as error:
+        raise UserError(f"port {port} of this machine cannot be used ({error.strerror}): give another --port") from None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with server:
+        print(f"http://127.0.0.1:{server.server_address[1]}/\nEnd with Ctrl-C.", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print("faze studio: ended")

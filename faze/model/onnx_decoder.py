@@ -1,0 +1,111 @@
+"""The decoder of DT-ED as an ONNX graph, for other programs and for browsers.
+
+Inputs are the codes: app (B, A), gaze (B, G, 3), head (B, D, 3); the output is image (B, 3, H, W), about [-1, 1]. All
+are float32, and any B will do. Turning codes is left to the caller: a frontal code times R(pitch, yaw) transposed.
+"""
+
+import contextlib
+import importlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from faze.base.errors import UserError
+from faze.model.dted import DTED, Codes
+
+OPSET = 18  # torch's own operators: a later one would be a conversion
+INPUTS, OUTPUT = ("app", "gaze", "head"), "image"
+OPERATORS = frozenset({"Conv", "ConvTranspose", "InstanceNormalization", "LeakyRelu", "Concat", "Gemm", "Reshape"})
+LARGEST_DIFFERENCE = 1e-4  # from torch's image, of values in about [-1, 1]: a hundredth of a grey level
+LIBRARIES = ("onnx", "onnxscript", "onnxruntime")
+
+
+class Decoder(nn.Module):
+    """The decoder of a trained network by itself."""
+
+    def __init__(self, dted: DTED) -> None:
+        super().__init__()
+        self.dted = dted
+
+    def forward(self, app: Tensor, gaze: Tensor, head: Tensor) -> Tensor:
+        """Decode."""
+        return self.dted.decode(Codes(app, gaze, head))
+
+
+def export_decoder(dted: DTED, path: Path) -> None:
+    """Write the decoder as one ONNX file.
+
+    Raises:
+        UserError: a library is missing, or the graph has an operator that it should not need.
+    """
+    check_libraries()
+    decoder, codes = Decoder(dted).eval(), random_codes(dted, 2)
+    batch = torch.export.Dim("batch")
+    with _quiet():
+        program = torch.onnx.export(
+            decoder,
+            tuple(codes),
+            dynamo=True,
+            external_data=False,
+            opset_version=OPSET,
+            input_names=INPUTS,
+            output_names=[OUTPUT],
+            dynamic_shapes={name: {0: batch} for name in INPUTS},
+            verbose=False,
+        )
+        program.save(str(path), external_data=False)
+    if others := {node.op_type for node in program.model.graph} - OPERATORS:
+        raise UserError(f"the exported decoder has {', '.join(sorted(others))}, which it should not need")
+
+
+def largest_difference(dted: DTED, path: Path) -> float:
+    """Compare an exported decoder, in onnxruntime, with the network: the largest difference in one and five images."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    found = 0.0
+    for count in (1, 5):
+        codes = random_codes(dted, count)
+        [image] = session.run([OUTPUT], {name: code.numpy() for name, code in zip(INPUTS, codes, strict=True)})
+        with torch.inference_mode():
+            found = max(found, float((torch.from_numpy(image) - dted.decode(codes)).abs().max()))
+    return found
+
+
+def check_libraries() -> None:
+    """Find what exporting needs.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    for name in LIBRARIES:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            raise UserError(f"{name} is missing: pip install 'faze[onnx]'") from None
+
+
+def random_codes(dted: DTED, count: int) -> Codes:
+    """Draw codes, always the same."""
+    draw, model = torch.Generator().manual_seed(0), dted.model
+    shapes = (model.z_app,), (model.z_gaze, 3), (model.z_head, 3)
+    return Codes(*(torch.randn(count, *shape, generator=draw) for shape in shapes))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to itself what torch says of packages and names that this export does not need."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
