@@ -14,10 +14,9 @@ from faze.base.logged_run import LoggedRun, LoggedValue, read_logged_run
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.tier_colors import BASELINE, tier_colors
 
-# MLflow's chart view draws one chart per metric: beyond about twenty, nobody finds the one that matters. The curves of
-# error against k come on top, two for each learner that the config names, in a section of their own: none is cut off.
+# MLflow's chart view draws one chart per metric: beyond some, nobody finds the one that matters. Results come on top,
+# in sections of their own: none is cut off.
 MAX_TRAINING_METRICS = 7
-MAX_RESULT_METRICS = 18
 
 FIRST = ("train/loss", "train/images_per_s")  # of the training's metrics; whatever else there is, these are kept
 
@@ -188,8 +187,8 @@ def _read_results(summary: Path, place: RunPlace) -> list[MetricValue]:
     run = next((run for run in runs if (run["tier"], run["seed"]) == (place.tier, place.seed)), None)
     if run is None:
         raise UserError(f"{summary}: has no run of tier {place.tier}, seed {place.seed}; run the rule evaluate again")
-    series = {key: [[0, value]] for key, value in list(run["metrics"].items())[:MAX_RESULT_METRICS]}
-    series |= {f"curve/{curve}_deg": points for curve, points in run["curves"].items()}  # every learner's
+    series = {key: [[0, value]] for key, value in run["metrics"].items()}
+    series |= {f"curve/{curve}_deg": points for curve, points in run["curves"].items()}
     return [
         MetricValue(key, int(step), float(value), time_ms)
         for key, points in series.items()
