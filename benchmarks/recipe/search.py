@@ -29,9 +29,9 @@ from torch import Tensor
 
 from faze.base.files import whole_file
 from faze.base.geometry import vector_from_pitchyaw
-from faze.config.stage_config import resolve, to_lines, unflatten
+from faze.config.stage_config import resolve, to_lines
 from faze.config.validation import validate
-from faze.config.yaml_files import merge, read_yaml
+from faze.config.yaml_files import merge, read_yaml, unflatten
 from faze.data.network_input import to_network
 from faze.data.pairs import load_people
 from faze.engine.precision import exact

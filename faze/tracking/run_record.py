@@ -94,6 +94,14 @@ def read_training(log: Path, place: RunPlace) -> RunRecord:
     return _record(read_logged_run(log), place)
 
 
+def read_sweep(paths: ResultPaths, places: Sequence[RunPlace]) -> list[RunRecord]:
+    """Read the trainings of a sweep; the first keeps its page."""
+    records = [read_training(paths.run_log(place.tier, place.seed), place) for place in places]
+    artifacts = [{"": paths.run_log(place.tier, place.seed)} for place in places]
+    artifacts[0]["sweep"] = paths.sweep
+    return [dataclasses.replace(record, artifacts=of) for record, of in zip(records, artifacts, strict=True)]
+
+
 def _record(run: LoggedRun, place: RunPlace) -> RunRecord:
     switches = {
         f"switch.{switch['switch']}": f"inactive: {switch['reason']}" if switch["reason"] else _text(switch["acted"])

@@ -13,6 +13,7 @@ import faze.config.check
 import faze.config.data_parameters
 import faze.config.parameters
 import faze.config.stage_config
+import faze.config.sweep
 import faze.config.validation
 import faze.config.yaml_files
 import faze.base.code_hash
@@ -66,9 +67,13 @@ config = in_one_sentence(faze.config.validation.validate, config, [DEFAULTS, *wo
 in_one_sentence(check_data, config["preprocess"])
 
 
+# Of a sweep: trainings of the first tier with other values, each under a name where a tier's stands.
+POINTS = list(faze.config.sweep.points(config))
+
+
 wildcard_constraints:
     name=re.escape(config["name"]),
-    tier="|".join(map(re.escape, [*config["tiers"], *faze.config.parameters.CONTROLS])),
+    tier="|".join(map(re.escape, [*config["tiers"], *faze.config.parameters.CONTROLS, *POINTS])),
     seed=r"\d+",
     dataset="|".join(RAW),
 
