@@ -18,7 +18,7 @@ from faze.config.parameters import Tracking
 from faze.stages import track
 from faze.tracking.follower import Follower
 from faze.tracking.mirror import mirror_run
-from faze.tracking.run_record import read_run, read_training, run_places
+from faze.tracking.run_record import read_run, read_sweep, read_training, run_places
 from faze.tracking.store import open_store
 from faze.tracking.view import address, current_runs, share_view
 
@@ -252,3 +252,22 @@ def test_the_stage_mirrors_every_tier_and_seed_and_says_where_to_look(store, mon
     assert {run.info.run_id for run in runs_of(store, ResultPaths(results))} == set(seen[0]["runs"].values())
     assert seen[0]["invitation"] in capsys.readouterr().out
     assert "make ui" in seen[0]["invitation"] and seen[0]["address"] in seen[0]["invitation"]
+
+
+def test_the_trainings_of_a_sweep_are_runs_and_the_first_keeps_its_page(store, paths):
+    places = run_places(["point00", "point01"], [0])
+    for place, rate in zip(places, (0.01, 0.02), strict=True):
+        start = start_event(paths.root, "baseline", 0)
+        config = start["config"] | {"train.base_lr": rate}
+        write_log(
+            paths.run_log(place.tier, 0), start | {"tier": place.tier, "config": config, "config_hash": place.tier}
+        )
+    paths.sweep.mkdir()
+    (paths.sweep / "index.html").write_text("points")
+    for _ in range(2):
+        first, second = (mirror_run(store, record) for record in read_sweep(paths, places))
+    assert len(current(store, paths)) == 2
+    assert artifacts(store, first) == {"run.jsonl", "sweep/index.html"} and artifacts(store, second) == {"run.jsonl"}
+    runs = [store.client.get_run(run).data for run in (first, second)]
+    assert [run.params["train.base_lr"] for run in runs] == ["0.01", "0.02"]
+    assert all("val/gaze_deg" in run.metrics and run.tags["stage"] == "train" for run in runs)
