@@ -52,7 +52,7 @@ def swept_points(runs: pd.DataFrame, points: Mapping[str, Mapping[str, object]],
     Args:
         runs: as of `swept_runs`.
         points: name -> values by dotted key.
-        confidence: of the interval over seeds, a t interval; nan with one seed.
+        confidence: of the interval over seeds, a t interval that ends at 0; nan with one seed.
 
     Returns:
         Columns point, a column for each key, seeds (that have ended), NUMBERS, low and high (of the gaze error).
@@ -65,6 +65,6 @@ def swept_points(runs: pd.DataFrame, points: Mapping[str, Mapping[str, object]],
             error = of_point[ERROR].std(ddof=1) / np.sqrt(len(of_point))
             half = float(t_quantile((1 + confidence) / 2, len(of_point) - 1)) * error
         means = of_point[list(NUMBERS)].mean()
-        ends = {"low": means[ERROR] - half, "high": means[ERROR] + half}
+        ends = {"low": max(means[ERROR] - half, 0.0), "high": means[ERROR] + half}
         rows.append({"point": point, **values, "seeds": len(of_point), **means, **ends})
     return pd.DataFrame(rows).sort_values(ERROR, na_position="last", kind="stable", ignore_index=True)

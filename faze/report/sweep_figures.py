@@ -14,14 +14,15 @@ from faze.evaluation.swept import ERROR
 from faze.report.style import INK, MUTED, REFERENCE, RULE, WIDTH, panels
 
 COLORS = "viridis_r"  # the darker, the larger the error
-LOG_FROM = 20.0  # largest of a key's values by the smallest, where an axis of logarithms tells more
+LOG_FROM = 5.0  # largest of a key's values by the smallest, where an axis of logarithms tells more
+APART, APART_SMALL = 0.15, 0.25  # of an axis, between two ticks
 ABREAST = 4
 
 
 class Scale:
     """Where values of a key lie on an axis from 0 to 1, and its ticks: numbers evenly or by logarithm, else words."""
 
-    def __init__(self, values: pd.Series) -> None:
+    def __init__(self, values: pd.Series, apart: float = APART) -> None:
         known = list(dict.fromkeys(values))
         numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in known)
         if not numbers or len(known) == 1:
@@ -32,8 +33,11 @@ class Scale:
         form = np.log if by_log else np.asarray
         low, high = float(form(min(known))), float(form(max(known)))
         self.places = {value: (float(form(value)) - low) / (high - low) for value in known}
-        shown = sorted(known) if len(known) <= 6 else [min(known), max(known)]
-        self.ticks = {self.places[value]: f"{value:.4g}" for value in shown}
+        self.ticks = {}
+        for value in [min(known), max(known), *sorted(known)]:
+            place = self.places[value]
+            if all(abs(place - other) >= apart for other in self.ticks):
+                self.ticks[place] = f"{value:.3g}"
 
     def at(self, values: pd.Series) -> NDArray[np.float64]:
         """Place values."""
@@ -72,15 +76,14 @@ def draw_parallel(points: pd.DataFrame, keys: Sequence[str]) -> Figure:
     return figure
 
 
-def draw_against(points: pd.DataFrame, keys: Sequence[str]) -> Figure:
-    """Draw the error of each point, with its interval over seeds, against each key's value."""
-    points = points.dropna(subset=[ERROR])
+def draw_against(points: pd.DataFrame, runs: pd.DataFrame, keys: Sequence[str]) -> Figure:
+    """Draw the error of each point, and of each of its trainings, against each key's value."""
     rows = -(-len(keys) // ABREAST)
     across = min(len(keys), ABREAST)
     figure, grid = panels(WIDTH * min(1.0, 0.12 + 0.3 * across), 2.7 * rows, rows, across, sharey=True)
     for number, axes in enumerate(axes for row in grid for axes in row):
         if number < len(keys):
-            _against(axes, points, keys[number])
+            _against(axes, points.dropna(subset=[ERROR]), runs, keys[number])
         else:
             axes.set_visible(False)
     for row in grid:
@@ -88,11 +91,13 @@ def draw_against(points: pd.DataFrame, keys: Sequence[str]) -> Figure:
     return figure
 
 
-def _against(axes: Axes, points: pd.DataFrame, key: str) -> None:
-    scale, errors = Scale(points[key]), points[ERROR].to_numpy()
-    at, half = scale.at(points[key]), np.nan_to_num((points["high"] - points["low"]).to_numpy() / 2)
-    axes.errorbar(at, errors, half, fmt="o", ms=5, color=INK, ecolor=MUTED, elinewidth=1, alpha=0.8)
-    axes.plot(at[0], errors[0], "o", ms=7, color=REFERENCE)
-    axes.set(title=key, xlim=(-0.08, 1.08))
+def _against(axes: Axes, points: pd.DataFrame, runs: pd.DataFrame, key: str) -> None:
+    scale, best = Scale(points[key], APART_SMALL), points["point"].iloc[0]
+    at = dict(zip(points["point"], scale.at(points[key]), strict=True))
+    runs = runs[runs["point"].isin(list(at))]
+    axes.plot(runs["point"].map(at), runs[ERROR], "o", ms=4, color=MUTED, alpha=0.45, mew=0)
+    axes.plot(list(at.values()), points[ERROR], "_", ms=16, mew=2, color=INK)
+    axes.plot(at[best], points[ERROR].iloc[0], "_", ms=16, mew=3, color=REFERENCE)
+    axes.set(title=key, xlim=(-0.1, 1.1))
     axes.set_xticks(list(scale.ticks), list(scale.ticks.values()))
     axes.grid(axis="y")

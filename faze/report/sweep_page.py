@@ -40,7 +40,7 @@ def write_sweep(
     if best:
         best["told"] = ", ".join(f"{key} {value}" for key, value in best["shown"].items())
         with drawing():
-            figures = {"parallel": draw_parallel(points, keys), "against": draw_against(points, keys)}
+            figures = {"parallel": draw_parallel(points, keys), "against": draw_against(points, runs, keys)}
         pictures = save_figures(figures, folder / "figures", Embedder())
     interval = bool(points["high"].notna().any())
     lost = runs[runs["state"] != "trained"]
