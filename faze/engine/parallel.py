@@ -25,6 +25,8 @@ from faze.engine.switches import Switch
 
 # A rank may wait for another one's checkpoint write, or for the lock of an orphaned run to be released.
 PATIENCE = datetime.timedelta(hours=12)
+# What gloo says where a process at the other end is gone, on this machine or another.
+PEER_GONE = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
 LEAVE_S = 600  # that torchrun gives its processes to end a step and write a checkpoint; a cluster may give them less
 
 
@@ -191,6 +193,10 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
     try:
         yield world
         ended = True
+    except RuntimeError as error:
+        if any(words in str(error) for words in PEER_GONE):
+            raise UserError("another process of this training has ended; the same command goes on") from None
+        raise
     finally:
         # Who fails must not wait in NCCL for those who wait for it: it is gone, then torchrun ends them.
         if ended or not cuda:

@@ -13,7 +13,7 @@ import torch
 
 from faze.base.run_log import read_events
 from faze.config.stage_config import resolve, to_lines
-from faze.config.yaml_files import read_yaml
+from faze.config.yaml_files import merge, read_yaml
 from faze.data.store.strips import PersonStrips, write_strips
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,13 +35,13 @@ def write_store(path: Path, seed: int = 0) -> Path:
 class Training:
     """One training in a folder of its own."""
 
-    def __init__(self, folder: Path, data: Path, tier: str, *, reading: dict | None = None, **train) -> None:
+    def __init__(self, folder: Path, data: Path, tier: str, *, sections: dict | None = None, **train) -> None:
         self.out, self.log = folder / "checkpoint.pt", folder / "run.jsonl"
         self.work = folder / "train.work" / "checkpoint.pt"
         values = read_yaml(ROOT / "config" / "config.yaml")
         values["tiers"]["baseline"]["device"] = "cpu"
         values["model"]["growth"] = 2
-        values["data"] |= reading or {}
+        values = merge(values, sections or {})
         values["train"] |= {"pairs": 320, "log_every_pairs": 32, "validate_every_pairs": 160}
         values["train"] |= {"checkpoint_every_pairs": 32} | train
         path = folder / "train.config.yaml"

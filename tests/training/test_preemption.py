@@ -83,7 +83,7 @@ def test_one_of_several_processes_is_asked_and_all_stop_at_the_same_step(undistu
 def test_a_signal_to_every_process_of_a_job_is_as_one(undisturbed, data, tmp_path):
     """As SLURM sends it: to torchrun, its processes, and those that read ahead for them."""
     tier = "ddp" if undisturbed.out.parent.name.startswith("ddp") else "baseline"
-    training = Training(tmp_path, data, tier, reading={"workers": 1, "memory_gib": 0.0}, **FAR)
+    training = Training(tmp_path, data, tier, sections={"data": {"workers": 1, "memory_gib": 0.0}}, **FAR)
 
     def family(process: subprocess.Popen) -> list[int]:
         found = [process.pid]

@@ -1,0 +1,118 @@
+"""A job of the workflow that SLURM kills is one sentence, and the same command goes on to the same end."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from checkout import ROOT, Checkout
+from on_cluster import Cluster, ask, fitted, until
+from stage_training import measured
+
+from faze.base.run_log import read_events
+
+pytestmark = pytest.mark.cluster
+BATCH, EVERY, PAIRS = 8, 160, 8 * 400
+OVERRIDES = {
+    "synthetic": {"mpiigaze_people": 1, "gazecapture_train_people": 2, "gazecapture_test_people": 1},
+    "train": {"pairs": PAIRS, "log_every_pairs": 5 * BATCH, "validate_every_pairs": PAIRS}
+    | {"checkpoint_every_pairs": EVERY},
+}
+RUN = Path("results/kill/baseline/seed0")
+COMMAND = ("--profile", "profiles/slurm", str(RUN / "checkpoint.pt"))
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    checkout = Checkout(tmp_path_factory.mktemp("kill") / "faze", "config/kill.yaml")
+    values = yaml.safe_load((ROOT / "config/smoke.yaml").read_text(encoding="utf-8")) | {"name": "kill"}
+    for section, changed in OVERRIDES.items():
+        values[section] |= changed
+    (checkout.folder / checkout.config).write_text(yaml.safe_dump(values), encoding="utf-8")
+    profile = checkout.folder / "profiles/slurm/config.yaml"
+    profile.write_text(fitted(profile.read_text(encoding="utf-8")), encoding="utf-8")
+    return checkout
+
+
+@pytest.fixture(scope="module")
+def undisturbed(checkout: Checkout) -> tuple[dict, list]:
+    """The training on this machine alone; its data stay for the others."""
+    answer = checkout.snakemake("--cores", "2", str(RUN / "checkpoint.pt"))
+    assert answer.code == 0, answer.text[-4000:]
+    return end(checkout)
+
+
+def end(checkout: Checkout) -> tuple[dict, list]:
+    folder = checkout.folder / RUN
+    return torch.load(folder / "checkpoint.pt", weights_only=True)["model"], measured(folder / "run.jsonl")
+
+
+class Command:
+    """The bare command, under way; its training has written a checkpoint."""
+
+    def __init__(self, cluster: Cluster, checkout: Checkout, log: Path) -> None:
+        shutil.rmtree(checkout.folder / RUN)
+        self.checkout, self.log = checkout, log
+        self.process = checkout.start(*COMMAND, log=log)
+        until(lambda: self.ended() or (checkout.folder / RUN / "train.work/checkpoint.pt").exists(), "a checkpoint")
+        assert not self.ended(), self.words()
+        [self.job] = cluster.running()
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def words(self) -> str:
+        return self.log.read_text(encoding="utf-8")
+
+    def is_told(self, status: str) -> None:
+        """One sentence names the job and what SLURM has done."""
+        assert self.process.wait(timeout=300) == 1, self.words()
+        assert re.search(rf"SLURM-job '{self.job}' failed, SLURM status is: '{status}'", self.words()), self.words()
+        assert "Traceback" not in self.words()
+
+    def goes_on(self, undisturbed: tuple[dict, list]) -> None:
+        answer = self.checkout.snakemake(*COMMAND)
+        assert answer.code == 0, answer.text[-4000:]
+        weights, log = end(self.checkout)
+        assert all(torch.equal(value, weights[name]) for name, value in undisturbed[0].items())
+        assert log == undisturbed[1]
+        events = read_events(self.checkout.folder / RUN / "run.jsonl")
+        assert [event["step"] for event in events if event["event"] == "resume"]
+
+
+@pytest.fixture
+def command(cluster: Cluster, checkout: Checkout, undisturbed: tuple, tmp_path: Path) -> Iterator[Command]:
+    started = Command(cluster, checkout, tmp_path / "snakemake.log")
+    yield started
+    if not started.ended():
+        started.process.kill()
+        started.process.wait()
+
+
+def test_scancel(command, undisturbed):
+    ask("scancel", command.job)
+    command.is_told("CANCELLED")
+    command.goes_on(undisturbed)
+
+
+def test_a_node_that_dies(command, cluster, undisturbed):
+    node = cluster.facts(command.job)["NodeList"]
+    with cluster.dead(node):
+        command.is_told("NODE_FAIL")
+    command.goes_on(undisturbed)
+
+
+def test_a_time_limit(command, cluster, undisturbed):
+    ask("scontrol", "update", f"JobId={command.job}", "TimeLimit=1")
+    command.is_told("TIMEOUT")
+    command.goes_on(undisturbed)
+
+
+def test_snakemake_that_is_stopped_leaves_its_job_and_takes_what_it_has_made(command, cluster, undisturbed):
+    """Whoever closes the laptop: the job goes on, and the same command waits for it or takes its end."""
+    command.process.kill()
+    command.process.wait()
+    command.goes_on(undisturbed)
