@@ -11,6 +11,7 @@ which is /dev/null.
 Two partitions: `main`, and `urgent`, whose jobs preempt those of `main` and have them requeued.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -27,7 +28,6 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sinfo", "unshare", "runuser")
 PACKAGES = "apt-get install --no-install-recommends slurm-wlm munge"
 CONFIG = Path("/etc/slurm")  # jobs find it nowhere else
 GRACE_S = 60  # between SIGTERM and SIGKILL
-PORT = 16817
 
 SLURM_CONF = """\
 ClusterName=faze
@@ -111,7 +111,7 @@ def inside(folder: Path, command: list[str]) -> int:
     files = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
     options = [f"--{option}={munge / name}" for option, name in files.items()]
     daemons = [
-        subprocess.Popen(["runuser", "-u", "munge", "--", "munged", "--foreground", *options]),
+        subprocess.Popen(["runuser", "-u", "munge", "--", "munged", "--foreground", *options], **quiet()),
         subprocess.Popen(["slurmctld", "-D"], **quiet()),
         *[start_node(name) for name in NODES],
     ]
@@ -129,16 +129,25 @@ def configure(folder: Path) -> None:
     for path in (key.parent, key):
         shutil.chown(path, "munge", "munge")
     key.parent.chmod(0o711)
+    controller, *ports = free_ports(1 + len(NODES))
     lines = [
-        NODE.format(name=name, port=PORT + 1 + number, cpus=CPUS, memory=MEMORY_MB) for number, name in enumerate(NODES)
+        NODE.format(name=name, port=port, cpus=CPUS, memory=MEMORY_MB) for name, port in zip(NODES, ports, strict=True)
     ]
-    values = {"host": socket.gethostname(), "folder": folder, "port": PORT, "grace": GRACE_S, "nodes": "\n".join(lines)}
+    values = {"host": socket.gethostname(), "folder": folder, "port": controller}
+    values |= {"grace": GRACE_S, "nodes": "\n".join(lines)}
     etc = folder / "etc"
     (etc / "slurm.conf").write_text(SLURM_CONF.format(**values))
     (etc / "cgroup.conf").write_text(CGROUP_CONF)
     (etc / "gres.conf").write_text(GRES_CONF)
     (etc / "task_prolog.sh").write_text(TASK_PROLOG.format(folder=folder))
     (etc / "task_prolog.sh").chmod(0o755)
+
+
+def free_ports(count: int) -> list[int]:
+    """Find ports that nobody listens on, so that several clusters can live on one machine."""
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [server.getsockname()[1] for server in servers]
 
 
 def start_node(name: str) -> subprocess.Popen:
@@ -177,6 +186,7 @@ def reap(command: subprocess.Popen, daemons: list[subprocess.Popen]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     signal.signal(signal.SIGINT, lambda number, frame: None)  # the command has it from the terminal too, and decides
     if sys.argv[1:2] == ["--inside"]:
         sys.exit(inside(Path(sys.argv[2]), sys.argv[3:]))

@@ -12,7 +12,7 @@ from pathlib import Path
 from cluster import CPUS, MEMORY_MB, start_node
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = 240) -> None:
+def until(condition: Callable[[], object], what: str, seconds: float = 600) -> None:
     """Wait for something that happens on the cluster."""
     began = time.monotonic()
     while not condition():
@@ -43,7 +43,7 @@ class Cluster:
     def submit(self, script: Path, *options: str) -> str:
         return ask("sbatch", "--parsable", *options, str(script)).strip()
 
-    def ends(self, job: str, *, within: float = 240) -> str:
+    def ends(self, job: str, *, within: float = 600) -> str:
         """Wait for a job's end and give its state."""
         until(lambda: "EndTime" in self.facts(job) and self.state(job) in ENDED, f"the end of job {job}", within)
         return self.state(job)

@@ -1,10 +1,13 @@
 """A training under SLURM that is asked to go: it is requeued, goes on, and ends as one that nothing disturbed."""
 
+import os
+import re
+import signal
 import sys
 from pathlib import Path
 
 import pytest
-from on_cluster import Cluster, ask, until
+from on_cluster import Cluster, ask, processes_of, until
 from stage_training import ROOT, Training, assert_same_end, write_store
 
 from faze.base.run_log import read_events
@@ -20,7 +23,7 @@ code=$?
 [ $code -eq 75 ] && scontrol requeue "$SLURM_JOB_ID"
 exit $code
 """
-BATCH, PAIRS = 16, 16 * 600
+BATCH, PAIRS = 16, 16 * 200
 PLAN = {"pairs": PAIRS, "log_every_pairs": 5 * BATCH, "validate_every_pairs": PAIRS, "checkpoint_every_pairs": PAIRS}
 
 
@@ -78,11 +81,29 @@ def test_a_signal_from_scancel_requeues_it(name, cluster, undisturbed, data, tmp
 
 
 def test_who_runs_out_of_time_is_warned_before(cluster, undisturbed, data, tmp_path):
-    """SLURM counts time in whole minutes, and may warn up to one of them early: here at once."""
-    job = Job(cluster, undisturbed, data, tmp_path, "--time=2", "--signal=USR1@100")
-    until(lambda: int(cluster.facts(job.number)["Restarts"]) >= 1, "the warning")
+    """SLURM looks at its jobs' time now and then, so the training is held until the warning has come."""
+    job = Job(cluster, undisturbed, data, tmp_path, "--time=60", "--signal=USR1@100", "--nodelist=n3")
+    [process] = [each for each in processes_of("n3") if is_stage(each) and not is_stage(parent_of(each))]
+    os.kill(process, signal.SIGSTOP)
+    ask("scontrol", "update", f"JobId={job.number}", "TimeLimit=3")
+    until(lambda: pending(process, signal.SIGUSR1), "the warning")
     ask("scontrol", "update", f"JobId={job.number}", "TimeLimit=60")
+    os.kill(process, signal.SIGCONT)
     job.goes_on(undisturbed, "faze train: stopped by SIGUSR1 after")
+
+
+def is_stage(process: int) -> bool:
+    return b"faze\0train" in Path(f"/proc/{process}/cmdline").read_bytes()
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def pending(process: int, number: int) -> bool:
+    """Whether a signal waits for a process."""
+    found = re.search(r"^ShdPnd:\s*(\w+)$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+    return bool(int(found[1], 16) >> (number - 1) & 1)
 
 
 def test_a_job_of_a_higher_partition_takes_its_node_for_a_while(cluster, undisturbed, data, tmp_path):
