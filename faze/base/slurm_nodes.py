@@ -79,10 +79,11 @@ def check(requests: Iterable[Request], nodes: list[Node]) -> None:
     """Check that every job fits a node of its partition.
 
     Raises:
-        UserError: no node has what a rule asks for; one sentence names rule, request and the largest node.
+        UserError: no node has what a rule asks for; one sentence names rule, request and the largest node. Of several
+            rules it tells the one that asks for most.
     """
     refused: dict[str, str] = {}
-    for request in requests:
+    for request in sorted(requests, key=lambda one: (one.gpus, one.memory_mb, one.threads, one.minutes), reverse=True):
         known = [node for node in nodes if _is_asked(request.partition, node)]
         if not known:
             names = ", ".join(sorted({node.partition for node in nodes})) or "none"

@@ -107,8 +107,10 @@ def test_one_node_must_have_all_that_is_asked(sinfo):
 
 
 def test_rules_that_ask_alike_are_named_together(sinfo):
-    requests = [Request(rule, None, 16) for rule in ("train", "train", "preprocess")]
-    with pytest.raises(UserError, match=r"^rule train asks .* \(and so for preprocess\): the job"):
+    requests = [Request("preprocess", None, 16), *[Request("train", None, 16, 64000)] * 2]
+    with pytest.raises(
+        UserError, match=r"^rule train asks for 16 CPUs, 64000 MB, .* \(and so for preprocess\): the job"
+    ):
         check(requests, read_nodes())
 
 

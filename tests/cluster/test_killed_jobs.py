@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -53,10 +53,10 @@ def end(checkout: Checkout) -> tuple[dict, list]:
 class Command:
     """The bare command, under way; its training has written a checkpoint."""
 
-    def __init__(self, cluster: Cluster, checkout: Checkout, log: Path) -> None:
+    def __init__(self, cluster: Cluster, checkout: Checkout, log: Path, *options: str) -> None:
         shutil.rmtree(checkout.folder / RUN)
         self.checkout, self.log = checkout, log
-        self.process = checkout.start(*COMMAND, log=log)
+        self.process = checkout.start(*COMMAND, *options, log=log)
         until(lambda: self.ended() or (checkout.folder / RUN / "train.work/checkpoint.pt").exists(), "a checkpoint")
         assert not self.ended(), self.words()
         [self.job] = cluster.running()
@@ -69,13 +69,20 @@ class Command:
 
     def is_told(self, status: str) -> None:
         """One sentence names the job and what SLURM has done."""
-        assert self.process.wait(timeout=300) == 1, self.words()
+        assert self.process.wait(timeout=600) == 1, self.words()
         assert re.search(rf"SLURM-job '{self.job}' failed, SLURM status is: '{status}'", self.words()), self.words()
         assert "Traceback" not in self.words()
 
-    def goes_on(self, undisturbed: tuple[dict, list]) -> None:
+    def goes_on_when_given_again(self, undisturbed: tuple[dict, list]) -> None:
         answer = self.checkout.snakemake(*COMMAND)
         assert answer.code == 0, answer.text[-4000:]
+        self.ended_as(undisturbed)
+
+    def goes_on_by_itself(self, undisturbed: tuple[dict, list]) -> None:
+        assert self.process.wait(timeout=900) == 0, self.words()
+        self.ended_as(undisturbed)
+
+    def ended_as(self, undisturbed: tuple[dict, list]) -> None:
         weights, log = end(self.checkout)
         assert all(torch.equal(value, weights[name]) for name, value in undisturbed[0].items())
         assert log == undisturbed[1]
@@ -84,35 +91,61 @@ class Command:
 
 
 @pytest.fixture
-def command(cluster: Cluster, checkout: Checkout, undisturbed: tuple, tmp_path: Path) -> Iterator[Command]:
-    started = Command(cluster, checkout, tmp_path / "snakemake.log")
-    yield started
-    if not started.ended():
-        started.process.kill()
-        started.process.wait()
+def start(cluster: Cluster, checkout: Checkout, undisturbed: tuple, tmp_path: Path) -> Iterator[Callable[..., Command]]:
+    """start(option ...): the command under way; ended when the test is."""
+    started: list[Command] = []
+
+    def start(*options: str) -> Command:
+        started.append(Command(cluster, checkout, tmp_path / "snakemake.log", *options))
+        return started[-1]
+
+    yield start
+    for command in started:
+        if not command.ended():
+            command.process.kill()
+            command.process.wait()
 
 
-def test_scancel(command, undisturbed):
+def test_a_job_that_is_cancelled_is_told_and_goes_on(start, undisturbed):
+    command = start("--retries", "0")
     ask("scancel", command.job)
     command.is_told("CANCELLED")
-    command.goes_on(undisturbed)
+    command.goes_on_when_given_again(undisturbed)
 
 
-def test_a_node_that_dies(command, cluster, undisturbed):
-    node = cluster.facts(command.job)["NodeList"]
-    with cluster.dead(node):
-        command.is_told("NODE_FAIL")
-    command.goes_on(undisturbed)
-
-
-def test_a_time_limit(command, cluster, undisturbed):
+def test_a_job_whose_time_is_over_has_been_warned_and_is_sent_again(start, cluster, undisturbed):
+    """The profile's `--signal` and `retries`."""
+    command = start()
     ask("scontrol", "update", f"JobId={command.job}", "TimeLimit=1")
-    command.is_told("TIMEOUT")
-    command.goes_on(undisturbed)
+    command.goes_on_by_itself(undisturbed)
+    assert re.search(rf"SLURM-job '{command.job}' failed, SLURM status is: '(FAILED|TIMEOUT)'", command.words())
+    assert "Trying to restart job" in command.words()
 
 
-def test_snakemake_that_is_stopped_leaves_its_job_and_takes_what_it_has_made(command, cluster, undisturbed):
-    """Whoever closes the laptop: the job goes on, and the same command waits for it or takes its end."""
+def test_a_job_whose_node_dies_is_requeued(start, cluster, undisturbed):
+    command = start()
+    with cluster.dead(cluster.facts(command.job)["NodeList"]):
+        command.goes_on_by_itself(undisturbed)
+    assert cluster.facts(command.job)["Restarts"] == "1"
+
+
+def test_a_job_that_is_preempted_is_sent_again(start, cluster, undisturbed, tmp_path):
+    command = start()
+    script = tmp_path / "urgent.sh"
+    script.write_text("#!/bin/sh\nsleep 1\n")
+    node = cluster.facts(command.job)["NodeList"]
+    where = (f"--nodelist={node}", "--partition=urgent", "--exclusive", "--output=/dev/null")
+    assert cluster.ends(cluster.submit(script, *where)) == "COMPLETED"
+    command.goes_on_by_itself(undisturbed)
+
+
+def test_snakemake_that_is_killed_leaves_its_job_and_takes_what_it_has_made(start, undisturbed):
+    """Whoever closes the laptop: the same command waits for the job's end, or takes it."""
+    command = start()
     command.process.kill()
     command.process.wait()
-    command.goes_on(undisturbed)
+    answer = command.checkout.snakemake(*COMMAND)
+    assert answer.code == 0, answer.text[-4000:]
+    weights, log = end(command.checkout)
+    assert all(torch.equal(value, weights[name]) for name, value in undisturbed[0].items())
+    assert log == undisturbed[1]
