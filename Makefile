@@ -73,7 +73,7 @@ workflow: $(INSTALLED)
 # As root, with Debian's slurm-wlm and munge; some twenty minutes on two cores, so not part of `test`.
 cluster: $(INSTALLED)
 	$(BIN)/pip install --quiet --constraint constraints.txt snakemake-executor-plugin-slurm
-	$(BIN)/python tests/cluster/cluster.py $(BIN)/python -m pytest -m cluster tests/cluster
+	$(BIN)/python tests/cluster/cluster.py $(BIN)/python -m pytest -m cluster tests/cluster -o faulthandler_timeout=1800
 
 # Every warning is an error. Nothing is kept from a former build (-E), since the pages take much from the code.
 docs: $(INSTALLED)

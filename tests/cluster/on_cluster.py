@@ -43,6 +43,13 @@ class Cluster:
     def submit(self, script: Path, *options: str) -> str:
         return ask("sbatch", "--parsable", *options, str(script)).strip()
 
+    def submit_urgent(self, folder: Path, node: str) -> str:
+        """Send a short job of the higher partition, which takes a whole node from who has it."""
+        script = folder / "urgent.sh"
+        script.write_text("#!/bin/sh\nsleep 1\n")
+        where = ("--partition=urgent", f"--nodelist={node}", "--exclusive", "--output=/dev/null")
+        return self.submit(script, f"--chdir={folder}", *where)
+
     def ends(self, job: str, *, within: float = 600) -> str:
         """Wait for a job's end and give its state."""
         until(lambda: "EndTime" in self.facts(job) and self.state(job) in ENDED, f"the end of job {job}", within)
@@ -51,13 +58,17 @@ class Cluster:
     def state(self, job: str) -> str:
         return self.facts(job)["JobState"]
 
+    def give_minutes(self, job: str, minutes: int) -> None:
+        """Leave a job that runs some minutes from now on."""
+        *days, clock = self.facts(job)["RunTime"].split("-")
+        hours, past, _ = map(int, clock.split(":"))
+        total = 24 * 60 * int(days[0] if days else 0) + 60 * hours + past + minutes
+        ask("scontrol", "update", f"JobId={job}", f"TimeLimit={total}")
+
     @contextlib.contextmanager
     def dead(self, node: str) -> Iterator[None]:
         """Kill everything on a node at once, as when its power fails, until the block ends."""
-        lost = processes_of(node)
-        for process in lost:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        send(processes_of(node), signal.SIGKILL)
         try:
             yield
         finally:
@@ -81,6 +92,42 @@ def processes_of(node: str) -> list[int]:
             found.append((int(entry.name), space, environment))
     assert own, f"{node} has no slurmd"
     return [process for process, space, _ in found if space == own]
+
+
+@contextlib.contextmanager
+def held(node: str) -> Iterator[list[int]]:
+    """Hold the trainings of a node where they are, however fast they are; signals wait until the block ends."""
+    stages = [process for process in processes_of(node) if is_stage(process)]
+    send(stages, signal.SIGSTOP)
+    try:
+        yield stages
+    finally:
+        send(stages, signal.SIGCONT)
+
+
+def send(processes: list[int], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
+def is_stage(process: int) -> bool:
+    """Whether a process is a training: alone, or one of several, or what has started these."""
+    with contextlib.suppress(OSError):
+        return b"-m\0faze\0train" in Path(f"/proc/{process}/cmdline").read_bytes()
+    return False
+
+
+def waits(processes: list[int], number: signal.Signals) -> bool:
+    """Whether a signal waits for a process that is held."""
+    status = Path(f"/proc/{processes[0]}/status").read_text()
+    found = re.search(r"^ShdPnd:\s*(\w+)$", status, re.MULTILINE)
+    return bool(int(found[1], 16) >> (number - 1) & 1)
+
+
+def is_held(processes: list[int]) -> bool:
+    """Whether nobody has let them go on; SLURM does before it takes a node."""
+    return Path(f"/proc/{processes[0]}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def fitted(profile: str) -> str:

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,13 +10,13 @@ import pytest
 import torch
 import yaml
 from checkout import ROOT, Checkout
-from on_cluster import Cluster, ask, fitted, until
+from on_cluster import Cluster, ask, fitted, held, is_held, until, waits
 from stage_training import measured
 
 from faze.base.run_log import read_events
 
 pytestmark = pytest.mark.cluster
-BATCH, EVERY, PAIRS = 8, 160, 8 * 400
+BATCH, EVERY, PAIRS = 8, 80, 8 * 200
 OVERRIDES = {
     "synthetic": {"mpiigaze_people": 1, "gazecapture_train_people": 2, "gazecapture_test_people": 1},
     "train": {"pairs": PAIRS, "log_every_pairs": 5 * BATCH, "validate_every_pairs": PAIRS}
@@ -60,6 +61,7 @@ class Command:
         until(lambda: self.ended() or (checkout.folder / RUN / "train.work/checkpoint.pt").exists(), "a checkpoint")
         assert not self.ended(), self.words()
         [self.job] = cluster.running()
+        self.node = cluster.facts(self.job)["NodeList"]
 
     def ended(self) -> bool:
         return self.process.poll() is not None
@@ -116,7 +118,9 @@ def test_a_job_that_is_cancelled_is_told_and_goes_on(start, undisturbed):
 def test_a_job_whose_time_is_over_has_been_warned_and_is_sent_again(start, cluster, undisturbed):
     """The profile's `--signal` and `retries`."""
     command = start()
-    ask("scontrol", "update", f"JobId={command.job}", "TimeLimit=1")
+    with held(command.node) as stages:
+        cluster.give_minutes(command.job, 3)
+        until(lambda: waits(stages, signal.SIGTERM), "the warning")
     command.goes_on_by_itself(undisturbed)
     assert re.search(rf"SLURM-job '{command.job}' failed, SLURM status is: '(FAILED|TIMEOUT)'", command.words())
     assert "Trying to restart job" in command.words()
@@ -124,18 +128,16 @@ def test_a_job_whose_time_is_over_has_been_warned_and_is_sent_again(start, clust
 
 def test_a_job_whose_node_dies_is_requeued(start, cluster, undisturbed):
     command = start()
-    with cluster.dead(cluster.facts(command.job)["NodeList"]):
+    with held(command.node), cluster.dead(command.node):
         command.goes_on_by_itself(undisturbed)
     assert cluster.facts(command.job)["Restarts"] == "1"
 
 
 def test_a_job_that_is_preempted_is_sent_again(start, cluster, undisturbed, tmp_path):
     command = start()
-    script = tmp_path / "urgent.sh"
-    script.write_text("#!/bin/sh\nsleep 1\n")
-    node = cluster.facts(command.job)["NodeList"]
-    where = (f"--nodelist={node}", "--partition=urgent", "--exclusive", "--output=/dev/null")
-    assert cluster.ends(cluster.submit(script, *where)) == "COMPLETED"
+    with held(command.node) as stages:
+        cluster.submit_urgent(tmp_path, command.node)
+        until(lambda: not is_held(stages), "SLURM's letting it go on")
     command.goes_on_by_itself(undisturbed)
 
 

@@ -1,13 +1,11 @@
 """A training under SLURM that is asked to go: it is requeued, goes on, and ends as one that nothing disturbed."""
 
-import os
-import re
 import signal
 import sys
 from pathlib import Path
 
 import pytest
-from on_cluster import Cluster, ask, processes_of, until
+from on_cluster import Cluster, ask, held, is_held, until, waits
 from stage_training import ROOT, Training, assert_same_end, write_store
 
 from faze.base.run_log import read_events
@@ -23,7 +21,7 @@ code=$?
 [ $code -eq 75 ] && scontrol requeue "$SLURM_JOB_ID"
 exit $code
 """
-BATCH, PAIRS = 16, 16 * 200
+BATCH, PAIRS = 16, 16 * 100
 PLAN = {"pairs": PAIRS, "log_every_pairs": 5 * BATCH, "validate_every_pairs": PAIRS, "checkpoint_every_pairs": PAIRS}
 
 
@@ -53,9 +51,19 @@ class Job:
         self.number = cluster.submit(script, *options)
         until(lambda: self.logged() >= 1, "the first log line")
 
+    @property
+    def node(self) -> str:
+        return self.cluster.facts(self.number)["NodeList"]
+
     def logged(self) -> int:
         log = self.training.work.parent / "run.jsonl"
         return sum(event["event"] == "metrics" for event in read_events(log)) if log.exists() else 0
+
+    def restarts(self) -> int:
+        return int(self.cluster.facts(self.number)["Restarts"])
+
+    def log_has(self, words: str) -> bool:
+        return words in self.words()
 
     def resumed(self) -> list[int]:
         return [event["step"] for event in read_events(self.training.log) if event["event"] == "resume"]
@@ -66,7 +74,7 @@ class Job:
     def goes_on(self, undisturbed: Training, why: str) -> None:
         """Wait for the end and compare it with that of the undisturbed one."""
         assert self.cluster.ends(self.number) == "COMPLETED", self.words()
-        assert int(self.cluster.facts(self.number)["Restarts"]) >= 1
+        assert self.restarts() >= 1
         assert why in self.words()
         assert "Traceback" not in self.words()
         assert self.resumed() and all(0 < pairs < PAIRS for pairs in self.resumed())
@@ -81,49 +89,29 @@ def test_a_signal_from_scancel_requeues_it(name, cluster, undisturbed, data, tmp
 
 
 def test_who_runs_out_of_time_is_warned_before(cluster, undisturbed, data, tmp_path):
-    """SLURM looks at its jobs' time now and then, so the training is held until the warning has come."""
-    job = Job(cluster, undisturbed, data, tmp_path, "--time=60", "--signal=USR1@100", "--nodelist=n3")
-    [process] = [each for each in processes_of("n3") if is_stage(each) and not is_stage(parent_of(each))]
-    os.kill(process, signal.SIGSTOP)
-    ask("scontrol", "update", f"JobId={job.number}", "TimeLimit=3")
-    until(lambda: pending(process, signal.SIGUSR1), "the warning")
-    ask("scontrol", "update", f"JobId={job.number}", "TimeLimit=60")
-    os.kill(process, signal.SIGCONT)
+    """SLURM looks at the time of its jobs now and then."""
+    job = Job(cluster, undisturbed, data, tmp_path, "--time=60", "--signal=USR1@100")
+    with held(job.node) as stages:
+        cluster.give_minutes(job.number, 3)
+        until(lambda: waits(stages, signal.SIGUSR1), "the warning")
+        cluster.give_minutes(job.number, 60)
     job.goes_on(undisturbed, "faze train: stopped by SIGUSR1 after")
 
 
-def is_stage(process: int) -> bool:
-    return b"faze\0train" in Path(f"/proc/{process}/cmdline").read_bytes()
-
-
-def parent_of(process: int) -> int:
-    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def pending(process: int, number: int) -> bool:
-    """Whether a signal waits for a process."""
-    found = re.search(r"^ShdPnd:\s*(\w+)$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
-    return bool(int(found[1], 16) >> (number - 1) & 1)
-
-
 def test_a_job_of_a_higher_partition_takes_its_node_for_a_while(cluster, undisturbed, data, tmp_path):
-    job = Job(cluster, undisturbed, data, tmp_path, "--nodelist=n1", "--exclusive")
-    urgent = tmp_path / "urgent.sh"
-    urgent.write_text("#!/bin/sh\nsleep 1\n")
-    number = cluster.submit(
-        urgent, "--partition=urgent", "--nodelist=n1", "--exclusive", f"--chdir={tmp_path}", "--output=/dev/null"
-    )
-    assert cluster.ends(number) == "COMPLETED"
+    job = Job(cluster, undisturbed, data, tmp_path, "--exclusive")
+    with held(job.node) as stages:
+        cluster.submit_urgent(tmp_path, job.node)
+        until(lambda: not is_held(stages), "SLURM's letting it go on")
     job.goes_on(undisturbed, "faze train: stopped by SIGTERM after")
 
 
 def test_a_node_that_dies_costs_what_came_after_the_last_checkpoint(cluster, undisturbed, data, tmp_path):
     """SLURM requeues it by itself, on a node that lives."""
-    job = Job(cluster, undisturbed, data, tmp_path, "--nodelist=n2")
+    job = Job(cluster, undisturbed, data, tmp_path)
     ask("scancel", "--signal=USR1", job.number)  # so that there is a checkpoint
-    until(lambda: int(cluster.facts(job.number)["Restarts"]) == 1, "its first restart")
-    until(lambda: cluster.state(job.number) == "RUNNING" and job.logged() > 1, "its going on")
-    with cluster.dead("n2"):
-        ask("scontrol", "update", f"JobId={job.number}", "ReqNodeList=")
-        until(lambda: int(cluster.facts(job.number)["Restarts"]) == 2, "its second restart")
+    until(lambda: job.restarts() == 1, "its first restart")
+    until(lambda: cluster.state(job.number) == "RUNNING" and job.log_has("train: resumed after"), "its going on")
+    with held(job.node), cluster.dead(job.node):
+        until(lambda: job.restarts() == 2, "its second restart")
         job.goes_on(undisturbed, "train: resumed after")

@@ -50,7 +50,7 @@ def test_two_nodes_of_two_processes_are_one_of_four(cluster, alone, tmp_path, ca
         print(f"\n2 nodes x 2 processes against 1 x 4: {STEPS} losses differ by at most {apart:.1e} of themselves")
 
 
-BATCH, PAIRS = 16, 16 * 200
+BATCH, PAIRS = 16, 16 * 100
 PLAN = {"pairs": PAIRS, "log_every_pairs": 5 * BATCH, "validate_every_pairs": PAIRS}
 PLAN |= {"checkpoint_every_pairs": 20 * BATCH}
 # Each node starts `faze train`, which finds the others where the environment says.
