@@ -3,6 +3,7 @@
 # make test       every check that the project has
 # make weights    the baseline alone: results/default/weights, its network and learners with a model card, to hand out
 # make studio     a page on which a network's gaze, head and appearance codes move; needs npm once
+# make cluster    a SLURM cluster of three nodes on this machine, and what only a cluster shows; needs root
 # make docs       these pages: docs/_build/index.html
 # make ui         MLflow on the results
 # Each makes .venv first where it is missing or older than what it is made from. Needs python3 (3.11-3.13, with venv),
@@ -17,7 +18,7 @@ INSTALLED := .venv/installed
 BROWSER_RUNTIME := faze/studio/ort/ort.wasm.bundle.min.mjs
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: ablation demo weights studio test lint unit compiled workflow docs ui
+.PHONY: ablation demo weights studio test lint unit compiled workflow cluster docs ui
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(if $(CONFIG),--configfile $(CONFIG))
@@ -60,7 +61,7 @@ lint: $(INSTALLED)
 # file share is made once. Without npm the tests of the studio are skipped.
 unit: $(INSTALLED)
 	-@test -e $(BROWSER_RUNTIME) || ! command -v npm >/dev/null || $(MAKE) --no-print-directory $(BROWSER_RUNTIME)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not workflow and not compiled"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not workflow and not compiled and not cluster"
 
 # Minutes where no kernel is kept from before, so not part of `test`.
 compiled: $(INSTALLED)
@@ -68,6 +69,11 @@ compiled: $(INSTALLED)
 
 workflow: $(INSTALLED)
 	$(BIN)/pytest -n 2 --dist loadfile -m workflow
+
+# As root, with Debian's slurm-wlm and munge; some twenty minutes on two cores, so not part of `test`.
+cluster: $(INSTALLED)
+	$(BIN)/pip install --quiet --constraint constraints.txt snakemake-executor-plugin-slurm
+	$(BIN)/python tests/cluster/cluster.py $(BIN)/python -m pytest -m cluster tests/cluster -o faulthandler_timeout=1800
 
 # Every warning is an error. Nothing is kept from a former build (-E), since the pages take much from the code.
 docs: $(INSTALLED)

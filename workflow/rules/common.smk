@@ -19,6 +19,8 @@ import faze.config.yaml_files
 import faze.base.code_hash
 import faze.base.run_progress
 import faze.base.made_once
+import faze.base.errors
+import faze.base.slurm_nodes
 
 DEFAULTS = "config/config.yaml"
 RAW = faze.config.data_parameters.RAW
@@ -43,6 +45,18 @@ def check_data(preprocess):
             raise faze.config.check.ConfigError(
                 f"preprocess.{raw}_supplementary: annotates the frames of a folder, but preprocess.{raw} names none"
             )
+
+
+def check_cluster():
+    """On SLURM, every job that is to run fits a node: it would else stay in the queue, and nobody would say why."""
+    if workflow.executor_plugin.name != "slurm":
+        return
+    nodes = faze.base.slurm_nodes
+    jobs = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
+    try:
+        nodes.check([nodes.Request.of(job.rule.name, job.threads, job.resources) for job in jobs], nodes.read_nodes())
+    except faze.base.errors.UserError as error:
+        raise WorkflowError(f"nothing was sent to SLURM: {error}") from None
 
 
 def check_name(overrides):

@@ -171,6 +171,7 @@ rule track:
 
 
 onstart:
+    check_cluster()
     faze.base.run_progress.follow(workflow, logger, config, defaults)
 
 
