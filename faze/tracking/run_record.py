@@ -14,10 +14,9 @@ from faze.base.logged_run import LoggedRun, LoggedValue, read_logged_run
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.tier_colors import BASELINE, tier_colors
 
-# MLflow's chart view draws one chart per metric: beyond about twenty, nobody finds the one that matters. The curves of
-# error against k come on top, two for each learner that the config names, in a section of their own: none is cut off.
+# MLflow's chart view draws one chart per metric: too many, and nobody finds the one that matters. Of results none is
+# cut off: evaluate names them one by one.
 MAX_TRAINING_METRICS = 7
-MAX_RESULT_METRICS = 18
 
 FIRST = ("train/loss", "train/images_per_s")  # of the training's metrics; whatever else there is, these are kept
 
@@ -59,10 +58,16 @@ class RunRecord:
     end_ms: int | None  # None while it trains
     params: Mapping[str, str]
     tags: Mapping[str, str]
-    metrics: Sequence[MetricValue]
+    training: Sequence[MetricValue]  # what the run log holds, in its order: a training under way only adds to it
+    results: Sequence[MetricValue] | None = None  # what was measured afterwards; None of a run log alone
     artifacts: Mapping[str, Path] = dataclasses.field(default_factory=dict)  # folder in MLflow -> file or folder
     datasets: Sequence[InputDataset] = ()
-    whole: bool = False  # results are in it: a metric that it lacks is out of date
+    checkpoint: Path | None = None  # of the trained network
+
+    @property
+    def metrics(self) -> Sequence[MetricValue]:
+        """All values, those of the training first."""
+        return [*self.training, *(self.results or ())]
 
     @property
     def identity(self) -> str:
@@ -106,7 +111,7 @@ def _record(run: LoggedRun, place: RunPlace) -> RunRecord:
         end_ms=None if run.ended is None else _milliseconds(run.ended),
         params={key: _text(value) for key, value in run.start["config"].items()},
         tags=_tags(run.start) | switches | ({"taken_over": run.taken_over} if run.taken_over else {}),
-        metrics=_training_metrics(run.values),
+        training=_training_metrics(run.values),
     )
 
 
@@ -118,17 +123,18 @@ def read_run(paths: ResultPaths, place: RunPlace) -> RunRecord:
     """
     log = paths.run_log(place.tier, place.seed)
     run = read_logged_run(log)
-    training, results = _record(run, place), _read_results(paths.evaluation / "summary.json", place)
+    training = _record(run, place)
+    results = _read_results(paths.evaluation / "summary.json", training)
     artifacts = {"": log, "report": paths.report}
     if "control" not in training.tags:  # nobody walks through a noise control
         artifacts["walks"] = paths.walks(place.tier, place.seed)
     return dataclasses.replace(
         training,
-        metrics=[*training.metrics, *results],
+        results=results,
         tags={**training.tags, "mlflow.note.content": _description(training, results, run)},
         artifacts=artifacts | {f"data/{dataset}": paths.inspection(dataset) for dataset in DATASETS},
         datasets=[_read_dataset(paths, dataset) for dataset in DATASETS],
-        whole=True,
+        checkpoint=paths.checkpoint(place.tier, place.seed),
     )
 
 
@@ -181,14 +187,18 @@ def _training_metrics(values: Sequence[LoggedValue]) -> list[MetricValue]:
     ]
 
 
-def _read_results(summary: Path, place: RunPlace) -> list[MetricValue]:
-    """Read scalars at step 0 and error curves at step k, all with the time of the evaluation."""
-    time_ms = _milliseconds(summary.stat().st_mtime)
+def _read_results(summary: Path, training: RunRecord) -> list[MetricValue]:
+    """Read scalars at step 0 and error curves at step k.
+
+    All bear the time of the training's last value: with that of the evaluation, a value that is measured anew to the
+    same number, and sent again after a failure, would stand in MLflow twice.
+    """
+    place, time_ms = training.place, max((m.time_ms for m in training.training), default=training.start_ms)
     runs = read_json(summary, ("runs",), "run the rule evaluate again")["runs"]
     run = next((run for run in runs if (run["tier"], run["seed"]) == (place.tier, place.seed)), None)
     if run is None:
         raise UserError(f"{summary}: has no run of tier {place.tier}, seed {place.seed}; run the rule evaluate again")
-    series = {key: [[0, value]] for key, value in list(run["metrics"].items())[:MAX_RESULT_METRICS]}
+    series = {key: [[0, value]] for key, value in run["metrics"].items()}
     series |= {f"curve/{curve}_deg": points for curve, points in run["curves"].items()}  # every learner's
     return [
         MetricValue(key, int(step), float(value), time_ms)

@@ -118,7 +118,7 @@ def test_tracking_twice_changes_nothing(store, paths):
 
 def test_an_interrupted_mirror_is_completed_in_the_same_run(store, paths, monkeypatch):
     record = read_run(paths, AMP)
-    monkeypatch.setattr("faze.tracking.mirror.BATCH_METRICS", 10)
+    monkeypatch.setattr("faze.tracking.run_contents.BATCH_METRICS", 10)
     log_batch, calls = store.client.log_batch, []
 
     def failing(run_id, metrics=(), **rest):
