@@ -13,7 +13,7 @@ from faze.base.output_lock import sole_writer
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import load
 from faze.tracking.mirror import mirror_runs
-from faze.tracking.run_record import read_run, run_places
+from faze.tracking.run_record import read_runs, run_places
 from faze.tracking.store import bare, open_store
 from faze.tracking.view import address, invitation, share_view
 
@@ -28,10 +28,8 @@ def main(args: Namespace) -> None:
     """Mirror every run of the ablation and say where to look at it."""
     config = load(args.config, "track")
     with sole_writer(args.out):
-        records = [
-            read_run(ResultPaths(args.results), place)
-            for place in run_places(config.run.tiers, config.run.seeds, config.run.controls)
-        ]
+        places = run_places(config.run.tiers, config.run.seeds, config.run.controls)
+        records = read_runs(ResultPaths(args.results), places)
         store = open_store(config.tracking, results=args.results.resolve().parent)
         runs = dict(zip((record.place.name for record in records), mirror_runs(store, records), strict=True))
         share_view(store, config.name)

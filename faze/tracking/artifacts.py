@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
 FILES = "held_files"  # a tag: the digest of all files, written when the last has arrived
+FOLDERS = ("report", "walks", "data")  # of ours: what people add to a run elsewhere stays
 
 
 def upload_artifacts(store: Store, held: Sequence[Held]) -> None:
-    """Upload what the records name; what lies in their folders besides is out of date and goes."""
+    """Upload what the records name; what lies in our folders besides is out of date and goes."""
     waiting = []
     for one in held:
         files = _files_of(one.record.artifacts)
@@ -26,7 +27,7 @@ def upload_artifacts(store: Store, held: Sequence[Held]) -> None:
     at_once(lambda upload: _upload(repositories[upload[0]], *upload[1:]), uploads)
     for one, files, _ in waiting:
         if not one.is_new:
-            _remove_others(repositories[one.id], one.record.artifacts, files)
+            _remove_others(repositories[one.id], files)
     at_once(lambda done: store.client.set_tag(done[0].id, FILES, done[2]), waiting)
 
 
@@ -59,11 +60,10 @@ def _upload(repository: "ArtifactRepository", file: Path, name: str) -> None:
     repository.log_artifact(str(file), None if folder == "." else folder)
 
 
-def _remove_others(repository: "ArtifactRepository", artifacts: Mapping[str, Path], files: Mapping[str, Path]) -> None:
-    for folder, path in artifacts.items():
-        if path.is_dir():
-            for old in set(_names(repository, folder)) - files.keys():
-                repository.delete_artifacts(old)
+def _remove_others(repository: "ArtifactRepository", files: Mapping[str, Path]) -> None:
+    for folder in FOLDERS:
+        for old in set(_names(repository, folder)) - files.keys():
+            repository.delete_artifacts(old)
 
 
 def _names(repository: "ArtifactRepository", folder: str) -> Iterator[str]:

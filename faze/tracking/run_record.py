@@ -115,8 +115,18 @@ def _record(run: LoggedRun, place: RunPlace) -> RunRecord:
     )
 
 
-def read_run(paths: ResultPaths, place: RunPlace) -> RunRecord:
+def read_runs(paths: ResultPaths, places: Sequence[RunPlace]) -> list[RunRecord]:
+    """Read every run of an ablation; the first keeps the pages of the whole, which are too large for copies."""
+    return [read_run(paths, place, pages_in=places[0]) for place in places]
+
+
+def read_run(paths: ResultPaths, place: RunPlace, pages_in: RunPlace | None = None) -> RunRecord:
     """Read the training and what was measured of it afterwards.
+
+    Args:
+        paths: of the ablation.
+        place: of the run.
+        pages_in: the run that keeps report and data pages, if another.
 
     Raises:
         UserError: the evaluation has no entry for this run, or a data set has no page.
@@ -125,14 +135,17 @@ def read_run(paths: ResultPaths, place: RunPlace) -> RunRecord:
     run = read_logged_run(log)
     training = _record(run, place)
     results = _read_results(paths.evaluation / "summary.json", training)
-    artifacts = {"": log, "report": paths.report}
+    keeper = pages_in or place
+    artifacts = {"": log}
     if "control" not in training.tags:  # nobody walks through a noise control
         artifacts["walks"] = paths.walks(place.tier, place.seed)
+    if place == keeper:
+        artifacts |= {"report": paths.report} | {f"data/{dataset}": paths.inspection(dataset) for dataset in DATASETS}
     return dataclasses.replace(
         training,
         results=results,
-        tags={**training.tags, "mlflow.note.content": _description(training, results, run)},
-        artifacts=artifacts | {f"data/{dataset}": paths.inspection(dataset) for dataset in DATASETS},
+        tags={**training.tags, "mlflow.note.content": _description(training, results, run, keeper)},
+        artifacts=artifacts,
         datasets=[_read_dataset(paths, dataset) for dataset in DATASETS],
         checkpoint=paths.checkpoint(place.tier, place.seed),
     )
@@ -208,11 +221,12 @@ def _read_results(summary: Path, training: RunRecord) -> list[MetricValue]:
     ]
 
 
-def _description(training: RunRecord, results: Sequence[MetricValue], run: LoggedRun) -> str:
+def _description(training: RunRecord, results: Sequence[MetricValue], run: LoggedRun, keeper: RunPlace) -> str:
     """Write headline numbers, then inactive switches, as markdown: MLflow folds away what follows the fifth line."""
     whose = f"**{training.place.tier}** of the ablation *{training.tags['ablation']}*, seed {training.place.seed}"
     numbers = [f"{m.key} **{m.value:.4g}**" for m in results if m.key.startswith(("error/", "speed/", "memory/"))]
     taken = [f"The same training as {run.taken_over} here: taken over."] if run.taken_over else []
     inactive = [f"{switch['switch']} inactive: {switch['reason']}" for switch in run.switches if switch["reason"]]
-    report = "Figures and intervals: artifact `report/index.html`."
+    whose_page = "" if keeper == training.place else f" of run {keeper.name}"
+    report = f"Figures and intervals: artifact `report/index.html`{whose_page}."
     return "\n\n".join([f"{whose}: {' · '.join(numbers)}", *taken, *inactive, report])

@@ -139,7 +139,12 @@ def lock_path(uri: str) -> Path:
 
 def bare(uri: str) -> str:
     """Show the address without user and password."""
-    return uri.replace(f"{urlsplit(uri).netloc.rpartition('@')[0]}@", "", 1) if "@" in urlsplit(uri).netloc else uri
+    return uri.replace(_credentials(uri), "", 1)
+
+
+def _credentials(uri: str) -> str:
+    user, at, _ = urlsplit(uri).netloc.rpartition("@")
+    return user + at
 
 
 def prepare_environment() -> None:
@@ -174,14 +179,29 @@ def explained(uri: str) -> Iterator[None]:
     except Exception as error:
         if not isinstance(error, OSError | ImportError) and type(error).__module__.split(".")[0] not in _FOREIGN:
             raise
-        reason = " ".join(str(_root(error)).split())[:300]
+        reason, until = _refusal(error) or (" ".join(str(_root(error)).split())[:300], "the store answers")
         raise UserError(
-            f"MLflow store {bare(uri)}: {reason}. Nothing is lost: the run logs hold every value, and the same command"
-            " mirrors them as soon as the store answers"
+            f"MLflow store {bare(uri)}: {reason.replace(_credentials(uri), '')}. Nothing is lost: the run logs hold"
+            f" every value, and the same command mirrors them as soon as {until}"
         ) from error
 
 
-_FOREIGN = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3")
+_FOREIGN = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3", "botocore", "boto3", "s3transfer")
+_REFUSALS = {
+    401: (
+        "it does not know this user or password",
+        "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, are those of a user whom it"
+        " knows",
+    ),
+    403: ("it does not let this user write", "its administrator gives this user the right to edit the experiment"),
+}
+
+
+def _refusal(error: Exception) -> tuple[str, str] | None:
+    """Tell a refusal by HTTP's status, which mlflow's own errors know, and those of requests by their answer."""
+    answer = getattr(error, "response", None)
+    status = getattr(error, "get_http_status_code", lambda: getattr(answer, "status_code", None))()
+    return _REFUSALS.get(status)
 
 
 def _root(error: BaseException) -> BaseException:
