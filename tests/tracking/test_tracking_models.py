@@ -62,7 +62,7 @@ def test_no_file_but_its_description_is_kept_and_the_registry_takes_it(store, pa
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)  # of a database the registry asks by itself
     store.client.create_registered_model(paths.root.name)
     version = store.client.create_model_version(paths.root.name, f"models:/{model.model_id}", model_id=model.model_id)
-    assert version.model_id == model.model_id
+    assert (version.status, version.source) == ("READY", f"models:/{model.model_id}")
 
 
 def test_the_network_of_a_replaced_run_is_superseded_and_comes_back_with_it(store, paths):
