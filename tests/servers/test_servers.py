@@ -214,7 +214,6 @@ ADMIN = {"MLFLOW_TRACKING_USERNAME": "admin", "MLFLOW_TRACKING_PASSWORD": "a-lon
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
     """A server that asks for user and password, on a database of its own."""
-    pytest.importorskip("flask_wtf")
     from services import Mlflow
 
     folder = tmp_path_factory.mktemp("guarded")
