@@ -21,6 +21,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
     from services import Postgres
 
     database = Postgres(tmp_path_factory.mktemp("postgres") / "log")
+    database.recovered()
     yield database
     database.kill()
     shutil.rmtree(database.folder)

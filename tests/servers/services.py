@@ -101,6 +101,19 @@ class Postgres(Service):
         self.kill()
         self.start()
 
+    def recovered(self, seconds: float = 60) -> None:
+        """Wait until it lets users in: for some seconds after a crash it listens, and refuses them."""
+        import psycopg2
+
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                return psycopg2.connect(self.uri).close()
+            except psycopg2.OperationalError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
+
 
 class S3(Service):
     """moto's server, with one bucket."""

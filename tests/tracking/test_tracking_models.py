@@ -110,3 +110,20 @@ def test_what_a_repeated_request_made_twice_is_there_once(store, paths, monkeypa
     monkeypatch.setattr(store.client, call, lambda *args: (act(*args), act(*args))[1])
     mirror_runs(store, read_runs(paths, PLACES))
     assert_mirrored(store, paths, PLACES)
+
+
+def test_a_data_set_that_another_machine_adds_at_the_same_moment_is_named_once(store, paths, monkeypatch):
+    from mlflow.exceptions import MlflowException
+
+    log, calls = store.client.log_inputs, []
+
+    def late(*args):
+        calls.append(args)
+        if len(calls) == 1:
+            raise MlflowException("duplicate key value violates unique constraint")
+        log(*args)
+
+    monkeypatch.setattr(store.client, "log_inputs", late)
+    mirror_runs(store, read_runs(paths, PLACES))
+    assert len(calls) == len(PLACES) + 1
+    assert_mirrored(store, paths, PLACES)
