@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -310,3 +311,24 @@ def test_a_live_run_sends_only_what_is_new(store, paths, monkeypatch):
     mirror_run(store, read_training(log, AMP))
     assert len(sent) == 1 and "params" not in sent[0]
     assert {m.step for m in sent[0]["metrics"]} == {1600, 2000}
+
+
+def test_values_that_came_without_their_tag_and_are_evaluated_anew_are_there_once(store, paths, monkeypatch):
+    """The server dies between the two: it has the values, and its run does not say so."""
+    record, log_batch = read_run(paths, AMP), store.client.log_batch
+
+    def dying(run_id, metrics=(), tags=(), **rest):
+        told = {tag.key for tag in tags}
+        log_batch(run_id, metrics=metrics, tags=[] if "held_results" in told else tags, **rest)
+        if "held_results" in told:
+            raise ConnectionResetError("the server went away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(store.client, "log_batch", dying)
+        with pytest.raises(ValueError, match="went away"):
+            mirror_run(store, record)
+    os.utime(paths.evaluation / "summary.json", (2e9, 2e9))
+    run_id = mirror_run(store, read_run(paths, AMP))
+    assert [run.info.run_id for run in runs_of(store, paths)] == [run_id]
+    assert points(store, run_id) == sorted(tuple(p) for p in record.metrics)
+    assert store.client.get_run(run_id).data.tags["held_results"].startswith(f"{len(record.results)} ")

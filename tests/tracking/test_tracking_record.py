@@ -134,6 +134,18 @@ def test_at_most_about_twenty_metrics_and_the_loss_first(paths):
     assert {"train/loss", "train/images_per_s", "val/gaze_deg", "error/mpiigaze_deg", "memory/peak_gib"} <= keys
 
 
+def test_no_result_is_cut_off(paths):
+    """Seen red: 18 of the default's 56 were kept."""
+    path = paths.evaluation / "summary.json"
+    summary = json.loads(path.read_text())
+    more = {f"redirection/mpiigaze_{i}": i / 8 for i in range(60)}
+    for run in summary["runs"]:
+        run["metrics"] |= more
+    path.write_text(json.dumps(summary))
+    metrics = series(read_run(paths, run_places(TIERS, [0])[1]))
+    assert {name: metrics[name] for name in more} == {name: [(0, value)] for name, value in more.items()}
+
+
 def test_no_learners_curve_is_cut_off(paths):
     """Seen red: curves counted with the scalars, of which twelve are kept."""
     path = paths.evaluation / "summary.json"
