@@ -18,7 +18,7 @@ INSTALLED := .venv/installed
 BROWSER_RUNTIME := faze/studio/ort/ort.wasm.bundle.min.mjs
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: ablation demo weights studio test lint unit compiled workflow cluster docs ui
+.PHONY: ablation demo weights studio test lint unit compiled servers workflow cluster docs ui
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(if $(CONFIG),--configfile $(CONFIG))
@@ -61,11 +61,17 @@ lint: $(INSTALLED)
 # file share is made once. Without npm the tests of the studio are skipped.
 unit: $(INSTALLED)
 	-@test -e $(BROWSER_RUNTIME) || ! command -v npm >/dev/null || $(MAKE) --no-print-directory $(BROWSER_RUNTIME)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not workflow and not compiled and not cluster"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not workflow and not compiled and not cluster and not servers"
 
 # Minutes where no kernel is kept from before, so not part of `test`.
 compiled: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m compiled
+
+# A team's MLflow: PostgreSQL (Debian: postgresql) and an S3 of moto's, started and stopped by the tests.
+servers: $(INSTALLED)
+	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { echo "make servers needs Debian's postgresql"; exit 1; }
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[servers]'
+	$(BIN)/pytest -m servers
 
 workflow: $(INSTALLED)
 	$(BIN)/pytest -n 2 --dist loadfile -m workflow

@@ -5,10 +5,12 @@
 
 Strips are noise, of PEOPLE x STRIPS; four fifths of the people train, a tenth validates, a tenth is tested. Each stage
 is the command itself with one thread: CPU seconds, which other work on the machine moves little, and the peak of its
-memory. A line through the sizes, seconds and memory against the strips in the store, is carried on to --to.
+memory with its children's. A line through the sizes, seconds and memory against the strips in the store, is carried on
+to --to.
 """
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import psutil
 import torch
 
 from faze.config.check import build
@@ -46,33 +49,27 @@ class Cost:
 
 
 def measured(stage: str, strips: int, words: Sequence[object]) -> Cost:
-    """Run a command of faze; its children count for the time, not for the memory."""
-    command = [sys.executable, "-m", "faze", stage, *map(str, words)]
+    """Run a command of faze, and look at it and its children every few hundredths of a second."""
+    threads = ["--threads", 1] if stage not in ("inspect", "train") else []
+    command = [sys.executable, "-m", "faze", stage, *map(str, [*words, *threads])]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "FAZE_MADE_ONCE": ""}
+    seconds: dict[int, float] = {}  # of each process, as last seen
+    peak = 0
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
-        peak_kib = 0
-        while True:
-            ended, status, used = os.wait4(process.pid, os.WNOHANG)
-            if ended:
-                break
-            peak_kib = max(peak_kib, _peak_kib(process.pid))
-            time.sleep(0.02)
-        if status:
+        process = psutil.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        while process.poll() is None:
+            held = 0
+            for each in [process, *process.children(recursive=True)]:
+                with contextlib.suppress(psutil.Error):
+                    seconds[each.pid], held = sum(each.cpu_times()[:2]), held + each.memory_info().rss
+            peak = max(peak, held)
+            time.sleep(0.03)
+        if process.returncode:
             output.seek(0)
             raise SystemExit(f"{' '.join(command)} failed:\n{output.read().decode()[-3000:]}")
-    cost = Cost(stage, strips, used.ru_utime + used.ru_stime, peak_kib / 2**20)
+    cost = Cost(stage, strips, sum(seconds.values()), peak / 2**30)
     print(f"  {stage:12} {cost.cpu_s:9.1f} s of CPU {cost.peak_gib:8.2f} GiB", flush=True)
     return cost
-
-
-def _peak_kib(process: int) -> int:
-    """Read VmHWM: unlike ru_maxrss it begins anew with the program."""
-    try:
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-        return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
 
 
 def made_up(people: int, strips: int) -> Iterator[PersonStrips]:

@@ -12,8 +12,8 @@ from faze.base.files import whole_file
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import load
-from faze.tracking.mirror import mirror_run
-from faze.tracking.run_record import read_run, read_sweep, run_places
+from faze.tracking.mirror import mirror_runs
+from faze.tracking.run_record import read_runs, read_sweep, run_places
 from faze.tracking.store import bare, open_store
 from faze.tracking.view import address, invitation, share_view
 
@@ -33,9 +33,9 @@ def main(args: Namespace) -> None:
         if args.points:
             records = read_sweep(paths, run_places(args.points, run.seeds))
         else:
-            records = [read_run(paths, place) for place in run_places(run.tiers, run.seeds, run.controls)]
+            records = read_runs(paths, run_places(run.tiers, run.seeds, run.controls))
         store = open_store(config.tracking, results=args.results.resolve().parent)
-        runs = {record.place.name: mirror_run(store, record) for record in records}
+        runs = dict(zip((record.place.name for record in records), mirror_runs(store, records), strict=True))
         share_view(store, config.name)
         tracked = {
             "store": bare(store.uri),
