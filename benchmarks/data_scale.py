@@ -168,6 +168,8 @@ def draw(costs: Mapping[str, Sequence[Cost]], to: int, path: Path) -> None:
                 axes.plot(far, np.maximum(fixed + each * far, 1e-3) / scale, color=colors[stage], lw=1, ls=":")
         for axes, title, unit in ((times, "Time of one thread", "hours of CPU"), (memory, "Memory at its peak", "GiB")):
             axes.set(xscale="log", yscale="log", title=title, xlabel="strips in the store", ylabel=unit)
+            axes.xaxis.set_major_formatter("{x:,.0f}")
+            axes.yaxis.set_major_formatter("{x:,.6g}")
             axes.axvline(to, color=MUTED, lw=0.8)
             axes.grid(axis="y")
         memory.axhline(24, color=INK, lw=0.8, ls="--")
