@@ -132,20 +132,27 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
 
-    meeting = [] if "PET_RDZV_ENDPOINT" in os.environ else ["--standalone"]
     passed_on = ",".join(number.name for number in (*SIGNALS, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT))
-    options = [f"--nproc-per-node={count_processes(engine)}", f"--signals-to-handle={passed_on}"]
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # join() sets the threads; unset, torchrun prints a warning
+    # Options, by their variables: an older torchrun does not know them.
+    os.environ.setdefault("PET_SIGNALS_TO_HANDLE", passed_on)
+    os.environ.setdefault("PET_SHUTDOWN_TIMEOUT", str(LEAVE_S))
+    meeting = [] if "PET_RDZV_ENDPOINT" in os.environ else ["--standalone"]
+    options = [*meeting, f"--nproc-per-node={count_processes(engine)}"]
     sys.stdout.flush()
     try:
-        torchrun.run(torchrun.parse_args([*meeting, *options, f"--shutdown-timeout={LEAVE_S}", "-m", "faze", *command]))
+        torchrun.run(torchrun.parse_args([*options, "-m", "faze", *command]))
     except SignalException as asked:
         if asked.sigval not in SIGNALS:
             sys.exit(128 + asked.sigval)
         raise Preempted("") from None
     except ChildFailedError as failed:
         _end_as(failed.failures)
+    except RendezvousError as lost:
+        words = "another node has ended, or is not reached where PET_RDZV_ENDPOINT says; the same command goes on"
+        raise UserError(f"{words} ({lost})") from None
     return True
 
 
