@@ -73,6 +73,8 @@ def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned 
             return None
         raise UserError(f"--learner {learner} needs --learner-file, the file that meta_train wrote")
     found = load_learned(path, learner, [])
+    if found.learner not in LEARNERS:
+        raise UserError(f"{path}: is of a learner that this faze does not have: {found.learner:.100}")
     if LEARNERS[found.learner].takes_steps and shots not in found.shots:
         raise UserError(
             f"--shots {shots}: {path} was trained for k = {', '.join(map(str, found.shots))}: take one of these"

@@ -9,6 +9,8 @@ from faze.config.ladder import climb, leave_one_out
 from faze.config.parameters import CONTROLS, META_LEARNERS, SECTIONS, Engine
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
 
+LONGEST_NAME = 100  # bytes of a tier's or an ablation's: it becomes part of longer names
+
 # Folders beside those of the tiers, under results/<name>/.
 RESERVED = (
     *(
@@ -62,18 +64,19 @@ def _check_ladder(tiers: Any, run: Any) -> Iterator[Fault]:
         return
     for position, (tier, change) in enumerate(tiers.items()):
         yield from check_mapping(f"tiers.{tier}", change, fields_of(Engine), complete=position == 0)
-        if not _names_a_folder(str(tier)) or tier in RESERVED:
+        if not isinstance(tier, str) or not _names_a_folder(tier) or tier in RESERVED:
             yield Fault(
                 f"tiers.{tier}", f"a tier names a folder: letters, digits, - and _, and not {', '.join(RESERVED)}"
             )
     wanted = run.get("tiers") if isinstance(run, Mapping) else None
     for tier in wanted if isinstance(wanted, list | tuple) else ():
-        if tier not in tiers:
+        if isinstance(tier, str) and tier not in tiers:
             yield Fault("run.tiers", f"{tier!r} is not defined under tiers{nearest(tier, list(tiers))}")
 
 
 def _names_a_folder(name: str) -> bool:
-    return name.replace("_", "").replace("-", "").isalnum()
+    plain = name.replace("_", "").replace("-", "").isalnum() and not name.startswith("-")
+    return plain and len(name.encode()) <= LONGEST_NAME
 
 
 def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:

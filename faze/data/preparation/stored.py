@@ -1,6 +1,5 @@
 """Strips that are normalised already, in the released layout or ours -> who is taken over, and why others are not."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
+from faze.base.files import parse_json, read_plain
 from faze.data.preparation.assemble import Prepared
 from faze.data.readers import Reject
 from faze.data.readers.annotation_checks import OFF_SCREEN
@@ -22,7 +22,7 @@ def read_splits(path: Path) -> dict[str, str]:
         UserError: the file is missing or not of this form, or names a person twice.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(read_plain(path))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
     except ValueError:
@@ -120,8 +120,8 @@ def _judge(
         return "", "labels are not finite"
     try:
         intact = strips.verify(person)  # reads all pixels; our copy's own checksum would hide a damage
-    except OSError as error:
-        return "", f"pixels cannot be read ({error})"
+    except UserError as error:
+        return "", str(error)
     if intact is False:
         return "", "pixels or labels are not what was written, by their checksum"
     if dataset == "mpiigaze":

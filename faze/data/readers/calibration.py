@@ -1,5 +1,7 @@
 """The files about a person's laptop in MPIIGaze and MPIIFaceGaze, pXX/Calibration/*.mat: its camera and its screen."""
 
+import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,10 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
+from faze.base.files import read_plain
 from faze.data.readers.annotation_checks import check_distortion
 
 CAMERA = Path("Calibration", "Camera.mat")
 SCREEN = Path("Calibration", "screenSize.mat")
+# What may stand in such a file under a name that is read: nested cells and structs could be nested without end, and
+# compressed zeros be a thousand times as large as their file.
+_NUMBERS = tuple(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)) + ("single", "double")
+_MOST_NUMBERS = 1000
 
 
 def read_camera(folder: Path) -> tuple[NDArray, NDArray]:
@@ -38,15 +45,23 @@ def read_matlab(path: Path, names: Sequence[str]) -> list[NDArray]:
     Raises:
         UserError: the file is not readable, or lacks an array; names it.
     """
-    from scipy.io import loadmat  # here, since only this format needs scipy
+    from scipy.io import loadmat, whosmat  # here, since only this format needs scipy
 
     try:
-        content = loadmat(path)
-        return [np.asarray(content[name], np.float64) for name in names]
-    except KeyError as error:
-        raise UserError(f"{path}: has no {error}") from None
+        content = read_plain(path)
+        found = [each for each in whosmat(io.BytesIO(content)) if each[0] in names]
+        if absent := [name for name in names if name not in [each[0] for each in found]]:
+            raise UserError(f"{path}: has no {absent[0]!r}")
+        for name, shape, kind in found:
+            if kind not in _NUMBERS or math.prod(shape) > _MOST_NUMBERS:
+                raise UserError(f"{path}: {name} is {kind} {shape}, not a few numbers")
+        arrays = loadmat(io.BytesIO(content), variable_names=names)
+        return [np.asarray(arrays[name], np.float64) for name in names]
+    except UserError:
+        raise
     except Exception as error:  # scipy has no common class for a torn or foreign file
-        raise UserError(f"{path}: not a readable MATLAB file ({error})") from error
+        words = " ".join(str(error).split())[:200]
+        raise UserError(f"{path}: not a readable MATLAB file ({words})") from error
 
 
 def read_screen_px(folder: Path) -> tuple[float, float] | None:
