@@ -170,6 +170,8 @@ def _kept(outputs: Mapping[Path, str]) -> bool:
 
 def _copied(donor: Path, digest: str, target: Path) -> bool:
     """Copy a file or folder, whole or not at all; not linked, since its time of writing is its own."""
+    if target.resolve().is_relative_to(donor):  # it would be copied into itself, without end
+        return False
     try:
         whole, copy = (whole_folder, _copy_folder) if donor.is_dir() else (whole_file, shutil.copyfile)
         with whole(target) as temporary:

@@ -18,6 +18,6 @@ def main(args: Namespace) -> None:
     path = args.benchmark
     try:
         words = markdown_tables(parse_json(path.read_text(encoding="utf-8")))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         raise UserError(f"{path}: not a finished benchmark.json") from None
     print(words, end="")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faze.config.check import Fault, check_mapping, fields_of, nearest
+from faze.config.check import Fault, check_mapping, fields_of, nearest, shown
 from faze.config.ladder import climb, leave_one_out
 from faze.config.parameters import CONTROLS, META_LEARNERS, SECTIONS, Engine
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
@@ -71,7 +71,7 @@ def _check_ladder(tiers: Any, run: Any) -> Iterator[Fault]:
     wanted = run.get("tiers") if isinstance(run, Mapping) else None
     for tier in wanted if isinstance(wanted, list | tuple) else ():
         if isinstance(tier, str) and tier not in tiers:
-            yield Fault("run.tiers", f"{tier!r} is not defined under tiers{nearest(tier, list(tiers))}")
+            yield Fault("run.tiers", f"{shown(tier)} is not defined under tiers{nearest(tier, list(tiers))}")
 
 
 def _names_a_folder(name: str) -> bool:
@@ -82,7 +82,7 @@ def _names_a_folder(name: str) -> bool:
 def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     """What no single value shows: combinations that would fail later, or silently mean something else."""
     if not _names_a_folder(c["name"]):
-        yield Fault("name", f"{c['name']!r} must be letters, digits, - and _: it names a folder")
+        yield Fault("name", f"{shown(c['name'])} must be letters, digits, - and _: it names a folder")
     engines = {tier: climb(c["tiers"], tier) for tier in c["run"]["tiers"]}
     if c["benchmark"]["leave_one_out"]:
         topmost = c["run"]["tiers"][-1]

@@ -163,7 +163,7 @@ def _tags(start: Mapping[str, Any]) -> dict[str, str]:
     machine = start["machine"]
     on_gpu = "gpus" in machine and start["config"].get("engine.device") != "cpu"
     control = start["config"].get("control")
-    return {
+    tags = {
         "ablation": start["name"],
         "tier": start["tier"],
         "seed": str(start["seed"]),
@@ -175,6 +175,7 @@ def _tags(start: Mapping[str, Any]) -> dict[str, str]:
         "mlflow.source.name": "faze",
         "mlflow.source.type": "LOCAL",
     } | ({"control": control} if control else {})
+    return {name: _text(value) for name, value in tags.items()}
 
 
 def _training_metrics(values: Sequence[LoggedValue]) -> list[MetricValue]:

@@ -70,7 +70,10 @@ class Watch:
             paths = [path] if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND) else []
         elif event in ("os.rename", "os.link", "os.symlink"):
             paths = arguments[:2]
-        elif event in ("os.mkdir", "os.remove", "os.rmdir", "os.truncate", "shutil.rmtree", "os.chmod"):
+        elif event in ("os.remove", "os.rmdir"):
+            path, folder = arguments
+            paths = [path if folder == -1 else f"/proc/self/fd/{folder}/{os.fsdecode(path)}"]
+        elif event in ("os.mkdir", "os.truncate", "os.chmod"):
             paths = arguments[:1]
         elif event in ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork"):
             raise WroteOutside(f"{event} {arguments!r}")

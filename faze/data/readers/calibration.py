@@ -1,7 +1,5 @@
 """The files about a person's laptop in MPIIGaze and MPIIFaceGaze, pXX/Calibration/*.mat: its camera and its screen."""
 
-import io
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,15 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import read_plain
 from faze.data.readers.annotation_checks import check_distortion
+from faze.data.readers.matlab import read_matlab
 
 CAMERA = Path("Calibration", "Camera.mat")
 SCREEN = Path("Calibration", "screenSize.mat")
-# What may stand in such a file under a name that is read: nested cells and structs could be nested without end, and
-# compressed zeros be a thousand times as large as their file.
-_NUMBERS = tuple(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)) + ("single", "double")
-_MOST_NUMBERS = 1000
 
 
 def read_camera(folder: Path) -> tuple[NDArray, NDArray]:
@@ -39,31 +33,6 @@ def read_camera(folder: Path) -> tuple[NDArray, NDArray]:
     return matrix, distortion
 
 
-def read_matlab(path: Path, names: Sequence[str]) -> list[NDArray]:
-    """Read arrays of a MATLAB v5 file as float64.
-
-    Raises:
-        UserError: the file is not readable, or lacks an array; names it.
-    """
-    from scipy.io import loadmat, whosmat  # here, since only this format needs scipy
-
-    try:
-        content = read_plain(path)
-        found = [each for each in whosmat(io.BytesIO(content)) if each[0] in names]
-        if absent := [name for name in names if name not in [each[0] for each in found]]:
-            raise UserError(f"{path}: has no {absent[0]!r}")
-        for name, shape, kind in found:
-            if kind not in _NUMBERS or math.prod(shape) > _MOST_NUMBERS:
-                raise UserError(f"{path}: {name} is {kind} {shape}, not a few numbers")
-        arrays = loadmat(io.BytesIO(content), variable_names=names)
-        return [np.asarray(arrays[name], np.float64) for name in names]
-    except UserError:
-        raise
-    except Exception as error:  # scipy has no common class for a torn or foreign file
-        words = " ".join(str(error).split())[:200]
-        raise UserError(f"{path}: not a readable MATLAB file ({words})") from error
-
-
 def read_screen_px(folder: Path) -> tuple[float, float] | None:
     """Read width and height of a person's screen in px; None where no file states them.
 
@@ -74,7 +43,7 @@ def read_screen_px(folder: Path) -> tuple[float, float] | None:
     if not path.is_file():
         return None
     width, height = (array.ravel() for array in read_matlab(path, ("width_pixel", "height_pixel")))
-    if len(width) != 1 or len(height) != 1 or not (width[0] > 0 and height[0] > 0):
+    if len(width) != 1 or len(height) != 1 or not (0 < width[0] < np.inf and 0 < height[0] < np.inf):
         raise UserError(f"{path}: width_pixel and height_pixel are not one positive number each")
     return float(width[0]), float(height[0])
 
