@@ -51,7 +51,7 @@ class Fault:
     sentence: str
 
     def __str__(self) -> str:
-        return f"{_printable(self.key)}: {self.sentence}"
+        return f"{short(self.key)}: {self.sentence}"
 
 
 def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
@@ -117,7 +117,7 @@ def _check_list(key: str, value: Any, kind: Any) -> Iterator[Fault]:
 def _not_a_number(value: Any, wanted: str) -> str:
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
-            return f"YAML reads {_printable(value)} as text; write {yaml_number(float(value))}"
+            return f"YAML reads {short(value)} as text; write {yaml_number(float(value))}"
     return f"{shown(value)} is not {wanted}"
 
 
@@ -131,12 +131,12 @@ def yaml_number(number: float) -> str:
 def shown(value: Any) -> str:
     """Show a value in a sentence, whatever somebody wrote there."""
     try:
-        return _printable(repr(value))
+        return short(repr(value))
     except ValueError:  # of Python, about a number of thousands of digits
         return "a number of thousands of digits"
 
 
-def _printable(text: str) -> str:
+def short(text: str) -> str:
     """Shorten a text, without what a terminal would take for a command."""
     short = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
     return "".join(letter if letter.isprintable() else "?" for letter in short)

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from faze.config.check import ConfigError, Fault, shown
+from faze.config.check import ConfigError, Fault, short
 
 # In a checkout a link to config/config.yaml, the one that people read and change; a wheel gets a copy of it.
 DEFAULTS = Path(__file__).with_name("config.yaml").resolve()
@@ -54,7 +54,7 @@ def _read(path: Path | str) -> tuple[Any, yaml.Node | None]:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark else ""
         words = " ".join(str(getattr(error, "problem", None) or error).split())
-        raise ConfigError(f"{path}{where}: not YAML: {shown(words)}") from None
+        raise ConfigError(f"{path}{where}: not YAML: {short(words)}") from None
 
 
 def _count_nodes(node: yaml.Node, counted: dict[int, int], depth: int) -> int:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
+from urllib.parse import quote
 
 from faze.base.files import as_written, read_json
 from faze.data.inspection import Inspection, person_rows, summarise
@@ -50,7 +51,8 @@ def read_page(folder: Path, root: Path, embedder: Embedder) -> dict[str, Any]:
     """
     summary = read_json(folder / "summary.json", ("dataset", "rejects"), "run inspect")
     with as_written(folder / "summary.json", "run inspect"):
-        sidecar = f"../data/{PurePath(summary['rejects']['sidecar']).name}" if summary["rejects"] else ""
+        rejects = summary["rejects"]
+        sidecar = f"../data/{quote(PurePath(rejects['sidecar']).name, errors='surrogateescape')}" if rejects else ""
     return {
         "summary": summary,
         "density": embed_figure(folder / "figures", "density", embedder),

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,6 +164,8 @@ def _tags(start: Mapping[str, Any]) -> dict[str, str]:
     machine = start["machine"]
     on_gpu = "gpus" in machine and start["config"].get("engine.device") != "cpu"
     control = start["config"].get("control")
+    if not all(re.fullmatch(r"[\w-]{1,200}", str(start[name])) for name in ("name", "tier")):
+        raise ValueError("a name that is none")  # they stand in queries
     tags = {
         "ablation": start["name"],
         "tier": start["tier"],

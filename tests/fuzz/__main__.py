@@ -58,12 +58,13 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def report(targets: Sequence[Target], cases: int, seed: int, home: Path) -> int:
     """Run targets and print the table; returns how many findings there are."""
-    print("| target | files | read | refused | findings | s | MiB more |\n|---|---|---|---|---|---|---|", flush=True)
+    print("| target | files | read | refused | ended a library | findings | s | MiB more |", flush=True)
+    print("|---|---|---|---|---|---|---|---|", flush=True)
     findings = 0
     for target in targets:
         found = fuzz(target, cases, seed, home)
         findings += len(found.findings)
-        counts = (found.cases, found.values, found.refused, len(found.findings))
+        counts = (found.cases, found.values, found.refused, found.probed, len(found.findings))
         row = (target.name, *counts, f"{found.seconds:.0f}", f"{found.extra_mib:.0f}")
         print(f"| {' | '.join(map(str, row))} |", flush=True)
         for finding in found.findings:

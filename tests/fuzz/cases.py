@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import traceback
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -32,6 +31,7 @@ class Target:
     name: str
     make: Callable[[Draw, Path], None]  # writes into an empty folder
     parse: Callable[[Path], object]  # reads that folder, as far as any user of the parser does
+    probed: str = ""  # library whose end or hang is another process's in faze (faze.data.store.probe)
     nameless: bool = False  # its sentences name no file: whoever calls it does
     warm: Callable[[], object] = lambda: None  # what is imported or compiled at the first use, and no case's affair
 
@@ -43,14 +43,16 @@ class Tally:
     cases: int = 0
     values: int = 0
     refused: int = 0
+    probed: int = 0  # ended the library, in the process that faze gives it
     seconds: float = 0.0
     extra_mib: float = 0.0
     findings: list[str] = field(default_factory=list)
 
     def add(self, other: "Tally") -> None:
         """Add another process's."""
-        self.cases, self.values, self.refused = self.cases + other.cases, self.values + other.values, self.refused + other.refused
-        self.seconds, self.extra_mib = self.seconds + other.seconds, max(self.extra_mib, other.extra_mib)
+        for name in ("cases", "values", "refused", "probed", "seconds"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.extra_mib = max(self.extra_mib, other.extra_mib)
         self.findings += [finding for finding in other.findings if finding not in self.findings]
 
 
@@ -70,7 +72,7 @@ def judge(target: Target, folder: Path) -> str:
 
 
 def run_batch(target: Target, numbers: range, number: int, home: Path) -> Tally:
-    """Run cases in a process of its own; a finding is its place in the code, and the files that lead there.
+    """Run cases in processes of their own; a finding is its place in the code, and the files that lead there.
 
     Args:
         target: whose.
@@ -79,35 +81,55 @@ def run_batch(target: Target, numbers: range, number: int, home: Path) -> Tally:
         home: folder for the cases, and for what is kept of them.
     """
     home.mkdir(parents=True, exist_ok=True)
-    result, log = home / "tally.json", home / "log"
-    result.unlink(missing_ok=True)
-    code = in_child(lambda: _work(target, numbers, number, home, result), log)
-    words = log.read_text(errors="replace")
-    tally = Tally(**json.loads(result.read_text())) if result.is_file() else Tally()
-    if code:
-        tally.findings.append(f"the process ended with {code} at {home / 'case'}:\n{words[-3000:]}")
-    return tally
+    result, log, total = home / "tally.json", home / "log", Tally()
+    while numbers:
+        result.write_text("{}")
+        code = in_child(lambda numbers=numbers: _work(target, numbers, number, home, result), log)
+        tally = Tally(**json.loads(result.read_text()))
+        total.add(tally)
+        if not code:
+            break
+        numbers = numbers[tally.cases + 1 :]  # it ended within a case
+        _judge_end(total, target, code, home)
+        if total.findings:
+            break
+    return total
+
+
+def _judge_end(total: Tally, target: Target, code: int, home: Path) -> None:
+    """Say whether the end of a process is a finding, or that of a library which faze does not have in its own."""
+    total.cases += 1
+    words = (home / "log").read_text(errors="replace")
+    innermost = words.partition("most recent call first):\n")[2].partition("\n")[0]
+    if target.probed and f"/{target.probed}/" in innermost:
+        total.probed += 1
+        return
+    kept = home / f"ended{total.cases}"
+    shutil.copytree(home / "case", kept, symlinks=True)
+    total.findings.append(f"the process ended with {code} at {kept}:\n{words[:3000]}")
 
 
 def _work(target: Target, numbers: range, number: int, home: Path, result: Path) -> None:
-    case, outcomes, seen = home / "case", Counter(), {}
+    case, tally, seen = home / "case", Tally(), {}
     os.chdir(home)
     target.warm()
     watch = Watch(case)
     forget_peak()
     before = own_peak_mib()
     limit_memory()
-    for each in numbers:
+    for done, each in enumerate(numbers):
+        if target.probed or done % 100 == 0:
+            result.write_text(json.dumps(asdict(tally)))
         _emptied(case)
         target.make(Chance(target.name, number, each), case)
-        outcomes["cases"] += 1
         try:
             with watch.on(), limited_time():
-                outcomes[judge(target, case)] += 1
+                outcome = judge(target, case)
+            tally.values, tally.refused = tally.values + (outcome == "value"), tally.refused + (outcome == "refused")
         except BaseException as error:
             _keep(error, case, home, seen)
-    extra_mib = own_peak_mib() - before
-    tally = Tally(outcomes["cases"], outcomes["value"], outcomes["refused"], 0.0, extra_mib, list(seen.values()))
+        tally.cases = done + 1
+    tally.extra_mib, tally.findings = own_peak_mib() - before, list(seen.values())
     result.write_text(json.dumps(asdict(tally)))
 
 

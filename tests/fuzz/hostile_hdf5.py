@@ -11,7 +11,7 @@ import numpy as np
 from hostile import TEXTS, Draw, edited_bytes
 
 HUGE = 2**40
-_CHUNK = 2**26  # bytes of zeros, which deflate to 64 KiB
+_CHUNK = 2**23  # bytes of zeros, which deflate to 8 KiB
 _ARRAYS: tuple[Callable[[], object], ...] = (
     *(lambda: 3, lambda: 1.5, lambda: "text", lambda: b"\xff\xfe", lambda: h5py.Empty("f4"), lambda: h5py.Empty("S4")),
     *(lambda: np.zeros(0), lambda: np.zeros((0, 4), "f4"), lambda: np.zeros((2, 4), "f4"), lambda: np.zeros((2, 0))),
@@ -94,7 +94,7 @@ def _bomb(draw: Draw, file: h5py.File, name: str) -> None:
     for one in [name] if isinstance(file[name], h5py.Dataset) else [f"{name}/{key}" for key in file[name]]:
         kind, rest = file[one].dtype, file[one].shape[1:]
         each = kind.itemsize * int(np.prod(rest))
-        rows, chunks = _CHUNK // each, draw.pick([1, 40])
+        rows, chunks = _CHUNK // each, draw.pick([1, 400])
         if rows * each != _CHUNK:
             continue
         del file[one]

@@ -144,7 +144,7 @@ def _edited_table(draw: Draw, content: bytes) -> bytes:
         if kind == "column":
             table = table.set_column(at, name, pa.array(draw.pick(_COLUMNS) * table.num_rows))
         elif kind == "drop" and table.num_columns > 1:
-            table = table.drop_columns([name])
+            table = table.remove_column(at)
         elif kind == "rename":
             new = draw.pick((*TEXTS[:20], "k", "covered_x", "covered_1e999"))
             table = table.rename_columns([new if column == name else column for column in table.column_names])

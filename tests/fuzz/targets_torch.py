@@ -3,6 +3,7 @@
 import copy
 import functools
 import io
+import math
 import pickle
 import tempfile
 import zipfile
@@ -28,7 +29,7 @@ from faze.model.weights import import_published, load_model, save_weights
 from faze.redirection.estimator import GazeHeadEstimator, TrainedEstimator, load_estimator, save_estimator
 from targets_data import written
 
-BOMB_MIB = 256
+BOMB_MIB = 64
 MODEL = Model(2, 1, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
 
 
@@ -59,8 +60,8 @@ def _edited(draw: Draw, content: dict, most: int = 3) -> dict:
         elif kind == "rename":
             holder[draw.pick((*TEXTS, 3, None))] = holder.pop(key)
         elif kind == "shape" and isinstance(holder[key], torch.Tensor):
-            shape = [draw.pick([n, 0, 1, n + 1, 5000]) for n in holder[key].shape]
-            holder[key] = torch.zeros(shape[:2] if draw.flip() else [min(n, 5000) for n in shape])
+            shape = [draw.pick([n, n, 0, 1, n + 1, 5000]) for n in holder[key].shape][: draw.pick([None, 2])]
+            holder[key] = torch.zeros(shape if math.prod(shape) <= 100_000 else shape[:1])
         elif kind == "text":
             holder[key] = draw.pick(TEXTS)
         else:

@@ -12,6 +12,7 @@ from faze.data.preparation.assemble import Prepared
 from faze.data.readers import Reject
 from faze.data.readers.annotation_checks import OFF_SCREEN
 from faze.data.store.layout import ORIGINS, SPLITS
+from faze.data.store.probe import probe
 from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore
 
 
@@ -34,7 +35,7 @@ def read_splits(path: Path) -> dict[str, str]:
     for split, people in content.items():
         for person in map(str, people):
             if person in splits:
-                raise UserError(f"{path}: person {person} is in {splits[person]} and again in {split}")
+                raise UserError(f"{path}: person {person:.100} is in {splits[person]} and again in {split}")
             splits[person] = split
     return splits
 
@@ -45,6 +46,7 @@ def open_stored(path: Path, dataset: str, splits: Mapping[str, str] | None) -> S
     Raises:
         UserError: the file cannot be read, is another data set's, or there is no way to know the splits.
     """
+    probe(path, "strips")
     strips = StripStore(path, tolerant=True)
     if strips.dataset in ("mpiigaze", "gazecapture") and strips.dataset != dataset:
         raise UserError(f"{path}: holds {strips.dataset}, and is given as {dataset}")

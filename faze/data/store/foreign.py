@@ -13,10 +13,10 @@ import h5py
 from faze.base.errors import UserError
 
 NUMBERS = "iuf"  # kinds of numpy's types
-LONGEST_NAME = 100  # bytes: it becomes part of file names
+LONGEST_NAME = 64  # bytes: it becomes part of file names, some of which write each byte as three
 # Bytes that an array may take in memory: what is small whatever the file says, and what packed pixels or labels unpack
 # to at most. Deflate alone would allow a thousandfold.
-_SMALL, _PACKED = 2**26, 200
+_SMALL, _PACKED = 2**22, 200
 
 
 @contextlib.contextmanager

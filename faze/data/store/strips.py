@@ -11,7 +11,7 @@ Read too: version 1, which has of these file_name at most, and the released code
 import contextlib
 import hashlib
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,8 +153,8 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
     def _take(self, person: str) -> None:
         """Take a person in, or say why not."""
         try:
-            with understood(self._path, f"person {person}"):
-                fault = _fault(self._file, person, "" if self._tolerant else f" of person {person}")
+            with understood(self._path, f"person {person:.100}"):
+                fault = _fault(self._file, person, "" if self._tolerant else f" of person {person:.100}")
         except UserError as error:
             fault = str(error).removeprefix(f"{self._path}: ")
         if fault and not self._tolerant:
@@ -251,16 +251,16 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
 
     def origins(self, person: str) -> NDArray[np.str_]:
         """Read (N,) where each sample's labels come from, of ORIGINS; `stored` where the file does not say."""
-        return self._named(person, "origin", "origins", "stored")
+        return self._named(person, "origin", "origins", ORIGINS)
 
     def validity(self, person: str) -> NDArray[np.str_]:
         """Read (N,) whether targets lie on the screen, of VALIDITIES; `unknown_screen` where the file does not say."""
-        return self._named(person, "validity", "validities", "unknown_screen")
+        return self._named(person, "validity", "validities", VALIDITIES)
 
-    def _named(self, person: str, name: str, names: str, default: str) -> NDArray[np.str_]:
+    def _named(self, person: str, name: str, names: str, meanings: Sequence[str]) -> NDArray[np.str_]:
         group = self._group(person)
         if name not in group:
-            return np.full(self.count(person), default)
+            return np.full(self.count(person), meanings[-1])
         with self._reading(name, person):
             positions, known = group[name][:], np.array([str(n) for n in self._file.attrs.get(names, ())], np.str_)
         if len(positions) and positions.max() >= len(known):
@@ -268,6 +268,8 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
                 f"{self._path}: {name} of person {person} has position {positions.max()} among {len(known)} {names}; "
                 "write the file again"
             )
+        if unknown := set(known[positions].tolist()) - set(meanings):
+            raise UserError(f"{self._path}: {name} of person {person} is {min(unknown)!a:.100}, which has no meaning here")
         return known[positions]
 
     def verify(self, person: str) -> bool | None:
