@@ -236,7 +236,7 @@ def paper_width(ablation: Ablation, benchmark: Mapping[str, Any]) -> dict[str, A
     measured = benchmark.get("paper_width")
     if not measured:
         return {}
-    full = next(iter(measured["tiers"].values()))
+    full = next(iter(measured["tiers"].values()), {})
     rows = {tier: _against(measured["tiers"][tier], full) for tier in ablation.tiers if tier in measured["tiers"]}
     return {"model": measured["model"], "global_batch": measured["global_batch"], **rounds_of(measured), "tiers": rows}
 
