@@ -3,6 +3,7 @@
 # make test       every check that the project has
 # make weights    the baseline alone: results/default/weights, its network and learners with a model card, to hand out
 # make studio     a page on which a network's gaze, head and appearance codes move; needs npm once
+# make chaos      kill, fill, damage: the smoke ablation ends as if nothing had happened (MINUTES=30 SEED=1)
 # make docs       these pages: docs/_build/index.html
 # make ui         MLflow on the results
 # Each makes .venv first where it is missing or older than what it is made from. Needs python3 (3.11-3.13, with venv),
@@ -11,13 +12,15 @@
 PYTHON ?= python3
 CORES ?= all
 CONFIG ?=
+MINUTES ?= 30
+SEED ?= 1
 
 BIN := .venv/bin
 INSTALLED := .venv/installed
 BROWSER_RUNTIME := faze/studio/ort/ort.wasm.bundle.min.mjs
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: ablation demo weights studio test lint unit compiled workflow docs ui
+.PHONY: ablation demo weights studio test lint unit compiled workflow chaos docs ui
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(if $(CONFIG),--configfile $(CONFIG))
@@ -68,6 +71,10 @@ compiled: $(INSTALLED)
 
 workflow: $(INSTALLED)
 	$(BIN)/pytest -n 2 --dist loadfile -m workflow
+
+# As root, also full disks and read-only folders; with Debian's faketime, also clocks that jump. Not part of `test`.
+chaos: $(INSTALLED)
+	$(BIN)/python tests/chaos/chaos.py --minutes $(MINUTES) --seed $(SEED)
 
 # Every warning is an error. Nothing is kept from a former build (-E), since the pages take much from the code.
 docs: $(INSTALLED)
