@@ -18,6 +18,7 @@ from faze.base.files import read_json
 from faze.base.logged_run import LoggedRun
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.evaluation import UNADAPTED
+from faze.evaluation.parquet_rows import read_rows
 
 COLUMNS = ("person", "dataset", "split", "learner", "k", "repeat", "steps", "error_deg", "start_error_deg")
 LEFT_OUT = (b"left_out", b"left_out_of_training")  # metadata of those files: sentences, as JSON
@@ -100,13 +101,7 @@ def read_errors(ablation: Ablation) -> pd.DataFrame:
 
 def _read_learner(path: Path, learner: str) -> pd.DataFrame:
     """Average each test person's error at each k over the calibration draws, after the last adaptation step."""
-    try:
-        rows = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a readable parquet file, delete it and run adapt again ({error})") from None
-    absent = [column for column in COLUMNS if column not in rows]
-    if absent:
-        raise UserError(f"{path}: has no column {', '.join(absent)}; delete it and run adapt again")
+    rows = read_rows(path, COLUMNS, "adapt")
     rows = rows[rows["split"] == "test"]
     if rows.empty or rows["error_deg"].isna().any():
         what = "no error of any test person" if rows.empty else "an error that is not a number"

@@ -44,6 +44,9 @@ def main(args: Namespace) -> None:
     with sole_writer(args.out), made_once(args.made_once, key, [args.out, args.errors]) as taken:
         if taken:
             return
+        for path in stores:
+            with StripStore(path) as strips:
+                strips.check(strips.persons())
         people = hold(load_people(args.data, "train", size, min_entries=1)[0])
         progress = Progress("estimator", config.estimator.strips, "strips")
         network = train_estimator(people, config.estimator, device, progress)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from faze.base.command_line import CONFIG, command, needed
 from faze.base.files import check_replaceable, whole_folder
-from faze.base.logged_run import read_logged_run
+from faze.base.logged_run import read_ended_run
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, load
@@ -51,7 +51,7 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     """Write the tables as csv, one file each, and summary.json."""
     persons = read_errors(ablation)
     benchmark = read_benchmark(ablation)
-    trainings = {run: read_logged_run(ablation.paths.run_log(*run)) for run in ablation.runs()}
+    trainings = {run: read_ended_run(ablation.paths.run_log(*run)) for run in ablation.runs()}
     of_tier = {tier: trainings[tier, ablation.seeds[0]] for tier in ablation.tiers}
     tables: dict[str, pd.DataFrame] = {
         "persons": persons,

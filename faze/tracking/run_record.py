@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from faze.base.errors import UserError
 from faze.base.files import read_json
-from faze.base.logged_run import LoggedRun, LoggedValue, read_logged_run
+from faze.base.logged_run import LoggedRun, LoggedValue, read_ended_run, read_logged_run
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.tier_colors import BASELINE, tier_colors
 
@@ -117,7 +117,7 @@ def read_run(paths: ResultPaths, place: RunPlace) -> RunRecord:
         UserError: the evaluation has no entry for this run, or a data set has no page.
     """
     log = paths.run_log(place.tier, place.seed)
-    run = read_logged_run(log)
+    run = read_ended_run(log)
     training, results = _record(run, place), _read_results(paths.evaluation / "summary.json", place)
     artifacts = {"": log, "report": paths.report}
     if "control" not in training.tags:  # nobody walks through a noise control

@@ -1,9 +1,9 @@
 """What must be equal, to the bit, in the results of every run of the smoke ablation: facts, each under its file's name.
 
 Left out is what tells times and memory, and what follows from these: `benchmark.json` but for its tiers, the columns
-NOT_EQUAL of tables, `train/images_per_s` and times of run logs, `seconds` of learners, the page's sentences and figures.
-Also left out are the marks of the workflow (logs, benchmarks, locks, records) and MLflow's own files; of its runs the
-values of errors, curves and validation must be equal.
+NOT_EQUAL of tables, `train/images_per_s` and times of run logs, `seconds` of learners, the sentences of the page. Also
+left out are the marks of the workflow (logs, benchmarks, locks, records) and MLflow's own files; of its runs the values
+of errors, curves and validation must be equal.
 """
 
 import csv

@@ -1,7 +1,8 @@
 """The layout of codes: what the network says of each strip.
 
 Of a file of codes, the attributes `gaze1.weight` (H, 3 G), `gaze1.bias` (H,), `gaze2.weight` (3, H), `gaze2.bias` (3,)
-are the layers of the gaze head that made gaze_hat, under their names in the checkpoint; an addition of ours.
+are the layers of the gaze head that made gaze_hat, under their names in the checkpoint; an addition of ours. So is the
+attribute `checksum` of the file, over these layers, and of each person, over name, split and arrays.
 """
 
 import hashlib
@@ -12,7 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.data.store.layout import PersonGroups, check_schema, group_of, new_array, new_group, open_file, whole_store
+from faze.data.store.layout import (
+    PersonGroups,
+    check_schema,
+    check_sum,
+    checksum_of,
+    damage_named,
+    group_of,
+    new_array,
+    new_group,
+    open_file,
+    whole_store,
+)
 
 _NEEDED_CODES = ("z_gaze", "gaze", "gaze_hat")
 GAZE_HEAD = ("gaze1.weight", "gaze1.bias", "gaze2.weight", "gaze2.bias")
@@ -33,13 +45,15 @@ def write_codes(
         gaze_head: what made gaze_hat, the arrays GAZE_HEAD.
     """
     with whole_store(path, "codes", dataset) as file:
-        for name, array in (gaze_head or {}).items():
-            file.attrs[name] = np.asarray(array, np.float32)
+        head = {name: np.asarray(array, np.float32) for name, array in (gaze_head or {}).items()}
+        file.attrs.update(head | {"checksum": checksum_of([], head.items())})
         for person, split, arrays in persons:
             assert len({len(array) for array in arrays.values()}) == 1, person
+            arrays = {name: np.asarray(array, np.float32) for name, array in sorted(arrays.items())}
             group = new_group(file, person, split)
             for name, array in arrays.items():
-                new_array(group, name, np.asarray(array, np.float32))
+                new_array(group, name, array)
+            group.attrs["checksum"] = checksum_of([person, split], arrays.items())
 
 
 class CodeStore(PersonGroups):
@@ -52,11 +66,13 @@ class CodeStore(PersonGroups):
             UserError: the file is missing, torn or not of this layout; the sentence names file and person.
         """
         super().__init__(path, default_split)
-        with open_file(path) as file:
+        with damage_named(path), open_file(path) as file:
             self.dataset = check_schema(file, self._path, "codes")
             # None: the released code's files, and those of people with no such network.
             has_head = all(name in file.attrs for name in GAZE_HEAD)
             self.gaze_head = {name: file.attrs[name][:] for name in GAZE_HEAD} if has_head else None
+            found = checksum_of([], (self.gaze_head or {}).items())
+            check_sum(file.attrs.get("checksum"), found, path, "the gaze head")
             for person in file:
                 self._read_split(person, file[person])
                 counts = {name: len(array) for name, array in group_of(file, path, person, _NEEDED_CODES).items()}
@@ -70,5 +86,9 @@ class CodeStore(PersonGroups):
         return hashlib.sha256(b"".join(layer.tobytes() for layer in layers)).hexdigest()[:16] if layers else ""
 
     def __getitem__(self, person: str) -> dict[str, NDArray]:
-        with open_file(self._path) as file:
-            return {name: array[:] for name, array in group_of(file, self._path, person).items()}
+        with damage_named(self._path), open_file(self._path) as file:
+            group = group_of(file, self._path, person)
+            arrays = {name: array[:] for name, array in sorted(group.items())}
+            found = checksum_of([person, self.split(person)], arrays.items())
+            check_sum(group.attrs.get("checksum"), found, self._path, f"what it holds of person {person}")
+            return arrays

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ SPLITS = ("train", "val", "test")
 ORIGINS = ("annotated", "supplementary", "estimated", "stored")
 # Large arrays begin at a page of the file: a strip of 64 x 256 px then lies on 12 pages instead of 13.
 _PAGE, _LARGE = 4096, 1 << 20
+DAMAGED = "is not what was written: delete the file and give the same command again, or fetch it again"
 _SMALL = 1 << 17  # bytes for all that HDF5 itself writes about the next array
 
 
@@ -99,6 +101,45 @@ def new_array(group: h5py.Group, name: str, array: ArrayLike) -> None:
     array = np.asarray(array)
     _take(Path(group.file.filename), group.file.id.get_filesize(), array.nbytes + _PAGE + _SMALL)
     group.create_dataset(name, data=array)
+
+
+def checksum_of(texts: Iterable[object], arrays: Iterable[tuple[str, ArrayLike]]) -> str:
+    """Give the CRC-32 of texts, then of arrays with their names, types and shapes, as an attribute holds it."""
+    checksum = zlib.crc32(repr([str(text) for text in texts]).encode())
+    for name, array in arrays:
+        array = np.ascontiguousarray(array)
+        checksum = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), checksum)
+        checksum = zlib.crc32(array.tobytes(), checksum)
+    return as_text(checksum)
+
+
+def as_text(checksum: int) -> str:
+    """Write a CRC-32 as attributes hold it."""
+    return f"crc32:{checksum:08x}"
+
+
+def check_sum(stated: object, found: str, path: Path | str, what: str) -> None:
+    """Refuse what is no longer as it was written; files of others and older ones state no checksum: None.
+
+    Raises:
+        UserError: naming file and what is damaged.
+    """
+    if stated not in (None, found):
+        raise UserError(f"{path}: {what} {DAMAGED}")
+
+
+@contextlib.contextmanager
+def damage_named(path: Path | str) -> Iterator[None]:
+    """Turn whatever HDF5 and h5py raise on a damaged file into one sentence."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
+        if isinstance(error, OSError) and error.errno:  # the machine's, such as a network folder that is gone
+            raise
+        reason = str(error).strip("'\"").split("\n")[0]
+        raise UserError(f"{path}: {DAMAGED.removeprefix('is ')} ({reason})") from None
 
 
 def new_group(file: h5py.File, person: str, split: str) -> h5py.Group:

@@ -1,7 +1,8 @@
 """The layout of strips, schema version 2.
 
 The file's attributes: schema `strips`, schema_version, dataset, and the names `origins` and `validities`, to whose
-positions the samples refer. A person's attributes: split, device (the camera) and checksum (over pixels, then labels).
+positions the samples refer. A person's attributes: split, device (the camera), checksum (over pixels, then labels) and
+checksum_of_samples (over name, split, device and the arrays by sample).
 A person's arrays, by sample: pixels (H, W, 3) uint8 RGB; labels: gaze pitch, yaw, head pitch, yaw, float32 rad;
 file_name (bytes), frame_index int64, origin uint8, validity uint8.
 
@@ -10,6 +11,7 @@ Read too: version 1, which has of these file_name at most, and the released code
 
 import contextlib
 import hashlib
+import itertools
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,10 +23,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import UserError
 from faze.data.store.layout import (
+    DAMAGED,
     ORIGINS,
     SPLITS,
     PersonGroups,
+    as_text,
     check_schema,
+    checksum_of,
+    damage_named,
     decoded,
     encoded,
     group_of,
@@ -80,17 +86,22 @@ def _write_person(group: h5py.Group, person: PersonStrips) -> None:
     assert count > 0, person.person_id
     labels = np.ascontiguousarray(person.labels, np.float32)
     by_sample = {} if person.file_names is None else {"file_name": encoded(person.file_names)}
-    by_sample |= {
-        "frame_index": _or_default(person.frame_index, np.arange(count, dtype=np.int64)),
-        "origin": _or_default(person.origin, np.full(count, ORIGINS.index("stored"), np.uint8)),
-        "validity": _or_default(person.validity, np.full(count, VALIDITIES.index("unknown_screen"), np.uint8)),
+    defaults = {
+        "frame_index": np.arange(count, dtype=np.int64),
+        "origin": np.full(count, ORIGINS.index("stored"), np.uint8),
+        "validity": np.full(count, VALIDITIES.index("unknown_screen"), np.uint8),
     }
+    for name, default in defaults.items():
+        given = getattr(person, name)
+        by_sample[name] = default if given is None else np.asarray(given, default.dtype)
     checksum = zlib.crc32(labels, _write_pixels(group, person.pixels, count))
     group.create_dataset("labels", data=labels)
     for name, array in by_sample.items():
         assert array.shape == (count,), (person.person_id, name)
         group.create_dataset(name, data=array)
-    group.attrs["device"], group.attrs["checksum"] = person.device, _as_text(checksum)
+    group.attrs["device"], group.attrs["checksum"] = person.device, as_text(checksum)
+    words = [person.person_id, person.split, person.device]
+    group.attrs["checksum_of_samples"] = checksum_of(words, sorted(by_sample.items()))
 
 
 def _write_pixels(group: h5py.Group, pixels: NDArray[np.uint8] | Iterable[NDArray[np.uint8]], count: int) -> int:
@@ -115,14 +126,6 @@ def _cut(pixels: NDArray[np.uint8] | h5py.Dataset) -> Iterator[NDArray[np.uint8]
         yield pixels[first : first + _PIECE]
 
 
-def _or_default(array: NDArray | None, default: NDArray) -> NDArray:
-    return default if array is None else np.asarray(array, default.dtype)
-
-
-def _as_text(checksum: int) -> str:
-    return f"crc32:{checksum:08x}"
-
-
 class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
     """A file of strips, open for reading. Loader processes may inherit it (HDF5 reads by position) or unpickle it."""
 
@@ -140,12 +143,16 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         self._tolerant = tolerant
         self.faults: dict[str, str] = {}  # by person
         self._file = open_file(self._path)
+        with damage_named(self._path):
+            self._read_people()
+
+    def _read_people(self) -> None:
         self.dataset = check_schema(self._file, self._path, "strips", _VERSION)
         for person in self._file:
-            fault = _fault(self._file[person], "" if tolerant else f" of person {person}")
-            if fault and not tolerant:
+            fault = _fault(self._file[person], "" if self._tolerant else f" of person {person}")
+            if fault and not self._tolerant:
                 raise UserError(f"{self._path}: {fault}")
-            if fault:
+            elif fault:
                 self.faults[person] = fault
             else:
                 self._read_split(person, self._file[person])
@@ -251,14 +258,28 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return known[positions]
 
     def verify(self, person: str) -> bool | None:
-        """Tell by checksum whether pixels and labels are those that were written; None where there is no checksum."""
-        stated = str(self._group(person).attrs.get("checksum", ""))
+        """Tell by checksum whether a person is as it was written; None where there is no checksum."""
+        group = self._group(person)
+        stated = str(group.attrs.get("checksum", ""))
         if not stated.startswith("crc32:"):
             return None
         checksum = 0
-        for piece in self.pieces(person):
+        for piece in itertools.chain(self.pieces(person), [self.labels(person)]):
             checksum = zlib.crc32(np.ascontiguousarray(piece), checksum)
-        return stated == _as_text(zlib.crc32(np.ascontiguousarray(self.labels(person)), checksum))
+        by_sample = sorted((name, group[name][:]) for name in _BY_SAMPLE if name in group)
+        found = checksum_of([person, self.split(person), self.device(person)], by_sample)
+        return stated == as_text(checksum) and group.attrs.get("checksum_of_samples", found) == found
+
+    def check(self, persons: Iterable[str]) -> None:
+        """Read everything of these people once, and refuse what is no longer as it was written.
+
+        Raises:
+            UserError: naming the file and the first who is damaged.
+        """
+        for person in persons:
+            with damage_named(self._path):
+                if self.verify(person) is False:
+                    raise UserError(f"{self._path}: what it holds of person {person} {DAMAGED}")
 
     def _group(self, person: str) -> h5py.Group:
         return group_of(self._file, self._path, person)

@@ -9,7 +9,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import UserError
-from faze.data.store.layout import ORIGINS, decoded, encoded, group_of, new_array, open_file, whole_hdf5
+from faze.data.store.layout import (
+    ORIGINS,
+    check_sum,
+    checksum_of,
+    damage_named,
+    decoded,
+    encoded,
+    group_of,
+    new_array,
+    open_file,
+    whole_hdf5,
+)
 
 # Published names of the arrays; their names in Supplementary and widths (None: any).
 _SUPPLEMENTARY = {
@@ -49,7 +60,7 @@ def write_supplementary(path: Path | str, persons: Iterable[tuple[str, Supplemen
 
 def supplementary_persons(path: Path | str) -> dict[str, int]:
     """Count the entries of each person in a supplementary file, sorted by person; 1 for a person without file names."""
-    with open_file(path) as file:
+    with damage_named(path), open_file(path) as file:
         return {p: _count_entries(file[p]) for p in sorted(file)}
 
 
@@ -64,7 +75,7 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
     Raises:
         UserError: the file is missing or torn, or the person or one of its datasets is, or their shapes disagree.
     """
-    with open_file(path) as file:
+    with damage_named(path), open_file(path) as file:
         group = group_of(file, path, person, ("file_name", *_SUPPLEMENTARY))
         try:
             file_names = decoded(group["file_name"])
@@ -73,12 +84,14 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
             origin = str(group.attrs.get("origin", "supplementary"))
         except (OSError, TypeError, AttributeError, ValueError) as error:
             raise UserError(f"{path}: the annotation of person {person} cannot be read ({error})") from None
+        stated, found = group.attrs.get("checksum"), _checksum(person, group)
     for name, (_, width) in _SUPPLEMENTARY.items():
         shape = arrays[name].shape
         if shape != (wanted := (len(file_names), width or (shape or (0,))[-1])):
             raise UserError(f"{path}: {name} of person {person} has shape {shape}, not {wanted}")
     if len(reasons) not in (0, len(file_names)) or origin not in ORIGINS:
         raise UserError(f"{path}: reason or origin of person {person} is not as `faze landmarks` writes them")
+    check_sum(stated, found, path, f"the annotation of person {person}")
     return Supplementary(file_names, *arrays.values(), reasons=reasons, origin=origin)
 
 
@@ -93,4 +106,10 @@ def _new_person(file: h5py.File, person: str, arrays: Mapping[str, ArrayLike]) -
     group = file.create_group(person)
     for name, array in arrays.items():
         new_array(group, name, array)
+    group.attrs["checksum"] = _checksum(person, group)
     return group
+
+
+def _checksum(person: str, group: h5py.Group) -> str:
+    """Over the name and all arrays, an addition of ours."""
+    return checksum_of([person], ((name, array[()]) for name, array in sorted(group.items())))
