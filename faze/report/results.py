@@ -1,5 +1,6 @@
 """An evaluation as the figures and the page take it."""
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,8 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
     summary = read_json(
         paths.evaluation / "summary.json", ("tiers", "learners", "seeds", "paper_width"), "run evaluate again"
     )
-    tables = {table: _read_table(paths.evaluation / f"{table}.csv") for table in TABLES}
+    written = summary.get("checksums", {})  # of older evaluations there are none
+    tables = {table: _read_table(paths.evaluation / f"{table}.csv", written.get(table)) for table in TABLES}
     return summary, Results(
         tiers=summary["tiers"],
         controls=summary.get("controls", ()),  # older evaluations have none
@@ -90,7 +92,9 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
     )
 
 
-def _read_table(path: Path) -> pd.DataFrame:
+def _read_table(path: Path, checksum: int | None) -> pd.DataFrame:
+    if checksum not in (None, zlib.crc32(path.read_bytes())):
+        raise UserError(f"{path}: is not what was written: delete {path.parent} and run evaluate again")
     try:
         return pd.read_csv(path, dtype={"person": str, "tier": str})
     except ValueError as error:  # of pandas' parser, and of bytes that are no text

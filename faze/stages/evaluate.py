@@ -1,5 +1,6 @@
 """Rule `evaluate`: errors, redirected strips, codes, run logs and benchmark of every run -> tables and the verdict."""
 
+import zlib
 from argparse import Namespace
 from pathlib import Path
 
@@ -80,7 +81,8 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     with whole_folder(out) as folder:
         for name, table in tables.items():
             table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
-        write_json(folder / "summary.json", summary)
+        checksums = {name: zlib.crc32((folder / f"{name}.csv").read_bytes()) for name in tables}
+        write_json(folder / "summary.json", summary | {"checksums": checksums})
     for part in SENTENCES:  # for the person who waits
         if summary["verdict"][part]:
             print(summary["verdict"][part])

@@ -1,8 +1,8 @@
 """The layout of codes: what the network says of each strip.
 
 Of a file of codes, the attributes `gaze1.weight` (H, 3 G), `gaze1.bias` (H,), `gaze2.weight` (3, H), `gaze2.bias` (3,)
-are the layers of the gaze head that made gaze_hat, under their names in the checkpoint; an addition of ours. So is the
-attribute `checksum` of the file, over these layers, and of each person, over name, split and arrays.
+are the layers of the gaze head that made gaze_hat, under their names in the checkpoint; an addition of ours. So is a
+person's attribute `checksum`, over name, split and arrays.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ from faze.data.store.layout import (
     new_array,
     new_group,
     open_file,
+    put_text,
     whole_store,
 )
 
@@ -45,15 +46,15 @@ def write_codes(
         gaze_head: what made gaze_hat, the arrays GAZE_HEAD.
     """
     with whole_store(path, "codes", dataset) as file:
-        head = {name: np.asarray(array, np.float32) for name, array in (gaze_head or {}).items()}
-        file.attrs.update(head | {"checksum": checksum_of([], head.items())})
+        for name, array in (gaze_head or {}).items():
+            file.attrs[name] = np.asarray(array, np.float32)
         for person, split, arrays in persons:
             assert len({len(array) for array in arrays.values()}) == 1, person
             arrays = {name: np.asarray(array, np.float32) for name, array in sorted(arrays.items())}
             group = new_group(file, person, split)
             for name, array in arrays.items():
                 new_array(group, name, array)
-            group.attrs["checksum"] = checksum_of([person, split], arrays.items())
+            put_text(group, checksum=checksum_of([person, split], arrays.items()))
 
 
 class CodeStore(PersonGroups):
@@ -71,8 +72,6 @@ class CodeStore(PersonGroups):
             # None: the released code's files, and those of people with no such network.
             has_head = all(name in file.attrs for name in GAZE_HEAD)
             self.gaze_head = {name: file.attrs[name][:] for name in GAZE_HEAD} if has_head else None
-            found = checksum_of([], (self.gaze_head or {}).items())
-            check_sum(file.attrs.get("checksum"), found, path, "the gaze head")
             for person in file:
                 self._read_split(person, file[person])
                 counts = {name: len(array) for name, array in group_of(file, path, person, _NEEDED_CODES).items()}
@@ -90,5 +89,5 @@ class CodeStore(PersonGroups):
             group = group_of(file, self._path, person)
             arrays = {name: array[:] for name, array in sorted(group.items())}
             found = checksum_of([person, self.split(person)], arrays.items())
-            check_sum(group.attrs.get("checksum"), found, self._path, f"what it holds of person {person}")
+            check_sum(group, found, self._path, f"what it holds of person {person}")
             return arrays

@@ -4,7 +4,7 @@ import contextlib
 import errno
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import h5py
@@ -32,7 +32,7 @@ class PersonGroups:
         self._splits: dict[str, str] = {}
 
     def _read_split(self, person: str, group: h5py.Group) -> None:
-        self._splits[person] = str(group.attrs.get("split", self._default_split))
+        self._splits[person] = text_of(group, "split", self._default_split)
         if self._splits[person] not in SPLITS:
             raise UserError(f"{self._path}: split {self._splits[person]!r} of person {person} is not in {SPLITS}")
 
@@ -58,9 +58,11 @@ def whole_hdf5(path: Path | str, size: int = 0) -> Iterator[h5py.File]:
     Raises:
         OSError: the disk is full.
     """
-    pages = {"alignment_threshold": _LARGE, "alignment_interval": _PAGE}
+    # In this layout, of 2008, HDF5 keeps a checksum of all that it writes itself. It may crash on, or read in silence,
+    # what is damaged in the older one.
+    how = {"alignment_threshold": _LARGE, "alignment_interval": _PAGE, "libver": ("v108", "v108")}
     with whole_file(path) as temporary:
-        with h5py.File(temporary, "w", **pages) as file:
+        with h5py.File(temporary, "w", **how) as file:
             _take(temporary, 0, max(size, _SMALL))  # HDF5 crashes when it closes a file that it cannot write
             yield file
             file.flush()
@@ -79,7 +81,7 @@ def whole_store(path: Path | str, schema: str, dataset: str, size: int = 0) -> I
         size: bytes that are taken from the disk beforehand.
     """
     with whole_hdf5(path, size) as file:
-        file.attrs["schema"], file.attrs["dataset"] = schema, dataset
+        put_text(file, schema=schema, dataset=dataset)
         yield file
         if not len(file):
             raise UserError(f"{path}: not written, since there is nothing to write for any person")
@@ -118,13 +120,13 @@ def as_text(checksum: int) -> str:
     return f"crc32:{checksum:08x}"
 
 
-def check_sum(stated: object, found: str, path: Path | str, what: str) -> None:
-    """Refuse what is no longer as it was written; files of others and older ones state no checksum: None.
+def check_sum(holder: h5py.File | h5py.Group, found: str, path: Path | str, what: str) -> None:
+    """Refuse what is no longer as it was written; files of others and older ones state no checksum.
 
     Raises:
         UserError: naming file and what is damaged.
     """
-    if stated not in (None, found):
+    if text_of(holder, "checksum", found) != found:
         raise UserError(f"{path}: {what} {DAMAGED}")
 
 
@@ -139,15 +141,28 @@ def damage_named(path: Path | str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno:  # the machine's, such as a network folder that is gone
             raise
         reason = str(error).strip("'\"").split("\n")[0]
-        raise UserError(f"{path}: {DAMAGED.removeprefix('is ')} ({reason})") from None
+        raise UserError(f"{path}: what it holds {DAMAGED} ({reason})") from None
 
 
 def new_group(file: h5py.File, person: str, split: str) -> h5py.Group:
     """Begin the group of a person."""
     assert split in SPLITS, split
     group = file.create_group(person)
-    group.attrs["split"] = split
+    put_text(group, split=split)
     return group
+
+
+def put_text(holder: h5py.File | h5py.Group, **texts: str) -> None:
+    """Write attributes as bytes of fixed length: what is variable lies in a heap of which HDF5 keeps no checksum."""
+    for name, text in texts.items():
+        data = text.encode("utf-8", "surrogateescape")
+        holder.attrs[name] = np.array(data, f"S{max(len(data), 1)}")
+
+
+def text_of(holder: h5py.File | h5py.Group, name: str, default: str) -> str:
+    """Read an attribute, bytes or text."""
+    value = holder.attrs.get(name, default)
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
 def open_file(path: Path | str) -> h5py.File:
@@ -177,7 +192,7 @@ def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> 
     Raises:
         UserError: the file is of another schema, or of a later version than the one that is known.
     """
-    found = file.attrs.get("schema", schema)
+    found = text_of(file, "schema", schema)
     if found != schema:
         raise UserError(f"{path}: holds {found}, not {schema}")
     written = int(file.attrs.get("schema_version", 1))
@@ -186,7 +201,7 @@ def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> 
             f"{path}: was written by a later faze (schema_version {written} of {schema}; this one knows {version}): "
             "update faze, or write the file again with this one"
         )
-    return str(file.attrs.get("dataset", path.stem))
+    return text_of(file, "dataset", path.stem)
 
 
 def encoded(names: Iterable[str]) -> NDArray[np.bytes_]:
@@ -194,6 +209,6 @@ def encoded(names: Iterable[str]) -> NDArray[np.bytes_]:
     return np.array([name.encode("utf-8", "surrogateescape") for name in names])
 
 
-def decoded(names: h5py.Dataset) -> list[str]:
-    """Decode the bytes of an HDF5 data set."""
+def decoded(names: h5py.Dataset | Sequence[str | bytes]) -> list[str]:
+    """Decode the bytes of an HDF5 data set or attribute."""
     return [name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else str(name) for name in names[:]]

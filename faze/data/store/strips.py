@@ -36,6 +36,8 @@ from faze.data.store.layout import (
     group_of,
     new_group,
     open_file,
+    put_text,
+    text_of,
     whole_store,
 )
 
@@ -71,7 +73,7 @@ def write_strips(path: Path | str, dataset: str, persons: Iterable[PersonStrips]
     """
     with whole_store(path, "strips", dataset, size) as file:
         file.attrs["schema_version"] = _VERSION
-        file.attrs["origins"], file.attrs["validities"] = ORIGINS, VALIDITIES
+        file.attrs["origins"], file.attrs["validities"] = encoded(ORIGINS), encoded(VALIDITIES)
         for person in persons:
             _write_person(new_group(file, person.person_id, person.split), person)
 
@@ -99,9 +101,8 @@ def _write_person(group: h5py.Group, person: PersonStrips) -> None:
     for name, array in by_sample.items():
         assert array.shape == (count,), (person.person_id, name)
         group.create_dataset(name, data=array)
-    group.attrs["device"], group.attrs["checksum"] = person.device, as_text(checksum)
-    words = [person.person_id, person.split, person.device]
-    group.attrs["checksum_of_samples"] = checksum_of(words, sorted(by_sample.items()))
+    of_samples = checksum_of([person.person_id, person.split, person.device], sorted(by_sample.items()))
+    put_text(group, device=person.device, checksum=as_text(checksum), checksum_of_samples=of_samples)
 
 
 def _write_pixels(group: h5py.Group, pixels: NDArray[np.uint8] | Iterable[NDArray[np.uint8]], count: int) -> int:
@@ -220,7 +221,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return hashlib.sha256(self._identity(person)).hexdigest()[:16]
 
     def _identity(self, person: str) -> bytes:
-        checksum = self._group(person).attrs.get("checksum", "")
+        checksum = text_of(self._group(person), "checksum", "")
         return f"{self.count(person)} {checksum}\n".encode() + self.labels(person).tobytes()
 
     def file_names(self, person: str) -> list[str] | None:
@@ -230,7 +231,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
 
     def device(self, person: str) -> str:
         """Name the camera that recorded a person, as the data set calls it; "" where the file states none."""
-        return str(self._group(person).attrs.get("device", ""))
+        return text_of(self._group(person), "device", "")
 
     def frame_index(self, person: str) -> NDArray[np.int64]:
         """Read (N,) positions of the samples in the person's annotation; 0 .. N - 1 where the file states none."""
@@ -249,7 +250,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         group = self._group(person)
         if name not in group:
             return np.full(self.count(person), default)
-        positions, known = group[name][:], np.array([str(n) for n in self._file.attrs.get(names, ())], np.str_)
+        positions, known = group[name][:], np.array(decoded(self._file.attrs.get(names, ())), np.str_)
         if len(positions) and positions.max() >= len(known):
             raise UserError(
                 f"{self._path}: {name} of person {person} has position {positions.max()} among {len(known)} {names}; "
@@ -260,7 +261,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
     def verify(self, person: str) -> bool | None:
         """Tell by checksum whether a person is as it was written; None where there is no checksum."""
         group = self._group(person)
-        stated = str(group.attrs.get("checksum", ""))
+        stated = text_of(group, "checksum", "")
         if not stated.startswith("crc32:"):
             return None
         checksum = 0
@@ -268,7 +269,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             checksum = zlib.crc32(np.ascontiguousarray(piece), checksum)
         by_sample = sorted((name, group[name][:]) for name in _BY_SAMPLE if name in group)
         found = checksum_of([person, self.split(person), self.device(person)], by_sample)
-        return stated == as_text(checksum) and group.attrs.get("checksum_of_samples", found) == found
+        return stated == as_text(checksum) and text_of(group, "checksum_of_samples", found) == found
 
     def check(self, persons: Iterable[str]) -> None:
         """Read everything of these people once, and refuse what is no longer as it was written.
@@ -304,6 +305,6 @@ def _fault(group: h5py.Group | h5py.Dataset, of: str) -> str:
     for name in _BY_SAMPLE:
         if name in group and group[name].shape != (len(pixels),):
             return f"{name}{of} has shape {group[name].shape}, not ({len(pixels)},): one per strip"
-    if (split := group.attrs.get("split", "train")) not in SPLITS:
+    if (split := text_of(group, "split", "train")) not in SPLITS:
         return f"split {split!r}{of} is not in {SPLITS}"
     return ""

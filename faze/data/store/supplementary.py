@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import UserError
 from faze.data.store.layout import (
+    DAMAGED,
     ORIGINS,
-    check_sum,
     checksum_of,
     damage_named,
     decoded,
@@ -19,6 +19,8 @@ from faze.data.store.layout import (
     group_of,
     new_array,
     open_file,
+    put_text,
+    text_of,
     whole_hdf5,
 )
 
@@ -55,7 +57,7 @@ def write_supplementary(path: Path | str, persons: Iterable[tuple[str, Supplemen
                 arrays["reason"] = encoded(entries.reasons)
             group = _new_person(file, person, arrays)
             if entries.origin != "supplementary":
-                group.attrs["origin"] = entries.origin
+                put_text(group, origin=entries.origin)
 
 
 def supplementary_persons(path: Path | str) -> dict[str, int]:
@@ -81,17 +83,18 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
             file_names = decoded(group["file_name"])
             arrays = {name: group[name][()].astype(np.float64) for name in _SUPPLEMENTARY}
             reasons = decoded(group["reason"]) if "reason" in group else []
-            origin = str(group.attrs.get("origin", "supplementary"))
+            origin = text_of(group, "origin", "supplementary")
         except (OSError, TypeError, AttributeError, ValueError) as error:
             raise UserError(f"{path}: the annotation of person {person} cannot be read ({error})") from None
-        stated, found = group.attrs.get("checksum"), _checksum(person, group)
+        stated, found = text_of(group, "checksum", ""), _checksum(person, group)
     for name, (_, width) in _SUPPLEMENTARY.items():
         shape = arrays[name].shape
         if shape != (wanted := (len(file_names), width or (shape or (0,))[-1])):
             raise UserError(f"{path}: {name} of person {person} has shape {shape}, not {wanted}")
     if len(reasons) not in (0, len(file_names)) or origin not in ORIGINS:
         raise UserError(f"{path}: reason or origin of person {person} is not as `faze landmarks` writes them")
-    check_sum(stated, found, path, f"the annotation of person {person}")
+    if stated not in ("", found):
+        raise UserError(f"{path}: the annotation of person {person} {DAMAGED}")
     return Supplementary(file_names, *arrays.values(), reasons=reasons, origin=origin)
 
 
@@ -106,7 +109,7 @@ def _new_person(file: h5py.File, person: str, arrays: Mapping[str, ArrayLike]) -
     group = file.create_group(person)
     for name, array in arrays.items():
         new_array(group, name, array)
-    group.attrs["checksum"] = _checksum(person, group)
+    put_text(group, checksum=_checksum(person, group))
     return group
 
 
