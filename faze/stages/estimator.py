@@ -41,7 +41,7 @@ def main(args: Namespace) -> None:
     stores = [args.data, *args.judged]
     of = (config.values, [content(path) for path in stores], code_hash.fingerprint("faze.stages.estimator"))
     key = key_of("estimator", *of, args.threads, device.type, torch.__version__)
-    with sole_writer(args.out), made_once(args.made_once, key, [args.out, args.errors]) as taken:
+    with sole_writer(args.out, args.errors), made_once(args.made_once, key, [args.out, args.errors]) as taken:
         if taken:
             return
         for path in stores:

@@ -61,7 +61,7 @@ def main(args: Namespace) -> None:
     of = (content(args.checkpoint), content(args.estimator), [same_file(path) for path in [*args.data, *args.oracle]])
     key = key_of("redirect", config.values, code_hash.fingerprint("faze.stages.redirect"), *of, args.threads, device)
     outputs = [args.out, args.pairs]
-    with sole_writer(args.out), made_once(args.made_once, key, outputs) as taken:
+    with sole_writer(*outputs), made_once(args.made_once, key, outputs) as taken:
         if taken:
             return
         with exact(dted), ExitStack() as stack:
