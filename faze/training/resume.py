@@ -15,6 +15,7 @@ import torch
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
+from faze.base.run_log import is_whole
 from faze.engine.step import Step
 from faze.model.dted import DTED
 from faze.model.torch_file import read_mapping
@@ -107,4 +108,4 @@ class WorkFolder:
             state = read_mapping(out)
         except UserError:
             return False
-        return run_log.exists() and state.get("identity") == self.identity and state.get("pairs", 0) >= pairs
+        return run_log.exists() and is_whole(run_log) and state.get("identity") == self.identity and state.get("pairs", 0) >= pairs
