@@ -48,8 +48,8 @@ def kind_of(relative: Path) -> str:
     """Name a file's kind; "" where it is not one to damage."""
     parts = relative.parts
     if any(part.endswith(".work") for part in parts):
-        torn_or_log = parts[-1].startswith(".") or relative.suffix != ".pt"  # a log that is written to is no finished file
-        return "" if torn_or_log else f"checkpoint of {'train' if parts[-2] == 'train.work' else 'meta_train'}"
+        unfinished = parts[-1].startswith(".") or relative.suffix != ".pt"  # a log is still written to
+        return "" if unfinished else f"checkpoint of {'train' if parts[-2] == 'train.work' else 'meta_train'}"
     if parts[0].startswith("data") and parts[1].startswith(".work."):
         return "" if parts[-1].endswith(".torn") else f"block{relative.suffix}"
     if not is_final(relative) or parts[0] == "raw" and relative.suffix != ".h5":
