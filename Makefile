@@ -72,7 +72,7 @@ compiled: $(INSTALLED)
 workflow: $(INSTALLED)
 	$(BIN)/pytest -n 2 --dist loadfile -m workflow
 
-# As root, also full disks and read-only folders; with Debian's faketime, also clocks that jump. Not part of `test`.
+# As root, also full disks and folders that root cannot write to either. Not part of `test`.
 chaos: $(INSTALLED)
 	$(BIN)/python tests/chaos/chaos.py --minutes $(MINUTES) --seed $(SEED)
 

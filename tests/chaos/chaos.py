@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/shared")]  # the checkout's own cod
 
 from facts import differences, facts_of  # noqa: E402
 from play import Play, Tally  # noqa: E402
-from world import CLOCK, World  # noqa: E402
+from world import World  # noqa: E402
 
 from faze.base.compiled import processor  # noqa: E402
 
@@ -101,7 +101,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="keep the folder of a run that fails")
     args = parser.parse_args()
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    say(f"seed {args.seed}" + ("" if CLOCK.exists() else "; the clock stays (Debian: faketime)"))
+    say(f"seed {args.seed}")
     tally = Tally()
     with tempfile.TemporaryDirectory(prefix="chaos-reference-") as scratch:
         wanted = reference(Path(scratch))

@@ -27,7 +27,8 @@ NOT_EQUAL = {  # columns of evaluation/*.csv that are of times and memory
     "training.csv": lambda column: "seconds" in column or "time" in column,
     "convergence.csv": lambda column: "seconds" in column or column == "reached",
 }
-TIMES = ("log_bytes", "seconds")  # of torch files and of the metadata of parquet files
+TIMES = ("log_bytes", "seconds", "identity")  # of torch files and of the metadata of parquet files
+OF_THE_MOMENT = ("time", "machine", "seconds", "checksum", "fingerprint")  # of events
 OF_RESULTS = ("error/", "curve/", "val/", "train/loss")  # of MLflow's metrics
 
 
@@ -122,7 +123,7 @@ def _of_run_log(path: Path) -> Iterator[tuple[str, object]]:
     events = [event for event in read_events(path) if event["event"] != "resume"]
     yield "events", [event["event"] for event in events]
     for position, event in enumerate(events):
-        told = {key: value for key, value in event.items() if key not in ("time", "machine", "seconds", "checksum")}
+        told = {key: value for key, value in event.items() if key not in OF_THE_MOMENT}
         if event["event"] == "metrics":
             told["values"] = {key: value for key, value in told["values"].items() if key != "train/images_per_s"}
         yield str(position), told

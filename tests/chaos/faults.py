@@ -15,7 +15,7 @@ from random import Random
 
 from damage import Damage, damage_one
 from processes import send, words_of
-from world import CLOCK, Command, World, mounted
+from world import Command, World, mounted
 
 
 @dataclass
@@ -144,12 +144,9 @@ def kept(folder: Path, world: World) -> bool:
 
 
 def clock_jump(world: World, command: Command, draw: Random) -> Harm | None:
-    """Let the clock jump: for processes by libfaketime, for files by moving the times that they have already."""
-    if not CLOCK.exists():
-        return None
-    by_s = draw.choice([-1, 1]) * draw.choice([2, 5, 10]) or 0
-    by_s = draw.choice([by_s, by_s, 3600, 86400])
-    world.clock.write_text(f"{int(world.clock.read_text()) + by_s:+d}\n", encoding="utf-8")
+    """Let the clock jump: for processes by a library of ours, for files by moving the times that they have already."""
+    by_s = draw.choice([-10, -5, -2, 5, 3600, 86400])
+    world.set_clock(world.off_s + by_s)
     for path in [*world.root.rglob("*"), *(world.checkout.folder / ".snakemake").rglob("*")]:
         with contextlib.suppress(OSError):
             status = path.stat()

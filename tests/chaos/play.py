@@ -1,9 +1,13 @@
 """One run of the ablation through a seed's faults: the same command, again and again, until it ends well."""
 
 import random
+import shutil
+import subprocess
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from damage import Damage
 from faults import FAULTS, Fault, Harm, damage, second_snakemake, store_away
@@ -50,6 +54,8 @@ class Play:
         self.draw = random.Random(seed)
         self.damages: list[Damage] = []
         self.number = self.since_job = self.jobs = 0
+        self.excuses, self.earlier = False, False  # this command's faults allow it to fail; those of the one before did
+        self.timers: list[threading.Timer] = []
 
     def run(self, faults: int, until_s: float) -> None:
         """Do so many faults, or as many as there is time for, and bring the ablation to its end."""
@@ -58,9 +64,11 @@ class Play:
         while True:
             left = faults - self.number if time.monotonic() < until_s else 0
             before = self.number
-            self._harm(command, left if self.number < faults - LAST else 0)
-            command.process.wait(LONGEST_S)
+            self._harm(command, left - LAST)
+            if not self._ended(command):
+                return
             ok = self._judge(command)
+            left = faults - self.number if left else 0
             if ok and left <= 0:
                 return
             if ok:  # all is made: faults that come afterwards
@@ -72,6 +80,18 @@ class Play:
                 self.fail(f"the command fails for the {failed}th time without a new fault: {command.sentences()}")
                 return
             command = self.world.start()
+
+    def _ended(self, command: Command) -> bool:
+        """Wait for a command's end, and that of faults which last."""
+        try:
+            command.process.wait(LONGEST_S)
+        except subprocess.TimeoutExpired:
+            self.fail(f"has not ended after {LONGEST_S} s, at {self.world.running()}: {command.text()[-1500:]}")
+            return False
+        for timer in self.timers:
+            timer.join()
+        self.timers.clear()
+        return True
 
     def _harm(self, command: Command, left: int) -> None:
         """Do faults while the command runs."""
@@ -103,7 +123,7 @@ class Play:
         return self.draw.choices(list(FAULTS), list(FAULTS.values()))[0]
 
     def _one(self, command: Command, fault: Fault) -> int:
-        """Do a fault, wait until it is over, and undo it; 0 if it had nothing to act on."""
+        """Do a fault, wait until it is over or the command has ended, and undo it; 0 if it had nothing to act on."""
         running = self.world.running()
         try:
             harm = fault(self.world, command, self.draw)
@@ -118,9 +138,12 @@ class Play:
         if harm.damage:
             harm.damage.seen = (len(self.world.commands), len(self.world.commands[-1].text()))
             self.damages.append(harm.damage)
-        if harm.excuses:
-            command.harm.append(harm.words)
-        self._outlast(command, harm)
+        self.excuses |= harm.excuses
+        if command.runs:
+            self._outlast(command, harm)
+        else:  # it is for the next command
+            self.timers.append(threading.Timer(harm.seconds, harm.undo))
+            self.timers[-1].start()
         return 1
 
     def _outlast(self, command: Command, harm: Harm) -> None:
@@ -163,10 +186,10 @@ class Play:
         for damaged in named:
             self._say(f"    it is named, so it is removed: {damaged.path.name}")
             self.tally.add_damage(damaged.kind, "named")
-            damaged.path.unlink()
+            remove(damaged.path)
         self.damages = [damage for damage in self.damages if damage not in named]
-        earlier = self.world.commands[-2].harm if len(self.world.commands) > 1 else []
-        if code and not (command.harm or earlier or named or self.damages):
+        excused, self.earlier, self.excuses = self.excuses or self.earlier, self.excuses, False
+        if code and not (excused or named or self.damages):
             self.fail(f"ends with {code} though nothing was done that excuses it: {command.log}\n{text[-1500:]}")
         self._say("    ended well" if code == 0 else f"    ended with {code}; the same command again")
         return code == 0
@@ -177,6 +200,16 @@ class Play:
     def fail(self, words: str) -> None:
         self._say(f"  FAILURE, seed {self.seed}: {words}")
         self.tally.failures.append(f"seed {self.seed}, after fault {self.number}: {words}")
+
+
+def remove(path: Path) -> None:
+    """Remove an output: a file, or the folder that is one."""
+    folder = next((above for above in path.parents if above.name in ("evaluation", "walks")), None)
+    folder = path.parent if path.parent.parent.name == "inspection" else folder
+    if folder is None:
+        path.unlink()
+    else:
+        shutil.rmtree(folder)
 
 
 def excerpt(text: str) -> str:

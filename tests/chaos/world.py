@@ -9,12 +9,13 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from processes import family, kill, marked, words_of
@@ -26,7 +27,6 @@ from checkout import Checkout, environment  # noqa: E402
 CONFIG, NAME = "config/smoke.yaml", "smoke"
 MARK = "FAZE_CHAOS"
 DISK_MIB = 1024  # several times what the smoke ablation writes
-CLOCK = Path("/usr/lib") / f"{os.uname().machine}-linux-gnu" / "faketime/libfaketime.so.1"
 STAGES = {path.stem for path in (Path(__file__).resolve().parents[2] / "faze/stages").glob("[a-z]*.py")}
 JOB = re.compile(r"^(?:local)?rule (\w+):\n((?:    .*\n)+)", re.MULTILINE)
 
@@ -37,7 +37,6 @@ class Command:
 
     process: subprocess.Popen[bytes]
     log: Path
-    harm: list[str] = field(default_factory=list)  # faults during it after which it may fail
 
     @property
     def runs(self) -> bool:
@@ -74,7 +73,10 @@ class World:
         self.temporary, self.clock = folder / "tmp", folder / "clock"
         self.temporary.mkdir()
         self.root.mkdir()
-        self.clock.write_text("+0\n", encoding="utf-8")
+        self.set_clock(0)
+        self.clock_library = folder / "clock.so"
+        source = Path(__file__).with_name("clock.c")
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", self.clock_library, source, "-ldl"], check=True)
         self.has_disk = disk and mounted("-t", "tmpfs", "-o", f"size={DISK_MIB}m", "chaos", self.root)
         self.commands: list[Command] = []
 
@@ -86,10 +88,14 @@ class World:
             "OMP_WAIT_POLICY": "passive",  # as for the tests: threads sleep while they wait
             "TMPDIR": str(self.temporary),
         }
-        if CLOCK.exists():  # files keep the kernel's times, `clock` in faults.py moves those
-            own |= {"LD_PRELOAD": str(CLOCK), "FAKETIME_TIMESTAMP_FILE": str(self.clock), "NO_FAKE_STAT": "1"}
-            own |= {"FAKETIME_CACHE_DURATION": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
+        own |= {"LD_PRELOAD": str(self.clock_library), "CHAOS_CLOCK": str(self.clock)}
         return environment() | own | more
+
+    def set_clock(self, off_s: int) -> None:
+        """Let the clock of all processes be off; files keep the kernel's times."""
+        self.off_s = off_s
+        with self.clock.open("r+b" if self.clock.exists() else "wb") as file:  # it is mapped: never truncated
+            file.write(struct.pack("q", off_s))
 
     def start(self, **more: str) -> Command:
         """Give the command, the same each time, with more in its environment."""
