@@ -14,6 +14,7 @@ from faze.base.errors import UserError
 
 # Of a path or of a file itself; any other error in reading is the machine's, such as a network folder that is gone.
 _OF_THE_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG}
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def reason_of(error: OSError) -> str | None:
@@ -37,6 +38,17 @@ def read_json(path: Path, keys: Collection[str], remedy: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
+def full_disk_named(path: Path | str) -> Iterator[None]:
+    """Let the error of a disk that is full say which file did not fit: that of an open file does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL and not error.filename:
+            error.filename, error.strerror = str(path), os.strerror(error.errno)
+        raise
+
+
+@contextlib.contextmanager
 def whole_file(path: Path | str) -> Iterator[Path]:
     """Give a temporary path beside `path`; rename it into place when the block ends well, remove it otherwise."""
     path = Path(path)
@@ -45,11 +57,12 @@ def whole_file(path: Path | str) -> Iterator[Path]:
     os.close(handle)
     temporary = Path(name)
     try:
-        yield temporary
-        temporary.chmod(0o644)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with full_disk_named(path):
+            yield temporary
+            temporary.chmod(0o644)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 

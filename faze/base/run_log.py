@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from faze.base.files import full_disk_named
+
 
 class RunLog:
     """Appends events to a JSON-lines file; a killed run's log keeps every whole line."""
@@ -42,8 +44,9 @@ class RunLog:
     def event(self, event: str, **values: Any) -> None:
         """Write one event; numbers that JSON lacks (nan, inf) become null."""
         line = {"time": time.time(), "event": event, **finite(values)}
-        self._file.write(json.dumps(line, allow_nan=False) + "\n")
-        self._file.flush()
+        with full_disk_named(self._path):
+            self._file.write(json.dumps(line, allow_nan=False) + "\n")
+            self._file.flush()
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Write metrics at a step (pairs seen, in training)."""

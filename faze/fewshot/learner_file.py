@@ -6,14 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
 from faze.base.errors import UserError
-from faze.base.files import whole_file
 from faze.config.parameters import Fewshot
 from faze.fewshot.mlp import Activation, InitialNetworks, Weights
-from faze.model.torch_file import read_mapping
+from faze.model.torch_file import read_mapping, write_mapping
 
 T = TypeVar("T")
 
@@ -96,8 +94,7 @@ def load_fields(kind: type[T], path: Path | str, what: str) -> T:
 
 def save_fields(content: Any, path: Path | str) -> None:
     """Write a dataclass as a dict of its fields, whole or not at all; torch.load(path, weights_only=True) reads it."""
-    with whole_file(path) as temporary:
-        torch.save({f.name: getattr(content, f.name) for f in dataclasses.fields(content)}, temporary)
+    write_mapping(path, {f.name: getattr(content, f.name) for f in dataclasses.fields(content)})
 
 
 def plain(settings: Fewshot) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """Files that torch writes: tensors and plain values under names."""
 
+import io
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,6 +8,15 @@ from pathlib import Path
 import torch
 
 from faze.base.errors import UserError
+from faze.base.files import whole_file
+
+
+def write_mapping(path: Path | str, content: Mapping[str, object]) -> None:
+    """Write a mapping, whole or not at all. In memory first: torch makes a RuntimeError of a disk that is full."""
+    memory = io.BytesIO()
+    torch.save(content, memory)
+    with whole_file(path) as temporary:
+        temporary.write_bytes(memory.getbuffer())
 
 
 def read_mapping(path: Path | str, map_location: torch.device | str = "cpu") -> Mapping[str, object]:

@@ -1,4 +1,5 @@
 import json
+import os
 import time
 
 import pytest
@@ -104,3 +105,13 @@ def test_a_log_that_lost_its_end_or_has_a_flipped_bit_is_not_whole(tmp_path):
     del (end := json.loads(whole.splitlines()[-1]))["checksum"]
     path.write_bytes(whole.replace(whole.splitlines()[-1], json.dumps(end).encode()))
     assert is_whole(path)  # as older versions wrote it
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_names_the_log(tmp_path):
+    """Seen red: `[Errno 28] No space left on device`, of nobody knew what."""
+    log = RunLog(tmp_path / "run.jsonl")
+    log._file = open("/dev/full", "w", encoding="utf-8")
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        log.event("start")
+    assert caught.value.filename == str(tmp_path / "run.jsonl")

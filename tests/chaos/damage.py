@@ -61,8 +61,8 @@ def kind_of(relative: Path) -> str:
     return f"{parts[-2] if parts[-2] in ('codes', 'fewshot') else ''}/*{relative.suffix}".lstrip("/")
 
 
-def damage_one(results: Path, draw: Random) -> Damage | None:
-    """Damage a file: of a drawn kind, at a drawn place, in a drawn way."""
+def damage_one(results: Path, draw: Random, may_keep_time: bool = True) -> Damage | None:
+    """Damage a file: of a drawn kind, at a drawn place, in a drawn way; its time of writing may stay, or is now."""
     kinds = candidates(results)
     if not kinds:
         return None
@@ -72,7 +72,7 @@ def damage_one(results: Path, draw: Random) -> Damage | None:
     how = "truncated" if path.suffix in TEXT else draw.choice(["truncated", "flipped"])
     after, words = truncated(before, draw) if how == "truncated" else flipped(before, draw)
     path.write_bytes(after)
-    keeps_time = draw.random() < 0.5
+    keeps_time = may_keep_time and draw.random() < 0.5
     if keeps_time:
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     time = "its time stays" if keeps_time else "its time is now"

@@ -25,7 +25,7 @@ MARKS = ("logs", "benchmarks", "made_once", "tracking", "report")  # compared by
 NOT_EQUAL = {  # columns of evaluation/*.csv that are of times and memory
     "performance.csv": lambda column: column not in ("tier", "seed", "same_as"),
     "training.csv": lambda column: "seconds" in column or "time" in column,
-    "convergence.csv": lambda column: "seconds" in column or column == "reached",
+    "convergence.csv": lambda column: "seconds" in column or column in ("reached", "rate_ratio"),
 }
 TIMES = ("log_bytes", "seconds", "identity")  # of torch files and of the metadata of parquet files
 OF_THE_MOMENT = ("time", "machine", "seconds", "checksum", "fingerprint")  # of events

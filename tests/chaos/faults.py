@@ -35,7 +35,7 @@ Fault = Callable[[World, Command, Random], Harm | None]
 def short(process: int) -> str:
     words = words_of(process)
     names = [Path(word).name for word in words[:1]] + [word for word in words[1:5] if not word.startswith("-")]
-    return f"process {process} ({' '.join(names)[:60]})"
+    return f"process {process} ({' '.join(' '.join(names).split())[:60]})"
 
 
 def kill_one(world: World, command: Command, draw: Random) -> Harm | None:
@@ -157,6 +157,12 @@ def clock_jump(world: World, command: Command, draw: Random) -> Harm | None:
 def damage(world: World, command: Command, draw: Random) -> Harm | None:
     """Truncate a finished file, or flip a bit in it; its time of writing stays or becomes now."""
     done = damage_one(world.results, draw)
+    return done and Harm(done.words, damage=done)
+
+
+def damage_now(world: World, command: Command, draw: Random) -> Harm | None:
+    """The same; its time of writing is now, so that what reads it runs again."""
+    done = damage_one(world.results, draw, may_keep_time=False)
     return done and Harm(done.words, damage=done)
 
 

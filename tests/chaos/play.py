@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from damage import Damage
-from faults import FAULTS, Fault, Harm, damage, second_snakemake, store_away
+from faults import FAULTS, Fault, Harm, damage_now, store_away
 from world import Command, World
 
 from faze.base.command_line import OUR_FAULT
@@ -18,7 +18,7 @@ from faze.base.command_line import OUR_FAULT
 PATIENCE = 4  # commands that may fail in a row without a new fault
 LONGEST_S = 900.0  # of one command
 CALM = 3  # faults without a finished job between, after which one is waited for
-AFTERWARDS: tuple[Fault, ...] = (damage, store_away, second_snakemake)  # when all is made
+AFTERWARDS: tuple[Fault, ...] = (damage_now, damage_now, store_away)  # when all is made
 LAST = 4  # faults of a run that come when all is made
 
 
@@ -167,7 +167,7 @@ class Play:
             self.tally.add_damage(damaged.kind, outcome)
 
     def _afterwards(self) -> None:
-        """When all is made: damage a file, take MLflow's store while `track` is to run again, or give two commands."""
+        """When all is made: damage a file, or take MLflow's store while `track` is to run again."""
         fault = self.draw.choice(AFTERWARDS)
         command = self.world.commands[-1]
         if fault is store_away:

@@ -54,10 +54,11 @@ class Command:
         return len(re.findall(r"^Finished jobid: \d+ \(Rule: (?!configure_)", self.text(), re.MULTILINE))
 
     def sentences(self) -> list[str]:
-        """Sentences of stages, and of the workflow itself where there is none of a stage; each once."""
+        """Sentences of stages, and what Snakemake says where there is none of a stage; each once."""
         text = self.text()
         told = re.findall(r"^faze \w+: .*", text, re.MULTILINE)
-        told = told or re.findall(r"^(?:\w*Error|\w*Exception)\b.*(?:\n[^\n]+){0,2}", text, re.MULTILINE)
+        told = told or re.findall(r"^Error in rule \w+", text, re.MULTILINE)
+        told = told or re.findall(r"^\w*(?:Error|Exception)\b.*(?:\n.+)?", text, re.MULTILINE)
         return list(dict.fromkeys(told))
 
 

@@ -1,5 +1,6 @@
 """Damage to a torch file is one sentence with its name. Seen red: torch itself reads flipped bits in silence."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from damaged import cut, flip
 
 from faze.base.errors import UserError
-from faze.model.torch_file import read_mapping
+from faze.model.torch_file import read_mapping, write_mapping
 
 WEIGHT = torch.arange(3000.0)
 
@@ -37,3 +38,16 @@ def test_a_lost_end(path: Path, size: int) -> None:
 def test_a_file_of_before_torch_1_6_is_read(tmp_path: Path) -> None:
     torch.save({"weight": WEIGHT}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     assert torch.equal(read_mapping(tmp_path / "old.pt")["weight"], WEIGHT)
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen red: torch itself says `RuntimeError: ... unexpected pos`, with a traceback."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        write_mapping(tmp_path / "weights.pt", {"weight": WEIGHT})
+    assert caught.value.filename == str(tmp_path / "weights.pt")
+    assert list(tmp_path.iterdir()) == []
