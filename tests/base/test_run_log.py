@@ -1,6 +1,7 @@
 import json
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -111,7 +112,7 @@ def test_a_log_that_lost_its_end_or_has_a_flipped_bit_is_not_whole(tmp_path):
 def test_a_full_disk_names_the_log(tmp_path):
     """Seen red: `[Errno 28] No space left on device`, of nobody knew what."""
     log = RunLog(tmp_path / "run.jsonl")
-    log._file = open("/dev/full", "w", encoding="utf-8")
+    log._file = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115
     with pytest.raises(OSError, match="No space left on device") as caught:
         log.event("start")
     assert caught.value.filename == str(tmp_path / "run.jsonl")
