@@ -81,11 +81,12 @@ def play(seed: int, wanted: dict[str, str], tally: Tally, until_s: float, keep: 
         for left in world.left():
             run.fail(left)
         run.settle()
-        for difference in differences(facts_of(world.results, world.root / "mlflow.db"), wanted)[:20]:
+        for difference in differences(facts_of(world.results, world.root / "mlflow.db"), wanted)[:8]:
             run.fail(difference)
     finally:
         if keep and len(tally.failures) > failures:
-            shutil.copytree(world.folder, folder / "kept", symlinks=True, dirs_exist_ok=True)
+            unwanted = shutil.ignore_patterns("tmp", "raw")
+            shutil.copytree(world.folder, folder / "kept", symlinks=True, ignore=unwanted)
             say(f"the failed run is kept in {folder / 'kept'}")
         world.end()
         with contextlib.suppress(OSError):

@@ -52,8 +52,8 @@ def kind_of(relative: Path) -> str:
         return "" if unfinished else f"checkpoint of {'train' if parts[-2] == 'train.work' else 'meta_train'}"
     if parts[0].startswith("data") and parts[1].startswith(".work."):
         return "" if parts[-1].endswith(".torn") else f"block{relative.suffix}"
-    if not is_final(relative) or parts[0] == "raw" and relative.suffix != ".h5":
-        return ""
+    if not is_final(relative) or parts[0] == "raw" and relative.name != "gazecapture_supplementary.h5":
+        return ""  # of what is rendered besides, nobody reads more than pictures, which have no checksum
     if parts[0] in ("evaluation", "inspection", "configs") or "walks" in parts or "configs" in parts:
         return f"{next(part for part in ('evaluation', 'inspection', 'configs', 'walks') if part in parts)}/*"
     if parts[0] in ("data", "raw"):

@@ -157,7 +157,7 @@ class Play:
 
         What follows from one that was read is compared with the reference like everything else.
         """
-        for damaged in self.damages:
+        for damaged in reversed(self.damages):  # a file may be damaged twice
             outcome = "made again or gone"
             if damaged.stands:
                 read = self.world.read_since(damaged.path, damaged.seen)

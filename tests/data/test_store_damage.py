@@ -12,9 +12,10 @@ import pytest
 from damaged import flip
 
 from faze.base.errors import UserError
+from faze.data.readers.supplementary_reader import SupplementaryReader
 from faze.data.store.codes import CodeStore, write_codes
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
-from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
+from faze.data.store.supplementary import Supplementary, write_supplementary
 
 RANDOM = np.random.default_rng(0)
 DAMAGED = "is not what was written: delete the file and give the same command again"
@@ -55,11 +56,13 @@ def test_a_person_in_another_split(tmp_path: Path) -> None:
 
 
 def test_annotation(tmp_path: Path) -> None:
+    """Seen red: the person was left out as one whose annotation is no good, and the ablation went on without."""
     written = Supplementary(["a", "b"], *(RANDOM.normal(size=(2, n)) for n in (4, 5, 6, 3)))
     write_supplementary(tmp_path / "s.h5", [("00001", written)])
     flip(tmp_path / "s.h5", written.head_pose.tobytes())
+    (tmp_path / "00001").mkdir()
     with pytest.raises(UserError, match=f"s.h5: the annotation of person 00001 {DAMAGED}"):
-        read_supplementary(tmp_path / "s.h5", "00001")
+        list(SupplementaryReader(tmp_path, tmp_path / "s.h5", "test").entries("00001"))
 
 
 @pytest.mark.parametrize("what", ["pixels", "labels", "file_name", "origin"])

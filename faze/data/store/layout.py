@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from faze.base.errors import UserError
+from faze.base.errors import DamagedFile, UserError
 from faze.base.files import whole_file
 
 SPLITS = ("train", "val", "test")
@@ -127,7 +127,7 @@ def check_sum(holder: h5py.File | h5py.Group, found: str, path: Path | str, what
         UserError: naming file and what is damaged.
     """
     if text_of(holder, "checksum", found) != found:
-        raise UserError(f"{path}: {what} {DAMAGED}")
+        raise DamagedFile(f"{path}: {what} {DAMAGED}")
 
 
 @contextlib.contextmanager
@@ -141,7 +141,7 @@ def damage_named(path: Path | str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno:  # the machine's, such as a network folder that is gone
             raise
         reason = str(error).strip("'\"").split("\n")[0]
-        raise UserError(f"{path}: what it holds {DAMAGED} ({reason})") from None
+        raise DamagedFile(f"{path}: what it holds {DAMAGED} ({reason})") from None
 
 
 def new_group(file: h5py.File, person: str, split: str) -> h5py.Group:

@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from faze.base.errors import UserError
+from faze.base.errors import DamagedFile, UserError
 from faze.data.store.layout import (
     DAMAGED,
     ORIGINS,
@@ -280,7 +280,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         for person in persons:
             with damage_named(self._path):
                 if self.verify(person) is False:
-                    raise UserError(f"{self._path}: what it holds of person {person} {DAMAGED}")
+                    raise DamagedFile(f"{self._path}: what it holds of person {person} {DAMAGED}")
 
     def _group(self, person: str) -> h5py.Group:
         return group_of(self._file, self._path, person)

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from faze.base.errors import UserError
+from faze.base.errors import DamagedFile, UserError
 from faze.data.store.layout import (
     DAMAGED,
     ORIGINS,
@@ -84,7 +84,7 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
             arrays = {name: group[name][()].astype(np.float64) for name in _SUPPLEMENTARY}
             reasons = decoded(group["reason"]) if "reason" in group else []
             origin = text_of(group, "origin", "supplementary")
-        except (OSError, TypeError, AttributeError, ValueError) as error:
+        except (TypeError, AttributeError, ValueError) as error:
             raise UserError(f"{path}: the annotation of person {person} cannot be read ({error})") from None
         stated, found = text_of(group, "checksum", ""), _checksum(person, group)
     for name, (_, width) in _SUPPLEMENTARY.items():
@@ -94,7 +94,7 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
     if len(reasons) not in (0, len(file_names)) or origin not in ORIGINS:
         raise UserError(f"{path}: reason or origin of person {person} is not as `faze landmarks` writes them")
     if stated not in ("", found):
-        raise UserError(f"{path}: the annotation of person {person} {DAMAGED}")
+        raise DamagedFile(f"{path}: the annotation of person {person} {DAMAGED}")
     return Supplementary(file_names, *arrays.values(), reasons=reasons, origin=origin)
 
 
