@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+import zlib
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,19 @@ def read_json(path: Path, keys: Collection[str], remedy: str) -> dict[str, Any]:
         content = None
     if not isinstance(content, dict) or not content.keys() >= set(keys):
         raise UserError(f"{path}: is not whole, or not JSON with {', '.join(keys)}: {remedy}")
+    if content.pop("checksum", None) not in (None, _checksum(content)):  # older ones have none
+        raise UserError(f"{path}: is not what was written: delete it, and {remedy}")
     return content
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file for read_json, with a checksum of what it holds."""
+    held = json.loads(json.dumps(content))  # as it will be read
+    path.write_text(json.dumps(held | {"checksum": _checksum(held)}, indent=1) + "\n", encoding="utf-8")
+
+
+def _checksum(content: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
 @contextlib.contextmanager

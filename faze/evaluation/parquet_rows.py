@@ -22,7 +22,7 @@ def read_rows(path: Path, columns: Collection[str], stage: str) -> pd.DataFrame:
     remedy = f"delete it and run {stage} again"
     try:
         rows = pd.read_parquet(path, page_checksum_verification=True)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:  # the last two of what pandas notes of a table
         raise UserError(f"{path}: not a readable parquet file, {remedy} ({error})") from None
     if absent := [name for name in columns if name not in rows]:
         raise UserError(f"{path}: has no column {', '.join(absent)}; {remedy}")

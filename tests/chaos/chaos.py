@@ -3,7 +3,7 @@
     python tests/chaos/chaos.py --minutes 30 --seed 1
 
 A first, undisturbed run gives the reference, which is kept in .chaos/ for the same code. Then each seed is a run in a
-checkout of its own: some twenty faults are done to it, and the same command is given again until it ends well. See
+checkout of its own: some forty faults are done to it, and the same command is given again until it ends well. See
 faults.py for what is done, facts.py for what must be equal, tests/README.md for what is asked of it.
 """
 
@@ -28,7 +28,7 @@ from world import World  # noqa: E402
 from faze.base.compiled import processor  # noqa: E402
 
 REFERENCES = ROOT / ".chaos"
-FAULTS = 20  # of a run
+FAULTS = 40  # of a run
 LONG_S = 1200.0  # an undisturbed run takes a few minutes
 
 

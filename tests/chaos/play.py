@@ -19,7 +19,7 @@ PATIENCE = 4  # commands that may fail in a row without a new fault
 LONGEST_S = 900.0  # of one command
 CALM = 3  # faults without a finished job between, after which one is waited for
 AFTERWARDS: tuple[Fault, ...] = (damage_now, damage_now, store_away)  # when all is made
-LAST = 4  # faults of a run that come when all is made
+LAST = 6  # faults of a run that come when all is made
 
 
 @dataclass
