@@ -134,7 +134,7 @@ def _of_summary(path: Path) -> Iterator[tuple[str, object]]:
     if "runs" not in summary:  # of a data set
         yield "", path.read_bytes()
         return
-    yield "keys", sorted(summary)
+    yield "keys", sorted(set(summary) - {"checksum"})
     for run in summary["runs"]:
         metrics = {key: value for key, value in run["metrics"].items() if key.startswith(("error/", "redirection/"))}
         yield f"{run['tier']} {run['seed']}", (metrics, run["curves"])
