@@ -56,6 +56,7 @@ class Play:
         self.number = self.since_job = self.jobs = 0
         self.excuses, self.earlier = False, False  # this command's faults allow it to fail; those of the one before did
         self.timers: list[threading.Timer] = []
+        self.removed: list[Path] = []  # as sentences said
 
     def run(self, faults: int, until_s: float) -> None:
         """Do so many faults, or as many as there is time for, and bring the ablation to its end."""
@@ -70,11 +71,15 @@ class Play:
             ok = self._judge(command)
             left = faults - self.number if left else 0
             if ok and left <= 0:
-                return
+                # What is made of a file that was removed is there, so that Snakemake does not miss it by itself.
+                missing = [path for path in self.removed if not path.exists()]
+                if not missing:
+                    return
+                command = self.world.start(*missing)
+                self.removed.clear()
+                continue
             if ok:  # all is made: faults that come afterwards
                 self._afterwards()
-                if self.number == before:
-                    return
             failed = 0 if ok or self.number > before else failed + 1
             if failed > PATIENCE:
                 self.fail(f"the command fails for the {failed}th time without a new fault: {command.sentences()}")
@@ -186,7 +191,7 @@ class Play:
         for damaged in named:
             self._say(f"    it is named, so it is removed: {damaged.path.name}")
             self.tally.add_damage(damaged.kind, "named")
-            remove(damaged.path)
+            self.removed.append(remove(damaged.path))
         self.damages = [damage for damage in self.damages if damage not in named]
         excused, self.earlier, self.excuses = self.excuses or self.earlier, self.excuses, False
         if code and not (excused or named or self.damages):
@@ -202,14 +207,15 @@ class Play:
         self.tally.failures.append(f"seed {self.seed}, after fault {self.number}: {words}")
 
 
-def remove(path: Path) -> None:
-    """Remove an output: a file, or the folder that is one."""
+def remove(path: Path) -> Path:
+    """Remove an output, a file or the folder that is one, and name it."""
     folder = next((above for above in path.parents if above.name in ("evaluation", "walks")), None)
     folder = path.parent if path.parent.parent.name == "inspection" else folder
     if folder is None:
         path.unlink()
-    else:
-        shutil.rmtree(folder)
+        return path
+    shutil.rmtree(folder)
+    return folder
 
 
 def excerpt(text: str) -> str:

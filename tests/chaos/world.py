@@ -81,7 +81,7 @@ class World:
         self.has_disk = disk and mounted("-t", "tmpfs", "-o", f"size={DISK_MIB}m", "chaos", self.root)
         self.commands: list[Command] = []
 
-    def environment(self, **more: str) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         own = {
             MARK: self.mark,
             "FAZE_MACHINE_LOCK": str(self.folder / "machine.lock"),
@@ -90,7 +90,7 @@ class World:
             "TMPDIR": str(self.temporary),
         }
         own |= {"LD_PRELOAD": str(self.clock_library), "CHAOS_CLOCK": str(self.clock)}
-        return environment() | own | more
+        return environment() | own
 
     def set_clock(self, off_s: int) -> None:
         """Let the clock of all processes be off; files keep the kernel's times."""
@@ -98,18 +98,20 @@ class World:
         with self.clock.open("r+b" if self.clock.exists() else "wb") as file:  # it is mapped: never truncated
             file.write(struct.pack("q", off_s))
 
-    def start(self, **more: str) -> Command:
-        """Give the command, the same each time, with more in its environment."""
+    def start(self, *files: Path) -> Command:
+        """Give the command, the same each time; or ask for some files besides."""
         log = self.folder / f"command{len(self.commands):03d}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                self.checkout.command("--cores", "2", "ablation"),
+                self.checkout.command(
+                    "--cores", "2", "ablation", *(str(f.relative_to(self.checkout.folder)) for f in files)
+                ),
                 cwd=self.checkout.folder,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                env=self.environment(**more),
+                env=self.environment(),
             )
         self.commands.append(Command(process, log))
         return self.commands[-1]
