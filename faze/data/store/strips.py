@@ -25,7 +25,6 @@ from faze.base.errors import DamagedFile, UserError
 from faze.data.store.layout import (
     DAMAGED,
     ORIGINS,
-    SPLITS,
     PersonGroups,
     as_text,
     check_schema,
@@ -40,11 +39,11 @@ from faze.data.store.layout import (
     text_of,
     whole_store,
 )
+from faze.data.store.strip_layout import BY_SAMPLE, fault_of
 
 _VERSION = 2
 VALIDITIES = ("valid", "off_screen", "unknown_screen")  # valid: the gaze target lies on the screen
 _PIECE = 256  # strips that are read or written at once: 12 MiB
-_BY_SAMPLE = ("file_name", "frame_index", "origin", "validity")
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +149,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
     def _read_people(self) -> None:
         self.dataset = check_schema(self._file, self._path, "strips", _VERSION)
         for person in self._file:
-            fault = _fault(self._file[person], "" if self._tolerant else f" of person {person}")
+            fault = fault_of(self._file[person], "" if self._tolerant else f" of person {person}")
             if fault and not self._tolerant:
                 raise UserError(f"{self._path}: {fault}")
             elif fault:
@@ -267,7 +266,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         checksum = 0
         for piece in itertools.chain(self.pieces(person), [self.labels(person)]):
             checksum = zlib.crc32(np.ascontiguousarray(piece), checksum)
-        by_sample = sorted((name, group[name][:]) for name in _BY_SAMPLE if name in group)
+        by_sample = sorted((name, group[name][:]) for name in BY_SAMPLE if name in group)
         found = checksum_of([person, self.split(person), self.device(person)], by_sample)
         return stated == as_text(checksum) and text_of(group, "checksum_of_samples", found) == found
 
@@ -290,21 +289,3 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
 
     def __reduce__(self) -> tuple[type["StripStore"], tuple[Path, bool]]:
         return StripStore, (self._path, self._tolerant)
-
-
-def _fault(group: h5py.Group | h5py.Dataset, of: str) -> str:
-    """Say what of a person is not of this layout, "" where all is; `of` names the person in the sentence."""
-    for name in ("pixels", "labels"):
-        if not isinstance(group, h5py.Group) or name not in group:
-            return f"no {name}{of}"
-    pixels, labels = group["pixels"], group["labels"]
-    if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8:
-        return f"pixels{of} are {pixels.dtype} {pixels.shape}, not uint8 (N, H, W, 3)"
-    if labels.shape != (len(pixels), 4):
-        return f"labels{of} have shape {labels.shape}, not ({len(pixels)}, 4)"
-    for name in _BY_SAMPLE:
-        if name in group and group[name].shape != (len(pixels),):
-            return f"{name}{of} has shape {group[name].shape}, not ({len(pixels)},): one per strip"
-    if (split := text_of(group, "split", "train")) not in SPLITS:
-        return f"split {split!r}{of} is not in {SPLITS}"
-    return ""
