@@ -167,18 +167,15 @@ def damage_now(world: World, command: Command, draw: Random) -> Harm | None:
 
 
 def second_snakemake(world: World, command: Command, draw: Random) -> Harm | None:
-    """Give the same command a second time while the first runs; it may be killed some time later."""
-    other = world.start()
-    seconds = draw.choice([draw.uniform(3, 12), 3600])
-    words = "a second Snakemake" + (f", killed after {seconds:.0f} s" if seconds < 3600 else "")
+    """Give the same command a second time while the first runs; it is killed later, if it has not ended."""
+    other, seconds = world.start(), draw.choice([draw.uniform(3, 12), 60])
 
     def undo() -> None:
-        if seconds < 3600:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(other.process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(other.process.pid, signal.SIGKILL)
         other.process.wait()
 
-    return Harm(words, min(seconds, 60), undo)
+    return Harm(f"a second Snakemake, killed after {seconds:.0f} s", seconds, undo)
 
 
 def store_away(world: World, command: Command, draw: Random) -> Harm | None:
