@@ -4,6 +4,7 @@
 # make weights    the baseline alone: results/default/weights, its network and learners with a model card, to hand out
 # make studio     a page on which a network's gaze, head and appearance codes move; needs npm once
 # make cluster    a SLURM cluster of three nodes on this machine, and what only a cluster shows; needs root
+# make chaos      kill, fill, damage: the smoke ablation ends as if nothing had happened (MINUTES=30 SEED=1)
 # make docs       these pages: docs/_build/index.html
 # make ui         MLflow on the results
 # Each makes .venv first where it is missing or older than what it is made from. Needs python3 (3.11-3.13, with venv),
@@ -12,13 +13,15 @@
 PYTHON ?= python3
 CORES ?= all
 CONFIG ?=
+MINUTES ?= 30
+SEED ?= 1
 
 BIN := .venv/bin
 INSTALLED := .venv/installed
 BROWSER_RUNTIME := faze/studio/ort/ort.wasm.bundle.min.mjs
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: ablation demo weights studio test lint unit compiled servers workflow cluster docs ui
+.PHONY: ablation demo weights studio test lint unit compiled servers workflow cluster chaos docs ui
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(if $(CONFIG),--configfile $(CONFIG))
@@ -80,6 +83,10 @@ workflow: $(INSTALLED)
 cluster: $(INSTALLED)
 	$(BIN)/pip install --quiet --constraint constraints.txt snakemake-executor-plugin-slurm
 	$(BIN)/python tests/cluster/cluster.py $(BIN)/python -m pytest -m cluster tests/cluster -o faulthandler_timeout=1800
+
+# As root, also full disks and folders that root cannot write to either. Not part of `test`.
+chaos: $(INSTALLED)
+	$(BIN)/python tests/chaos/chaos.py --minutes $(MINUTES) --seed $(SEED)
 
 # Every warning is an error. Nothing is kept from a former build (-E), since the pages take much from the code.
 docs: $(INSTALLED)

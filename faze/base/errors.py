@@ -6,3 +6,7 @@ class UserError(ValueError):
 
     A command prints it as one sentence. Any other error is a fault of faze and shows its traceback.
     """
+
+
+class DamagedFile(UserError):
+    """A file is not what was written. No person or frame is left out for it, as for what a data set itself lacks."""

@@ -7,7 +7,8 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Collection, Iterator
+import zlib
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +20,7 @@ _OF_THE_FILE = {
     *(errno.EFBIG, errno.ENXIO),
 }
 MOST_BYTES = 2**28  # of a frame or a text of annotations; none of any data set is nearly as large
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def reason_of(error: OSError) -> str | None:
@@ -84,7 +86,30 @@ def read_json(path: Path, keys: Collection[str], remedy: str) -> dict[str, Any]:
         content = None
     if not isinstance(content, dict) or not content.keys() >= set(keys):
         raise UserError(f"{path}: is not whole, or not JSON with {', '.join(keys)}: {remedy}")
+    if content.pop("checksum", None) not in (None, _checksum(content)):  # older ones have none
+        raise UserError(f"{path}: is not what was written: delete it, and {remedy}")
     return content
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file for read_json, with a checksum of what it holds."""
+    held = json.loads(json.dumps(content))  # as it will be read
+    path.write_text(json.dumps(held | {"checksum": _checksum(held)}, indent=1) + "\n", encoding="utf-8")
+
+
+def _checksum(content: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+
+
+@contextlib.contextmanager
+def full_disk_named(path: Path | str) -> Iterator[None]:
+    """Let the error of a disk that is full say which file did not fit: that of an open file does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL and not error.filename:
+            error.filename, error.strerror = str(path), os.strerror(error.errno)
+        raise
 
 
 @contextlib.contextmanager
@@ -96,11 +121,12 @@ def whole_file(path: Path | str) -> Iterator[Path]:
     os.close(handle)
     temporary = Path(name)
     try:
-        yield temporary
-        temporary.chmod(0o644)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with full_disk_named(path):
+            yield temporary
+            temporary.chmod(0o644)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 

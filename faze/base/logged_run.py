@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from faze.base.errors import UserError
 from faze.base.files import as_written
-from faze.base.run_log import read_events
+from faze.base.run_log import is_whole, read_events
 
 _AGAIN = "delete it and train that run again"
 _START = {"name": str, "tier": str, "seed": int, "stage": str, "config": dict, "machine": dict}  # kinds in that event
@@ -36,6 +36,17 @@ class LoggedRun:
     notes: Sequence[str]
     values: Sequence[LoggedValue]  # one for each metric and step: of a step that was done twice, the last
     taken_over: str = ""  # the tier whose run did the training, if another's
+
+
+def read_ended_run(path: Path) -> LoggedRun:
+    """Read the run log of a training that has ended.
+
+    Raises:
+        UserError: the log is torn or damaged.
+    """
+    if not is_whole(path):
+        raise UserError(f"{path}: is not what the training wrote: delete it and train that run again")
+    return read_logged_run(path)
 
 
 def read_logged_run(path: Path) -> LoggedRun:

@@ -11,11 +11,15 @@ from typing import IO
 
 
 @contextlib.contextmanager
-def sole_writer(path: Path | str) -> Iterator[None]:
+def sole_writer(path: Path | str, *beside: Path | None) -> Iterator[None]:
     """Hold the lock on an output while writing it; wait, and say for whom, while another process holds it.
 
     The kernel drops the lock when its holder dies, however it dies. So an orphan of a killed workflow and the re-run
     never write together.
+
+    Args:
+        path: of the output.
+        beside: other outputs that are written under the same lock.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,12 +33,18 @@ def sole_writer(path: Path | str) -> Iterator[None]:
 
         take(lock, fcntl.LOCK_EX, say)
         write_anew(lock, str(os.getpid()))
-        for torn in path.parent.glob(f".{path.name}.*"):  # what killed writers of this output left
-            if torn.is_dir():
-                shutil.rmtree(torn, ignore_errors=True)
-            elif torn.name != f".{path.name}.lock":
-                torn.unlink(missing_ok=True)
+        for output in filter(None, [path, *beside]):
+            _remove_torn(output)
         yield
+
+
+def _remove_torn(path: Path) -> None:
+    """Remove what killed writers of an output left."""
+    for torn in path.parent.glob(f".{path.name}.*"):
+        if torn.is_dir():
+            shutil.rmtree(torn, ignore_errors=True)
+        elif torn.name != f".{path.name}.lock":
+            torn.unlink(missing_ok=True)
 
 
 def take(lock: IO[str], kind: int, if_held: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ Events, each with `time` (unix seconds) and `event`:
     resume    step, in pairs
     taken_over  tier: whose training this is; its metrics follow, with their times
     note      text
-    end       seconds
+    end       seconds, checksum (of all before)
 
 Standard library only.
 """
@@ -16,12 +16,13 @@ import contextlib
 import json
 import os
 import time
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from faze.base.files import parse_json
+from faze.base.files import full_disk_named, parse_json
 
 
 class RunLog:
@@ -29,7 +30,7 @@ class RunLog:
 
     def __init__(self, path: Path | str, keep_bytes: int = 0) -> None:
         """Open the log; of an earlier run's only the first `keep_bytes` stay: what its checkpoint knows of."""
-        path = Path(path)
+        self._path = path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8")
         self._file.truncate(min(keep_bytes, self.size))  # a longer cut would fill up with zeros
@@ -43,8 +44,9 @@ class RunLog:
     def event(self, event: str, **values: Any) -> None:
         """Write one event; numbers that JSON lacks (nan, inf) become null."""
         line = {"time": time.time(), "event": event, **finite(values)}
-        self._file.write(json.dumps(line, allow_nan=False) + "\n")
-        self._file.flush()
+        with full_disk_named(self._path):
+            self._file.write(json.dumps(line, allow_nan=False) + "\n")
+            self._file.flush()
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Write metrics at a step (pairs seen, in training)."""
@@ -57,7 +59,7 @@ class RunLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self.event("end", seconds=time.time() - self._began)
+            self.event("end", seconds=time.time() - self._began, checksum=zlib.crc32(self._path.read_bytes()))
         self._file.close()
 
 
@@ -68,6 +70,16 @@ def read_events(path: Path | str) -> list[dict[str, Any]]:
         with contextlib.suppress(ValueError):
             events.append(parse_json(line))
     return [event for event in events if isinstance(event, dict) and "event" in event]
+
+
+def is_whole(path: Path | str) -> bool:
+    """Whether a log has its end, and all before is what was written; logs of older versions state no checksum."""
+    before, _, end = Path(path).read_bytes().rstrip(b"\n").rpartition(b"\n")
+    try:
+        event = json.loads(end)
+        return event["event"] == "end" and event.get("checksum") in (None, zlib.crc32(before + b"\n"))
+    except (ValueError, TypeError, KeyError):
+        return False
 
 
 def finite(value: Any) -> Any:

@@ -74,6 +74,9 @@ def to_lines(flat: Mapping[str, Any]) -> list[str]:
     return [f"{key}: {yaml_number(v) if isinstance(v, float) else json.dumps(v)}" for key, v in flat.items()]
 
 
+SUM = "# sha256 of "  # begins the first line of a file that the workflow wrote
+
+
 @dataclass(frozen=True)
 class Resolved:
     """A stage's own configuration: whose it is, its declared sections as frozen dataclasses, and all values flat."""
@@ -107,9 +110,16 @@ def load(path: Path | str, stage: str) -> Resolved:
     """Read and check one stage's resolved file.
 
     Raises:
-        ConfigError: the file is for another stage, or a key is missing, unknown or wrong.
+        ConfigError: the file is for another stage, a key is missing, unknown or wrong, or the workflow wrote another.
     """
-    return build_config(flatten(read_yaml(path)), stage, path)
+    flat = flatten(read_yaml(path))
+    first, _, rest = Path(path).read_text(encoding="utf-8").partition("\n")
+    if first.startswith(SUM) and hashlib.sha256(rest.encode()).hexdigest() not in first:
+        raise ConfigError(
+            f"{path}: is not what the workflow wrote: delete it and give the same command again, or delete its first "
+            "line if you changed the others on purpose"
+        )
+    return build_config(flat, stage, path)
 
 
 def build_config(flat: Mapping[str, Any], stage: str, path: Path | str) -> Resolved:

@@ -1,4 +1,4 @@
-"""Tables that stages wrote as parquet: the columns that are asked for, by their kinds, and what a file says of itself."""
+"""Tables that stages wrote as parquet: the columns that are asked for, by their kinds, and what files say besides."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -26,9 +26,9 @@ def read_table(path: Path, columns: Mapping[str, str], remedy: str) -> pd.DataFr
         remedy: how the file is made again.
 
     Raises:
-        UserError: the file cannot be read, lacks a column, or a column is of another kind.
+        UserError: the file cannot be read, is damaged, lacks a column, or a column is of another kind.
     """
-    with _understood(path, remedy), pq.ParquetFile(path) as file:
+    with _understood(path, remedy), pq.ParquetFile(path, page_checksum_verification=True) as file:
         absent = [name for name in columns if name not in file.schema_arrow.names]
         if absent:
             raise UserError(f"{path}: has no column {', '.join(absent)}; {remedy}")

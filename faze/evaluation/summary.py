@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from faze.base import files
 from faze.base.files import read_json
 from faze.base.logged_run import LoggedRun
 from faze.base.result_paths import DATASETS
@@ -205,5 +206,5 @@ def left_out(ablation: Ablation, persons: pd.DataFrame) -> dict[str, list[str]]:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON; numbers that it lacks (nan) become null, numpy's integers plain ones."""
-    text = json.dumps(finite(content), indent=1, allow_nan=False, default=operator.methodcaller("item"))
-    path.write_text(f"{text}\n", encoding="utf-8")
+    plain = json.dumps(finite(content), allow_nan=False, default=operator.methodcaller("item"))
+    files.write_json(path, json.loads(plain))

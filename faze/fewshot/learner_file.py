@@ -6,16 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
 from faze.base.errors import UserError
-from faze.base.files import whole_file
 from faze.config.check import build, check_mapping, fields_of
 from faze.config.parameters import Fewshot
 from faze.fewshot.learner_checks import RATE_SCALE, state_fault, wrong_field
 from faze.fewshot.mlp import Activation, InitialNetworks, Weights
-from faze.model.torch_file import read_mapping
+from faze.model.torch_file import read_mapping, write_mapping
 
 T = TypeVar("T")
 
@@ -117,8 +115,7 @@ def _fault(learned: Learned) -> str:
 
 def save_fields(content: Any, path: Path | str) -> None:
     """Write a dataclass as a dict of its fields, whole or not at all; torch.load(path, weights_only=True) reads it."""
-    with whole_file(path) as temporary:
-        torch.save({f.name: getattr(content, f.name) for f in dataclasses.fields(content)}, temporary)
+    write_mapping(path, {f.name: getattr(content, f.name) for f in dataclasses.fields(content)})
 
 
 def plain(settings: Fewshot) -> dict[str, object]:

@@ -23,14 +23,13 @@ import torch
 from torch import Tensor
 
 from faze.base.errors import UserError
-from faze.base.files import whole_file
 from faze.base.progress import Progress
 from faze.config.parameters import Fewshot
 from faze.fewshot.adam import Adam
 from faze.fewshot.draws import TaskDraws
 from faze.fewshot.kernel import Kernel, kernel_for, single_threaded_operations
 from faze.fewshot.mlp import InitialNetworks, ModelSamples, SampleSets, Weights, map_weights
-from faze.model.torch_file import read_mapping
+from faze.model.torch_file import read_mapping, write_mapping
 
 Rule = Literal["maml", "fomaml", "meta_sgd", "reference"]
 
@@ -172,8 +171,7 @@ class ResumeFile:
             "optimizer": optimizer.state_dict(),
             "draws": json.dumps(draw.rng.bit_generator.state),
         }
-        with whole_file(self.path) as temporary:
-            torch.save(content, temporary)
+        write_mapping(self.path, content)
 
     def read(self) -> Mapping | None:
         """Read what this very training saved; None if there is nothing, or the file is torn or another's."""

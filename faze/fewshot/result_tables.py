@@ -72,7 +72,8 @@ def write_tables(tables: Iterable[pa.Table], path: Path, about: Mapping[str, obj
     tables = iter(tables)
     first = next(tables)
     metadata = {key: json.dumps(value) for key, value in about.items()}
-    with whole_file(path) as temporary, pq.ParquetWriter(temporary, first.schema.with_metadata(metadata)) as writer:
+    schema = first.schema.with_metadata(metadata)
+    with whole_file(path) as temporary, pq.ParquetWriter(temporary, schema, write_page_checksum=True) as writer:
         for table in itertools.chain([first], tables):
             writer.write_table(table.replace_schema_metadata(metadata))
 

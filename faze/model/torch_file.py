@@ -18,6 +18,16 @@ import torch
 from torch import Tensor
 
 from faze.base.errors import UserError
+from faze.base.files import whole_file
+
+
+def write_mapping(path: Path | str, content: Mapping[str, object]) -> None:
+    """Write a mapping, whole or not at all. In memory first: torch makes a RuntimeError of a disk that is full."""
+    memory = io.BytesIO()
+    torch.save(content, memory)
+    with whole_file(path) as temporary:
+        temporary.write_bytes(memory.getbuffer())
+
 
 _BUILT = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_parameter")
 # What a pickle of tensors names; torch's own list has more, such as bytearray, which a word makes as large as it wants.
@@ -72,6 +82,8 @@ def _check_packing(file: IO[bytes]) -> None:
             records = archive.infolist()
             if any(r.compress_type != zipfile.ZIP_STORED for r in records) or sum(r.file_size for r in records) > size:
                 raise ValueError("its records are packed")
+            if damaged := archive.testzip():  # torch writes the CRC-32 of each record, and does not read it
+                raise ValueError(f"its part {damaged} is not what was written")
             for record in records:
                 if record.filename.endswith(".pkl"):
                     _check_pickle(io.BytesIO(archive.read(record)))

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from faze.base.errors import UserError
-from faze.base.files import whole_file
 from faze.config.check import build, check_mapping, fields_of
 from faze.config.parameters import Model
 from faze.model.dted import DTED
-from faze.model.torch_file import is_format, read_mapping
+from faze.model.torch_file import is_format, read_mapping, write_mapping
 
 FORMAT = 1
 PUBLISHED_BLOCKS = 4
@@ -72,8 +71,7 @@ def save_weights(path: Path | str, dted: DTED, dtype: torch.dtype = torch.float3
     if beyond:
         raise UserError(f"{path}: {', '.join(beyond)} would not be finite as {str(dtype).removeprefix('torch.')}")
     content = {"format": FORMAT, "model": state, "model_config": dataclasses.asdict(dted.model)}
-    with whole_file(path) as temporary:
-        torch.save(content, temporary)
+    write_mapping(path, content)
 
 
 def strict_state(path: Path | str, state: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faze.base.errors import UserError
-from faze.base.files import whole_file
 from faze.data.store.strips import StripStore
-from faze.model.torch_file import is_format, read_mapping
+from faze.model.torch_file import is_format, read_mapping, write_mapping
 
 FORMAT = 1
 GRID = (2, 8)  # where in the strip features were found is kept this finely
@@ -113,8 +112,7 @@ def save_estimator(path: Path, trained: TrainedEstimator) -> None:
         "size": list(network.size),
         "trained_on": list(trained.trained_on),
     }
-    with whole_file(path) as temporary:
-        torch.save(content, temporary)
+    write_mapping(path, content)
 
 
 def load_estimator(path: Path, device: torch.device | str = "cpu") -> TrainedEstimator:

@@ -1,13 +1,12 @@
 """The page of a data set, as a folder: index.html, table.csv, summary.json and the figures."""
 
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import quote
 
-from faze.base.files import as_written, read_json
+from faze.base.files import as_written, read_json, write_json
 from faze.data.inspection import Inspection, person_rows, summarise
 from faze.report.data_uris import Embedder
 from faze.report.dataset_figures import draw_density, draw_people
@@ -29,7 +28,7 @@ def write_page(inspection: Inspection, cells: Sequence[SheetStrip], folder: Path
         sidecar: address of the list of rejects, as seen from the page.
     """
     summary = summarise(inspection)
-    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / "summary.json", summary)
     _write_table(person_rows(inspection), folder / "table.csv")
     with drawing():
         figures = {"people": draw_people(inspection), "density": draw_density(inspection), "sheet": draw_sheet(cells)}

@@ -1,5 +1,6 @@
 """An evaluation as the figures and the page take it."""
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,10 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
 
 
 def _results(paths: ResultPaths, summary: Mapping[str, Any]) -> Results:
-    tables = {table: read_csv(paths.evaluation / f"{table}.csv", "run evaluate again") for table in TABLES}
+    written = summary.get("checksums", {})  # of older evaluations there are none
+    tables = {
+        table: read_csv(paths.evaluation / f"{table}.csv", "run evaluate again", written.get(table)) for table in TABLES
+    }
     return Results(
         tiers=summary["tiers"],
         controls=summary.get("controls", ()),  # older evaluations have none
@@ -95,12 +99,14 @@ def _results(paths: ResultPaths, summary: Mapping[str, Any]) -> Results:
     )
 
 
-def read_csv(path: Path, remedy: str) -> pd.DataFrame:
+def read_csv(path: Path, remedy: str, checksum: int | None = None) -> pd.DataFrame:
     """Read a table that a stage wrote.
 
     Raises:
-        UserError: it is torn; the remedy says how it is made again.
+        UserError: it is torn, or has another checksum; the remedy says how it is made again.
     """
+    if checksum not in (None, zlib.crc32(path.read_bytes())):
+        raise UserError(f"{path}: is not what was written: delete {path.parent} and {remedy}")
     try:
         return pd.read_csv(path, dtype={"person": str, "tier": str})
     except (ValueError, OverflowError) as error:  # of pandas' parser, and of bytes that are no text

@@ -60,7 +60,8 @@ def main(args: Namespace) -> None:
         wanted = (bool(trace), bool(predictions))
         key = key_of("adapt", name, config.values, fingerprint, content(file), *codes, args.threads, wanted)
         tables = Tables(out, trace, predictions)
-        with sole_writer(out), made_once(args.made_once, key, [path for path in reversed(tables) if path]) as taken:
+        outputs = [path for path in reversed(tables) if path]
+        with sole_writer(*tables), made_once(args.made_once, key, outputs) as taken:
             if not taken:
                 adapt(learned, adaptation, people, left_out, tables)
 

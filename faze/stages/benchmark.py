@@ -4,7 +4,6 @@ Nothing else may run on the machine meanwhile: the rule claims every core, and t
 benchmark or a training runs, of whatever checkout and user.
 """
 
-import json
 from argparse import SUPPRESS, Namespace
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 
 from faze.base.command_line import CONFIG, argument, command, threads
 from faze.base.errors import UserError
-from faze.base.files import whole_file
+from faze.base.files import whole_file, write_json
 from faze.base.machine_lock import machine_alone
 from faze.base.output_lock import sole_writer
 from faze.benchmark.debugging import refuse_debugging
@@ -68,7 +67,7 @@ def main(args: Namespace) -> None:
         if wide := at_paper_width(config):
             result["paper_width"] = measure_paper_width(wide, args)
         with whole_file(args.out) as temporary:
-            temporary.write_text(json.dumps(result, indent=2), encoding="utf-8")
+            write_json(temporary, result)
     print(markdown_tables(result), end="")
 
 

@@ -64,6 +64,7 @@ def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[
     progress = Progress("encode", sum(map(strips.count, people)), "strips")
     done = 0
     for person in people:
+        strips.check([person])
         parts = []
         for first in range(0, strips.count(person), batch):
             parts.append(encode_strips(dted, strips.pixels(person, slice(first, first + batch))))

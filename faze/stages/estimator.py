@@ -3,7 +3,6 @@
 It learns from train people. Its own error on val and test people of every store is measured, printed and kept with it.
 """
 
-import json
 from argparse import Namespace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import torch
 
 from faze.base import code_hash
 from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
-from faze.base.files import whole_file
+from faze.base.files import whole_file, write_json
 from faze.base.made_once import content, key_of, made_once
 from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
@@ -41,9 +40,12 @@ def main(args: Namespace) -> None:
     stores = [args.data, *args.judged]
     of = (config.values, [content(path) for path in stores], code_hash.fingerprint("faze.stages.estimator"))
     key = key_of("estimator", *of, args.threads, device.type, torch.__version__)
-    with sole_writer(args.out), made_once(args.made_once, key, [args.out, args.errors]) as taken:
+    with sole_writer(args.out, args.errors), made_once(args.made_once, key, [args.out, args.errors]) as taken:
         if taken:
             return
+        for path in stores:
+            with StripStore(path) as strips:
+                strips.check(strips.persons())
         people = hold(load_people(args.data, "train", size, min_entries=1)[0])
         progress = Progress("estimator", config.estimator.strips, "strips")
         network = train_estimator(people, config.estimator, device, progress)
@@ -56,7 +58,7 @@ def main(args: Namespace) -> None:
                     errors += measure_errors(network, strips)
         save_estimator(args.out, TrainedEstimator(network, trained_on))
         with whole_file(args.errors) as temporary:
-            temporary.write_text(json.dumps({"errors": errors}, indent=1), encoding="utf-8")
+            write_json(temporary, {"errors": errors})
         for error in errors:
             print(
                 "estimator: {dataset}, {people} {split} people: gaze {gaze_deg:.2f}°, head {head_deg:.2f}°".format(

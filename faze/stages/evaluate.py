@@ -1,5 +1,6 @@
 """Rule `evaluate`: errors, redirected strips, codes, run logs and benchmark of every run -> tables and the verdict."""
 
+import zlib
 from argparse import Namespace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pandas as pd
 
 from faze.base.command_line import CONFIG, command, needed
 from faze.base.files import check_replaceable, whole_folder
-from faze.base.logged_run import read_logged_run
+from faze.base.logged_run import read_ended_run
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, load
@@ -51,7 +52,7 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     """Write the tables as csv, one file each, and summary.json."""
     persons = read_errors(ablation)
     benchmark = read_benchmark(ablation)
-    trainings = {run: read_logged_run(ablation.paths.run_log(*run)) for run in ablation.runs()}
+    trainings = {run: read_ended_run(ablation.paths.run_log(*run)) for run in ablation.runs()}
     of_tier = {tier: trainings[tier, ablation.seeds[0]] for tier in ablation.tiers}
     tables: dict[str, pd.DataFrame] = {
         "persons": persons,
@@ -80,7 +81,8 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     with whole_folder(out) as folder:
         for name, table in tables.items():
             table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
-        write_json(folder / "summary.json", summary)
+        checksums = {name: zlib.crc32((folder / f"{name}.csv").read_bytes()) for name in tables}
+        write_json(folder / "summary.json", summary | {"checksums": checksums})
     for part in SENTENCES:  # for the person who waits
         if summary["verdict"][part]:
             print(summary["verdict"][part])

@@ -61,6 +61,7 @@ def plan(args: Namespace, seed: int, most: int, synthetic: Synthetic) -> Iterato
             names = strips.file_names(person)
             if person not in roles or names is None or len(names) < LEAST:
                 continue
+            strips.check([person])
             rows, found = chosen(len(names), most), True
             pairs = draw_pairs(seed, len(rows))
             yield roles[person], [names[row] for row in rows[pairs.a]], [names[row] for row in rows[pairs.b]]

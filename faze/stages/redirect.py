@@ -61,7 +61,7 @@ def main(args: Namespace) -> None:
     of = (content(args.checkpoint), content(args.estimator), [same_file(path) for path in [*args.data, *args.oracle]])
     key = key_of("redirect", config.values, code_hash.fingerprint("faze.stages.redirect"), *of, args.threads, device)
     outputs = [args.out, args.pairs]
-    with sole_writer(args.out), made_once(args.made_once, key, outputs) as taken:
+    with sole_writer(*outputs), made_once(args.made_once, key, outputs) as taken:
         if taken:
             return
         with exact(dted), ExitStack() as stack:
@@ -74,7 +74,7 @@ def main(args: Namespace) -> None:
         written = [pd.concat(parts) for parts in zip(*tables, strict=True)]
         for path, rows in zip(outputs, written, strict=True):
             with whole_file(path) as temporary:
-                rows.to_parquet(temporary, index=False)
+                rows.to_parquet(temporary, index=False, write_page_checksum=True)
         for sentence in summed_up(written[1]):
             print(sentence)
 
@@ -101,6 +101,7 @@ class People:
             raise UserError(f"{path}: nobody has {LEAST} strips, so none can be redirected to another one's gaze")
         if left_out := [name for name in everyone if name not in self.names]:
             print(f"{path}: {', '.join(left_out)} left out: one strip cannot be redirected to another one's gaze")
+        strips.check(self.names)
         self._strips, self._most, self._like = strips, most, dted.fc_enc.weight
         self._size = (dted.model.image_height_px, dted.model.image_width_px)
 
@@ -163,6 +164,7 @@ def _oracle(
     """Read a person's strips rendered anew, and which pairs they are of; nothing where there are none."""
     if oracle is None or name not in oracle.persons():
         return {}, {}
+    oracle.check([name])
     rows = oracle.frame_index(name)
     if len(rows) and rows.max() >= len(pairs.a):
         raise UserError(f"the oracle has {rows.max() + 1} pairs of {name}, not {len(pairs.a)}: make it again")

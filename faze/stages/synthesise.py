@@ -35,8 +35,8 @@ def main(args: Namespace) -> None:
     files = {dataset: getattr(args, f"{layout}_supplementary") for dataset, layout in RAW.items()}
     faults = args.truth.with_name("faults.csv")
     with contextlib.ExitStack() as outputs:
-        for folder in folders.values():
-            outputs.enter_context(sole_writer(folder))
+        for dataset, folder in folders.items():
+            outputs.enter_context(sole_writer(folder, files[dataset], faults, args.truth))
         key = key_of("synthesise", config.values, code_hash.fingerprint("faze.stages.synthesise"), rounds())
         everything = [*folders.values(), *files.values(), *([faults] if synthetic.faults else []), args.truth]
         if not synthetic.faults:

@@ -92,6 +92,7 @@ def write_walks(
                         raise UserError(
                             f"{path}: holds no person {person}, whom the baseline redirected: redirect again"
                         )
+                    strips.check([person])
                     how = {"range_deg": walk.range_deg, "steps": walk.frames}
                     walks.append(walk_person(fast, judging, strips, person, **how))
                     write_video(folder / f"{strips.dataset}_{person}.mp4", video_frames(walks[-1]), walk.fps)

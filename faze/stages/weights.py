@@ -9,7 +9,7 @@ from argparse import Namespace
 from faze.base.command_line import argument, command, needed
 from faze.base.errors import UserError
 from faze.base.files import check_replaceable, whole_folder
-from faze.base.logged_run import read_logged_run
+from faze.base.logged_run import read_ended_run
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.data.store.strips import StripStore
@@ -43,7 +43,7 @@ def main(args: Namespace) -> None:
         if not path.is_file():
             raise UserError(f"{path}: no such file; run this tier first: snakemake --cores all tier_{args.tier}")
     card = write_card(
-        start=read_logged_run(paths.run_log(*run)).start,
+        start=read_ended_run(paths.run_log(*run)).start,
         rendered=paths.truth.exists(),
         people=count_people({dataset: _people(paths, dataset) for dataset in DATASETS}),
         errors=read_errors(ablation),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from faze.base.errors import UserError
 from faze.base.files import as_written, read_json
-from faze.base.logged_run import LoggedRun, LoggedValue, read_logged_run
+from faze.base.logged_run import LoggedRun, LoggedValue, read_ended_run, read_logged_run
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.tier_colors import BASELINE, tier_colors
 
@@ -142,7 +142,7 @@ def read_run(paths: ResultPaths, place: RunPlace, pages_in: RunPlace | None = No
         UserError: the evaluation has no entry for this run, or a data set has no page.
     """
     log = paths.run_log(place.tier, place.seed)
-    run, training, summary = read_logged_run(log), read_training(log, place), paths.evaluation / "summary.json"
+    run, training, summary = read_ended_run(log), read_training(log, place), paths.evaluation / "summary.json"
     with as_written(summary, "run the rule evaluate again"):
         results = _read_results(summary, training)
     keeper = pages_in or place

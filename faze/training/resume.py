@@ -16,9 +16,10 @@ import torch
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
+from faze.base.run_log import is_whole
 from faze.engine.step import Step
 from faze.model.dted import DTED
-from faze.model.torch_file import read_mapping
+from faze.model.torch_file import read_mapping, write_mapping
 from faze.model.weights import FORMAT
 
 
@@ -68,8 +69,7 @@ class WorkFolder:
             "rng": {"torch": torch.get_rng_state()},
             "identity": self.identity,
         }
-        with whole_file(self.checkpoint) as temporary:
-            torch.save(state, temporary)
+        write_mapping(self.checkpoint, state)
 
     def load(self, dted: DTED, step: Step) -> Resume:
         """Continue from the checkpoint if it is of this very training; else say why not, and begin anew."""
@@ -109,4 +109,9 @@ class WorkFolder:
             state = read_mapping(out)
         except UserError:
             return False
-        return run_log.exists() and state.get("identity") == self.identity and state.get("pairs", 0) >= pairs
+        return (
+            run_log.exists()
+            and is_whole(run_log)
+            and state.get("identity") == self.identity
+            and state.get("pairs", 0) >= pairs
+        )

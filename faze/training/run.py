@@ -96,6 +96,9 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
         if world.rank == 0:
             work.remove()
         return
+    if world.rank == 0:
+        with StripStore(data) as strips:
+            strips.check([*people.names, *validation.names])
     people, validation = hold_what_fits((people, validation), config.data.memory_gib / world.processes_here)
     augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.names))
     feed = build_feed(people, setup, workers=config.data.workers, augmentation=augmentation)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from faze.base.errors import UserError
-from faze.base.files import check_replaceable, whole_file, whole_folder
+from faze.base.files import check_replaceable, read_json, whole_file, whole_folder, write_json
 
 
 def names(folder: Path) -> list[str]:
@@ -66,3 +66,15 @@ def test_an_output_takes_the_place_of_its_like_only(tmp_path: Path) -> None:
         check_replaceable(tmp_path / "a", ["a"])
     (tmp_path / "b").touch()
     check_replaceable(tmp_path, ["a", "b"])
+
+
+def test_json_that_was_changed_is_refused(tmp_path):
+    """Seen red: of numbers that a flipped bit made others, nobody knew."""
+    path = tmp_path / "errors.json"
+    write_json(path, {"errors": [{"gaze_deg": 3.25, 1: (1, 2)}], "none": None})
+    assert read_json(path, ["errors"], "run it again") == {"errors": [{"gaze_deg": 3.25, "1": [1, 2]}], "none": None}
+    path.write_text(path.read_text().replace("3.25", "3.27"))
+    with pytest.raises(UserError, match=r"errors.json: is not what was written: delete it, and run it again"):
+        read_json(path, ["errors"], "run it again")
+    path.write_text('{"errors": []}')  # as older versions wrote it
+    assert read_json(path, ["errors"], "run it again") == {"errors": []}

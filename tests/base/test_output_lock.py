@@ -49,6 +49,17 @@ def test_lock_dies_with_a_killed_holder(tmp_path: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def test_what_killed_writers_left_of_every_output_goes(tmp_path: Path) -> None:
+    """Seen red: the torn table of a killed adapt stayed beside its errors for ever, as only the first output's went."""
+    errors, trace, other = (tmp_path / name for name in ("errors.parquet", "trace.parquet", "other.parquet"))
+    for path in (errors, trace, other):
+        (tmp_path / f".{path.name}.abc.parquet").touch()
+    (tmp_path / ".trace.parquet.def").mkdir()
+    with sole_writer(errors, trace, None):
+        pass
+    assert {path.name for path in tmp_path.iterdir()} == {".errors.parquet.lock", ".other.parquet.abc.parquet"}
+
+
 def test_lock_is_free_again_after_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "checkpoint.pt"
     with pytest.raises(ValueError, match="boom"), sole_writer(path):

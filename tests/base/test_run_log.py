@@ -1,9 +1,13 @@
 import json
+import os
 import time
+from pathlib import Path
 
 import pytest
 
-from faze.base.run_log import RunLog, changed_switches, read_events
+from faze.base.errors import UserError
+from faze.base.logged_run import read_ended_run
+from faze.base.run_log import RunLog, changed_switches, is_whole, read_events
 
 
 def test_events_come_back_in_order_with_their_time(tmp_path):
@@ -84,3 +88,31 @@ def test_a_switch_has_changed_where_it_wants_or_does_something_else():
     assert changed_switches(before, ()) == before[:1]
     assert changed_switches(after, before) == after[1:]
     assert changed_switches(before, before) == []
+
+
+def test_a_log_that_lost_its_end_or_has_a_flipped_bit_is_not_whole(tmp_path):
+    """Seen red: a line that a flipped bit made unreadable was left out in silence, and so were all after a cut."""
+    path = tmp_path / "run.jsonl"
+    with RunLog(path) as log:
+        log.event("start", tier="baseline")
+        log.metrics(16, {"train/loss": 1.25})
+    whole = path.read_bytes()
+    assert is_whole(path)
+    for damaged in (whole.replace(b"1.25", b"1.24"), whole[:-40], whole[: whole.index(b"\n", 100) + 1], b""):
+        path.write_bytes(damaged)
+        assert not is_whole(path)
+        with pytest.raises(UserError, match=r"run.jsonl: is not what the training wrote: delete it"):
+            read_ended_run(path)
+    del (end := json.loads(whole.splitlines()[-1]))["checksum"]
+    path.write_bytes(whole.replace(whole.splitlines()[-1], json.dumps(end).encode()))
+    assert is_whole(path)  # as older versions wrote it
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_names_the_log(tmp_path):
+    """Seen red: `[Errno 28] No space left on device`, of nobody knew what."""
+    log = RunLog(tmp_path / "run.jsonl")
+    log._file = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        log.event("start")
+    assert caught.value.filename == str(tmp_path / "run.jsonl")

@@ -1,5 +1,6 @@
 """Parameters: what is refused, in which words, and the way of a value from config.yaml to its stage."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -308,6 +309,24 @@ def test_load_refuses_the_file_of_another_stage(defaults: dict, tmp_path: Path) 
     path.write_text("\n".join(to_lines(resolve(defaults, "walk"))))
     with pytest.raises(ConfigError, match="is for stage 'walk', not 'train'"):
         load(path, "train")
+
+
+def test_load_refuses_what_the_workflow_did_not_write(defaults: dict, tmp_path: Path) -> None:
+    """Seen red: of `walk.fps: 15` a lost end made 1, of the threads a flipped bit made others, and nobody knew."""
+    path, text = tmp_path / "walk.yaml", "\n".join(to_lines(resolve(defaults, "walk"))) + "\n"
+    path.write_text(f"# sha256 of what follows: {hashlib.sha256(text.encode()).hexdigest()}  -\n{text}")
+    assert load(path, "walk").flat == resolve(defaults, "walk")
+    whole = path.read_text()
+    for damaged in (
+        whole[:-2],
+        whole.replace("walk.frames: ", "walk.frames: 1"),
+        whole.replace("sha256 of ", "sha256 of 1", 1)[:-1],
+    ):
+        path.write_text(damaged)
+        with pytest.raises(ConfigError, match="walk.yaml: is not what the workflow wrote: delete it and give the same"):
+            load(path, "walk")
+    path.write_text(text.replace("walk.frames: ", "walk.frames: 1"))  # written by hand
+    assert load(path, "walk").walk.frames != resolve(defaults, "walk")["walk.frames"]
 
 
 def test_load_checks_values_again(defaults: dict, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_all_that_is_known_of_a_sample_is_kept(tmp_path: Path) -> None:
         assert list(strips.validity("00001")) == [VALIDITIES[i] for i in written.validity]
         assert strips.verify("00001") is True
     with h5py.File(tmp_path / "strips.h5") as file:
-        assert (file.attrs["schema"], file.attrs["schema_version"]) == ("strips", 2)
+        assert (file.attrs["schema"], file.attrs["schema_version"]) == (b"strips", 2)
         assert file["00001/file_name"][-1] == b"\xff\xfe.jpg"
 
 

@@ -10,8 +10,7 @@ import os
 import random
 import shutil
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ import pytest
 import torch
 import yaml
 from checkout import NOTHING, ROOT, Checkout
+from processes import family, kill, living, send, until
 
 from faze.base.run_log import read_events
 
@@ -110,51 +110,6 @@ class Training:
             for event in self.events("metrics")
         ]
         return End(torch.load(self.out, weights_only=True)["model"], metrics)
-
-
-def until(condition: Callable[[], bool], what: str, *, seconds: float = 600, pause: float = 0.02) -> None:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds, f"{what} did not happen in {seconds} s"
-        time.sleep(pause)
-
-
-def table() -> dict[int, tuple[str, int]]:
-    """State and parent of every process that lives."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-            if state != "Z":
-                found[int(entry.name)] = (state, int(parent))
-    return found
-
-
-def living(processes: set[int]) -> dict[int, str]:
-    """State of those of the processes that live."""
-    return {process: state for process, (state, _) in table().items() if process in processes}
-
-
-def family(process: int) -> set[int]:
-    """A process and all that descend from it, whatever their group."""
-    parents = {child: parent for child, (_, parent) in table().items()}
-    found: set[int] = set()
-    added = {process} & parents.keys()
-    while added:
-        found |= added
-        added = {child for child, parent in parents.items() if parent in added}
-    return found
-
-
-def send(processes: set[int], number: signal.Signals) -> None:
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, number)
-
-
-def kill(processes: set[int]) -> None:
-    send(processes, signal.SIGKILL)
-    until(lambda: not living(processes), "their end")
 
 
 @pytest.fixture(scope="module")

@@ -59,6 +59,7 @@ rule inspect:
         beside python -m faze inspect \
             {input.data:q} \
             --rejects {input.rejects:q} \
+            --verify \
             --out {output:q} \
             2>&1 | tee -p {log:q}
         """

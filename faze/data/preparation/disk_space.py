@@ -1,15 +1,14 @@
 """Free space on the disk: checked before the work starts, and one clear sentence when it runs out."""
 
 import contextlib
-import errno
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from faze.base.errors import UserError
+from faze.base.files import FULL
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MARGIN = 1.01  # for names and labels besides the strips
 
 
@@ -40,7 +39,7 @@ def disk_may_fill(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        full = getattr(error, "errno", None) in _FULL or any(f"errno = {code}," in str(error) for code in _FULL)
+        full = getattr(error, "errno", None) in FULL or any(f"errno = {code}," in str(error) for code in FULL)
         if not full:
             raise
         raise UserError(

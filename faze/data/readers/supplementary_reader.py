@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from faze.base.errors import UserError
+from faze.base.errors import DamagedFile, UserError
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 from faze.data.readers import Frame, Reject
 from faze.data.readers.annotation_checks import OUTSIDE, check_distortion, is_inside
@@ -68,6 +68,8 @@ class SupplementaryReader:
         try:
             entries = read_supplementary(self._supplementary, person)
             check_distortion(entries.distortion_parameters.shape[1], f"{self._supplementary}: person {person}")
+        except DamagedFile:
+            raise
         except UserError as error:
             yield Reject(person, "", str(error))
             return

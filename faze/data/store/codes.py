@@ -1,7 +1,8 @@
 """The layout of codes: what the network says of each strip.
 
 Of a file of codes, the attributes `gaze1.weight` (H, 3 G), `gaze1.bias` (H,), `gaze2.weight` (3, H), `gaze2.bias` (3,)
-are the layers of the gaze head that made gaze_hat, under their names in the checkpoint; an addition of ours.
+are the layers of the gaze head that made gaze_hat, under their names in the checkpoint; an addition of ours. So is a
+person's attribute `checksum`, over name, split and arrays.
 """
 
 import hashlib
@@ -14,7 +15,18 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.data.store.foreign import understood
-from faze.data.store.layout import PersonGroups, check_schema, group_of, new_array, new_group, open_file, whole_store
+from faze.data.store.layout import (
+    PersonGroups,
+    check_schema,
+    check_sum,
+    checksum_of,
+    group_of,
+    new_array,
+    new_group,
+    open_file,
+    put_text,
+    whole_store,
+)
 
 _NEEDED_CODES = ("z_gaze", "gaze", "gaze_hat")
 _TAILS = {"gaze": (2,), "head": (2,), "gaze_hat": (3,)}  # shapes of one entry
@@ -40,9 +52,11 @@ def write_codes(
             file.attrs[name] = np.asarray(array, np.float32)
         for person, split, arrays in persons:
             assert len({len(array) for array in arrays.values()}) == 1, person
+            arrays = {name: np.asarray(array, np.float32) for name, array in sorted(arrays.items())}
             group = new_group(file, person, split)
             for name, array in arrays.items():
-                new_array(group, name, np.asarray(array, np.float32))
+                new_array(group, name, array)
+            put_text(group, checksum=checksum_of([person, split], arrays.items()))
 
 
 class CodeStore(PersonGroups):
@@ -85,7 +99,11 @@ class CodeStore(PersonGroups):
 
     def __getitem__(self, person: str) -> dict[str, NDArray]:
         with open_file(self._path) as file, understood(self._path, f"person {person}"):
-            return {name: array[:] for name, array in group_of(file, self._path, person).items()}
+            group = group_of(file, self._path, person)
+            arrays = {name: array[:] for name, array in sorted(group.items())}
+            found = checksum_of([person, self.split(person)], arrays.items())
+            check_sum(group, found, self._path, f"what it holds of person {person}")
+            return arrays
 
 
 def _layers(found: Mapping[str, NDArray], path: Path | str) -> dict[str, NDArray]:

@@ -1,4 +1,4 @@
-"""What of an HDF5 file is read, whoever wrote it: arrays that lie in it, as large as it can hold, of people with a name.
+"""What of an HDF5 file is read, whoever wrote it: arrays that lie in it, as large as it can hold, of named people.
 
 HDF5 can do more: links into other files, arrays put together of others, a petabyte declared and never written. A store
 needs none of that, and who reads a stranger's file wants none.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import h5py
 
-from faze.base.errors import UserError
+from faze.base.errors import DamagedFile, UserError
 
 NUMBERS = "iuf"  # kinds of numpy's types
 LONGEST_NAME = 64  # bytes: it becomes part of file names, some of which write each byte as three
@@ -28,15 +28,17 @@ def understood(path: Path | str, what: str) -> Iterator[None]:
         what: is read.
 
     Raises:
-        UserError: instead of theirs. That memory does not suffice stays what it is.
+        UserError: instead of theirs. That memory does not suffice stays what it is, and what is the machine's fault.
     """
     try:
         yield
     except UserError:
         raise
-    except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, OverflowError) as error:
+    except (OSError, LookupError, RuntimeError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        if isinstance(error, OSError) and error.errno:  # such as a network folder that is gone
+            raise
         words = " ".join(str(error).split())[:200]
-        raise UserError(f"{path}: {what} cannot be read ({words}): write or fetch it again") from None
+        raise DamagedFile(f"{path}: {what} cannot be read ({words}): write or fetch it again") from None
 
 
 def name_fault(name: str) -> str:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import stat
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import h5py
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from faze.base.errors import UserError
+from faze.base.errors import DamagedFile, UserError
 from faze.base.files import whole_file
 from faze.data.store.foreign import NUMBERS, allowance, array_fault, name_fault, text_attribute, understood
 
@@ -21,6 +22,7 @@ SPLITS = ("train", "val", "test")
 ORIGINS = ("annotated", "supplementary", "estimated", "stored")
 # Large arrays begin at a page of the file: a strip of 64 x 256 px then lies on 12 pages instead of 13.
 _PAGE, _LARGE = 4096, 1 << 20
+DAMAGED = "is not what was written: delete the file and give the same command again, or fetch it again"
 _PIECE = 4096  # texts that are read at once
 _SMALL = 1 << 17  # bytes for all that HDF5 itself writes about the next array
 
@@ -59,9 +61,11 @@ def whole_hdf5(path: Path | str, size: int = 0) -> Iterator[h5py.File]:
     Raises:
         OSError: the disk is full.
     """
-    pages = {"alignment_threshold": _LARGE, "alignment_interval": _PAGE}
+    # In this layout, of 2008, HDF5 keeps a checksum of all that it writes itself. It may crash on, or read in silence,
+    # what is damaged in the older one.
+    how = {"alignment_threshold": _LARGE, "alignment_interval": _PAGE, "libver": ("v108", "v108")}
     with whole_file(path) as temporary:
-        with h5py.File(temporary, "w", **pages) as file:
+        with h5py.File(temporary, "w", **how) as file:
             _take(temporary, 0, max(size, _SMALL))  # HDF5 crashes when it closes a file that it cannot write
             yield file
             file.flush()
@@ -80,7 +84,7 @@ def whole_store(path: Path | str, schema: str, dataset: str, size: int = 0) -> I
         size: bytes that are taken from the disk beforehand.
     """
     with whole_hdf5(path, size) as file:
-        file.attrs["schema"], file.attrs["dataset"] = schema, dataset
+        put_text(file, schema=schema, dataset=dataset)
         yield file
         if not len(file):
             raise UserError(f"{path}: not written, since there is nothing to write for any person")
@@ -104,12 +108,44 @@ def new_array(group: h5py.Group, name: str, array: ArrayLike) -> None:
     group.create_dataset(name, data=array)
 
 
+def checksum_of(texts: Iterable[object], arrays: Iterable[tuple[str, ArrayLike]]) -> str:
+    """Give the CRC-32 of texts, then of arrays with their names, types and shapes, as an attribute holds it."""
+    checksum = zlib.crc32(repr([str(text) for text in texts]).encode())
+    for name, array in arrays:
+        array = np.ascontiguousarray(array)
+        checksum = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), checksum)
+        checksum = zlib.crc32(array.tobytes(), checksum)
+    return as_text(checksum)
+
+
+def as_text(checksum: int) -> str:
+    """Write a CRC-32 as attributes hold it."""
+    return f"crc32:{checksum:08x}"
+
+
+def check_sum(holder: h5py.File | h5py.Group, found: str, path: Path | str, what: str) -> None:
+    """Refuse what is no longer as it was written; files of others and older ones state no checksum.
+
+    Raises:
+        UserError: naming file and what is damaged.
+    """
+    if text_attribute(holder.attrs, "checksum", found) != found:
+        raise DamagedFile(f"{path}: {what} {DAMAGED}")
+
+
 def new_group(file: h5py.File, person: str, split: str) -> h5py.Group:
     """Begin the group of a person."""
     assert split in SPLITS, split
     group = file.create_group(person)
-    group.attrs["split"] = split
+    put_text(group, split=split)
     return group
+
+
+def put_text(holder: h5py.File | h5py.Group, **texts: str) -> None:
+    """Write attributes as bytes of fixed length: what is variable lies in a heap of which HDF5 keeps no checksum."""
+    for name, text in texts.items():
+        data = text.encode("utf-8", "surrogateescape")
+        holder.attrs[name] = np.array(data, f"S{max(len(data), 1)}")
 
 
 def open_file(path: Path | str) -> h5py.File:
@@ -179,7 +215,7 @@ def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> 
 
 def encoded(names: Iterable[str]) -> NDArray[np.bytes_]:
     """Encode text as the bytes that HDF5 keeps; a file name that is no UTF-8 keeps its bytes."""
-    return np.array([name.encode("utf-8", "surrogateescape") for name in names])
+    return np.array([name.encode("utf-8", "surrogateescape") for name in names], np.bytes_)
 
 
 def decoded(names: h5py.Dataset) -> list[str]:
@@ -194,3 +230,10 @@ def decoded(names: h5py.Dataset) -> list[str]:
                 raise ValueError("its texts are larger than the file")
             found.append(name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else str(name))
     return found
+
+
+def decoded_attribute(attributes: h5py.AttributeManager, name: str) -> list[str]:
+    """Decode a list of names; none where there is no such attribute."""
+    return [
+        name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in attributes.get(name, ())
+    ]

@@ -1,7 +1,8 @@
 """The layout of strips, schema version 2.
 
 The file's attributes: schema `strips`, schema_version, dataset, and the names `origins` and `validities`, to whose
-positions the samples refer. A person's attributes: split, device (the camera) and checksum (over pixels, then labels).
+positions the samples refer. A person's attributes: split, device (the camera), checksum (over pixels, then labels) and
+checksum_of_samples (over name, split, device and the arrays by sample).
 A person's arrays, by sample: pixels (H, W, 3) uint8 RGB; labels: gaze pitch, yaw, head pitch, yaw, float32 rad;
 file_name (bytes), frame_index int64, origin uint8, validity uint8.
 
@@ -10,6 +11,7 @@ Read too: version 1, which has of these file_name at most, and the released code
 
 import contextlib
 import hashlib
+import itertools
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,25 +21,28 @@ import h5py
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from faze.base.errors import UserError
-from faze.data.store.foreign import array_fault, text_attribute, understood
+from faze.base.errors import DamagedFile, UserError
+from faze.data.store.foreign import text_attribute, understood
 from faze.data.store.layout import (
+    DAMAGED,
     ORIGINS,
-    SPLITS,
     PersonGroups,
+    as_text,
     check_schema,
+    checksum_of,
     decoded,
+    decoded_attribute,
     encoded,
-    group_fault,
     new_group,
     open_file,
+    put_text,
     whole_store,
 )
+from faze.data.store.strip_layout import BY_SAMPLE, fault_of
 
 _VERSION = 2
 VALIDITIES = ("valid", "off_screen", "unknown_screen")  # valid: the gaze target lies on the screen
 _PIECE = 256  # strips that are read or written at once: 12 MiB
-_BY_SAMPLE = {"file_name": "SO", "frame_index": "iu", "origin": "u", "validity": "u"}  # kinds of numpy's types
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +71,7 @@ def write_strips(path: Path | str, dataset: str, persons: Iterable[PersonStrips]
     """
     with whole_store(path, "strips", dataset, size) as file:
         file.attrs["schema_version"] = _VERSION
-        file.attrs["origins"], file.attrs["validities"] = ORIGINS, VALIDITIES
+        file.attrs["origins"], file.attrs["validities"] = encoded(ORIGINS), encoded(VALIDITIES)
         for person in persons:
             _write_person(new_group(file, person.person_id, person.split), person)
 
@@ -81,17 +86,21 @@ def _write_person(group: h5py.Group, person: PersonStrips) -> None:
     assert count > 0, person.person_id
     labels = np.ascontiguousarray(person.labels, np.float32)
     by_sample = {} if person.file_names is None else {"file_name": encoded(person.file_names)}
-    by_sample |= {
-        "frame_index": _or_default(person.frame_index, np.arange(count, dtype=np.int64)),
-        "origin": _or_default(person.origin, np.full(count, ORIGINS.index("stored"), np.uint8)),
-        "validity": _or_default(person.validity, np.full(count, VALIDITIES.index("unknown_screen"), np.uint8)),
+    defaults = {
+        "frame_index": np.arange(count, dtype=np.int64),
+        "origin": np.full(count, ORIGINS.index("stored"), np.uint8),
+        "validity": np.full(count, VALIDITIES.index("unknown_screen"), np.uint8),
     }
+    for name, default in defaults.items():
+        given = getattr(person, name)
+        by_sample[name] = default if given is None else np.asarray(given, default.dtype)
     checksum = zlib.crc32(labels, _write_pixels(group, person.pixels, count))
     group.create_dataset("labels", data=labels)
     for name, array in by_sample.items():
         assert array.shape == (count,), (person.person_id, name)
         group.create_dataset(name, data=array)
-    group.attrs["device"], group.attrs["checksum"] = person.device, _as_text(checksum)
+    of_samples = checksum_of([person.person_id, person.split, person.device], sorted(by_sample.items()))
+    put_text(group, device=person.device, checksum=as_text(checksum), checksum_of_samples=of_samples)
 
 
 def _write_pixels(group: h5py.Group, pixels: NDArray[np.uint8] | Iterable[NDArray[np.uint8]], count: int) -> int:
@@ -114,14 +123,6 @@ def _write_pixels(group: h5py.Group, pixels: NDArray[np.uint8] | Iterable[NDArra
 def _cut(pixels: NDArray[np.uint8] | h5py.Dataset) -> Iterator[NDArray[np.uint8]]:
     for first in range(0, len(pixels), _PIECE):
         yield pixels[first : first + _PIECE]
-
-
-def _or_default(array: NDArray | None, default: NDArray) -> NDArray:
-    return default if array is None else np.asarray(array, default.dtype)
-
-
-def _as_text(checksum: int) -> str:
-    return f"crc32:{checksum:08x}"
 
 
 class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
@@ -154,7 +155,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         """Take a person in, or say why not."""
         try:
             with understood(self._path, f"person {person:.100}"):
-                fault = _fault(self._file, person, "" if self._tolerant else f" of person {person:.100}")
+                fault = fault_of(self._file, person, "" if self._tolerant else f" of person {person:.100}")
         except UserError as error:
             fault = str(error).removeprefix(f"{self._path}: ")
         if fault and not self._tolerant:
@@ -262,7 +263,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         if name not in group:
             return np.full(self.count(person), meanings[-1])
         with self._reading(name, person):
-            positions, known = group[name][:], np.array([str(n) for n in self._file.attrs.get(names, ())], np.str_)
+            positions, known = group[name][:], np.array(decoded_attribute(self._file.attrs, names), np.str_)
         if len(positions) and positions.max() >= len(known):
             raise UserError(
                 f"{self._path}: {name} of person {person} has position {positions.max()} among {len(known)} {names}; "
@@ -275,14 +276,27 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return known[positions]
 
     def verify(self, person: str) -> bool | None:
-        """Tell by checksum whether pixels and labels are those that were written; None where there is no checksum."""
-        stated = self._attribute(person, "checksum")
+        """Tell by checksum whether a person is as it was written; None where there is no checksum."""
+        group, stated = self._group(person), self._attribute(person, "checksum")
         if not stated.startswith("crc32:"):
             return None
         checksum = 0
-        for piece in self.pieces(person):
+        for piece in itertools.chain(self.pieces(person), [self.labels(person)]):
             checksum = zlib.crc32(np.ascontiguousarray(piece), checksum)
-        return stated == _as_text(zlib.crc32(np.ascontiguousarray(self.labels(person)), checksum))
+        by_sample = sorted((name, group[name][:]) for name in BY_SAMPLE if name in group)
+        found = checksum_of([person, self.split(person), self.device(person)], by_sample)
+        return stated == as_text(checksum) and text_attribute(group.attrs, "checksum_of_samples", found) == found
+
+    def check(self, persons: Iterable[str]) -> None:
+        """Read everything of these people once, and refuse what is no longer as it was written.
+
+        Raises:
+            UserError: naming the file and the first who is damaged.
+        """
+        for person in persons:
+            with understood(self._path, f"what it holds of person {person}"):
+                if self.verify(person) is False:
+                    raise DamagedFile(f"{self._path}: what it holds of person {person} {DAMAGED}")
 
     def _group(self, person: str) -> h5py.Group:
         self.split(person)  # of a person who was taken in
@@ -300,26 +314,3 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
 
     def __reduce__(self) -> tuple[type["StripStore"], tuple[Path, bool]]:
         return StripStore, (self._path, self._tolerant)
-
-
-def _fault(file: h5py.File, person: str, of: str) -> str:
-    """Say what of a person is not of this layout, "" where all is; `of` names the person in the sentence."""
-    if fault := group_fault(file, person):
-        return f"{fault}{of}"
-    group = file[person]
-    for name, kinds in {"pixels": "u", "labels": "f"}.items():
-        if fault := array_fault(group, name, kinds):
-            return f"{fault}{of}"
-    pixels, labels = group["pixels"], group["labels"]
-    if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8 or 0 in pixels.shape[1:]:
-        return f"pixels{of} are {pixels.dtype} {pixels.shape}, not uint8 (N, H, W, 3)"
-    if labels.shape != (len(pixels), 4):
-        return f"labels{of} have shape {labels.shape}, not ({len(pixels)}, 4)"
-    for name, kinds in _BY_SAMPLE.items():
-        if name in group and (fault := array_fault(group, name, kinds)):
-            return f"{fault}{of}"
-        if name in group and group[name].shape != (len(pixels),):
-            return f"{name}{of} has shape {group[name].shape}, not ({len(pixels)},): one per strip"
-    if (split := text_attribute(group.attrs, "split", "train")) not in SPLITS:
-        return f"split {split!r}{of} is not in {SPLITS}"
-    return ""

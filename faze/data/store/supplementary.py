@@ -8,9 +8,21 @@ import h5py
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from faze.base.errors import UserError
-from faze.data.store.foreign import array_fault, name_fault, text_attribute, understood
-from faze.data.store.layout import ORIGINS, decoded, encoded, group_fault, group_of, new_array, open_file, whole_hdf5
+from faze.base.errors import DamagedFile, UserError
+from faze.data.store.foreign import NUMBERS, array_fault, name_fault, text_attribute, understood
+from faze.data.store.layout import (
+    DAMAGED,
+    ORIGINS,
+    checksum_of,
+    decoded,
+    encoded,
+    group_fault,
+    group_of,
+    new_array,
+    open_file,
+    put_text,
+    whole_hdf5,
+)
 
 # Published names of the arrays; their names in Supplementary and widths (None: any).
 _SUPPLEMENTARY = {
@@ -45,7 +57,7 @@ def write_supplementary(path: Path | str, persons: Iterable[tuple[str, Supplemen
                 arrays["reason"] = encoded(entries.reasons)
             group = _new_person(file, person, arrays)
             if entries.origin != "supplementary":
-                group.attrs["origin"] = entries.origin
+                put_text(group, origin=entries.origin)
 
 
 def supplementary_persons(path: Path | str) -> dict[str, int]:
@@ -79,12 +91,17 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
         arrays = {name: group[name][()].astype(np.float64) for name in _SUPPLEMENTARY}
         reasons = decoded(group["reason"]) if "reason" in group else []
         origin = text_attribute(group.attrs, "origin", "supplementary")
+        stated = found = text_attribute(group.attrs, "checksum", "")
+        if stated:
+            found = _checksum(person, group_of(file, path, person, group, NUMBERS + "SO"))
     for name, (_, width) in _SUPPLEMENTARY.items():
         shape = arrays[name].shape
         if shape != (wanted := (len(file_names), width or (shape or (0,))[-1])):
             raise UserError(f"{path}: {name} of person {person} has shape {shape}, not {wanted}")
     if len(reasons) not in (0, len(file_names)) or origin not in ORIGINS:
         raise UserError(f"{path}: reason or origin of person {person} is not as `faze landmarks` writes them")
+    if stated != found:
+        raise DamagedFile(f"{path}: the annotation of person {person} {DAMAGED}")
     return Supplementary(file_names, *arrays.values(), reasons=reasons, origin=origin)
 
 
@@ -99,4 +116,10 @@ def _new_person(file: h5py.File, person: str, arrays: Mapping[str, ArrayLike]) -
     group = file.create_group(person)
     for name, array in arrays.items():
         new_array(group, name, array)
+    put_text(group, checksum=_checksum(person, group))
     return group
+
+
+def _checksum(person: str, group: h5py.Group) -> str:
+    """Over the name and all arrays, an addition of ours."""
+    return checksum_of([person], ((name, array[()]) for name, array in sorted(group.items())))

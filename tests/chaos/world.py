@@ -1,0 +1,202 @@
+"""A checkout whose results lie on a small disk of their own, and the workflow that runs in it.
+
+Everything that it starts carries the variable MARK in its environment, so that whatever is left of it can be found.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from processes import family, kill, marked, words_of
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
+
+from checkout import Checkout, environment  # noqa: E402
+
+CONFIG, NAME = "config/smoke.yaml", "smoke"
+MARK = "FAZE_CHAOS"
+DISK_MIB = 1024  # several times what the smoke ablation writes
+STAGES = {path.stem for path in (Path(__file__).resolve().parents[2] / "faze/stages").glob("[a-z]*.py")}
+JOB = re.compile(r"^(?:local)?rule (\w+):\n((?:    .*\n)+)", re.MULTILINE)
+
+
+@dataclass
+class Command:
+    """One call of Snakemake, in a session of its own, and what it says."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def runs(self) -> bool:
+        return self.process.poll() is None
+
+    def text(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def jobs(self) -> list[tuple[str, str]]:
+        """Rule and description of each job that it has begun."""
+        return JOB.findall(self.text())
+
+    def finished(self) -> int:
+        """Count the jobs that it has finished, but for those that write config files."""
+        return len(re.findall(r"^Finished jobid: \d+ \(Rule: (?!configure_)", self.text(), re.MULTILINE))
+
+    def sentences(self) -> list[str]:
+        """Sentences of stages, and what Snakemake says where there is none of a stage; each once."""
+        text = self.text()
+        told = re.findall(r"^faze \w+: .*", text, re.MULTILINE)
+        told = told or re.findall(r"^Error in rule \w+", text, re.MULTILINE)
+        told = told or re.findall(r"^\w*(?:Error|Exception)\b.*(?:\n.+)?", text, re.MULTILINE)
+        return list(dict.fromkeys(told))
+
+
+class World:
+    """The checkout, its disk, its clock and its processes."""
+
+    def __init__(self, folder: Path, disk: bool = True) -> None:
+        """Copy the project; with a disk, mount it where the results will lie."""
+        self.folder, self.mark = folder, uuid.uuid4().hex
+        self.checkout = Checkout(folder / "checkout", CONFIG)
+        self.root = self.checkout.folder / "results"
+        self.results = self.root / NAME
+        self.temporary, self.clock = folder / "tmp", folder / "clock"
+        self.temporary.mkdir()
+        self.root.mkdir()
+        self.set_clock(0)
+        self.clock_library = folder / "clock.so"
+        source = Path(__file__).with_name("clock.c")
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", self.clock_library, source, "-ldl"], check=True)
+        self.has_disk = disk and mounted("-t", "tmpfs", "-o", f"size={DISK_MIB}m", "chaos", self.root)
+        self.commands: list[Command] = []
+
+    def environment(self) -> dict[str, str]:
+        own = {
+            MARK: self.mark,
+            "FAZE_MACHINE_LOCK": str(self.folder / "machine.lock"),
+            "FAZE_MADE_ONCE": "",
+            "OMP_WAIT_POLICY": "passive",  # as for the tests: threads sleep while they wait
+            "TMPDIR": str(self.temporary),
+        }
+        own |= {"LD_PRELOAD": str(self.clock_library), "CHAOS_CLOCK": str(self.clock)}
+        return environment() | own
+
+    def set_clock(self, off_s: int) -> None:
+        """Let the clock of all processes be off; files keep the kernel's times."""
+        self.off_s = off_s
+        with self.clock.open("r+b" if self.clock.exists() else "wb") as file:  # it is mapped: never truncated
+            file.write(struct.pack("q", off_s))
+
+    def start(self, *files: Path) -> Command:
+        """Give the command, the same each time; or ask for some files besides."""
+        log = self.folder / f"command{len(self.commands):03d}.log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                self.checkout.command(
+                    "--cores", "2", "ablation", *(str(f.relative_to(self.checkout.folder)) for f in files)
+                ),
+                cwd=self.checkout.folder,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env=self.environment(),
+            )
+        self.commands.append(Command(process, log))
+        return self.commands[-1]
+
+    def processes(self) -> set[int]:
+        return marked(MARK, self.mark)
+
+    def stages(self) -> dict[int, str]:
+        """Processes that run a stage -> the stage and whose it is."""
+        found = {}
+        for process in self.processes():
+            words = words_of(process)
+            if "faze" in words and (stage := next((word for word in words if word in STAGES), "")):
+                tier = next((part.split("/")[2] for part in words if part.endswith("/train.yaml")), "")
+                found[process] = f"{stage} {tier}".strip()
+        return found
+
+    def running(self) -> str:
+        """Name the stages that run."""
+        return "+".join(sorted(set(self.stages().values()))) or "no stage"
+
+    def job_of(self, process: int) -> set[int]:
+        """All processes of a stage's job: what Snakemake started for it, and all below."""
+        snakemakes = {command.process.pid for command in self.commands}
+        parent = process
+        while (above := parent_of(parent)) > 1 and above not in snakemakes:
+            parent = above
+        return family(parent)
+
+    def read_since(self, path: Path, seen: tuple[int, int]) -> bool:
+        """Whether a job has begun since then that reads a file, or a folder that holds it."""
+        given, said = seen
+        relative = path.relative_to(self.checkout.folder)
+        names = {str(part) for part in [relative, *relative.parents]}
+        texts = [command.text() for command in self.commands[max(given - 1, 0) :]]
+        begun = JOB.findall("".join([texts[0][said:], *texts[1:]]))
+        inputs = [line for _, about in begun for line in about.splitlines() if line.startswith("    input: ")]
+        return any(names & set(line.removeprefix("    input: ").split(", ")) for line in inputs)
+
+    def end(self) -> None:
+        """End every process, and take the disk away."""
+        kill(self.processes())
+        for command in self.commands:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(command.process.pid, signal.SIGKILL)
+            command.process.wait()
+        if self.has_disk:
+            subprocess.run(["umount", "--lazy", self.root], check=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def left(self) -> Iterator[str]:
+        """Name what should not be left when all has ended: processes, locks, torn files and work folders."""
+        began = time.monotonic()
+        while (processes := self.processes()) and time.monotonic() - began < 20:
+            time.sleep(0.2)
+        for process in processes:
+            yield f"process {process} is left: {' '.join(words_of(process))[:120]}"
+        for path in [*self.root.rglob("*"), self.folder / "machine.lock"]:
+            name = path.name
+            if name.endswith(".lock"):
+                if held(path):
+                    yield f"{path.relative_to(self.folder)} is held"
+            elif name.endswith(".work") or (name.startswith(".") and name != ".snakemake_timestamp"):
+                yield f"{path.relative_to(self.folder)} is left"
+
+
+def mounted(*arguments: object) -> bool:
+    """Mount something; without the right to, or the program, nothing happens."""
+    mount = shutil.which("mount")
+    return bool(mount) and subprocess.run([mount, *map(str, arguments)], capture_output=True).returncode == 0
+
+
+def parent_of(process: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+def held(path: Path) -> bool:
+    """Whether some process has the kernel's lock on a file."""
+    if not path.exists():
+        return False
+    with path.open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
