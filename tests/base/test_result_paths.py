@@ -43,6 +43,7 @@ def declared() -> set[str]:
         PATHS.benchmark,
         PATHS.evaluation,
         PATHS.report,
+        PATHS.sweep,
     ],
     ids=str,
 )
