@@ -71,6 +71,7 @@ def test_the_test_above_covers_every_path() -> None:
         "benchmark",
         "evaluation",
         "report",
+        "sweep",
     }
     assert names - covered == {"run", "live_log"}
 
