@@ -3,6 +3,7 @@
 # make test       every check that the project has
 # make weights    the baseline alone: results/default/weights, its network and learners with a model card, to hand out
 # make studio     a page on which a network's gaze, head and appearance codes move; needs npm once
+# make servers    MLflow as a team has it, with PostgreSQL and S3, through its failures
 # make cluster    a SLURM cluster of three nodes on this machine, and what only a cluster shows; needs root
 # make docs       these pages: docs/_build/index.html
 # make ui         MLflow on the results
