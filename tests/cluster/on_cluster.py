@@ -144,4 +144,5 @@ def fitted(profile: str) -> str:
 QUICK = """
 slurm-init-seconds-before-status-checks: 2
 seconds-between-status-checks: 3
+slurm-keep-successful-logs: true
 """
