@@ -157,16 +157,15 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
 
 
 def _end_as(failures: Mapping[int, Any]) -> None:
-    """End as the processes did that failed: who ended by itself has said why."""
+    """End as the processes did that failed: who was killed could not say so, who ended by itself has said why."""
     codes = {rank: failure.exitcode for rank, failure in sorted(failures.items())}
     if PREEMPTED in codes.values():
         raise Preempted("")
-    by_itself = [code for code in codes.values() if code > 0]
-    if by_itself:
-        sys.exit(by_itself[0])
-    rank, code = next(iter(codes.items()))
-    name = signal.Signals(-code).name
-    raise UserError(f"process {rank} of the training was killed by {name}; the same command goes on")
+    for rank, code in codes.items():
+        if code < 0:
+            name = signal.Signals(-code).name
+            raise UserError(f"process {rank} of the training was killed by {name}; the same command goes on")
+    sys.exit(next(iter(codes.values())))
 
 
 def rank_environments(engine: Engine) -> list[dict[str, str]]:
