@@ -130,8 +130,8 @@ def test_a_process_that_is_killed_is_one_sentence(undisturbed, data, tmp_path):
         time.sleep(0.02)
     os.kill(children(process.pid)[-1], signal.SIGKILL)
     _, words = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert "faze train: process 1 of the training was killed by SIGKILL; the same command goes on\n" in words
+    assert process.returncode == 1, words
+    assert "faze train: process 1 of the training was killed by SIGKILL; the same command goes on\n" in words, words
     assert "Traceback" not in words
     training.finish()
     assert_same_end(training, undisturbed)
