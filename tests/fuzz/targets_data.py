@@ -236,7 +236,7 @@ def _matlab() -> tuple[bytes, ...]:
 @functools.cache
 def _matlab_bomb() -> bytes:
     file = io.BytesIO()
-    savemat(file, {"cameraMatrix": np.zeros((2**12, 2**14), np.uint8), "distCoeffs": np.zeros(5)}, do_compression=True)
+    savemat(file, {"cameraMatrix": np.zeros((2**10, 2**14), np.uint8), "distCoeffs": np.zeros(5)}, do_compression=True)
     return file.getvalue()
 
 

@@ -165,7 +165,7 @@ def _edited_table(draw: Draw, content: bytes) -> bytes:
 def _huge(name: str) -> bytes:
     """The first row, so often that the file stays small and the table does not."""
     table = pq.read_table(io.BytesIO(_results()[name])).slice(0, 1)
-    columns = {key: pa.repeat(table[key][0], 3_000_000) for key in table.column_names}
+    columns = {key: pa.repeat(table[key][0], 1_000_000) for key in table.column_names}
     out = io.BytesIO()
     pq.write_table(pa.table(columns), out, compression="gzip")
     return out.getvalue()

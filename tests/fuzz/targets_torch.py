@@ -29,7 +29,7 @@ from faze.model.weights import import_published, load_model, save_weights
 from faze.redirection.estimator import GazeHeadEstimator, TrainedEstimator, load_estimator, save_estimator
 from targets_data import written
 
-BOMB_MIB = 64
+BOMB_MIB = 16
 MODEL = Model(2, 1, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
 
 
