@@ -305,9 +305,9 @@ def _fault(file: h5py.File, person: str, of: str) -> str:
     if fault := group_fault(file, person):
         return f"{fault}{of}"
     group = file[person]
-    for name, kinds in {"pixels": "u", "labels": "f"}.items():
-        if fault := array_fault(group, name, kinds):
-            return f"{fault}{of}"
+    # Pixels are read piece by piece, and there are as many as labels.
+    if fault := array_fault(group, "pixels", "u", _PIECE // 4) or array_fault(group, "labels", "f"):
+        return f"{fault}{of}"
     pixels, labels = group["pixels"], group["labels"]
     if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8 or 0 in pixels.shape[1:]:
         return f"pixels{of} are {pixels.dtype} {pixels.shape}, not uint8 (N, H, W, 3)"
