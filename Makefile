@@ -3,6 +3,7 @@
 # make test       every check that the project has
 # make weights    the baseline alone: results/default/weights, its network and learners with a model card, to hand out
 # make studio     a page on which a network's gaze, head and appearance codes move; needs npm once
+# make fuzz       hostile files for every parser (CASES=50000 for each)
 # make docs       these pages: docs/_build/index.html
 # make ui         MLflow on the results
 # Each makes .venv first where it is missing or older than what it is made from. Needs python3 (3.11-3.13, with venv),
@@ -11,13 +12,14 @@
 PYTHON ?= python3
 CORES ?= all
 CONFIG ?=
+CASES ?= 50000
 
 BIN := .venv/bin
 INSTALLED := .venv/installed
 BROWSER_RUNTIME := faze/studio/ort/ort.wasm.bundle.min.mjs
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: ablation demo weights studio test lint unit compiled workflow docs ui
+.PHONY: ablation demo weights studio test lint unit compiled workflow docs ui fuzz
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(if $(CONFIG),--configfile $(CONFIG))
@@ -65,6 +67,10 @@ unit: $(INSTALLED)
 # Minutes where no kernel is kept from before, so not part of `test`.
 compiled: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m compiled
+
+# A finding leaves its files in a folder that is named; --shrink makes them small.
+fuzz: $(INSTALLED)
+	nice $(BIN)/python tests/fuzz --cases $(CASES)
 
 workflow: $(INSTALLED)
 	$(BIN)/pytest -n 2 --dist loadfile -m workflow

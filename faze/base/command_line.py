@@ -103,7 +103,8 @@ def command(doc: str | None, *arguments: Argument) -> Callable[[Callable[[Namesp
 def printable(words: str) -> str:
     """Escape what a terminal would take for a command: names come from files of others."""
     return "".join(
-        letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode() for letter in words
+        letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
+        for letter in words
     )
 
 

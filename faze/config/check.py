@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from faze.base.errors import UserError
 
-
 _LARGEST_FLOAT = sys.float_info.max
 _LONGEST_SHOWN = 200  # characters of a value in a sentence
 _LONGEST_GUESSED = 100  # characters of a name that somebody may have meant

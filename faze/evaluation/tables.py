@@ -28,7 +28,17 @@ RUN_CELL, TIER_CELL = ["tier", "seed", *CELL], ["tier", *CELL]
 LIMITS = ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")  # how near the device's roof
 COSTS = ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs")  # where the device tells them
 # Columns of `performance` that are no numbers, or whole ones.
-WORDS = ("tier", "same_as", "active", "inactive", "rounds", "speed_over", "memory_differs", "same_step", "unsteady_rounds")
+WORDS = (
+    "tier",
+    "same_as",
+    "active",
+    "inactive",
+    "rounds",
+    "speed_over",
+    "memory_differs",
+    "same_step",
+    "unsteady_rounds",
+)
 SPREADS = ("peak_gib_low", "peak_gib_high", "memory_low", "memory_high")  # over rounds; older files have none
 
 CHANGES = [

@@ -65,7 +65,9 @@ def state_fault(learner: str, shots: int, state: Mapping[str, Tensor]) -> str:
     sizes: dict[str, int] = {"K": shots}
     for name, letters in shapes.items():
         tensor = state[name]
-        wanted = [int(x) if x.isdecimal() else sizes.setdefault(x, n) for x, n in zip(letters, tensor.shape, strict=False)]
+        wanted = [
+            int(x) if x.isdecimal() else sizes.setdefault(x, n) for x, n in zip(letters, tensor.shape, strict=False)
+        ]
         if tensor.ndim != len(letters) or list(tensor.shape) != wanted or 0 in tensor.shape:
             return f"{name} has shape {tuple(tensor.shape)}"
         if not tensor.is_floating_point() or not tensor.isfinite().all():

@@ -319,7 +319,9 @@ def _sheet(folder: Path, name: str, embedder: Embedder) -> str | None:
     try:
         return embedder.file(folder / PurePath(name).name, "image/webp")
     except OSError as error:
-        raise UserError(f"{folder / ATLAS}: its sheet {name!a:.100} cannot be read ({error.strerror}): run walk again") from None
+        raise UserError(
+            f"{folder / ATLAS}: its sheet {name!a:.100} cannot be read ({error.strerror}): run walk again"
+        ) from None
 
 
 def walk_angles(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[str, pd.DataFrame]:

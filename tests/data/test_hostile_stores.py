@@ -152,7 +152,10 @@ def test_control_characters_reach_no_terminal(store: Path) -> None:
 
 def test_positions_mean_what_faze_knows(store: Path) -> None:
     edited(store, lambda file: file.attrs.__setitem__("origins", ["guessed", "b", "c", "d"]))
-    with StripStore(store) as strips, pytest.raises(UserError, match="origin of person p00 is 'd', which has no meaning"):
+    with (
+        StripStore(store) as strips,
+        pytest.raises(UserError, match="origin of person p00 is 'd', which has no meaning"),
+    ):
         strips.origins("p00")
     edited(store, put("p00/validity", np.zeros(2, np.int8) - 1))
     with pytest.raises(UserError, match="validity is of the type int8"):
@@ -205,7 +208,14 @@ def test_pixels_that_cannot_be_unpacked_name_their_person(store: Path) -> None:
 @pytest.fixture
 def codes(tmp_path: Path) -> Path:
     rng = np.random.default_rng(0)
-    shapes = {"z_app": (2, 4), "z_gaze": (2, 2, 3), "z_head": (2, 4, 3), "gaze": (2, 2), "head": (2, 2), "gaze_hat": (2, 3)}
+    shapes = {
+        "z_app": (2, 4),
+        "z_gaze": (2, 2, 3),
+        "z_head": (2, 4, 3),
+        "gaze": (2, 2),
+        "head": (2, 2),
+        "gaze_hat": (2, 3),
+    }
     head = dict(zip(GAZE_HEAD, (np.zeros((8, 6)), np.zeros(8), np.zeros((3, 8)), np.zeros(3)), strict=True))
     person = {name: rng.normal(size=shape) for name, shape in shapes.items()}
     write_codes(tmp_path / "codes.h5", "mpiigaze", [("p00", "test", person)], head)
@@ -221,7 +231,10 @@ def codes(tmp_path: Path) -> Path:
         (put("p00/z_head", np.array([b"a", b"b"])), r"z_head is of the type \|S1"),
         (put("p00/z_app", np.float32(1)), "the codes of person p00 differ in number"),
         (huge("p00/z_app", 2**40), "of which the file holds a fraction"),
-        (lambda file: file.attrs.__setitem__("gaze1.bias", np.zeros(9, np.float32)), r"gaze1.weight is .*, not float \(9, 5\)"),
+        (
+            lambda file: file.attrs.__setitem__("gaze1.bias", np.zeros(9, np.float32)),
+            r"gaze1.weight is .*, not float \(9, 5\)",
+        ),
         (lambda file: file.attrs.__setitem__("gaze2.weight", "x"), "gaze2.weight is"),
     ],
 )

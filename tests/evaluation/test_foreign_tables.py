@@ -20,7 +20,14 @@ from faze.evaluation.coverage import coverage
 from faze.evaluation.parquet_file import NUMBER, TEXT, WHOLE, read_metadata, read_table
 from faze.evaluation.redirected_angles import read_pairs
 from faze.evaluation.redirection import redirection
-from faze.evaluation.runs import Ablation, read_benchmark, read_errors, read_learner_times, read_left_out, read_val_errors
+from faze.evaluation.runs import (
+    Ablation,
+    read_benchmark,
+    read_errors,
+    read_learner_times,
+    read_left_out,
+    read_val_errors,
+)
 from faze.evaluation.tables import measured_besides, performance
 
 TIERS, LEARNERS = ("baseline", "amp"), ("maml", "offset")
@@ -48,9 +55,7 @@ def ablation(paths: ResultPaths) -> Ablation:
         ("steps", [[1, 2]], "column steps holds list.*, not whole number"),
     ],
 )
-def test_a_column_of_another_kind_is_one_sentence(
-    column: str, values: list, sentence: str, paths: ResultPaths
-) -> None:
+def test_a_column_of_another_kind_is_one_sentence(column: str, values: list, sentence: str, paths: ResultPaths) -> None:
     path = paths.errors("baseline", 0, "maml")
     table = pq.read_table(path)
     at = table.column_names.index(column)
@@ -136,9 +141,7 @@ def put(value: object, *keys: str) -> Callable[[dict], None]:
         put("x", "speed_interval"),
     ],
 )
-def test_a_benchmark_that_somebody_changed_is_one_sentence(
-    change: Callable[[dict], None], paths: ResultPaths
-) -> None:
+def test_a_benchmark_that_somebody_changed_is_one_sentence(change: Callable[[dict], None], paths: ResultPaths) -> None:
     measured = json.loads(paths.benchmark.read_text())
     change(measured)
     paths.benchmark.write_text(json.dumps(measured))

@@ -48,11 +48,14 @@ def file_of(folder: Path, learner: str, state: dict[str, torch.Tensor], /, **cha
 def person() -> PersonCodes:
     rng = np.random.default_rng(0)
     gaze = vector_from_pitchyaw(rng.normal(0, 0.2, (6, 2)))
-    return PersonCodes("p00", "mpiigaze", "test", rng.normal(size=(6, 6)).astype(np.float32), gaze, gaze, np.zeros((6, 2)))
+    return PersonCodes(
+        "p00", "mpiigaze", "test", rng.normal(size=(6, 6)).astype(np.float32), gaze, gaze, np.zeros((6, 2))
+    )
 
 
 @pytest.mark.parametrize(
-    ("learner", "state"), [("maml", network()), ("affine", linear()), ("offset", {}), ("kappa", {"shrink": torch.ones(3)})]
+    ("learner", "state"),
+    [("maml", network()), ("affine", linear()), ("offset", {}), ("kappa", {"shrink": torch.ones(3)})],
 )
 def test_whole_files_are_read(learner: str, state: dict[str, torch.Tensor], tmp_path: Path) -> None:
     found = load_learned(file_of(tmp_path, learner, state), learner, [1])
@@ -90,7 +93,11 @@ def test_a_network_is_of_one_piece(edit: Callable[[dict], dict], fault: str, tmp
 @pytest.mark.parametrize(
     ("learner", "state", "fault"),
     [
-        ("affine", linear() | {"covariance": torch.eye(3, dtype=torch.float64).repeat(2, 1, 1)}, "covariance has shape"),
+        (
+            "affine",
+            linear() | {"covariance": torch.eye(3, dtype=torch.float64).repeat(2, 1, 1)},
+            "covariance has shape",
+        ),
         ("affine", linear() | {"noise": torch.zeros(2, dtype=torch.float64)}, "noise is not positive"),
         ("kappa", {"shrink": torch.ones(4)}, "shrink has shape"),
         ("gp", {"kernel": torch.ones(2, 3)}, "its state is not kernel, noise"),

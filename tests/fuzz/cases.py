@@ -66,7 +66,9 @@ def judge(target: Target, folder: Path) -> str:
         assert words.strip(), "a UserError without words"
         assert all(len(line) <= LONGEST_LINE for line in words.split("\n")), f"an endless line: {words[:200]!r}"
         assert "Traceback" not in words and len(words.split("\n")) < 500, f"no sentence: {words[:200]!r}"
-        assert target.nameless or any(name in words for name in names), f"names neither file nor person: {words[:200]!r}"
+        assert target.nameless or any(name in words for name in names), (
+            f"names neither file nor person: {words[:200]!r}"
+        )
         return "refused"
     return "value"
 

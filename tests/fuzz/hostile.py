@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
-
 T = TypeVar("T")
 
 
@@ -27,7 +26,24 @@ class Draw(Protocol):
 
 DEEP = 100_000  # brackets within brackets
 _PLACES = 2**20
-NUMBERS = (0, 1, 2, 3, 4, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 2**63, 2**64 - 1)
+NUMBERS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    0x7F,
+    0x80,
+    0xFF,
+    0x7FFF,
+    0x8000,
+    0xFFFF,
+    0x7FFFFFFF,
+    0x80000000,
+    0xFFFFFFFF,
+    2**63,
+    2**64 - 1,
+)
 TEXTS = (
     *("", " ", "x", "p00", "..", ".", "/", "../../x", "/etc/passwd", "a/b", "a\\b", "-x", "~", "$(touch x)", "`x`"),
     *("<script>alert(1)</script>", "\"'>", "{{ 1 }}", "a\nb", "\r", "\x00", "\x1b[2J", "\u202e", "é", "\U0001f440"),
@@ -36,8 +52,29 @@ TEXTS = (
 # Values as JSON has them, and some that it has not; what Python reads of all this differs in type, size and sign.
 VALUES = (
     *("null", "true", "false", "0", "-1", "1", "2", "7", "0.5", "-0.0", "1e308", "1e999", "-1e999", "NaN", "Infinity"),
-    *("-Infinity", "9" * 30, "9" * 400, "9" * 5000, "1e-400", "[]", "{}", "[[]]", "[null]", "[0]", "[1, 2]", "[[0, 1], [2]]"),
-    *('{"a": 1}', '{"a": {"b": [1]}}', '{"a": 1, "a": 2}', '"\\ud800"', "[" * DEEP + "]" * DEEP, '{"a":' * DEEP, "[" * 500 + "]" * 500),
+    *(
+        "-Infinity",
+        "9" * 30,
+        "9" * 400,
+        "9" * 5000,
+        "1e-400",
+        "[]",
+        "{}",
+        "[[]]",
+        "[null]",
+        "[0]",
+        "[1, 2]",
+        "[[0, 1], [2]]",
+    ),
+    *(
+        '{"a": 1}',
+        '{"a": {"b": [1]}}',
+        '{"a": 1, "a": 2}',
+        '"\\ud800"',
+        "[" * DEEP + "]" * DEEP,
+        '{"a":' * DEEP,
+        "[" * 500 + "]" * 500,
+    ),
     *(json.dumps(text) for text in TEXTS),
 )
 
@@ -46,7 +83,7 @@ def edited_bytes(draw: Draw, content: bytes, most: int = 4) -> bytes:
     """Change some bytes: overwrite, flip, cut, double, insert, take out."""
     found = bytearray(content)
     for _ in range(draw.number(1, most)):
-        kind = draw.pick("overwrite flip cut double insert delete set".split())
+        kind = draw.pick(["overwrite", "flip", "cut", "double", "insert", "delete", "set"])
         at = draw.number(0, _PLACES - 1) * len(found) // _PLACES  # the same draw whatever the length
         if kind == "overwrite":
             width, order = draw.pick((1, 2, 4, 8)), draw.pick(("little", "big"))
@@ -76,7 +113,7 @@ def edited_json(draw: Draw, document: Any, most: int = 3) -> bytes:
     for _ in range(draw.number(1, most)):
         slots = list(_slots(root))
         holder, key = slots[draw.number(0, len(slots) - 1)]
-        kind = draw.pick("value value value delete rename double wrap".split())
+        kind = draw.pick(["value", "value", "value", "delete", "rename", "double", "wrap"])
         if kind == "value" or holder is root:
             holder[key] = _Raw(draw.pick(VALUES))
         elif kind == "delete":
@@ -113,7 +150,7 @@ def edited_lines(draw: Draw, text: str, words: Sequence[str], most: int = 3) -> 
     lines = text.split("\n")
     for _ in range(draw.number(1, most)):
         at = draw.number(0, len(lines) - 1)
-        kind = draw.pick("word word word line delete double join".split())
+        kind = draw.pick(["word", "word", "word", "line", "delete", "double", "join"])
         if kind == "word":
             parts = lines[at].split(" ")
             parts[draw.number(0, len(parts) - 1)] = draw.pick(words)

@@ -16,10 +16,29 @@ _ARRAYS: tuple[Callable[[], object], ...] = (
     *(lambda: 3, lambda: 1.5, lambda: "text", lambda: b"\xff\xfe", lambda: h5py.Empty("f4"), lambda: h5py.Empty("S4")),
     *(lambda: np.zeros(0), lambda: np.zeros((0, 4), "f4"), lambda: np.zeros((2, 4), "f4"), lambda: np.zeros((2, 0))),
     *(lambda: np.full((2, 4), np.nan, "f4"), lambda: np.full((2, 6), 1e308), lambda: np.zeros((2, 4), "f2")),
-    *(lambda: np.zeros(2, "i8") - 1, lambda: np.full(2, 2**63 - 1), lambda: np.full(2, 255, "u1"), lambda: np.zeros(3, "u1")),
-    *(lambda: np.array([b"a", b"\xff"]), lambda: np.array(["a", "b"], object), lambda: np.zeros(2, "c8"), lambda: np.zeros(2, bool)),
-    *(lambda: np.zeros(2, [("a", "i4"), ("b", "f4")]), lambda: np.zeros((2, 3, 4, 5, 6)), lambda: np.zeros((2, 4, 8, 3), "i2")),
-    *(lambda: np.zeros((2, 1, 1, 3), "u1"), lambda: np.zeros((1,) * 32), lambda: np.zeros(70_000, "u1"), lambda: np.array(b"x" * 3000)),
+    *(
+        lambda: np.zeros(2, "i8") - 1,
+        lambda: np.full(2, 2**63 - 1),
+        lambda: np.full(2, 255, "u1"),
+        lambda: np.zeros(3, "u1"),
+    ),
+    *(
+        lambda: np.array([b"a", b"\xff"]),
+        lambda: np.array(["a", "b"], object),
+        lambda: np.zeros(2, "c8"),
+        lambda: np.zeros(2, bool),
+    ),
+    *(
+        lambda: np.zeros(2, [("a", "i4"), ("b", "f4")]),
+        lambda: np.zeros((2, 3, 4, 5, 6)),
+        lambda: np.zeros((2, 4, 8, 3), "i2"),
+    ),
+    *(
+        lambda: np.zeros((2, 1, 1, 3), "u1"),
+        lambda: np.zeros((1,) * 32),
+        lambda: np.zeros(70_000, "u1"),
+        lambda: np.array(b"x" * 3000),
+    ),
     *(lambda: np.array([np.zeros(3), np.zeros(2)], object), lambda: np.zeros(2, "V5"), lambda: np.zeros((5, 4), "f4")),
 )
 
@@ -104,10 +123,16 @@ def _bomb(draw: Draw, file: h5py.File, name: str) -> None:
 
 
 def _link(draw: Draw, file: h5py.File, name: str) -> None:
-    target = draw.pick([
-                *(h5py.SoftLink("/nowhere"), h5py.SoftLink(f"/{name}"), h5py.SoftLink("/"), h5py.SoftLink("..")),
-                *(h5py.ExternalLink("/etc/passwd", "/"), h5py.ExternalLink("/dev/zero", "/"), h5py.ExternalLink("given.h5", f"/{name}")),
-            ])
+    target = draw.pick(
+        [
+            *(h5py.SoftLink("/nowhere"), h5py.SoftLink(f"/{name}"), h5py.SoftLink("/"), h5py.SoftLink("..")),
+            *(
+                h5py.ExternalLink("/etc/passwd", "/"),
+                h5py.ExternalLink("/dev/zero", "/"),
+                h5py.ExternalLink("given.h5", f"/{name}"),
+            ),
+        ]
+    )
     del file[name]
     file[name] = target
 
@@ -142,4 +167,20 @@ def _named_type(draw: Draw, file: h5py.File, name: str) -> None:
     file[name] = np.dtype("f8")
 
 
-_EDITS = (_attribute, _attribute, _attribute, _delete, _replace, _replace, _retype, _huge, _bomb, _link, _loop, _outside, _group, _rename, _named_type)
+_EDITS = (
+    _attribute,
+    _attribute,
+    _attribute,
+    _delete,
+    _replace,
+    _replace,
+    _retype,
+    _huge,
+    _bomb,
+    _link,
+    _loop,
+    _outside,
+    _group,
+    _rename,
+    _named_type,
+)

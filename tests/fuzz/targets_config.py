@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cases import Target
-from hostile import TEXTS, VALUES, Draw, edited_lines
+from hostile import VALUES, Draw, edited_lines
 
 from faze.config.ladder import climb
 from faze.config.stage_config import load, resolve, to_lines
@@ -17,9 +17,44 @@ _WORDS = (
     *(value for value in VALUES if "\n" not in value),
     *(_LAUGHS, _MERGED, "&a [*a]", "&a {x: *a}", "*nobody", "!!python/object/apply:os.system [touch x]", "!!binary x"),
     *("!!int ''", "!!float ''", "!!bool x", "!!timestamp x", "!!set {a, b}", "!!omap [a: 1]", "!!pairs [a: 1]", "!x y"),
-    *("? [a]\n: b", "? {a: b}\n: c", "2001-99-99", "2001-01-01", "0x" + "f" * 50_000, "1:1:1", "1" + ":1" * 2000, ".nan", "-.inf"),
-    *("1e-5", "|", ">-", "- a", "<<: 1", "a: b: c", "%YAML 9.9", "---", "...", "\t", "{", "[", "'", "#", "no", "~", "1_000"),
-    *("x." * 10_000 + "x: 1", "tiers: {1: {}}", "tiers: {a/b: {}}", "run: {tiers: [[a]]}", "name: ../../x", "name: " + "n" * 300),
+    *(
+        "? [a]\n: b",
+        "? {a: b}\n: c",
+        "2001-99-99",
+        "2001-01-01",
+        "0x" + "f" * 50_000,
+        "1:1:1",
+        "1" + ":1" * 2000,
+        ".nan",
+        "-.inf",
+    ),
+    *(
+        "1e-5",
+        "|",
+        ">-",
+        "- a",
+        "<<: 1",
+        "a: b: c",
+        "%YAML 9.9",
+        "---",
+        "...",
+        "\t",
+        "{",
+        "[",
+        "'",
+        "#",
+        "no",
+        "~",
+        "1_000",
+    ),
+    *(
+        "x." * 10_000 + "x: 1",
+        "tiers: {1: {}}",
+        "tiers: {a/b: {}}",
+        "run: {tiers: [[a]]}",
+        "name: ../../x",
+        "name: " + "n" * 300,
+    ),
 )
 
 

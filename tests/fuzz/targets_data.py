@@ -41,7 +41,6 @@ from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.data.store.supplementary import write_supplementary
 from faze.fewshot.person_codes import open_codes, read_people
 
-
 # Another process would read a file of HDF5 first: here each case is read by one that may hang or die (Target.probed).
 stored.probe = supplementary_reader.probe = lambda *_: None
 
@@ -69,7 +68,7 @@ def _frames() -> tuple[bytes, ...]:
 
 def _make_frame(draw: Draw, folder: Path) -> None:
     content = draw.pick(_frames())
-    kind = draw.pick("bytes bytes bytes size segments scans link".split())
+    kind = draw.pick(["bytes", "bytes", "bytes", "size", "segments", "scans", "link"])
     if kind == "size":
         content = _resized(draw, content)
     elif kind == "segments":
@@ -127,7 +126,10 @@ def _stores() -> tuple[bytes, ...]:
     labels = np.zeros((2, 4), np.float32)
 
     def people() -> list[PersonStrips]:
-        return [PersonStrips("p00", "train", ["a", "b"], pixels, labels, "iPhone 6"), PersonStrips("p01", "test", None, pixels, labels)]
+        return [
+            PersonStrips("p00", "train", ["a", "b"], pixels, labels, "iPhone 6"),
+            PersonStrips("p01", "test", None, pixels, labels),
+        ]
 
     def released(path: Path) -> None:
         with h5py.File(path, "w") as file:
@@ -150,7 +152,11 @@ def _parse_store(folder: Path) -> None:
         person_rows(found)
         for person in strips.persons():
             strips.split(person), strips.size(person), strips.file_names(person), strips.frame_index(person)
-            strips.pixels(person, slice(1)), strips.person_digest(person), strips.pixels(person, [0] if strips.count(person) else [])
+            (
+                strips.pixels(person, slice(1)),
+                strips.person_digest(person),
+                strips.pixels(person, [0] if strips.count(person) else []),
+            )
         if count := sum(map(strips.count, strips.persons())):
             stored_rows(strips, path, strips.persons()).read(torch.tensor([0, count - 1]))
 
@@ -172,7 +178,14 @@ def _copy_store(path: Path) -> None:
 @functools.cache
 def _codes() -> tuple[bytes, ...]:
     rng = np.random.default_rng(0)
-    arrays = {"z_app": (2, 4), "z_gaze": (2, 2, 3), "z_head": (2, 4, 3), "gaze": (2, 2), "head": (2, 2), "gaze_hat": (2, 3)}
+    arrays = {
+        "z_app": (2, 4),
+        "z_gaze": (2, 2, 3),
+        "z_head": (2, 4, 3),
+        "gaze": (2, 2),
+        "head": (2, 2),
+        "gaze_hat": (2, 3),
+    }
     person = {name: rng.normal(size=shape) for name, shape in arrays.items()}
     head = dict(zip(GAZE_HEAD, (np.zeros((8, 6)), np.zeros(8), np.zeros((3, 8)), np.zeros(3)), strict=True))
     people = [("p00", "train", person), ("p01", "test", person)]
@@ -190,7 +203,9 @@ def _parse_codes(folder: Path) -> None:
         people, _ = read_people(codes, split, needed=1, reason="fewshot.query_entries")
         for person in people:
             count = len(person.code)
-            assert person.gaze.shape == person.gaze_hat.shape == (count, 3) and person.head.shape == (count, 2), "shapes differ"
+            assert person.gaze.shape == person.gaze_hat.shape == (count, 3) and person.head.shape == (count, 2), (
+                "shapes differ"
+            )
 
 
 @functools.cache
@@ -214,7 +229,10 @@ def _parse_annotation(folder: Path) -> None:
 def _check_entries(entries: object) -> None:
     for entry in itertools.islice(check_entries(entries, True), 10_000):
         if isinstance(entry, Frame):
-            assert entry.camera_matrix.shape == (3, 3) and entry.rotation_vector.shape == entry.translation_mm.shape == (3,)
+            assert entry.camera_matrix.shape == (
+                3,
+                3,
+            ) and entry.rotation_vector.shape == entry.translation_mm.shape == (3,)
             assert ".." not in entry.image_path.parts, entry.image_path
 
 
@@ -241,10 +259,31 @@ def _matlab_bomb() -> bytes:
 
 
 def _make_matlab(draw: Draw, folder: Path) -> None:
-    values = [{"a": 1}, {"a": {"b": 2}}, "text", "", np.array([[1, "x"]], object), np.nan, np.inf, -1.0, 1j, True, np.zeros((3, 3)), np.eye(3), np.zeros((0, 3)), np.zeros((2, 2, 2)), 10**15]
+    values = [
+        {"a": 1},
+        {"a": {"b": 2}},
+        "text",
+        "",
+        np.array([[1, "x"]], object),
+        np.nan,
+        np.inf,
+        -1.0,
+        1j,
+        True,
+        np.zeros((3, 3)),
+        np.eye(3),
+        np.zeros((0, 3)),
+        np.zeros((2, 2, 2)),
+        10**15,
+    ]
     if draw.number(0, 3) == 0:
         names = ["cameraMatrix", "distCoeffs", "width_pixel", "height_pixel", "other"]
-        arrays = {"cameraMatrix": raw_data.CAMERA_MATRIX, "distCoeffs": np.zeros(5), "width_pixel": 2, "height_pixel": 2}
+        arrays = {
+            "cameraMatrix": raw_data.CAMERA_MATRIX,
+            "distCoeffs": np.zeros(5),
+            "width_pixel": 2,
+            "height_pixel": 2,
+        }
         for _ in range(draw.number(1, 3)):
             arrays[draw.pick(names)] = draw.pick(values)
         file = io.BytesIO()
@@ -266,7 +305,21 @@ def _parse_matlab(folder: Path) -> None:
     assert np.isfinite(screen).all()
 
 
-LINE_WORDS = (*TEXTS, "day01/0001.jpg", "1", "0", "-1", "1e400", "1_0", "٣", "0x10", "1,5", "inf", "9" * 5000, "1 " * 100_000)
+LINE_WORDS = (
+    *TEXTS,
+    "day01/0001.jpg",
+    "1",
+    "0",
+    "-1",
+    "1e400",
+    "1_0",
+    "٣",
+    "0x10",
+    "1,5",
+    "inf",
+    "9" * 5000,
+    "1 " * 100_000,
+)
 
 
 def _make_columns(draw: Draw, folder: Path) -> None:
@@ -318,7 +371,11 @@ def _make_recording(draw: Draw, folder: Path) -> None:
 
 @functools.cache
 def _recording_annotation() -> bytes:
-    return written(lambda path: write_supplementary(path, [("00002", raw_data.supplementary(["00002/frames/a.jpg", "00002/frames/b.jpg"]))]))
+    return written(
+        lambda path: write_supplementary(
+            path, [("00002", raw_data.supplementary(["00002/frames/a.jpg", "00002/frames/b.jpg"]))]
+        )
+    )
 
 
 def _parse_recording(folder: Path) -> None:
@@ -333,7 +390,9 @@ def _make_splits(draw: Draw, folder: Path) -> None:
 
 def _make_rejects(draw: Draw, folder: Path) -> None:
     text = 'person,file_name,reason\np01,p01/0003.jpg,unreadable\np02,,"no, not"\n'
-    (folder / "given.csv").write_bytes(edited_lines(draw, text, (*TEXTS, '"', '""', ",", "person,file_name,reason", '"' + "z" * 200_000)))
+    (folder / "given.csv").write_bytes(
+        edited_lines(draw, text, (*TEXTS, '"', '""', ",", "person,file_name,reason", '"' + "z" * 200_000))
+    )
 
 
 TARGETS = (

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from cases import Target
 from fabricated import Fabricated
 from hostile import TEXTS, VALUES, Draw, edited_bytes, edited_json, edited_lines
+from targets_data import written
 from tracking_tree import start_event, write_log
 
 from faze.base import machine_lock
@@ -31,15 +32,21 @@ from faze.commands import ledger
 from faze.evaluation.coverage import coverage
 from faze.evaluation.redirected_angles import by_variant, read_pairs
 from faze.evaluation.redirection import redirection
-from faze.evaluation.runs import Ablation, read_benchmark, read_errors, read_learner_times, read_left_out, read_val_errors
+from faze.evaluation.runs import (
+    Ablation,
+    read_benchmark,
+    read_errors,
+    read_learner_times,
+    read_left_out,
+    read_val_errors,
+)
 from faze.evaluation.tables import measured_besides, performance
+from faze.report import results
 from faze.report.data_uris import Embedder
 from faze.report.dataset_page import read_page
 from faze.report.page import collect_atlas, walk_angles
-from faze.report import results
 from faze.report.results import read_evaluation
 from faze.tracking.run_record import RunPlace, read_training
-from targets_data import written
 
 TIERS, LEARNERS = ("baseline", "amp"), ("maml", "offset")
 
@@ -72,12 +79,14 @@ def _ablation(paths: ResultPaths) -> Ablation:
 
 @functools.cache
 def _log() -> str:
-    return written(lambda path: write_log(path, start_event(path.parent, "amp", 0), steps=3, taken_over="baseline")).decode()
+    return written(
+        lambda path: write_log(path, start_event(path.parent, "amp", 0), steps=3, taken_over="baseline")
+    ).decode()
 
 
 def _make_log(draw: Draw, folder: Path) -> None:
     lines = _log().encode().splitlines()
-    kind = draw.pick("event event event lines bytes".split())
+    kind = draw.pick(["event", "event", "event", "lines", "bytes"])
     if kind == "event":
         at = draw.number(0, len(lines) - 1)
         lines[at] = edited_json(draw, json.loads(lines[at]))
@@ -111,7 +120,10 @@ def _parse_benchmark(folder: Path) -> None:
     benchmark = read_benchmark(ablation)
     training = LoggedRun({}, None, [], [], [])
     refused = None
-    for use in (lambda: performance(ablation, benchmark, dict.fromkeys(TIERS, training)), lambda: measured_besides(ablation, benchmark)):
+    for use in (
+        lambda: performance(ablation, benchmark, dict.fromkeys(TIERS, training)),
+        lambda: measured_besides(ablation, benchmark),
+    ):
         try:
             use()
         except UserError as error:
@@ -140,7 +152,8 @@ def _edited_table(draw: Draw, content: bytes) -> bytes:
     table = pq.read_table(io.BytesIO(content))
     for _ in range(draw.number(1, 3)):
         at = draw.number(0, table.num_columns - 1)
-        kind, name = draw.pick("column column drop rename rows metadata double".split()), table.column_names[at]
+        kind = draw.pick(["column", "column", "drop", "rename", "rows", "metadata", "double"])
+        name = table.column_names[at]
         if kind == "column":
             table = table.set_column(at, name, pa.array(draw.pick(_COLUMNS) * table.num_rows))
         elif kind == "drop" and table.num_columns > 1:
@@ -211,7 +224,14 @@ def _dot() -> bytes:
 
 @functools.cache
 def _evaluation() -> dict[str, Any]:
-    return {"tiers": ["baseline"], "learners": ["maml"], "seeds": [0], "paper_width": {}, "controls": [], "largest_k": 9} | {
+    return {
+        "tiers": ["baseline"],
+        "learners": ["maml"],
+        "seeds": [0],
+        "paper_width": {},
+        "controls": [],
+        "largest_k": 9,
+    } | {
         "margin_deg": 0.5,
         "learner_margin_deg": 0.5,
         "machine": {"processor": "x", "cores": "2"},
@@ -228,10 +248,20 @@ def _make_page(draw: Draw, folder: Path) -> None:
     table = "tier,dataset,learner,k,person\nbaseline,mpiigaze,maml,1,p00\n"
     results.TABLES = ("tiers", "runs")  # all are read alike
     for number, name in enumerate(results.TABLES):
-        edited = edited_lines(draw, table, (*TEXTS, "a,b,c,d,e,f,g", '"')) if broken == "table" and not number else table.encode()
+        edited = (
+            edited_lines(draw, table, (*TEXTS, "a,b,c,d,e,f,g", '"'))
+            if broken == "table" and not number
+            else table.encode()
+        )
         (folder / f"evaluation/{name}.csv").write_bytes(edited)
     (folder / "inspection/mpiigaze").mkdir(parents=True)
-    found = {"dataset": "mpiigaze", "rejects": {"sidecar": "x.csv", "frames": 1}, "splits": [], "people": 1, "strips": 2}
+    found = {
+        "dataset": "mpiigaze",
+        "rejects": {"sidecar": "x.csv", "frames": 1},
+        "splits": [],
+        "people": 1,
+        "strips": 2,
+    }
     inspected = edited_json(draw, found) if broken == "inspection" else json.dumps(found).encode()
     (folder / "inspection/mpiigaze/summary.json").write_bytes(inspected)
     (folder / "inspection/mpiigaze/figures").mkdir()

@@ -142,8 +142,14 @@ def test_sheets_that_are_too_large_leave_the_person_out(page_file, monkeypatch):
         ({"steps": 15, "range_deg": 30}, "is not whole, or not JSON with steps, range_deg, sheets"),
         ({"steps": 15, "range_deg": 30, "sheets": [{}]}, "is not as faze wrote it"),
         ({"steps": 15, "range_deg": 30, "sheets": {"a": 1}}, "is not as faze wrote it"),
-        ({"steps": 15, "range_deg": 30, "sheets": [{"sheet": "../../secret"}]}, "its sheet '../../secret' cannot be read"),
-        ({"steps": 15, "range_deg": 30, "sheets": [{"sheet": "/etc/passwd"}]}, "its sheet '/etc/passwd' cannot be read"),
+        (
+            {"steps": 15, "range_deg": 30, "sheets": [{"sheet": "../../secret"}]},
+            "its sheet '../../secret' cannot be read",
+        ),
+        (
+            {"steps": 15, "range_deg": 30, "sheets": [{"sheet": "/etc/passwd"}]},
+            "its sheet '/etc/passwd' cannot be read",
+        ),
     ],
 )
 def test_an_index_that_somebody_changed_embeds_no_other_file(tmp_path, index, sentence):

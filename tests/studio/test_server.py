@@ -40,7 +40,10 @@ def test_this_machine_by_its_own_name_is_answered(name: str, port: int) -> None:
     assert ask(port, f"{name}:{port}") == (200, b"{}")
 
 
-@pytest.mark.parametrize("host", [None, "", "evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "127.0.0.1.evil.example:{port}"])
+@pytest.mark.parametrize(
+    "host",
+    [None, "", "evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "127.0.0.1.evil.example:{port}"],
+)
 def test_any_other_name_is_not(host: str | None, port: int) -> None:
     status, content = ask(port, None if host is None else host.format(port=port))
     assert status == 421 and b"{}" not in content

@@ -194,7 +194,9 @@ def test_tags_and_params_are_texts(paths):
     log = paths.run_log("amp", 0)
     start = start_event(paths.root, "amp", 0)
     machine = start["machine"] | {"commit": None, "processor": ["<b>", 1]}
-    write_log(log, start | {"machine": machine, "fingerprint": 3, "config": start["config"] | {"report.note": {"a": 1}}})
+    write_log(
+        log, start | {"machine": machine, "fingerprint": 3, "config": start["config"] | {"report.note": {"a": 1}}}
+    )
     record = read_training(log, run_places(TIERS, [0])[1])
     assert all(isinstance(text, str) for text in (*record.tags.values(), *record.params.values()))
 

@@ -1,4 +1,4 @@
-"""What of an HDF5 file is read, whoever wrote it: arrays that lie in it, as large as it can hold, of people with a name.
+"""What of an HDF5 file is read, whoever wrote it: arrays that lie in it, as large as it can hold, under names.
 
 HDF5 can do more: links into other files, arrays put together of others, a petabyte declared and never written. A store
 needs none of that, and who reads a stranger's file wants none.

@@ -269,7 +269,9 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
                 "write the file again"
             )
         if unknown := set(known[positions].tolist()) - set(meanings):
-            raise UserError(f"{self._path}: {name} of person {person} is {min(unknown)!a:.100}, which has no meaning here")
+            raise UserError(
+                f"{self._path}: {name} of person {person} is {min(unknown)!a:.100}, which has no meaning here"
+            )
         return known[positions]
 
     def verify(self, person: str) -> bool | None:
@@ -306,7 +308,7 @@ def _fault(file: h5py.File, person: str, of: str) -> str:
         return f"{fault}{of}"
     group = file[person]
     # Pixels are read piece by piece, and there are as many as labels.
-    if fault := array_fault(group, "pixels", "u", _PIECE // 4) or array_fault(group, "labels", "f"):
+    if fault := array_fault(group, "pixels", "uif", _PIECE // 4) or array_fault(group, "labels", "f"):
         return f"{fault}{of}"
     pixels, labels = group["pixels"], group["labels"]
     if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8 or 0 in pixels.shape[1:]:
