@@ -100,6 +100,14 @@ def command(doc: str | None, *arguments: Argument) -> Callable[[Callable[[Namesp
     return decorate
 
 
+def printable(words: str) -> str:
+    """Escape what a terminal would take for a command: names come from files of others."""
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
+        for letter in words
+    )
+
+
 def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> int:
     parser.prog = os.path.basename(sys.argv[0])  # `faze train`: known when it runs
     args = parser.parse_args()
@@ -109,7 +117,8 @@ def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> 
         if args.traceback:
             raise
         named = isinstance(error, OSError) and error.filename and error.strerror
-        print(f"{parser.prog}: {f'{error.filename}: {error.strerror}' if named else error}", file=sys.stderr)
+        words = f"{error.filename}: {error.strerror}" if named else str(error)
+        print(f"{parser.prog}: {printable(words)}", file=sys.stderr)
         return 1
     except Exception as error:
         # torch, which this room does not import, has an OutOfMemoryError of its own.

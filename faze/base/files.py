@@ -5,15 +5,20 @@ import errno
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from faze.base.errors import UserError
 
 # Of a path or of a file itself; any other error in reading is the machine's, such as a network folder that is gone.
-_OF_THE_FILE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG}
+_OF_THE_FILE = {
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG),
+    *(errno.EFBIG, errno.ENXIO),
+}
+MOST_BYTES = 2**28  # of a frame or a text of annotations; none of any data set is nearly as large
 
 
 def reason_of(error: OSError) -> str | None:
@@ -23,12 +28,58 @@ def reason_of(error: OSError) -> str | None:
     return error.strerror
 
 
+def open_plain(path: Path | str) -> IO[bytes]:
+    """Open a file of others for reading, unbuffered; never a pipe or a device, where reading would not end.
+
+    Raises:
+        OSError: it cannot be opened, is none, or is larger than any file of its kind.
+    """
+    file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    found = os.fstat(file.fileno())
+    if stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES:
+        return file
+    file.close()
+    if stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EFBIG, f"{found.st_size / 2**20:.0f} MiB are too large", str(path))
+    raise OSError(errno.EPERM, "a pipe or a device, not a file", str(path))
+
+
+def read_plain(path: Path | str) -> bytes:
+    """Read a whole file of others; see `open_plain`."""
+    with open_plain(path) as file:
+        return file.read()
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Read JSON; whatever is wrong with it, be it nested too deeply, is a ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+@contextlib.contextmanager
+def as_written(path: Path, remedy: str) -> Iterator[None]:
+    """Say of a file that faze wrote, and somebody changed, that it is not as it was written.
+
+    Raises:
+        UserError: instead of what a key that is missing or a value of another kind leads to; it is its cause.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        words = " ".join(str(error).split())[:200]
+        raise UserError(f"{path}: is not as faze wrote it ({type(error).__name__}: {words}): {remedy}") from error
+
+
 def read_json(path: Path, keys: Collection[str], remedy: str) -> dict[str, Any]:
     """Read a JSON file that faze wrote; the remedy says how to make one again that is missing, torn or lacks a key."""
     if not path.is_file():
         raise UserError(f"{path} is missing: {remedy}")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except ValueError:
         content = None
     if not isinstance(content, dict) or not content.keys() >= set(keys):

@@ -117,7 +117,7 @@ def read_seconds(benchmark: Path) -> float | None:
     try:
         with benchmark.open(newline="", encoding="utf-8") as file:
             return float(next(csv.DictReader(file, delimiter="\t"))["s"])
-    except (OSError, StopIteration, KeyError, TypeError, ValueError):
+    except (OSError, StopIteration, KeyError, TypeError, ValueError, csv.Error):
         return None
 
 

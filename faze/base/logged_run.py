@@ -1,13 +1,19 @@
 """A training as its run log tells it: the one reader for the evaluation and for MLflow. Standard library only."""
 
+import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from faze.base.errors import UserError
+from faze.base.files import as_written
 from faze.base.run_log import read_events
 
+_AGAIN = "delete it and train that run again"
+_START = {"name": str, "tier": str, "seed": int, "stage": str, "config": dict, "machine": dict}  # kinds in that event
+_LATEST_S = 2.0**36  # unix seconds, which a calendar can still tell
 FORMER_NAMES = {"speed/images_per_s": "train/images_per_s"}  # of metrics, in logs that older versions wrote
 
 
@@ -40,25 +46,33 @@ def read_logged_run(path: Path) -> LoggedRun:
     """
     events = read_events(path)
     if not events or events[0]["event"] != "start":
-        raise UserError(
-            f"{path}: has no start event, so nobody knows whose run it is; delete it and train that run again"
-        )
+        raise UserError(f"{path}: has no start event, so nobody knows whose run it is; {_AGAIN}")
+    with as_written(path, _AGAIN):
+        return _told(events)
+
+
+def _told(events: Sequence[Mapping[str, Any]]) -> LoggedRun:
+    if wrong := [name for name, kind in _START.items() if not isinstance(events[0].get(name, kind()), kind)]:
+        raise TypeError(f"{', '.join(wrong)} of its start")
     switches: dict[str, Mapping[str, Any]] = {}
     values: dict[tuple[str, int], LoggedValue] = {}
     notes, ended, taken_over = [], None, ""
     for event in events:
         kind, time = event["event"], event["time"]
+        if not isinstance(time, int | float) or not abs(time) < _LATEST_S:
+            raise ValueError("a time that is none")
         if kind == "switch":
-            switches[event["switch"]] = {name: event[name] for name in ("switch", "wanted", "acted", "reason")}
+            switches[str(event["switch"])] = {name: event[name] for name in ("switch", "wanted", "acted")}
+            switches[str(event["switch"])] |= {"reason": str(event["reason"])}
         elif kind == "metrics":
             for name, value in event["values"].items():
-                if value is not None:  # nan and infinity are none in the log
-                    key = (FORMER_NAMES.get(name, name), event["step"])
+                if value is not None and math.isfinite(value):  # nan and infinity are none in the log
+                    key = (FORMER_NAMES.get(name, name), operator.index(event["step"]))
                     values[key] = LoggedValue(*key, float(value), time)
         elif kind == "taken_over":
-            taken_over = event["tier"]
+            taken_over = str(event["tier"])
         elif kind == "note":
-            notes.append(event["text"])
+            notes.append(str(event["text"]))
         elif kind == "end":
             ended = time
     return LoggedRun(events[0], ended, list(switches.values()), notes, list(values.values()), taken_over)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from faze.base.errors import UserError
+from faze.base.files import parse_json
 from faze.base.output_lock import take, write_anew
 
 # Not tempfile.gettempdir(): TMPDIR differs between users and cluster jobs, who would then not see each other.
@@ -113,8 +114,8 @@ def _holders(lock: IO[str]) -> str:
     lock.seek(0)
     plates = []
     for line in lock.read(LONGEST).splitlines():
-        with contextlib.suppress(ValueError, TypeError, KeyError):
-            plate = json.loads(line)
+        with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError):
+            plate = parse_json(line)
             words = f"process {plate['process']} of user {plate['user']} runs {plate['what']} since {plate['since']}"
             # Others can write here too: nothing of it may reach a terminal but print.
             plates.append((int(plate["process"]), "".join(c if c.isprintable() else "?" for c in words)))

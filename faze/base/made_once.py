@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from faze.base.cache_folder import cache_folder
-from faze.base.files import whole_file, whole_folder
+from faze.base.files import parse_json, reason_of, whole_file, whole_folder
 from faze.base.output_lock import sole_writer
 
 SHARED_VARIABLE = "FAZE_MADE_ONCE"  # another folder of records for all ablations, or none
@@ -152,7 +152,7 @@ class _Record:
 
     def _read(self) -> list[dict[Path, str]]:
         try:
-            runs = json.loads(self._path.read_text(encoding="utf-8"))
+            runs = parse_json(self._path.read_text(encoding="utf-8"))
             return [{Path(os.path.normpath(self._root / path)): digest for path, digest in run.items()} for run in runs]
         except (OSError, ValueError, AttributeError, TypeError):
             return []
@@ -170,14 +170,18 @@ def _kept(outputs: Mapping[Path, str]) -> bool:
 
 def _copied(donor: Path, digest: str, target: Path) -> bool:
     """Copy a file or folder, whole or not at all; not linked, since its time of writing is its own."""
-    whole, copy = (whole_folder, _copy_folder) if donor.is_dir() else (whole_file, shutil.copyfile)
+    if target.resolve().is_relative_to(donor):  # it would be copied into itself, without end
+        return False
     try:
+        whole, copy = (whole_folder, _copy_folder) if donor.is_dir() else (whole_file, shutil.copyfile)
         with whole(target) as temporary:
             copy(donor, temporary)
             if content(temporary) != digest:
                 raise _Torn
-    except (FileNotFoundError, PermissionError, _Torn):
+    except (ValueError, _Torn):  # ValueError: a record that names no path
         return False
+    except OSError as error:
+        return not reason_of(error)  # a disk that is full is raised
     return True
 
 

@@ -21,6 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from faze.base.files import parse_json
+
 
 class RunLog:
     """Appends events to a JSON-lines file; a killed run's log keeps every whole line."""
@@ -63,8 +65,8 @@ def read_events(path: Path | str) -> list[dict[str, Any]]:
     """All whole events of a run log, in order; a last line torn by a kill is left out."""
     events = []
     for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
-        with contextlib.suppress(json.JSONDecodeError):
-            events.append(json.loads(line))
+        with contextlib.suppress(ValueError):
+            events.append(parse_json(line))
     return [event for event in events if isinstance(event, dict) and "event" in event]
 
 

@@ -21,7 +21,7 @@ def markdown_tables(benchmark: Mapping[str, Any]) -> str:
         rows = _compared(left_out_rows(left_out), left_out["full"])
         parts += [_about_left_out(left_out), markdown_table(LEFT_OUT, rows)]
     if wide := benchmark.get("paper_width"):
-        first = next(iter(wide["tiers"].values()))
+        first = next(iter(wide["tiers"].values()), {})
         parts += [_about_width(wide), markdown_table(WIDE, _compared(wide["tiers"], first))]
     return "\n\n".join(parts) + "\n"
 
@@ -46,7 +46,7 @@ def _machine(benchmark: Mapping[str, Any]) -> str:
 
 
 def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
-    first = next(iter(tiers.values()))
+    first = next(iter(tiers.values()), {})
     for (name, tier), before in zip(tiers.items(), (None, *tiers.values()), strict=False):
         low, high = tier["step_ms_quartiles"]
         yield [

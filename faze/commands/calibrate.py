@@ -20,6 +20,7 @@ from faze.base.errors import UserError
 from faze.base.geometry import pitchyaw_from_vector
 from faze.base.output_lock import sole_writer
 from faze.data.store.codes import CodeStore
+from faze.data.store.probe import probe
 from faze.fewshot.learner_file import Learned, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import PersonCodes, open_codes, read_person
@@ -44,6 +45,7 @@ def main(args: Namespace) -> None:
         raise UserError(f"--out {args.out} would overwrite an input: give it a name of its own")
     began = time.perf_counter()
     learned = read_learner(args.learner_file, args.learner, args.shots)
+    probe(args.codes, "codes")
     codes = open_codes(args.codes, default_split="test")
     if learned is not None:
         learned.check_codes(codes.checkpoint, args.codes)
@@ -73,6 +75,8 @@ def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned 
             return None
         raise UserError(f"--learner {learner} needs --learner-file, the file that meta_train wrote")
     found = load_learned(path, learner, [])
+    if found.learner not in LEARNERS:
+        raise UserError(f"{path}: is of a learner that this faze does not have: {found.learner:.100}")
     if LEARNERS[found.learner].takes_steps and shots not in found.shots:
         raise UserError(
             f"--shots {shots}: {path} was trained for k = {', '.join(map(str, found.shots))}: take one of these"

@@ -6,13 +6,17 @@ It knows nothing of faze's own parameters: `faze.config.parameters` declares the
 import contextlib
 import dataclasses
 import difflib
-import math
+import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from faze.base.errors import UserError
+
+_LARGEST_FLOAT = sys.float_info.max
+_LONGEST_SHOWN = 200  # characters of a value in a sentence
+_LONGEST_GUESSED = 100  # characters of a name that somebody may have meant
 
 
 class ConfigError(UserError):
@@ -46,7 +50,7 @@ class Fault:
     sentence: str
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.sentence}"
+        return f"{short(self.key)}: {self.sentence}"
 
 
 def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
@@ -63,16 +67,18 @@ def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
         yield from _check_range(key, value, args[0], args[1])
     elif origin is Literal:
         if value not in args or isinstance(value, bool) != any(isinstance(a, bool) for a in args):
-            yield Fault(key, f"{value!r} is not one of {', '.join(map(str, args))}{nearest(value, args)}")
+            yield Fault(key, f"{shown(value)} is not one of {', '.join(map(str, args))}{nearest(value, args)}")
     elif origin in (Union, types.UnionType):
         yield from _check_union(key, value, args)
     elif origin is list:
         yield from _check_list(key, value, args[0])
     elif kind in (int, float):
-        if isinstance(value, bool) or not isinstance(value, int | kind) or not -math.inf < value < math.inf:
+        # Beyond these no float is finite, and no array holds a whole number.
+        low, high = (-_LARGEST_FLOAT, _LARGEST_FLOAT) if kind is float else (-(2**63), 2**63 - 1)
+        if isinstance(value, bool) or not isinstance(value, int | kind) or not low <= value <= high:
             yield Fault(key, _not_a_number(value, "a number" if kind is float else "a whole number"))
     elif not isinstance(value, kind):
-        yield Fault(key, f"{value!r} is not {_NAMES[kind]}")
+        yield Fault(key, f"{shown(value)} is not {_NAMES[kind]}")
 
 
 def _check_union(key: str, value: Any, kinds: Sequence[Any]) -> Iterator[Fault]:
@@ -92,17 +98,17 @@ def _check_range(key: str, value: Any, kind: Any, allowed: Range) -> Iterator[Fa
     faults = list(check_value(key, value, kind))
     yield from faults
     if not faults and value is not None and value not in allowed:
-        yield Fault(key, f"{value!r} must be {allowed}")
+        yield Fault(key, f"{shown(value)} must be {allowed}")
 
 
 def _check_list(key: str, value: Any, kind: Any) -> Iterator[Fault]:
     if not isinstance(value, list | tuple):
-        yield Fault(key, f"{value!r} is not a list: write [{value}]")
+        yield Fault(key, f"{shown(value)} is not a list: write [{shown(value)}]")
         return
     if not value:
         yield Fault(key, "the list is empty")
     if len(set(map(str, value))) < len(value):
-        yield Fault(key, f"{list(value)} names something twice")
+        yield Fault(key, f"{shown(list(value))} names something twice")
     for i, item in enumerate(value):
         yield from check_value(f"{key}[{i}]", item, kind)
 
@@ -110,8 +116,8 @@ def _check_list(key: str, value: Any, kind: Any) -> Iterator[Fault]:
 def _not_a_number(value: Any, wanted: str) -> str:
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
-            return f"YAML reads {value} as text; write {yaml_number(float(value))}"
-    return f"{value!r} is not {wanted}"
+            return f"YAML reads {short(value)} as text; write {yaml_number(float(value))}"
+    return f"{shown(value)} is not {wanted}"
 
 
 def yaml_number(number: float) -> str:
@@ -121,8 +127,24 @@ def yaml_number(number: float) -> str:
     return text if not e or "." in mantissa else f"{mantissa}.0e{exponent}"
 
 
+def shown(value: Any) -> str:
+    """Show a value in a sentence, whatever somebody wrote there."""
+    try:
+        return short(repr(value))
+    except ValueError:  # of Python, about a number of thousands of digits
+        return "a number of thousands of digits"
+
+
+def short(text: str) -> str:
+    """Shorten a text, without what a terminal would take for a command."""
+    short = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+    return "".join(letter if letter.isprintable() else "?" for letter in short)
+
+
 def nearest(name: Any, known: Sequence[Any]) -> str:
     """Say which known name was probably meant; empty when none is near."""
+    if isinstance(name, str) and len(name) > _LONGEST_GUESSED:
+        return ""
     match = difflib.get_close_matches(str(name), [str(k) for k in known], n=1, cutoff=0.7)
     return f"; did you mean {match[0]}?" if match else ""
 
@@ -131,7 +153,7 @@ def check_mapping(key: str, mapping: Any, kinds: Mapping[str, Any], complete: bo
     """Yield what is wrong with a mapping: unknown keys, missing keys (if it must be complete), bad values."""
     dot = f"{key}." if key else ""
     if not isinstance(mapping, Mapping):
-        yield Fault(key, f"{mapping!r} is not a section of keys and values")
+        yield Fault(key, f"{shown(mapping)} is not a section of keys and values")
         return
     for name, value in mapping.items():
         if name not in kinds:

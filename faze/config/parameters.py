@@ -147,6 +147,7 @@ class Encode:
     batch: Positive
 
 
+MOST_HIDDEN = 4096  # the compiled kernel of few-shot learning has networks on its stack
 META_LEARNERS = frozenset({"maml", "fomaml", "meta_sgd", "reference"})  # who learn from tasks
 
 
@@ -158,7 +159,7 @@ class Fewshot:
     seed: Count
     draws: Literal["random", "grid"]
     init: Literal["random", "gaze_head"]
-    hidden: Annotated[int, Range(1, 4096)]  # the compiled kernel has networks on its stack
+    hidden: Annotated[int, Range(1, MOST_HIDDEN)]
     query_entries: Positive
     meta_query: Positive
     tasks: Positive

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin
 
-from faze.config.check import ConfigError, build, check_mapping, fields_of, yaml_number
+from faze.config.check import ConfigError, build, check_mapping, fields_of, shown, yaml_number
 from faze.config.data_parameters import RAW, RAW_PATHS
 from faze.config.ladder import climb, leave_one_out
 from faze.config.parameters import CONTROLS, SHARED, STAGES
@@ -119,7 +119,7 @@ def build_config(flat: Mapping[str, Any], stage: str, path: Path | str) -> Resol
     nothing = {section: {} for section, kind in sections.items() if get_origin(kind) is dict}
     nested = {"name": None, "tier": None, "seed": None, "control": None} | nothing | unflatten(flat)
     if nested.get("stage") != stage:
-        raise ConfigError(f"{path}: is for stage {nested.get('stage')!r}, not {stage!r}")
+        raise ConfigError(f"{path}: is for stage {shown(nested.get('stage'))}, not {stage!r}")
     faults = list(check_mapping("", nested, IDENTITY | sections))
     if not faults and "fewshot" in sections:
         faults += check_steps(nested["fewshot"])

@@ -4,11 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faze.config.check import Fault, check_mapping, fields_of, nearest
+from faze.config.check import Fault, check_mapping, fields_of, nearest, shown
 from faze.config.ladder import climb, leave_one_out
 from faze.config.parameters import CONTROLS, META_LEARNERS, SECTIONS, Engine
 from faze.config.sweep import at_point, check_sweep, points
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
+
+LONGEST_NAME = 100  # bytes of a tier's or an ablation's: it becomes part of longer names
 
 # Folders beside those of the tiers, under results/<name>/.
 RESERVED = (
@@ -64,24 +66,25 @@ def _check_ladder(tiers: Any, run: Any) -> Iterator[Fault]:
         return
     for position, (tier, change) in enumerate(tiers.items()):
         yield from check_mapping(f"tiers.{tier}", change, fields_of(Engine), complete=position == 0)
-        if not _names_a_folder(str(tier)) or tier in RESERVED:
+        if not isinstance(tier, str) or not _names_a_folder(tier) or tier in RESERVED:
             yield Fault(
                 f"tiers.{tier}", f"a tier names a folder: letters, digits, - and _, and not {', '.join(RESERVED)}"
             )
     wanted = run.get("tiers") if isinstance(run, Mapping) else None
     for tier in wanted if isinstance(wanted, list | tuple) else ():
-        if tier not in tiers:
-            yield Fault("run.tiers", f"{tier!r} is not defined under tiers{nearest(tier, list(tiers))}")
+        if isinstance(tier, str) and tier not in tiers:
+            yield Fault("run.tiers", f"{shown(tier)} is not defined under tiers{nearest(tier, list(tiers))}")
 
 
 def _names_a_folder(name: str) -> bool:
-    return name.replace("_", "").replace("-", "").isalnum()
+    plain = name.replace("_", "").replace("-", "").isalnum() and not name.startswith("-")
+    return plain and len(name.encode()) <= LONGEST_NAME
 
 
 def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     """What no single value shows: combinations that would fail later, or silently mean something else."""
     if not _names_a_folder(c["name"]):
-        yield Fault("name", f"{c['name']!r} must be letters, digits, - and _: it names a folder")
+        yield Fault("name", f"{shown(c['name'])} must be letters, digits, - and _: it names a folder")
     engines = {tier: climb(c["tiers"], tier) for tier in c["run"]["tiers"]}
     if c["benchmark"]["leave_one_out"]:
         topmost = c["run"]["tiers"][-1]

@@ -7,10 +7,13 @@ from typing import Any
 
 import yaml
 
-from faze.config.check import ConfigError, Fault
+from faze.config.check import ConfigError, Fault, short
 
 # In a checkout a link to config/config.yaml, the one that people read and change; a wheel gets a copy of it.
 DEFAULTS = Path(__file__).with_name("config.yaml").resolve()
+# Of a file, each alias (*name) counted as what it stands for: a page of aliases of aliases stands for billions.
+MOST_NODES, DEEPEST = 100_000, 50
+_LONGEST_KEY = 500  # with all sections above it
 
 
 def read_yaml(*paths: Path | str) -> dict[str, Any]:
@@ -21,24 +24,56 @@ def read_yaml(*paths: Path | str) -> dict[str, Any]:
     """
     merged: dict[str, Any] = {}
     for path in paths:
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-            mapping = yaml.safe_load(text)
-        except FileNotFoundError:
-            raise ConfigError(f"{path}: no such config file") from None
-        except (yaml.YAMLError, ValueError, RecursionError) as error:  # such as bytes that are no text, or no date
-            mark = getattr(error, "problem_mark", None)
-            where = f":{mark.line + 1}" if mark else ""
-            raise ConfigError(f"{path}{where}: not YAML: {getattr(error, 'problem', error)}") from None
+        mapping, node = _read(path)
         if mapping is not None and not isinstance(mapping, Mapping):
             raise ConfigError(f"{path}: holds no keys and values")
         lines: dict[str, int] = {}
-        for key, line in keys_of(text):  # YAML itself would keep the last of two values for a key, in silence
+        for key, line in _keys_below(node, ""):  # YAML itself would keep the last of two values for a key, in silence
+            if len(key) > _LONGEST_KEY:
+                raise ConfigError(f"{path}:{line}: a key of {len(key)} characters is none of faze's")
             if key in lines:
                 raise ConfigError(f"{path}:{line}: {key}: stands in line {lines[key]} already; take one of them out")
             lines[key] = line
         merged = merge(merged, mapping or {})
     return merged
+
+
+def _read(path: Path | str) -> tuple[Any, yaml.Node | None]:
+    """Read a file: what it holds, and its tree with the lines."""
+    try:
+        loader = yaml.SafeLoader(Path(path).read_text(encoding="utf-8"))
+        node = loader.get_single_node()
+        if node is None:
+            return None, None
+        _count_nodes(node, {}, 0)
+        return loader.construct_document(node), node
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such config file") from None
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # PyYAML lets through what int, float or a date say to a text that is none
+        mark = getattr(error, "problem_mark", None)
+        where = f":{mark.line + 1}" if mark else ""
+        words = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise ConfigError(f"{path}{where}: not YAML: {short(words)}") from None
+
+
+def _count_nodes(node: yaml.Node, counted: dict[int, int], depth: int) -> int:
+    """Count the nodes below one, aliases as often as they stand there.
+
+    Raises:
+        ValueError: they are too many or too deep, or one holds itself.
+    """
+    if depth > DEEPEST:
+        raise ValueError(f"nested more than {DEEPEST} deep")
+    if id(node) not in counted:
+        counted[id(node)] = MOST_NODES  # until it is counted: within itself it has no end
+        parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+        below = parts if isinstance(node, yaml.CollectionNode) else ()
+        counted[id(node)] = 1 + sum(_count_nodes(part, counted, depth + 1) for part in below)
+    if counted[id(node)] > MOST_NODES:
+        raise ValueError(f"its aliases stand for more than {MOST_NODES} values")
+    return counted[id(node)]
 
 
 def keys_of(text: str) -> Iterator[tuple[str, int]]:
@@ -66,7 +101,8 @@ def refuse(faults: Sequence[Fault], paths: Sequence[Path | str]) -> None:
     """Raise a ConfigError if there are faults: one line for each, with the file and line where its key stands."""
     if faults:
         places = {key: f"{path}:{line}: " for path in paths for key, line in keys_of(Path(path).read_text("utf-8"))}
-        raise ConfigError("\n".join(f"{places.get(fault.key.split('[')[0], '')}{fault}" for fault in faults))
+        elsewhere = f"{paths[0]}: " if len(paths) == 1 else ""  # what is missing has no line
+        raise ConfigError("\n".join(f"{places.get(fault.key.split('[')[0], elsewhere)}{fault}" for fault in faults))
 
 
 def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -116,13 +116,22 @@ class FileRows:
 
 
 def stored_rows(strips: StripStore, path: Path, persons: Sequence[str]) -> Rows:
-    """Choose how to read these people's rows: by position, if the file has them in plain pieces of one shape."""
+    """Choose how to read these people's rows: by position, if the file has them in plain pieces.
+
+    Raises:
+        UserError: their strips are of several sizes.
+    """
     pieces = [strips.location(person) for person in persons]
-    sizes = {strips.size(person) for person in persons}
-    if len(sizes) != 1 or None in pieces:
+    sizes = {strips.size(person): person for person in persons}
+    if len(sizes) > 1:
+        told = ", ".join(
+            f"{height} x {width} of person {person}" for (height, width), person in list(sizes.items())[:3]
+        )
+        raise UserError(f"{path}: strips are of several sizes, {told}: preprocess again")
+    if None in pieces:
         return StoreRows(strips, persons, np.cumsum([0, *map(strips.count, persons)])[:-1])
     offsets = [
         offset + size * np.arange(strips.count(person), dtype=np.int64)
         for person, (offset, size) in zip(persons, pieces, strict=True)
     ]
-    return FileRows(path.absolute(), np.concatenate(offsets), (*sizes.pop(), 3))
+    return FileRows(path.absolute(), np.concatenate(offsets), (*next(iter(sizes)), 3))

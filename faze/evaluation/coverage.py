@@ -1,11 +1,14 @@
 """Is what a learner says of its own uncertainty true: how much of the truth lies in the regions where it should."""
 
-import pandas as pd
-import pyarrow.parquet as pq
+import re
 
-from faze.evaluation.runs import Ablation
+import pandas as pd
+
+from faze.evaluation.parquet_file import NUMBER, read_metadata, read_table
+from faze.evaluation.runs import AGAIN, COLUMNS, Ablation
 
 _BEGINS = "covered_"  # the columns of adapt, one for each region; the rest of their name is its percentage
+_COVERED = re.compile(_BEGINS + r"[0-9]{1,3}(\.[0-9]{1,9})?")
 
 
 def coverage(ablation: Ablation) -> pd.DataFrame:
@@ -19,9 +22,10 @@ def coverage(ablation: Ablation) -> pd.DataFrame:
     for seed in ablation.seeds:
         for learner in ablation.learners:
             path = ablation.paths.errors(ablation.tiers[0], seed, learner)
-            told = [name for name in pq.read_schema(path).names if name.startswith(_BEGINS)]
-            columns = ["dataset", "person", "split", "learner", "k", *told]
-            rows = pd.read_parquet(path, columns=columns).melt(columns[:5], told, "said", "covered").dropna()
+            told = [name for name in read_metadata(path, AGAIN)[0] if _COVERED.fullmatch(name)]
+            columns = {name: COLUMNS[name] for name in ("dataset", "person", "split", "learner", "k")}
+            rows = read_table(path, columns | dict.fromkeys(told, NUMBER), AGAIN)
+            rows = rows.melt(list(columns), told, "said", "covered").dropna()
             parts.append(rows[rows["split"] == "test"])
     found = pd.concat(parts, ignore_index=True)
     found["said"] = found["said"].str.removeprefix(_BEGINS).astype(float) / 100

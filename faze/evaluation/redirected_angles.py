@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.geometry import angular_error, pitchyaw_difference, vector_from_pitchyaw
+from faze.evaluation.parquet_file import NUMBER, TEXT, WHOLE, read_table
 
 FACTORS = ("gaze", "head")
 CONTROLS = ("real", "oracle", "other", "still")
@@ -47,13 +48,10 @@ def read_pairs(path: Path) -> pd.DataFrame:
         UserError: the file cannot be read, lacks a column, or holds angles that are not numbers.
     """
     angles = [f"{kind}_{factor}_{axis}" for kind in ("own", "wanted", "seen") for factor in FACTORS for axis in _AXES]
-    try:
-        rows = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        remedy = "delete it and run redirect again"
-        raise UserError(f"{path}: not a readable parquet file, {remedy} ({error})") from None
-    if absent := [name for name in ("dataset", "person", "pair", "variant", *angles, *LIKENESS) if name not in rows]:
-        raise UserError(f"{path}: has no column {', '.join(absent)}; delete it and run redirect again")
+    columns = dict.fromkeys(("dataset", "person", "variant"), TEXT) | {"pair": WHOLE}
+    rows = read_table(path, columns | dict.fromkeys((*angles, *LIKENESS), NUMBER), "delete it and run redirect again")
+    if rows.duplicated(["dataset", "person", "pair", "variant"]).any():
+        raise UserError(f"{path}: holds a pair of a person twice; delete it and run redirect again")
     if not np.isfinite(rows[angles].to_numpy()).all():
         raise UserError(f"{path}: holds an angle that is not a number; look into the log of redirect")
     return rows

@@ -8,6 +8,7 @@ import pandas as pd
 
 from faze.base.errors import UserError
 from faze.base.result_paths import DATASETS
+from faze.evaluation.parquet_file import NUMBER, TEXT, read_table
 from faze.evaluation.runs import Ablation
 
 # Column of redirection.parquet -> its name in the table. The spread is the root of the mean of a person's deviation.
@@ -51,14 +52,8 @@ def _of_run(ablation: Ablation, tier: str, seed: int) -> Iterator[dict[str, obje
 
 
 def _read(path: Path) -> pd.DataFrame:
-    remedy = "delete it and run redirect again"
-    try:
-        rows = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a readable parquet file, {remedy} ({error})") from None
-    absent = [column for column in ("dataset", "person", "strips", *MEANS, *SPREADS) if column not in rows]
-    if absent:
-        raise UserError(f"{path}: has no column {', '.join(absent)}; {remedy}")
-    if rows[[*MEANS, *SPREADS]].isna().to_numpy().any():
+    columns = {"dataset": TEXT, "person": TEXT} | dict.fromkeys(("strips", *MEANS, *SPREADS), NUMBER)
+    rows = read_table(path, columns, "delete it and run redirect again")
+    if not np.isfinite(rows[[*MEANS, *SPREADS]].to_numpy(np.float64)).all():
         raise UserError(f"{path}: holds what is not a number; look into the log of redirect")
     return rows

@@ -4,22 +4,28 @@ Tables of errors have one row per tier, seed, dataset, person, learner and k; er
 """
 
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 
 from faze.base.errors import UserError
-from faze.base.files import read_json
+from faze.base.files import as_written, read_json
 from faze.base.logged_run import LoggedRun
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.evaluation import UNADAPTED
+from faze.evaluation.parquet_file import NUMBER, TEXT, WHOLE, read_metadata, read_table
 
-COLUMNS = ("person", "dataset", "split", "learner", "k", "repeat", "steps", "error_deg", "start_error_deg")
+COLUMNS = {
+    **dict.fromkeys(("person", "dataset", "split", "learner"), TEXT),
+    **dict.fromkeys(("k", "repeat", "steps"), WHOLE),
+    **dict.fromkeys(("error_deg", "start_error_deg"), NUMBER),
+}
+AGAIN = "delete it and run adapt again"
+MEASURE_AGAIN = "delete it and run benchmark again"
 LEFT_OUT = (b"left_out", b"left_out_of_training")  # metadata of those files: sentences, as JSON
 VAL = b"val_deg"  # another: k -> error, as JSON
 SECONDS = b"seconds"  # another: of learning and of adapting, as JSON
@@ -100,15 +106,11 @@ def read_errors(ablation: Ablation) -> pd.DataFrame:
 
 def _read_learner(path: Path, learner: str) -> pd.DataFrame:
     """Average each test person's error at each k over the calibration draws, after the last adaptation step."""
-    try:
-        rows = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a readable parquet file, delete it and run adapt again ({error})") from None
-    absent = [column for column in COLUMNS if column not in rows]
-    if absent:
-        raise UserError(f"{path}: has no column {', '.join(absent)}; delete it and run adapt again")
+    rows = read_table(path, COLUMNS, AGAIN)
     rows = rows[rows["split"] == "test"]
-    if rows.empty or rows["error_deg"].isna().any():
+    if unknown := set(rows["dataset"]) - set(DATASETS):
+        raise UserError(f"{path}: is about a data set {min(unknown):.100}; {AGAIN}")
+    if rows.empty or not np.isfinite(rows["error_deg"]).all():
         what = "no error of any test person" if rows.empty else "an error that is not a number"
         raise UserError(f"{path}: holds {what}; look into the log of adapt")
     last = rows.groupby(["dataset", "person", "k", "repeat"])["steps"].transform("max") == rows["steps"]
@@ -130,9 +132,10 @@ def read_left_out(ablation: Ablation) -> list[str]:
     sentences: dict[str, None] = {}
     for tier, seed in ablation.all_runs():
         for learner in ablation.learners:
-            metadata = pq.read_schema(ablation.paths.errors(tier, seed, learner)).metadata or {}
+            _, told = read_metadata(ablation.paths.errors(tier, seed, learner), AGAIN)
             for key in LEFT_OUT:
-                sentences |= dict.fromkeys(json.loads(metadata.get(key, b"[]")))
+                listed = told.get(key, [])
+                sentences |= dict.fromkeys(map(str, listed if isinstance(listed, list) else ()))
     return list(sentences)
 
 
@@ -144,9 +147,10 @@ def read_val_errors(ablation: Ablation) -> pd.DataFrame:
     """
     rows = []
     for seed, learner in itertools.product(ablation.seeds, ablation.learners):
-        metadata = pq.read_schema(ablation.paths.errors(ablation.tiers[0], seed, learner)).metadata or {}
-        told = json.loads(metadata.get(VAL, b"{}"))
-        rows += [{"learner": learner, "k": int(k), "error_deg": deg} for k, deg in told.items()]
+        path = ablation.paths.errors(ablation.tiers[0], seed, learner)
+        with as_written(path, AGAIN):
+            told = read_metadata(path, AGAIN)[1].get(VAL, {})
+            rows += [{"learner": learner, "k": int(k), "error_deg": float(deg)} for k, deg in told.items()]
     found = pd.DataFrame(rows, columns=["learner", "k", "error_deg"])
     return found.groupby(["learner", "k"], sort=False, as_index=False)["error_deg"].mean()
 
@@ -155,10 +159,11 @@ def read_learner_times(ablation: Ablation) -> dict[str, dict[str, float]]:
     """Read what each learner of the baseline took, with the first seed: learn and adapt, seconds, and calibrations."""
     found = {}
     for learner in ablation.learners:
-        table = pq.ParquetFile(ablation.paths.errors(ablation.tiers[0], ablation.seeds[0], learner))
-        if told := json.loads((table.schema_arrow.metadata or {}).get(SECONDS, b"null")):
-            adapted = int((table.read(["k"])["k"].to_numpy() > 0).sum())
-            found[learner] = told | {"calibrations": adapted}
+        path = ablation.paths.errors(ablation.tiers[0], ablation.seeds[0], learner)
+        with as_written(path, AGAIN):
+            if told := read_metadata(path, AGAIN)[1].get(SECONDS):
+                adapted = int((read_table(path, {"k": WHOLE}, AGAIN)["k"] > 0).sum())
+                found[learner] = {name: float(took) for name, took in told.items()} | {"calibrations": adapted}
     return found
 
 
@@ -204,8 +209,8 @@ def read_benchmark(ablation: Ablation) -> Mapping[str, Any]:
         UserError: the file is not JSON, or lacks a tier.
     """
     path = ablation.paths.benchmark
-    benchmark = read_json(path, ("tiers",), "delete it and run benchmark again")
-    absent = [tier for tier in ablation.tiers if tier not in benchmark["tiers"]]
-    if absent:
-        raise UserError(f"{path}: has no tier {', '.join(absent)}; delete it and run benchmark again")
+    benchmark = read_json(path, ("tiers",), MEASURE_AGAIN)
+    tiers = benchmark["tiers"] if isinstance(benchmark["tiers"], Mapping) else {}
+    if absent := [tier for tier in ablation.tiers if tier not in tiers]:
+        raise UserError(f"{path}: has no tier {', '.join(absent)}; {MEASURE_AGAIN}")
     return benchmark

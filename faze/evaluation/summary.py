@@ -19,7 +19,7 @@ from faze.evaluation import UNADAPTED, verdict
 from faze.evaluation.learner_verdict import describe_advice, describe_headline, describe_learners, describe_other_tiers
 from faze.evaluation.redirected_angles import CONTROLS, ERRORS, GAINS, LIKENESS
 from faze.evaluation.runs import Ablation, read_learner_times, read_left_out, read_val_errors
-from faze.evaluation.tables import leave_one_out, paper_width
+from faze.evaluation.tables import measured_besides
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -101,8 +101,7 @@ def summarize(
         "began": min(training.start["time"] for training in trainings.values()),
         "machine": benchmark.get("machine", {}),
         "roof": benchmark.get("roof", {}),
-        "leave_one_out": leave_one_out(benchmark),
-        "paper_width": paper_width(ablation, benchmark),
+        **measured_besides(ablation, benchmark),
         "training_machine": trainings[baseline, seed].start.get("machine", {}),
         "notes": sorted({note for training in trainings.values() for note in training.notes}),
     }

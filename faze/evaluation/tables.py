@@ -8,10 +8,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from faze.base.benchmark_file import left_out_rows, peaks_differ, rounds_of
+from faze.base.files import as_written
 from faze.base.logged_run import LoggedRun
 from faze.base.run_log import changed_switches
 from faze.config.parameters import Evaluate
-from faze.evaluation.runs import Ablation, same_steps
+from faze.evaluation.runs import MEASURE_AGAIN, Ablation, same_steps
 from faze.evaluation.statistics import (
     SEEDS_FOR_A_TIER,
     Chance,
@@ -26,6 +27,18 @@ CELL = ["dataset", "learner", "k"]  # what is compared between tiers
 RUN_CELL, TIER_CELL = ["tier", "seed", *CELL], ["tier", *CELL]
 LIMITS = ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")  # how near the device's roof
 COSTS = ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs")  # where the device tells them
+# Columns of `performance` that are no numbers, or whole ones.
+WORDS = (
+    "tier",
+    "same_as",
+    "active",
+    "inactive",
+    "rounds",
+    "speed_over",
+    "memory_differs",
+    "same_step",
+    "unsteady_rounds",
+)
 SPREADS = ("peak_gib_low", "peak_gib_high", "memory_low", "memory_high")  # over rounds; older files have none
 
 CHANGES = [
@@ -160,6 +173,11 @@ def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Map
         speed_ratio and memory_ratio are how many times faster and smaller than the baseline it is;
         memory_differs where more than the spread over rounds parts them; same_step why it does the baseline's step.
     """
+    with as_written(ablation.paths.benchmark, MEASURE_AGAIN):
+        return _performance(ablation, benchmark, trainings)
+
+
+def _performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Mapping[str, LoggedRun]) -> pd.DataFrame:
     rows, same = [], same_steps(trainings)
     for tier in ablation.tiers:
         measured = benchmark["tiers"][tier]
@@ -187,7 +205,8 @@ def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Map
             | {f"{phase}_ms": value for phase, value in measured["phases_ms"].items()}
             | {name: measured.get(name) for name in (*SPREADS, *LIMITS, *COSTS)}
         )
-    return pd.DataFrame(rows).astype(dict.fromkeys((*SPREADS, *LIMITS, *COSTS), float))
+    table = pd.DataFrame(rows)
+    return table.astype({name: float for name in table if name not in WORDS})
 
 
 def _of_rounds(benchmark: Mapping[str, Any], tier: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,6 +220,16 @@ def _of_rounds(benchmark: Mapping[str, Any], tier: Mapping[str, Any], baseline: 
         "same_step": tier.get("same_as_baseline") or "",
         "unsteady_rounds": tier.get("unsteady_rounds", 0 if tier.get("warmup_steady", True) else 1),
     }
+
+
+def measured_besides(ablation: Ablation, benchmark: Mapping[str, Any]) -> dict[str, Any]:
+    """Pick what benchmark.json tells besides each tier's own speed: the leave-one-outs, and the paper's width.
+
+    Raises:
+        UserError: the file is not as it was written.
+    """
+    with as_written(ablation.paths.benchmark, MEASURE_AGAIN):
+        return {"leave_one_out": leave_one_out(benchmark), "paper_width": paper_width(ablation, benchmark)}
 
 
 def leave_one_out(benchmark: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,7 +246,7 @@ def paper_width(ablation: Ablation, benchmark: Mapping[str, Any]) -> dict[str, A
     measured = benchmark.get("paper_width")
     if not measured:
         return {}
-    full = next(iter(measured["tiers"].values()))
+    full = next(iter(measured["tiers"].values()), {})
     rows = {tier: _against(measured["tiers"][tier], full) for tier in ablation.tiers if tier in measured["tiers"]}
     return {"model": measured["model"], "global_batch": measured["global_batch"], **rounds_of(measured), "tiers": rows}
 

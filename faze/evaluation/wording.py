@@ -47,6 +47,11 @@ def p_value(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
+def plain(value: object) -> str:
+    """Write a value so that Markdown shows it as it is, be it a table, a link or a script: `|`, backticks and < go."""
+    return "".join(letter if letter.isprintable() and letter not in "`|<>[]" else "?" for letter in str(value))
+
+
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Write a table in Markdown."""
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in (header, ["---"] * len(header), *rows))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from faze.fewshot.likelihood import likely_factors, negative_log_likelihood, some_entries
 from faze.fewshot.person_codes import PersonCodes, Seen
-from faze.fewshot.residual_model import Gaussian, ResidualModel, State, residual_deg
+from faze.fewshot.residual_model import Gaussian, ResidualModel, State, check_features, residual_deg
 
 
 class GaussianProcess(ResidualModel):
@@ -64,6 +64,7 @@ class GaussianProcess(ResidualModel):
         return dict(prior) | {"kernel": kernel, "noise": factors[2] * prior["noise"]}
 
     def _standardised(self, state: State, seen: Seen) -> NDArray[np.float64]:
+        check_features(seen.code.shape[-1], state["center"].shape[-1])
         return (seen.code.astype(np.float64) - state["center"]) / state["scale"]
 
 

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
+from faze.config.check import build, check_mapping, fields_of
 from faze.config.parameters import Fewshot
+from faze.fewshot.learner_checks import RATE_SCALE, state_fault, wrong_field
 from faze.fewshot.mlp import Activation, InitialNetworks, Weights
 from faze.model.torch_file import read_mapping
 
 T = TypeVar("T")
-
-_SCALE = "rate_scale_"  # begins the names of what meta_sgd learnt about each parameter's rate
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,17 @@ class Learned:
     @property
     def networks(self) -> InitialNetworks:
         """The networks from which it adapts."""
-        scales = {name: self.state[_SCALE + name] for name in Weights._fields if _SCALE + name in self.state}
+        scales = {name: self.state[RATE_SCALE + name] for name in Weights._fields if RATE_SCALE + name in self.state}
         weights = Weights(*(self.state[name] for name in Weights._fields))
         return InitialNetworks(self.shots, weights, Weights(**scales) if scales else None, self.activation)
 
     @property
     def fewshot(self) -> Fewshot:
-        """The settings with which it learnt."""
-        return Fewshot(**{f.name: self.settings[f.name] for f in dataclasses.fields(Fewshot)})
+        """The settings with which it learnt; a UserError where its file does not state them all."""
+        known = {f.name: self.settings[f.name] for f in dataclasses.fields(Fewshot) if f.name in self.settings}
+        if faults := list(check_mapping("settings", known, fields_of(Fewshot))):
+            raise UserError(f"the file of the learner {self.learner}: {faults[0]}: run meta_train again")
+        return build(Fewshot, known)
 
     def check_codes(self, checkpoint: str, path: Path | str) -> None:
         """Check that codes are of the checkpoint learnt from, as far as both tell.
@@ -64,7 +67,7 @@ class Learned:
 
 def state_of(networks: InitialNetworks) -> dict[str, Tensor]:
     """Name the tensors of networks as Learned.state holds them."""
-    scales = {} if networks.scales is None else {_SCALE + n: s for n, s in networks.scales._asdict().items()}
+    scales = {} if networks.scales is None else {RATE_SCALE + n: s for n, s in networks.scales._asdict().items()}
     return networks.weights._asdict() | scales
 
 
@@ -75,6 +78,9 @@ def load_learned(path: Path | str, learner: str | None, shots: Sequence[int]) ->
         UserError: it is no such file, is another learner's, or lacks one of the k.
     """
     learned = load_fields(Learned, path, "a learner: run meta_train again")
+    fault = _fault(learned)
+    if fault:
+        raise UserError(f"{path}: is not the file of a learner ({fault}): run meta_train again")
     if learner not in (None, learned.learner):
         raise UserError(f"{path}: is of the learner {learned.learner}, not {learner}")
     if missing := sorted(set(shots) - set(learned.shots)):
@@ -88,10 +94,25 @@ def load_fields(kind: type[T], path: Path | str, what: str) -> T:
     Raises:
         UserError: it is no such file.
     """
+    content = read_mapping(path)
     try:
-        return kind(**read_mapping(path))
+        fields = kind(**content)
     except TypeError:  # other fields
         raise UserError(f"{path}: is not the file of {what}") from None
+    if wrong := wrong_field(content, kind):
+        raise UserError(f"{path}: its {wrong} is not that of {what}")
+    return fields
+
+
+def _fault(learned: Learned) -> str:
+    """Say what of a learner's file contradicts the rest of it, "" where nothing does."""
+    if len(set(learned.shots)) < len(learned.shots) or min(learned.shots, default=1) < 1:
+        return f"shots {learned.shots[:20]}"
+    if len(learned.stop_steps) not in (0, len(learned.shots)) or min(learned.stop_steps, default=1) < 0:
+        return "stop_steps are not one for each of shots"
+    if not all(k.isdecimal() for k in learned.val_deg):
+        return "val_deg is not by k"
+    return state_fault(learned.learner, len(learned.shots), learned.state)
 
 
 def save_fields(content: Any, path: Path | str) -> None:

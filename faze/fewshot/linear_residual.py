@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from faze.base.geometry import pitchyaw_from_vector
 from faze.fewshot.person_codes import PersonCodes, Seen
-from faze.fewshot.residual_model import Gaussian, ResidualModel, State, residual_deg
+from faze.fewshot.residual_model import Gaussian, ResidualModel, State, check_features, residual_deg
 
 
 class LinearResidual(ResidualModel):
@@ -74,7 +74,9 @@ class LinearResidual(ResidualModel):
         return dict(prior) | {"covariance": covariance, "noise": factors[2] * prior["noise"]}
 
     def _design(self, state: State, seen: Seen) -> NDArray[np.float64]:
-        return (self.features(seen) - state["center"][:, None]) / state["scale"][:, None]
+        features = self.features(seen)
+        check_features(features.shape[-1], state["center"].shape[-1])
+        return (features - state["center"][:, None]) / state["scale"][:, None]
 
 
 def learn_weights(

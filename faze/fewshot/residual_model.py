@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from faze.base.errors import UserError
 from faze.base.geometry import pitchyaw_difference, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.fewshot.interface import ClosedForm, MetaTraining
 from faze.fewshot.learner_file import Learned, plain
@@ -32,6 +33,16 @@ def residual_deg(person: PersonCodes, entries: NDArray[np.int64] | slice) -> NDA
     """Compute truth minus gaze_hat of some entries in pitch and yaw: (n, 2) degrees."""
     truth, estimate = (pitchyaw_from_vector(vectors[entries]) for vectors in (person.gaze, person.gaze_hat))
     return np.degrees(pitchyaw_difference(truth, estimate))
+
+
+def check_features(found: int, learnt: int) -> None:
+    """Refuse codes of another size than those that a learner learnt from.
+
+    Raises:
+        UserError: naming both.
+    """
+    if found != learnt:
+        raise UserError(f"a person's codes give {found} features, the learner has {learnt}: run meta_train again")
 
 
 class Gaussian(NamedTuple):
@@ -106,9 +117,12 @@ class ResidualModel(ClosedForm):
         return Learned(self.name, list(training.settings.shots), plain(training.settings), state)
 
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
-        """Compute the person's own function."""
+        """Compute the person's own function; a UserError where what was learnt is no prior."""
         prior = {name: value.numpy() for name, value in learned.state.items()}
-        own = self.condition(prior, person.seen(support), residual_deg(person, support))
+        try:
+            own = self.condition(prior, person.seen(support), residual_deg(person, support))
+        except np.linalg.LinAlgError:
+            raise UserError(f"what {self.name} learnt is no covariance, so {person} cannot be calibrated") from None
         return {name: torch.from_numpy(np.asarray(value)) for name, value in own.items()}
 
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:

@@ -16,10 +16,11 @@ from faze.base.files import whole_file
 from faze.config.check import build, check_mapping, fields_of
 from faze.config.parameters import Model
 from faze.model.dted import DTED
-from faze.model.torch_file import read_mapping
+from faze.model.torch_file import is_format, read_mapping
 
 FORMAT = 1
 PUBLISHED_BLOCKS = 4
+MOST_FAULTS = 100  # that are told; a network has 51 tensors
 
 
 def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DTED:
@@ -29,7 +30,7 @@ def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DT
         UserError: the file is missing, torn, not a checkpoint of faze, or its weights and sizes do not fit.
     """
     content = read_mapping(path, map_location)
-    if content.get("format") != FORMAT:
+    if not is_format(content, FORMAT):
         raise UserError(
             f"{path}: not a checkpoint of faze, format {FORMAT}; bring a published one in with: faze import-checkpoint"
         )
@@ -81,13 +82,16 @@ def strict_state(path: Path | str, state: Mapping[str, Tensor], model: Model) ->
     Raises:
         UserError: naming every missing, unknown and misshapen key.
     """
+    if not all(isinstance(key, str) for key in state):
+        raise UserError(f"{path}: its weights have no names; train again")
     if all(key.startswith("module.") for key in state):
         state = {key.removeprefix("module."): value for key, value in state.items()}
-    with torch.device("meta"):
-        wanted = DTED(model).state_dict()
+    wanted = _described(path, model).state_dict()
     faults = list(_faults(state, wanted))
     if faults:
-        raise UserError(f"{path}: the weights do not fit the model section of the configuration: {'; '.join(faults)}")
+        told = [fault[:200] for fault in faults[:MOST_FAULTS]]
+        told += [f"and {len(faults) - MOST_FAULTS} more"] if len(faults) > MOST_FAULTS else []
+        raise UserError(f"{path}: the weights do not fit the model section of the configuration: {'; '.join(told)}")
     return {key: state[key].float() for key in wanted}
 
 
@@ -120,7 +124,15 @@ def _faults(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterat
 
 def _fill(path: Path | str, state: Mapping[str, Tensor], model: Model) -> DTED:
     state = strict_state(path, state, model)
-    with torch.device("meta"):
-        dted = DTED(model)
+    dted = _described(path, model)
     dted.load_state_dict(state, strict=True, assign=True)
     return dted
+
+
+def _described(path: Path | str, model: Model) -> DTED:
+    """Make a network without numbers, whatever sizes a file states."""
+    try:
+        with torch.device("meta"):
+            return DTED(model)
+    except (RuntimeError, OverflowError, TypeError):  # torch counts bytes in 64 bits
+        raise UserError(f"{path}: states sizes that no network has; train again") from None

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.data.store.strips import StripStore
-from faze.model.torch_file import read_mapping
+from faze.model.torch_file import is_format, read_mapping
 
 FORMAT = 1
 GRID = (2, 8)  # where in the strip features were found is kept this finely
@@ -124,16 +124,26 @@ def load_estimator(path: Path, device: torch.device | str = "cpu") -> TrainedEst
         UserError: the file is missing, torn, or no estimator.
     """
     content = read_mapping(path, device)
-    if content.get("format") != FORMAT or "estimator" not in content:
+    if not is_format(content, FORMAT) or "estimator" not in content:
         raise UserError(f"{path}: not an estimator of faze, format {FORMAT}; make it again with the rule estimator")
     try:
         return _fill(content, device)
-    except (KeyError, TypeError, RuntimeError) as error:
-        raise UserError(f"{path}: not a whole estimator ({str(error).splitlines()[0]}); make it again") from None
+    except (KeyError, TypeError, RuntimeError, ValueError, AttributeError, OverflowError) as error:
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise UserError(f"{path}: not a whole estimator ({reason}); make it again") from None
 
 
 def _fill(content: Mapping[str, Any], device: torch.device | str) -> TrainedEstimator:
     height, width = content["size"]
-    network = GazeHeadEstimator(content["channels"], (height, width))
-    network.load_state_dict(content["estimator"])
+    if not all(isinstance(number, int) and number > 0 for number in (height, width, content["channels"])):
+        raise ValueError("sizes that are none")
+    if not all(isinstance(digest, str) for digest in content["trained_on"]):
+        raise ValueError("trained_on names nobody")
+    with torch.device("meta"):  # whatever the file states, nothing is as large as that before it is known to hold it
+        network = GazeHeadEstimator(content["channels"], (height, width))
+    dtypes = {key: value.dtype for key, value in network.state_dict().items()}
+    state = {key: value.to(dtypes.get(key, value.dtype)) for key, value in content["estimator"].items()}
+    if not all(value.isfinite().all() for value in state.values()):
+        raise ValueError("it holds nan or infinity")
+    network.load_state_dict(state, assign=True)
     return TrainedEstimator(network.to(device).eval(), content["trained_on"])

@@ -3,10 +3,11 @@
 import csv
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
+from urllib.parse import quote
 
-from faze.base.files import read_json
+from faze.base.files import as_written, read_json
 from faze.data.inspection import Inspection, person_rows, summarise
 from faze.report.data_uris import Embedder
 from faze.report.dataset_figures import draw_density, draw_people
@@ -49,11 +50,14 @@ def read_page(folder: Path, root: Path, embedder: Embedder) -> dict[str, Any]:
         UserError: the page is missing.
     """
     summary = read_json(folder / "summary.json", ("dataset", "rejects"), "run inspect")
+    with as_written(folder / "summary.json", "run inspect"):
+        rejects = summary["rejects"]
+        sidecar = f"../data/{quote(PurePath(rejects['sidecar']).name, errors='surrogateescape')}" if rejects else ""
     return {
         "summary": summary,
         "density": embed_figure(folder / "figures", "density", embedder),
         "sheet": embed_figure(folder / "figures", "sheet", embedder),
-        "sidecar": f"../data/{summary['rejects']['sidecar']}" if summary["rejects"] else "",
+        "sidecar": sidecar,
         "page": f"../{folder.relative_to(root)}/index.html",
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from faze.evaluation import UNADAPTED
-from faze.evaluation.wording import NAMES, join, markdown_table
+from faze.evaluation.wording import NAMES, join, markdown_table, plain
 
 SECTIONS = ("model", "loss", "train", "augment", "data", "preprocess", "engine")  # of the recipe
 
@@ -31,10 +31,10 @@ def write_card(
         redirected: how much redirected strips resemble the person (`faze.evaluation.redirection`).
         files: names of the learners' files beside the weights.
     """
-    config, machine = start["config"], start["machine"]
-    tier, seed = start["tier"], start["seed"]
+    config, machine = start["config"], {name: plain(fact) for name, fact in start["machine"].items()}
+    tier, seed = plain(start["tier"]), start["seed"]
     parts = [
-        f"# Model card: DT-ED of `{start['name']}`, tier `{tier}`, seed {seed}",
+        f"# Model card: DT-ED of `{plain(start['name'])}`, tier `{tier}`, seed {seed}",
         "A network that tells where a person looks from a strip with both eyes, and redirects the strip to another "
         "gaze and head pose. Few-shot learners on its codes adapt it to a person. It was trained with faze "
         f"(commit {machine.get('commit') or 'unknown'}, torch {machine.get('torch')}) after FAZE (Park et al., ICCV "
@@ -71,7 +71,7 @@ def write_card(
         "## Limits",
         "\n".join(f"- {limit}" for limit in _limits(rendered, config)),
         "## Recipe",
-        "\n".join(f"    {key}: {json.dumps(value)}" for key, value in config.items() if key.split(".")[0] in SECTIONS),
+        "\n".join(f"    {plain(k)}: {json.dumps(value)}" for k, value in config.items() if k.split(".")[0] in SECTIONS),
     ]
     return "\n\n".join(parts) + "\n"
 

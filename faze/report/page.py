@@ -2,14 +2,15 @@
 
 import datetime
 import itertools
-import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from faze.base.errors import UserError
+from faze.base.files import as_written, read_json
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import changed_switches
 from faze.base.tier_colors import BASELINE, tier_colors
@@ -20,7 +21,7 @@ from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.summary import SENTENCES
 from faze.report import formats
 from faze.report.data_uris import Embedder
-from faze.report.results import Results
+from faze.report.results import Results, read_csv
 from faze.report.shot_figures import thinned
 from faze.report.template import load_template
 from faze.report.tier_figures import TALK
@@ -299,20 +300,28 @@ def collect_atlas(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[s
         return {}
     embedder, people = Embedder(ATLAS_BYTES), {}
     for tier, folder in folders.items():
-        try:
-            index = json.loads((folder / ATLAS).read_text(encoding="utf-8"))
+        index = read_json(folder / ATLAS, ("steps", "range_deg", "sheets"), "run walk again")
+        with as_written(folder / ATLAS, "run walk again"):
             for row in index["sheets"]:
-                uri = embedder.file(folder / row["sheet"], "image/webp")
+                uri = _sheet(folder, row["sheet"], embedder)
                 sheet = {"tier": tier, "uri": uri, "seen_deg": row["seen_deg"]}
                 people.setdefault((row["dataset"], row["person"]), {}).setdefault(row["code"], []).append(sheet)
-        except (OSError, ValueError, KeyError) as error:
-            raise UserError(f"{folder / ATLAS}: not an atlas ({error}): run walk again") from None
     whole = [
         {"dataset": dataset, "person": person, "codes": codes}
         for (dataset, person), codes in people.items()
         if all(len(sheets) == len(folders) and all(sheet["uri"] for sheet in sheets) for sheets in codes.values())
     ]
     return {"steps": index["steps"], "range_deg": index["range_deg"], "people": whole} if whole else {}
+
+
+def _sheet(folder: Path, name: str, embedder: Embedder) -> str | None:
+    """Embed a sheet that lies in the folder, wherever an index says it does."""
+    try:
+        return embedder.file(folder / PurePath(name).name, "image/webp")
+    except OSError as error:
+        raise UserError(
+            f"{folder / ATLAS}: its sheet {name!a:.100} cannot be read ({error.strerror}): run walk again"
+        ) from None
 
 
 def walk_angles(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[str, pd.DataFrame]:
@@ -322,10 +331,7 @@ def walk_angles(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[str
         UserError: a table is torn.
     """
     files = {tier: paths.walks(tier, seed) / "angles.csv" for tier in dict.fromkeys([tiers[0], tiers[-1]])}
-    try:
-        return {tier: pd.read_csv(path, dtype={"person": str}) for tier, path in files.items() if path.is_file()}
-    except ValueError as error:
-        raise UserError(f"{paths.root}: the angles of a walk are no whole table ({error}): run walk again") from None
+    return {tier: read_csv(path, "run walk again") for tier, path in files.items() if path.is_file()}
 
 
 def tier_table(summary: Mapping[str, Any], results: Results) -> pd.DataFrame:

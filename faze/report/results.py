@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from faze.base.errors import UserError
-from faze.base.files import read_json
+from faze.base.files import as_written, read_json
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.evaluation import UNADAPTED
 from faze.report import formats
@@ -75,8 +75,13 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
     summary = read_json(
         paths.evaluation / "summary.json", ("tiers", "learners", "seeds", "paper_width"), "run evaluate again"
     )
-    tables = {table: _read_table(paths.evaluation / f"{table}.csv") for table in TABLES}
-    return summary, Results(
+    with as_written(paths.evaluation / "summary.json", "run evaluate again"):
+        return summary, _results(paths, summary)
+
+
+def _results(paths: ResultPaths, summary: Mapping[str, Any]) -> Results:
+    tables = {table: read_csv(paths.evaluation / f"{table}.csv", "run evaluate again") for table in TABLES}
+    return Results(
         tiers=summary["tiers"],
         controls=summary.get("controls", ()),  # older evaluations have none
         learners=summary["learners"],
@@ -90,8 +95,13 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
     )
 
 
-def _read_table(path: Path) -> pd.DataFrame:
+def read_csv(path: Path, remedy: str) -> pd.DataFrame:
+    """Read a table that a stage wrote.
+
+    Raises:
+        UserError: it is torn; the remedy says how it is made again.
+    """
     try:
         return pd.read_csv(path, dtype={"person": str, "tier": str})
-    except ValueError as error:  # of pandas' parser, and of bytes that are no text
-        raise UserError(f"{path}: is no whole table ({error}): run evaluate again") from None
+    except (ValueError, OverflowError) as error:  # of pandas' parser, and of bytes that are no text
+        raise UserError(f"{path}: is no whole table ({' '.join(str(error).split())[:200]}): {remedy}") from None

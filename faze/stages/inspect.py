@@ -9,6 +9,7 @@ Stores of faze and of the released code (pixels and labels alone) are read.
 import os
 from argparse import Namespace
 from pathlib import Path
+from urllib.parse import quote
 
 from faze.base.command_line import argument, command
 from faze.base.errors import UserError
@@ -17,6 +18,7 @@ from faze.base.output_lock import sole_writer
 from faze.base.progress import Progress
 from faze.data.inspection import Inspection, inspect, summarise
 from faze.data.rejects import read_rejects, sidecar_of
+from faze.data.store.probe import probe
 from faze.data.store.strips import StripStore
 from faze.report.dataset_page import PAGE, write_page
 from faze.report.dataset_words import describe
@@ -34,17 +36,23 @@ def main(args: Namespace) -> None:
     """Say what is in the store, and write its page where one is asked for."""
     if args.out:
         check_replaceable(args.out, PAGE)
+    probe(args.store, "strips")
     with StripStore(args.store) as strips:
         inspection = look(strips, args)
         print(describe(summarise(inspection)))
         if args.out:
             with sole_writer(args.out), whole_folder(args.out) as folder:
-                sidecar = os.path.relpath(inspection.sidecar, args.out) if inspection.sidecar else ""
+                sidecar = address(os.path.relpath(inspection.sidecar, args.out)) if inspection.sidecar else ""
                 write_page(inspection, pick_strips(strips), folder, sidecar)
             print(f"\ninspect: open {args.out / 'index.html'}")
     damaged = [person.person_id for person in inspection.people if person.intact is False]
     if damaged:
         raise UserError(f"{args.store}: the strips of {', '.join(damaged)} are damaged: preprocess again")
+
+
+def address(path: str) -> str:
+    """Make an address of a relative path, whatever stands in it."""
+    return quote(path, errors="surrogateescape")
 
 
 def look(strips: StripStore, args: Namespace) -> Inspection:

@@ -85,8 +85,7 @@ def identity(args: Namespace, config: Resolved) -> str | None:
 
 def normalise(args: Namespace, settings: Preprocess) -> RejectWriter:
     """Make the blocks that are not there yet, and put them together."""
-    by_matlab = ["scipy.io"] if args.dataset == "mpiigaze" and not args.supplementary else []  # Camera.mat
-    load_ahead(*LOADED_AHEAD, *by_matlab)
+    load_ahead(*LOADED_AHEAD)
     reader = READERS[args.dataset](args.raw, args.supplementary)
     people = plan(reader)
     blocks = [block for blocks in people.values() for block in blocks]

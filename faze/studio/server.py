@@ -1,6 +1,7 @@
 """Serving a folder to this machine's own browsers, and to nobody else."""
 
 import functools
+import http
 import http.server
 from pathlib import Path
 
@@ -14,6 +15,17 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         ".wasm": "application/wasm",
         ".onnx": "application/octet-stream",
     }
+
+    def send_head(self) -> object:
+        """Answer those alone who ask for this machine by its own name.
+
+        A page of somebody else can let its name stand for 127.0.0.1 and would then read the strips as its own.
+        """
+        host, port = self.headers.get("Host", ""), self.server.server_address[1]
+        if host not in (f"127.0.0.1:{port}", f"localhost:{port}"):
+            self.send_error(http.HTTPStatus.MISDIRECTED_REQUEST, "ask for 127.0.0.1")
+            return None
+        return super().send_head()
 
     def end_headers(self) -> None:
         """Let nothing be kept: the same address shows other networks tomorrow."""

@@ -3,13 +3,14 @@
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from faze.base.errors import UserError
-from faze.base.files import read_json
+from faze.base.files import as_written, read_json
 from faze.base.logged_run import LoggedRun, LoggedValue, read_logged_run
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.tier_colors import BASELINE, tier_colors
@@ -95,9 +96,10 @@ def read_training(log: Path, place: RunPlace) -> RunRecord:
     """Read what the run log alone tells, of a training under way as of one that ended.
 
     Raises:
-        UserError: the log does not begin with its start event.
+        UserError: the log does not begin with its start event, or was changed since it was written.
     """
-    return _record(read_logged_run(log), place)
+    with as_written(log, "delete it and train that run again"):
+        return _record(read_logged_run(log), place)
 
 
 def read_sweep(paths: ResultPaths, places: Sequence[RunPlace]) -> list[RunRecord]:
@@ -140,9 +142,9 @@ def read_run(paths: ResultPaths, place: RunPlace, pages_in: RunPlace | None = No
         UserError: the evaluation has no entry for this run, or a data set has no page.
     """
     log = paths.run_log(place.tier, place.seed)
-    run = read_logged_run(log)
-    training = _record(run, place)
-    results = _read_results(paths.evaluation / "summary.json", training)
+    run, training, summary = read_logged_run(log), read_training(log, place), paths.evaluation / "summary.json"
+    with as_written(summary, "run the rule evaluate again"):
+        results = _read_results(summary, training)
     keeper = pages_in or place
     artifacts = {"": log}
     if "control" not in training.tags:  # nobody walks through a noise control
@@ -163,12 +165,17 @@ def _read_dataset(paths: ResultPaths, dataset: str) -> InputDataset:
     """Read the page that stands for the data in MLflow: the pixels themselves are too many."""
     path = paths.inspection(dataset) / "summary.json"
     summary = read_json(path, ("dataset", "splits", "rejects"), "run the rule inspect again")
+    with as_written(path, "run the rule inspect again"):
+        return _dataset_of(summary, paths.store(dataset))
+
+
+def _dataset_of(summary: Mapping[str, Any], store: Path) -> InputDataset:
     profile = {key: summary[key] for key in ("people", "strips")}
     profile |= {f"{split['split']}_{key}": split[key] for split in summary["splits"] for key in ("people", "strips")}
     if summary["rejects"]:
         profile["rejected_frames"] = summary["rejects"]["frames"]
     context = "training" if any(split["split"] == "train" for split in summary["splits"]) else "testing"
-    return InputDataset(summary["dataset"], summary["digest"], str(paths.store(dataset)), context, profile)
+    return InputDataset(summary["dataset"], summary["digest"], str(store), context, profile)
 
 
 def _milliseconds(time: float) -> int:
@@ -183,7 +190,9 @@ def _tags(start: Mapping[str, Any]) -> dict[str, str]:
     machine = start["machine"]
     on_gpu = "gpus" in machine and start["config"].get("engine.device") != "cpu"
     control = start["config"].get("control")
-    return {
+    if not all(re.fullmatch(r"[\w-]{1,200}", str(start[name])) for name in ("name", "tier")):
+        raise ValueError("a name that is none")  # they stand in queries
+    tags = {
         "ablation": start["name"],
         "tier": start["tier"],
         "seed": str(start["seed"]),
@@ -195,6 +204,7 @@ def _tags(start: Mapping[str, Any]) -> dict[str, str]:
         "mlflow.source.name": "faze",
         "mlflow.source.type": "LOCAL",
     } | ({"control": control} if control else {})
+    return {name: _text(value) for name, value in tags.items()}
 
 
 def _training_metrics(values: Sequence[LoggedValue]) -> list[MetricValue]:

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from faze.config.check import ConfigError
+from faze.config.stage_config import load
+from faze.config.validation import read_config
 from faze.config.yaml_files import read_yaml
 
 
@@ -22,6 +24,69 @@ def test_what_cannot_be_meant_is_refused_with_its_line(text: str, sentence: str,
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(ConfigError, match=sentence):
         read_yaml(tmp_path / "mine.yaml")
+
+
+DOUBLED = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
+MERGED = "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], k{n}: 1}}\n" for n in range(1, 60))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (DOUBLED, "its aliases stand for more than 100000 values"),
+        (MERGED, "its aliases stand for more than 100000 values"),
+        ("train: &a [*a]\n", "its aliases stand for more"),
+        ("train: " + "[" * 60 + "]" * 60, "nested more than 50 deep"),
+        ("train: " + "[" * 100_000, "not YAML"),
+        ("train: !!int ''\n", "not YAML"),
+        ("train: !!bool perhaps\n", "not YAML"),
+        ("train: !!timestamp never\n", "not YAML"),
+        ("train: !!python/object/apply:os.system [touch ran]\n", "not YAML: could not determine a constructor"),
+        ("a." * 400 + "b: 1\n", "a key of 801 characters is none of faze's"),
+        ("train: " + "9" * 5000, "not YAML"),
+    ],
+)
+def test_a_file_that_stands_for_more_than_it_holds_is_refused(text: str, sentence: str, tmp_path: Path) -> None:
+    """Seen red: the first two took all memory, as sixty lines stand for 2^60 values; the others were tracebacks."""
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=rf"mine\.yaml(:\d+)?: .*{sentence}"):
+        read_yaml(tmp_path / "mine.yaml")
+
+
+def test_an_alias_is_what_it_stands_for(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("walk: &w {people: 1}\nother: {<<: *w, fps: 2}\n")
+    assert read_yaml(tmp_path / "mine.yaml") == {"walk": {"people": 1}, "other": {"people": 1, "fps": 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "train: {pairs: 0x" + "f" * 50_000 + "}",
+            "train.pairs: a number of thousands of digits is not a whole number",
+        ),
+        ("train: {pairs: 9223372036854775808}", "train.pairs: 9223372036854775808 is not a whole number"),
+        ("train: {base_lr: 1" + "0" * 400 + "}", r"train.base_lr: 1000\d*\.\.\. is not a number"),
+        ("train: {pairs: " + "y" * 5000 + "}", r"train.pairs: 'yyy\w*\.\.\. is not a whole number"),
+        ('train: {"p\\e[2J": 1}', r"train.p\?\[2J: unknown key"),
+        ("tiers: {1: {}}", "tiers.1: a tier names a folder"),
+        ("tiers: {-x: {}}", "tiers.-x: a tier names a folder"),
+        ("tiers: {" + "x" * 101 + ": {}}", "a tier names a folder"),
+        ("run: {tiers: [[a]]}", r"run.tiers\[0\]: \['a'\] is not text"),
+        ("name: " + "n" * 300, "must be letters, digits, - and _"),
+    ],
+)
+def test_values_of_any_size_are_told_in_a_line(text: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=sentence) as told:
+        read_config([tmp_path / "mine.yaml"])
+    assert all(len(line) < 1000 and line.isprintable() for line in str(told.value).splitlines())
+
+
+def test_what_a_stages_own_file_lacks_is_told_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("stage: walk\nwalk.people: 1\n")
+    with pytest.raises(ConfigError, match=r"mine\.yaml: walk\.fps: missing"):
+        load(tmp_path / "mine.yaml", "walk")
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:

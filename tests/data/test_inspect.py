@@ -13,7 +13,7 @@ from PIL import Image
 
 from faze.data.inspection import inspect, person_rows, summarise
 from faze.data.readers import Reject
-from faze.data.rejects import Kind, kinds, read_rejects
+from faze.data.rejects import Kind, kinds, read_rejects, sidecar_of
 from faze.data.store.layout import ORIGINS
 from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore, write_strips
 from faze.report import figure_files
@@ -216,6 +216,28 @@ def test_names_in_a_file_are_text_on_the_page(tmp_path, monkeypatch):
     assert run(monkeypatch, path, "--out", tmp_path / "page") == 0
     html = (tmp_path / "page" / "index.html").read_text()
     assert "<script" not in html and "&lt;script&gt;" in html
+
+
+HOSTILE = ("<img src=x onerror=alert(1)>", "$(touch x); `id`", "a \"b\" 'c' & d", "{{ 7 * 7 }}", "a'); alert(1); ('")
+
+
+def test_people_may_be_called_anything_that_is_a_name(tmp_path, monkeypatch):
+    """Names that no file can have are refused by the store: tests/data/test_hostile_stores.py."""
+    strip, label = np.zeros((1, 64, 256, 3), np.uint8), np.zeros((1, 4), np.float32)
+    people = [PersonStrips(name, "train", ["0.jpg"], strip, label, name) for name in HOSTILE]
+    path = tmp_path / "javascript:alert(1) #.h5"
+    write_strips(path, "<script>x", people)
+    rejects = [Reject(name, "<script>/0.jpg", f"<script>{name}") for name in HOSTILE]
+    with sidecar_of(path).open("w", newline="") as file:
+        csv.writer(file).writerows([("person", "file_name", "reason"), *((r.person_id, "", r.reason) for r in rejects)])
+    assert run(monkeypatch, path, "--out", tmp_path / "page") == 0
+    html = (tmp_path / "page" / "index.html").read_text()
+    tags = re.findall(r"<[a-zA-Z/!][^>]*>", html)
+    assert not any(re.match(r"<(script|img src=x)", tag) or " on" in tag for tag in tags)
+    assert "{{ 7 * 7 }}" in html
+    (link,) = re.findall(r'<a href="(\.\.[^"]*)"', html)
+    assert link == "../javascript%3Aalert%281%29%20%23_rejects.csv"
+    assert list(tmp_path.rglob("x")) == []  # nothing was run
 
 
 def test_pages_of_the_same_store_are_the_same(store, tmp_path, monkeypatch):

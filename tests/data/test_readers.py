@@ -184,6 +184,8 @@ def test_frames_that_gazecapture_calls_invalid_are_rejects(gazecapture: Path) ->
         ("appleFace.json", '{"IsValid": [1]}', "appleFace.json: IsValid is not a list of 3 flags"),
         ("appleFace.json", '{"X": [1, 1, 1]}', "appleFace.json: IsValid is not a list of 3 flags"),
         ("appleRightEye.json", None, "appleRightEye.json: No such file"),
+        ("frames.json", "[" * 100_000, "frames.json: not JSON"),  # seen as a RecursionError
+        ("dotInfo.json", '{"XPts": [1, 2, ' + "9" * 400 + "]}", "dotInfo.json: XPts is not a list of 3 numbers"),
     ],
 )
 def test_a_recording_with_a_broken_file_is_one_reject(
@@ -196,6 +198,18 @@ def test_a_recording_with_a_broken_file_is_one_reject(
     assert (reject.person_id, reject.file_name) == ("00002", "")
     assert reject.reason.startswith(reason)
     assert all(isinstance(entry, Frame) for entry in reader.entries("00003"))
+
+
+def test_annotations_that_are_devices_are_not_read(gazecapture: Path, mpiifacegaze: Path) -> None:
+    """Seen red: they were read until memory ended."""
+    (gazecapture / "00002/frames.json").unlink()
+    (gazecapture / "00002/frames.json").symlink_to("/dev/zero")
+    (reject,) = open_gazecapture(gazecapture).entries("00002")
+    assert reject.reason == "frames.json: a pipe or a device, not a file"
+    (mpiifacegaze / "p00/p00.txt").unlink()
+    (mpiifacegaze / "p00/p00.txt").symlink_to("/dev/zero")
+    (reject,) = open_mpiifacegaze(mpiifacegaze, None).entries("p00")
+    assert reject.reason == f"{mpiifacegaze}/p00/p00.txt: a pipe or a device, not a file"
 
 
 def test_recordings_that_lack_frames_or_annotation_are_rejects(gazecapture: Path) -> None:
@@ -346,9 +360,8 @@ def test_a_disk_that_is_gone_ends_the_run(mpiifacegaze: Path, monkeypatch: pytes
 
     reader = open_mpiifacegaze(mpiifacegaze, None)
     person = reader.persons()[0]
-    monkeypatch.setattr(Path, "read_bytes", stale)
+    monkeypatch.setattr("builtins.open", stale)
     with pytest.raises(OSError, match="Stale"):
         list(reader.entries(person))
-    monkeypatch.setattr("builtins.open", stale)
     with pytest.raises(OSError, match="Stale"):
         read_image(Path("frame.jpg"))

@@ -4,12 +4,14 @@ Each picture tells by its colour which row and column of the sheet it is, so tha
 Seen red by breaking the code: rows from the lowest pitch, the head's sheet for the gaze, no step kept within the grid.
 """
 
+import json
 import sys
 
 import numpy as np
 import pytest
 from fabricated import Fabricated
 
+from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.redirection.atlas import STEPS, grid
 from faze.report.page import collect_atlas
@@ -132,6 +134,32 @@ def test_sheets_that_are_too_large_leave_the_person_out(page_file, monkeypatch):
     monkeypatch.setattr("faze.report.page.ATLAS_BYTES", 1000)
     assert collect_atlas(paths, ["baseline", "ddp"], 0) == {}
     assert len(collect_atlas(paths, ["baseline"], 0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("index", "sentence"),
+    [
+        ({"steps": 15, "range_deg": 30}, "is not whole, or not JSON with steps, range_deg, sheets"),
+        ({"steps": 15, "range_deg": 30, "sheets": [{}]}, "is not as faze wrote it"),
+        ({"steps": 15, "range_deg": 30, "sheets": {"a": 1}}, "is not as faze wrote it"),
+        (
+            {"steps": 15, "range_deg": 30, "sheets": [{"sheet": "../../secret"}]},
+            "its sheet '../../secret' cannot be read",
+        ),
+        (
+            {"steps": 15, "range_deg": 30, "sheets": [{"sheet": "/etc/passwd"}]},
+            "its sheet '/etc/passwd' cannot be read",
+        ),
+    ],
+)
+def test_an_index_that_somebody_changed_embeds_no_other_file(tmp_path, index, sentence):
+    """Seen red: any file that could be read stood in the page, which is made to be handed on."""
+    paths = ResultPaths(tmp_path)
+    paths.walks("baseline", 0).mkdir(parents=True)
+    (tmp_path / "baseline/secret").write_text("x")
+    (paths.walks("baseline", 0) / "atlas.json").write_text(json.dumps(index))
+    with pytest.raises(UserError, match=f"atlas.json: .*{sentence}"):
+        collect_atlas(paths, ["baseline"], 0)
 
 
 def test_sheets_lie_as_the_pad_does():

@@ -14,7 +14,7 @@ import torch
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
-from faze.redirection.estimator import load_estimator
+from faze.redirection.estimator import GazeHeadEstimator, load_estimator
 from faze.redirection.estimator_training import blur, estimate, vary
 from faze.stages import estimator
 
@@ -123,8 +123,36 @@ def test_a_blur_keeps_the_mean_and_spreads_a_point_by_its_deviation():
     assert (blur(image, 0.0) == image).all()
 
 
-@pytest.mark.parametrize("content", [{"format": 1}, {"format": 2, "estimator": {}}, {"format": 1, "estimator": {}}])
+WHOLE = {"format": 1, "channels": 2, "size": [16, 64], "trained_on": ["0123"]}
+with torch.random.fork_rng():  # what other tests draw stays what it was
+    STATE = GazeHeadEstimator(2, (16, 64)).state_dict()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *({"format": 1}, {"format": 2, "estimator": {}}, {"format": 1, "estimator": {}}),
+        # Red before: a terabyte asked for, or a traceback.
+        *(WHOLE | {"estimator": STATE, "channels": 2**30}, WHOLE | {"estimator": STATE, "channels": torch.ones(2)}),
+        *(WHOLE | {"estimator": STATE, "size": [16]}, WHOLE | {"estimator": STATE, "size": ["a", "b"]}),
+        *(
+            WHOLE | {"estimator": 3},
+            WHOLE | {"estimator": STATE, "trained_on": 3},
+            WHOLE | {"estimator": STATE, "channels": -2},
+        ),
+        *(WHOLE | {"estimator": STATE | {"angles.bias": torch.full((4,), torch.nan)}}, {"format": torch.ones(2)}),
+        WHOLE | {"estimator": STATE | {"stem.weight": torch.zeros(3)}},
+    ],
+)
 def test_what_is_no_estimator_is_said(tmp_path, content):
     torch.save(content, tmp_path / "file.pt")
     with pytest.raises(Exception, match=r"file.pt: not an? (whole )?estimator"):
         load_estimator(tmp_path / "file.pt")
+
+
+def test_an_estimator_of_another_type_of_numbers_judges_alike(tmp_path):
+    torch.save(WHOLE | {"estimator": {key: value.double() for key, value in STATE.items()}}, tmp_path / "file.pt")
+    network, image = load_estimator(tmp_path / "file.pt").network, torch.ones(1, 3, 16, 64)
+    wanted = GazeHeadEstimator(2, (16, 64)).eval()
+    wanted.load_state_dict(STATE)
+    assert torch.equal(network(image), wanted(image))

@@ -1,5 +1,6 @@
 """Seen red by breaking the code: another tier copied, people counted as one split, rendered taken for real."""
 
+import json
 import sys
 
 import numpy as np
@@ -101,3 +102,16 @@ def test_what_is_missing_is_named_and_nothing_is_written(stage, capfd):
     assert stage("--tier", "amp") == 1
     assert "amp/seed0/checkpoint.pt: no such file; run this tier first" in capfd.readouterr().err
     assert not stage.out.exists()
+
+
+def test_names_in_a_log_are_text_on_the_card(stage):
+    """Seen red: a log that somebody changed put links and tables into a card that is handed on."""
+    path = stage.paths.run_log("amp", 0)
+    first, rest = path.read_text().split("\n", 1)
+    start = json.loads(first)
+    start["name"], start["machine"]["commit"] = "a`|<script>alert(1)</script>\n# b", "[x](javascript:alert(1))"
+    path.write_text(json.dumps(start) + "\n" + rest)
+    assert stage("--tier", "amp") == 0
+    card = (stage.out / "model_card.md").read_text()
+    assert "of `a???script?alert(1)?/script??# b`, tier `amp`" in card
+    assert "<script" not in card and "](" not in card

@@ -192,6 +192,27 @@ def test_bad_input_is_told_in_one_sentence(paths):
         read_training(log, place)
 
 
+@pytest.mark.parametrize("key", ["name", "tier"])
+@pytest.mark.parametrize("value", ["x' or ''='", "<script>alert(1)</script>", "../../x", "a b", "", "x" * 300])
+def test_names_that_stand_in_queries_are_names(paths, key, value):
+    """Seen red: a quote in a log ended the filter by which MLflow's runs are found."""
+    log = paths.run_log("amp", 0)
+    write_log(log, start_event(paths.root, "amp", 0) | {key: value})
+    with pytest.raises(ValueError, match=r"run\.jsonl: is not as faze wrote it"):
+        read_training(log, run_places(TIERS, [0])[1])
+
+
+def test_tags_and_params_are_texts(paths):
+    log = paths.run_log("amp", 0)
+    start = start_event(paths.root, "amp", 0)
+    machine = start["machine"] | {"commit": None, "processor": ["<b>", 1]}
+    write_log(
+        log, start | {"machine": machine, "fingerprint": 3, "config": start["config"] | {"report.note": {"a": 1}}}
+    )
+    record = read_training(log, run_places(TIERS, [0])[1])
+    assert all(isinstance(text, str) for text in (*record.tags.values(), *record.params.values()))
+
+
 def test_a_tier_has_one_colour_in_mlflow_and_in_the_report():
     """Seen red: black, orange, blue in MLflow; grey, blue, orange on the page."""
     for number in (1, 5, 7, 12):

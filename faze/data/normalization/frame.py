@@ -1,5 +1,6 @@
 """Frames from their files."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,18 +8,21 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.files import reason_of
-from faze.data.normalization.jpeg import PADDING, JpegHeader, cut, is_whole, read_header
+from faze.base.files import open_plain, reason_of
+from faze.data.normalization.jpeg import PADDING, JpegHeader, count_scans, cut, is_whole, read_header
 from faze.data.normalization.pose import UnusableFrame
 
 _BUFFER_BYTES = 1 << 20  # at first; larger files make it grow
+_JPEG, _PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n"
+# What a file of a few bytes may ask of a decoder: a frame of 8K video, and ten times the scans of any camera.
+MOST_PIXELS, MOST_SCANS = 2**25, 100
 
 
 def read_image(path: Path) -> NDArray[np.uint8]:
     """Read a frame as (H, W, 3) uint8 BGR, turned as its EXIF orientation says.
 
     Raises:
-        UnusableFrame: the file is missing, unreadable, empty, cut short or not an image.
+        UnusableFrame: the file is missing, unreadable, empty, cut short, too large, or neither JPEG nor PNG.
     """
     return FrameReader().read(path).decode()
 
@@ -34,7 +38,7 @@ class FrameReader:
         """Read a file; the frame can be decoded until the next is read.
 
         Raises:
-            UnusableFrame: the file is missing, unreadable, empty or cut short.
+            UnusableFrame: the file is missing, unreadable, empty, cut short, too large, or neither JPEG nor PNG.
         """
         try:
             length = self._fill(path)
@@ -43,10 +47,15 @@ class FrameReader:
         if not length:
             raise UnusableFrame("empty file")
         header = None
-        if self._buffer.startswith(b"\xff\xd8", 0, length):
+        if self._buffer.startswith(_JPEG, 0, length):
             header = self._read_header(length)
             if header is None or not is_whole(self._buffer, length, header):
                 raise UnusableFrame("JPEG cut short")
+            _check_work(header.stated_px, 1 if header.can_be_cut else count_scans(self._buffer, length, header))
+        elif self._buffer.startswith(_PNG, 0, length):
+            _check_work(tuple(int.from_bytes(self._buffer[at : at + 4]) for at in (16, 20)), 1)
+        else:  # OpenCV has decoders of a dozen other formats, which no data set needs
+            raise UnusableFrame("not an image that can be decoded")
         return EncodedFrame(self._buffer, length, header)
 
     def _read_header(self, length: int) -> JpegHeader | None:
@@ -58,7 +67,7 @@ class FrameReader:
 
     def _fill(self, path: Path) -> int:
         length = 0
-        with open(path, "rb", buffering=0) as file:
+        with open_plain(path) as file:
             while True:
                 with memoryview(self._buffer) as view:
                     count = file.readinto(view[length : len(view) - len(PADDING)])
@@ -67,6 +76,12 @@ class FrameReader:
                     self._buffer.extend(bytes(len(self._buffer)))
                 elif not count:
                     return length
+
+
+def _check_work(size_px: tuple[int, ...], scans: int) -> None:
+    """Refuse what would take a decoder more memory or time than any frame does."""
+    if math.prod(size_px) > MOST_PIXELS or scans > MOST_SCANS:
+        raise UnusableFrame("{} x {} px, {} scans: larger than any camera's frame".format(*size_px, scans))
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,8 @@ A decoder works from the top down and stops at the height that the header states
 number is lowered (ITU-T T.81, B.2.2). Decoding itself is left to OpenCV.
 """
 
+import dataclasses
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +14,9 @@ _BASELINE = (0xC0, 0xC1)  # Huffman-coded, sequential
 _NO_FRAMES = (0xC4, 0xC8, 0xCC)  # markers between those of frames that begin no frame: tables and a reserved one
 _START_OF_SCAN, _RESTART_INTERVAL, _APP1 = 0xDA, 0xDD, 0xE1
 _FIRST_RESTART, _END_OF_IMAGE = 0xD0, 0xD9
+# Markers without a length, and the stuffed zero, which is none: no header has them, and what follows would be read
+# otherwise than the decoder does.
+_ALONE = (0x00, 0x01, *range(_FIRST_RESTART, _END_OF_IMAGE + 1))
 END = b"\xff\xd9"
 # Written behind the cut for a decoder that looks ahead: bytes that are no marker. If it found a marker there, libjpeg
 # would report on stderr the bytes before the marker, which belong to no row.
@@ -30,6 +35,7 @@ class JpegHeader:
     mcu_height_px: int = 0
     restart_interval: int = 0  # minimum coded units between restart markers; 0: there are none
     can_be_cut: bool = False  # baseline, all components in the first scan, upright by its EXIF orientation
+    stated_px: tuple[int, int] = (0, 0)  # width and height, whatever the kind
 
     @property
     def end(self) -> int:
@@ -39,25 +45,36 @@ class JpegHeader:
 
 def read_header(data: bytes | bytearray, length: int) -> JpegHeader | None:
     """Read the segments of the first `length` bytes up to the image data; None where they end before it."""
-    position, frame_at, frames, interval, upright = 2, 0, [], 0, True
+    position, frame_at, frames, interval, upright, stated = 2, 0, [], 0, True, (0, 0)
     while position + 4 <= length and data[position] == 0xFF:
         marker = data[position + 1]
         if marker == 0xFF:  # a fill byte
             position += 1
             continue
         contents, end = position + 4, position + 2 + _number(data, position + 2)
+        if marker in _ALONE or end < contents:
+            return None
         if marker == _START_OF_SCAN:
             plain = upright and len(frames) == 1 and frames[0] in _BASELINE
-            return _judge(data, min(end, length), position, frame_at, interval) if plain else JpegHeader(position)
+            header = _judge(data, min(end, length), position, frame_at, interval) if plain else JpegHeader(position)
+            return dataclasses.replace(header, stated_px=stated)
         if 0xC0 <= marker <= 0xCF and marker not in _NO_FRAMES:
+            if end < contents + 6 or end > length:
+                return None
             frames.append(marker)
-            frame_at = contents
+            size = _number(data, contents + 3), _number(data, contents + 1)
+            frame_at, stated = contents, max(stated, size, key=math.prod)
         elif marker == _RESTART_INTERVAL:
             interval = _number(data, contents)
         elif marker == _APP1:
             upright &= _is_upright(bytes(data[contents : min(end, length)]))
         position = end
     return None
+
+
+def count_scans(data: bytes | bytearray, length: int, header: JpegHeader) -> int:
+    """Count the scans at least: each can take a decoder through the whole image anew."""
+    return data.count(bytes([0xFF, _START_OF_SCAN]), header.scan_at, length)
 
 
 def is_whole(data: bytes | bytearray, length: int, header: JpegHeader) -> bool:

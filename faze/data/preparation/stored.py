@@ -1,6 +1,5 @@
 """Strips that are normalised already, in the released layout or ours -> who is taken over, and why others are not."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -8,10 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
+from faze.base.files import parse_json, read_plain
 from faze.data.preparation.assemble import Prepared
 from faze.data.readers import Reject
 from faze.data.readers.annotation_checks import OFF_SCREEN
 from faze.data.store.layout import ORIGINS, SPLITS
+from faze.data.store.probe import probe
 from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore
 
 
@@ -22,7 +23,7 @@ def read_splits(path: Path) -> dict[str, str]:
         UserError: the file is missing or not of this form, or names a person twice.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(read_plain(path))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
     except ValueError:
@@ -34,7 +35,7 @@ def read_splits(path: Path) -> dict[str, str]:
     for split, people in content.items():
         for person in map(str, people):
             if person in splits:
-                raise UserError(f"{path}: person {person} is in {splits[person]} and again in {split}")
+                raise UserError(f"{path}: person {person:.100} is in {splits[person]} and again in {split}")
             splits[person] = split
     return splits
 
@@ -45,6 +46,7 @@ def open_stored(path: Path, dataset: str, splits: Mapping[str, str] | None) -> S
     Raises:
         UserError: the file cannot be read, is another data set's, or there is no way to know the splits.
     """
+    probe(path, "strips")
     strips = StripStore(path, tolerant=True)
     if strips.dataset in ("mpiigaze", "gazecapture") and strips.dataset != dataset:
         raise UserError(f"{path}: holds {strips.dataset}, and is given as {dataset}")
@@ -120,8 +122,8 @@ def _judge(
         return "", "labels are not finite"
     try:
         intact = strips.verify(person)  # reads all pixels; our copy's own checksum would hide a damage
-    except OSError as error:
-        return "", f"pixels cannot be read ({error})"
+    except UserError as error:
+        return "", str(error)
     if intact is False:
         return "", "pixels or labels are not what was written, by their checksum"
     if dataset == "mpiigaze":

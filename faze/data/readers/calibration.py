@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.data.readers.annotation_checks import check_distortion
+from faze.data.readers.matlab import read_matlab
 
 CAMERA = Path("Calibration", "Camera.mat")
 SCREEN = Path("Calibration", "screenSize.mat")
@@ -32,23 +33,6 @@ def read_camera(folder: Path) -> tuple[NDArray, NDArray]:
     return matrix, distortion
 
 
-def read_matlab(path: Path, names: Sequence[str]) -> list[NDArray]:
-    """Read arrays of a MATLAB v5 file as float64.
-
-    Raises:
-        UserError: the file is not readable, or lacks an array; names it.
-    """
-    from scipy.io import loadmat  # here, since only this format needs scipy
-
-    try:
-        content = loadmat(path)
-        return [np.asarray(content[name], np.float64) for name in names]
-    except KeyError as error:
-        raise UserError(f"{path}: has no {error}") from None
-    except Exception as error:  # scipy has no common class for a torn or foreign file
-        raise UserError(f"{path}: not a readable MATLAB file ({error})") from error
-
-
 def read_screen_px(folder: Path) -> tuple[float, float] | None:
     """Read width and height of a person's screen in px; None where no file states them.
 
@@ -59,7 +43,7 @@ def read_screen_px(folder: Path) -> tuple[float, float] | None:
     if not path.is_file():
         return None
     width, height = (array.ravel() for array in read_matlab(path, ("width_pixel", "height_pixel")))
-    if len(width) != 1 or len(height) != 1 or not (width[0] > 0 and height[0] > 0):
+    if len(width) != 1 or len(height) != 1 or not (0 < width[0] < np.inf and 0 < height[0] < np.inf):
         raise UserError(f"{path}: width_pixel and height_pixel are not one positive number each")
     return float(width[0]), float(height[0])
 

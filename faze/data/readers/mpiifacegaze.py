@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import reason_of
+from faze.base.files import read_plain, reason_of
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.readers import Frame, Reader, Reject
 from faze.data.readers.annotation_checks import OUTSIDE, is_inside, lie_on_screen
@@ -181,7 +181,7 @@ def read_columns(path: Path, columns: Columns) -> tuple[list[list[str]], NDArray
     """
     person = path.parent.name if columns.texts else path.parent.parent.name
     try:
-        content = path.read_bytes()
+        content = read_plain(path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; fetch the annotation of person {person} again") from None
     except OSError as error:

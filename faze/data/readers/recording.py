@@ -4,7 +4,6 @@ Camera frame: x right, y down, z away from the camera; mm. GazeCapture's own dot
 right and up as the user sees the screen, which the camera sees from its other side.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import reason_of
+from faze.base.files import parse_json, read_plain, reason_of
 from faze.data.readers.annotation_checks import OnScreen, lie_on_screen
 from faze.data.store.layout import SPLITS
 
@@ -86,7 +85,7 @@ def _read_arrays(folder: Path, name: str, keys: Sequence[str], count: int) -> li
     for key in keys:
         try:
             array = np.asarray(content.get(key), np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             array = np.empty(0)
         if array.shape != (count,):
             raise UserError(f"{name}.json: {key} is not a list of {count} numbers, one per frame")
@@ -96,7 +95,7 @@ def _read_arrays(folder: Path, name: str, keys: Sequence[str], count: int) -> li
 
 def _read_json(path: Path, kind: type) -> list | dict:
     try:
-        content = json.loads(path.read_bytes().decode(errors="surrogateescape"))
+        content = parse_json(read_plain(path).decode(errors="surrogateescape"))
     except OSError as error:
         raise UserError(f"{path.name}: {reason_of(error)}") from None
     except ValueError:

@@ -9,6 +9,7 @@ from faze.base.errors import UserError
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 from faze.data.readers import Frame, Reject
 from faze.data.readers.annotation_checks import OUTSIDE, check_distortion, is_inside
+from faze.data.store.probe import probe
 from faze.data.store.supplementary import read_supplementary, supplementary_persons
 
 
@@ -34,6 +35,7 @@ class SupplementaryReader:
             UserError: the file is not readable, or the folder holds none of its people.
         """
         self._raw, self._supplementary, self._split, self._on_screen = raw, supplementary, split, on_screen
+        probe(supplementary, "supplementary")
         self._counts = supplementary_persons(supplementary)
         if not any((raw / person).is_dir() for person in self._counts):
             raise UserError(

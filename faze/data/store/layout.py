@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
+from faze.data.store.foreign import NUMBERS, allowance, array_fault, name_fault, text_attribute, understood
 
 SPLITS = ("train", "val", "test")
 # Where a sample's labels come from. annotated: the data set's own annotation; supplementary: FAZE's; estimated: head
@@ -19,6 +21,7 @@ SPLITS = ("train", "val", "test")
 ORIGINS = ("annotated", "supplementary", "estimated", "stored")
 # Large arrays begin at a page of the file: a strip of 64 x 256 px then lies on 12 pages instead of 13.
 _PAGE, _LARGE = 4096, 1 << 20
+_PIECE = 4096  # texts that are read at once
 _SMALL = 1 << 17  # bytes for all that HDF5 itself writes about the next array
 
 
@@ -30,7 +33,7 @@ class PersonGroups:
         self._splits: dict[str, str] = {}
 
     def _read_split(self, person: str, group: h5py.Group) -> None:
-        self._splits[person] = str(group.attrs.get("split", self._default_split))
+        self._splits[person] = text_attribute(group.attrs, "split", self._default_split)
         if self._splits[person] not in SPLITS:
             raise UserError(f"{self._path}: split {self._splits[person]!r} of person {person} is not in {SPLITS}")
 
@@ -112,6 +115,8 @@ def new_group(file: h5py.File, person: str, split: str) -> h5py.Group:
 def open_file(path: Path | str) -> h5py.File:
     """Open a file for reading; a UserError says what is wrong with it."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would not end
+            raise UserError(f"{path}: not a file")
         return h5py.File(path, "r")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
@@ -119,15 +124,35 @@ def open_file(path: Path | str) -> h5py.File:
         raise UserError(f"{path}: not a readable HDF5 file, write or fetch it again ({error})") from None
 
 
-def group_of(file: h5py.File, path: Path | str, person: str, needed: Iterable[str] = ()) -> h5py.Group:
-    """Return the group of a person; a UserError names the person, or the needed array, that is not there."""
-    if person not in file:
+def group_fault(file: h5py.File, person: str) -> str:
+    """Say why what stands in a file is not a person's group, "" where it is one."""
+    if fault := name_fault(person):
+        return fault
+    if not isinstance(file.get(person, getlink=True), h5py.HardLink):
+        return "a link to something else"
+    return "" if isinstance(file[person], h5py.Group) else "no group of arrays"
+
+
+def group_of(
+    file: h5py.File, path: Path | str, person: str, needed: Iterable[str] = (), kinds: str = NUMBERS
+) -> h5py.Group:
+    """Return the group of a person; a UserError names the person, or the needed array, that is not there or not read.
+
+    Args:
+        file: open.
+        path: of the file.
+        person: whose.
+        needed: arrays.
+        kinds: of numpy's types that these may have.
+    """
+    if not person or "/" in person or person not in file:
         raise UserError(f"{path}: holds no person {person}")
-    group = file[person]
+    if fault := group_fault(file, person):
+        raise UserError(f"{path}: person {person!a:.100} is {fault}")
     for name in needed:
-        if not isinstance(group, h5py.Group) or name not in group:
-            raise UserError(f"{path}: person {person} has no {name}")
-    return group
+        if fault := array_fault(file[person], name, kinds):
+            raise UserError(f"{path}: person {person}: {fault}")
+    return file[person]
 
 
 def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> str:
@@ -136,16 +161,20 @@ def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> 
     Raises:
         UserError: the file is of another schema, or of a later version than the one that is known.
     """
-    found = file.attrs.get("schema", schema)
+    with understood(path, "what it is"):
+        found = text_attribute(file.attrs, "schema", schema)
+        written = int(file.attrs.get("schema_version", 1))
+        dataset = text_attribute(file.attrs, "dataset", path.stem)
     if found != schema:
         raise UserError(f"{path}: holds {found}, not {schema}")
-    written = int(file.attrs.get("schema_version", 1))
+    if fault := name_fault(dataset):
+        raise UserError(f"{path}: of its data set, {fault}")
     if written > version:
         raise UserError(
             f"{path}: was written by a later faze (schema_version {written} of {schema}; this one knows {version}): "
             "update faze, or write the file again with this one"
         )
-    return str(file.attrs.get("dataset", path.stem))
+    return dataset
 
 
 def encoded(names: Iterable[str]) -> NDArray[np.bytes_]:
@@ -154,5 +183,14 @@ def encoded(names: Iterable[str]) -> NDArray[np.bytes_]:
 
 
 def decoded(names: h5py.Dataset) -> list[str]:
-    """Decode the bytes of an HDF5 data set."""
-    return [name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else str(name) for name in names[:]]
+    """Decode the bytes of an HDF5 data set; a ValueError where they are no text, or more than the file can hold."""
+    found, left = [], allowance(names)
+    if names.dtype.kind == "O" and h5py.check_string_dtype(names.dtype) is None:
+        raise ValueError(f"{names.dtype} is no text")
+    for first in range(0, len(names), _PIECE):
+        for name in names[first : first + _PIECE]:
+            left -= len(name)  # of many strings each may be the same large one
+            if left < 0:
+                raise ValueError("its texts are larger than the file")
+            found.append(name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else str(name))
+    return found

@@ -11,7 +11,7 @@ Read too: version 1, which has of these file_name at most, and the released code
 import contextlib
 import hashlib
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import UserError
+from faze.data.store.foreign import array_fault, text_attribute, understood
 from faze.data.store.layout import (
     ORIGINS,
     SPLITS,
@@ -27,7 +28,7 @@ from faze.data.store.layout import (
     check_schema,
     decoded,
     encoded,
-    group_of,
+    group_fault,
     new_group,
     open_file,
     whole_store,
@@ -36,7 +37,7 @@ from faze.data.store.layout import (
 _VERSION = 2
 VALIDITIES = ("valid", "off_screen", "unknown_screen")  # valid: the gaze target lies on the screen
 _PIECE = 256  # strips that are read or written at once: 12 MiB
-_BY_SAMPLE = ("file_name", "frame_index", "origin", "validity")
+_BY_SAMPLE = {"file_name": "SO", "frame_index": "iu", "origin": "u", "validity": "u"}  # kinds of numpy's types
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,15 +141,28 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         self._tolerant = tolerant
         self.faults: dict[str, str] = {}  # by person
         self._file = open_file(self._path)
-        self.dataset = check_schema(self._file, self._path, "strips", _VERSION)
-        for person in self._file:
-            fault = _fault(self._file[person], "" if tolerant else f" of person {person}")
-            if fault and not tolerant:
-                raise UserError(f"{self._path}: {fault}")
-            if fault:
-                self.faults[person] = fault
-            else:
-                self._read_split(person, self._file[person])
+        try:
+            with understood(self._path, "the people"):
+                self.dataset = check_schema(self._file, self._path, "strips", _VERSION)
+                for person in self._file:
+                    self._take(person)
+        except UserError:
+            self._file.close()
+            raise
+
+    def _take(self, person: str) -> None:
+        """Take a person in, or say why not."""
+        try:
+            with understood(self._path, f"person {person:.100}"):
+                fault = _fault(self._file, person, "" if self._tolerant else f" of person {person:.100}")
+        except UserError as error:
+            fault = str(error).removeprefix(f"{self._path}: ")
+        if fault and not self._tolerant:
+            raise UserError(f"{self._path}: {fault}")
+        if fault:
+            self.faults[person.encode("utf-8", "backslashreplace").decode()] = fault
+        else:
+            self._read_split(person, self._file[person])
 
     def count(self, person: str) -> int:
         """Count the strips of a person."""
@@ -163,14 +177,16 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         """
         pixels = self._group(person)["pixels"]
         if isinstance(index, slice):
-            return pixels[index]
+            with self._reading("pixels", person):
+                return pixels[index]
         wanted = np.arange(len(pixels))[index]  # negative positions, masks and range errors as in numpy
-        if wanted.ndim == 0:
-            return pixels[int(wanted)]
-        strips = np.empty((len(wanted), *pixels.shape[1:]), np.uint8)
-        for row, position in enumerate(wanted):  # h5py's own list selection is slower and needs sorted positions
-            pixels.read_direct(strips, np.s_[int(position)], np.s_[row])
-        return strips
+        with self._reading("pixels", person):
+            if wanted.ndim == 0:
+                return pixels[int(wanted)]
+            strips = np.empty((len(wanted), *pixels.shape[1:]), np.uint8)
+            for row, position in enumerate(wanted):  # h5py's own list selection is slower and needs sorted positions
+                pixels.read_direct(strips, np.s_[int(position)], np.s_[row])
+            return strips
 
     def size(self, person: str) -> tuple[int, int]:
         """Return height and width of a person's strips, px."""
@@ -182,7 +198,8 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
 
     def pieces(self, person: str) -> Iterator[NDArray[np.uint8]]:
         """Read all of a person's strips in order, (n, H, W, 3) at a time: 12 MiB of strips of 64 x 256 px."""
-        return _cut(self._group(person)["pixels"])
+        with self._reading("pixels", person):
+            yield from _cut(self._group(person)["pixels"])
 
     def location(self, person: str) -> tuple[int, int] | None:
         """Tell where in the file a person's strips lie, one after the other, for those who read the bytes themselves.
@@ -191,15 +208,15 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             byte offset of the first strip and bytes of each; None where HDF5 has to put them together (chunks, lzf).
         """
         pixels = self._group(person)["pixels"]
-        layout = pixels.id.get_create_plist()
-        if layout.get_layout() != h5py.h5d.CONTIGUOUS or layout.get_external_count():
+        if pixels.id.get_create_plist().get_layout() != h5py.h5d.CONTIGUOUS:
             return None
         offset = pixels.id.get_offset()
         return None if offset is None else (offset, int(np.prod(pixels.shape[1:])))
 
     def labels(self, person: str) -> NDArray[np.float32]:
         """Read (N, 4) gaze pitch, yaw, head pitch, yaw in radians."""
-        return self._group(person)["labels"][:].astype(np.float32, copy=False)
+        with self._reading("labels", person):
+            return self._group(person)["labels"][:].astype(np.float32, copy=False)
 
     def digest(self, split: str) -> str:
         """Identify the people of a split: 16 hex digits over names, labels and, where the file has them, checksums."""
@@ -213,46 +230,53 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return hashlib.sha256(self._identity(person)).hexdigest()[:16]
 
     def _identity(self, person: str) -> bytes:
-        checksum = self._group(person).attrs.get("checksum", "")
+        checksum = self._attribute(person, "checksum")
         return f"{self.count(person)} {checksum}\n".encode() + self.labels(person).tobytes()
 
     def file_names(self, person: str) -> list[str] | None:
         """Read the source frames' names, relative to the raw folder; None where the file has none."""
         group = self._group(person)
-        return decoded(group["file_name"]) if "file_name" in group else None
+        with self._reading("file_name", person):
+            return decoded(group["file_name"]) if "file_name" in group else None
 
     def device(self, person: str) -> str:
         """Name the camera that recorded a person, as the data set calls it; "" where the file states none."""
-        return str(self._group(person).attrs.get("device", ""))
+        return self._attribute(person, "device")
 
     def frame_index(self, person: str) -> NDArray[np.int64]:
         """Read (N,) positions of the samples in the person's annotation; 0 .. N - 1 where the file states none."""
         group = self._group(person)
-        return group["frame_index"][:] if "frame_index" in group else np.arange(self.count(person), dtype=np.int64)
+        with self._reading("frame_index", person):
+            return group["frame_index"][:] if "frame_index" in group else np.arange(self.count(person), dtype=np.int64)
 
     def origins(self, person: str) -> NDArray[np.str_]:
         """Read (N,) where each sample's labels come from, of ORIGINS; `stored` where the file does not say."""
-        return self._named(person, "origin", "origins", "stored")
+        return self._named(person, "origin", "origins", ORIGINS)
 
     def validity(self, person: str) -> NDArray[np.str_]:
         """Read (N,) whether targets lie on the screen, of VALIDITIES; `unknown_screen` where the file does not say."""
-        return self._named(person, "validity", "validities", "unknown_screen")
+        return self._named(person, "validity", "validities", VALIDITIES)
 
-    def _named(self, person: str, name: str, names: str, default: str) -> NDArray[np.str_]:
+    def _named(self, person: str, name: str, names: str, meanings: Sequence[str]) -> NDArray[np.str_]:
         group = self._group(person)
         if name not in group:
-            return np.full(self.count(person), default)
-        positions, known = group[name][:], np.array([str(n) for n in self._file.attrs.get(names, ())], np.str_)
+            return np.full(self.count(person), meanings[-1])
+        with self._reading(name, person):
+            positions, known = group[name][:], np.array([str(n) for n in self._file.attrs.get(names, ())], np.str_)
         if len(positions) and positions.max() >= len(known):
             raise UserError(
                 f"{self._path}: {name} of person {person} has position {positions.max()} among {len(known)} {names}; "
                 "write the file again"
             )
+        if unknown := set(known[positions].tolist()) - set(meanings):
+            raise UserError(
+                f"{self._path}: {name} of person {person} is {min(unknown)!a:.100}, which has no meaning here"
+            )
         return known[positions]
 
     def verify(self, person: str) -> bool | None:
         """Tell by checksum whether pixels and labels are those that were written; None where there is no checksum."""
-        stated = str(self._group(person).attrs.get("checksum", ""))
+        stated = self._attribute(person, "checksum")
         if not stated.startswith("crc32:"):
             return None
         checksum = 0
@@ -261,7 +285,15 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return stated == _as_text(zlib.crc32(np.ascontiguousarray(self.labels(person)), checksum))
 
     def _group(self, person: str) -> h5py.Group:
-        return group_of(self._file, self._path, person)
+        self.split(person)  # of a person who was taken in
+        return self._file[person]
+
+    def _attribute(self, person: str, name: str) -> str:
+        with self._reading(name, person):
+            return text_attribute(self._group(person).attrs, name, "")
+
+    def _reading(self, what: str, person: str) -> contextlib.AbstractContextManager[None]:
+        return understood(self._path, f"{what} of person {person}")
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
@@ -270,19 +302,24 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return StripStore, (self._path, self._tolerant)
 
 
-def _fault(group: h5py.Group | h5py.Dataset, of: str) -> str:
+def _fault(file: h5py.File, person: str, of: str) -> str:
     """Say what of a person is not of this layout, "" where all is; `of` names the person in the sentence."""
-    for name in ("pixels", "labels"):
-        if not isinstance(group, h5py.Group) or name not in group:
-            return f"no {name}{of}"
+    if fault := group_fault(file, person):
+        return f"{fault}{of}"
+    group = file[person]
+    # Pixels are read piece by piece, and there are as many as labels.
+    if fault := array_fault(group, "pixels", "uif", _PIECE // 4) or array_fault(group, "labels", "f"):
+        return f"{fault}{of}"
     pixels, labels = group["pixels"], group["labels"]
-    if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8:
+    if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8 or 0 in pixels.shape[1:]:
         return f"pixels{of} are {pixels.dtype} {pixels.shape}, not uint8 (N, H, W, 3)"
     if labels.shape != (len(pixels), 4):
         return f"labels{of} have shape {labels.shape}, not ({len(pixels)}, 4)"
-    for name in _BY_SAMPLE:
+    for name, kinds in _BY_SAMPLE.items():
+        if name in group and (fault := array_fault(group, name, kinds)):
+            return f"{fault}{of}"
         if name in group and group[name].shape != (len(pixels),):
             return f"{name}{of} has shape {group[name].shape}, not ({len(pixels)},): one per strip"
-    if (split := group.attrs.get("split", "train")) not in SPLITS:
+    if (split := text_attribute(group.attrs, "split", "train")) not in SPLITS:
         return f"split {split!r}{of} is not in {SPLITS}"
     return ""

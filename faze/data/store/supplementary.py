@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import UserError
-from faze.data.store.layout import ORIGINS, decoded, encoded, group_of, new_array, open_file, whole_hdf5
+from faze.data.store.foreign import array_fault, name_fault, text_attribute, understood
+from faze.data.store.layout import ORIGINS, decoded, encoded, group_fault, group_of, new_array, open_file, whole_hdf5
 
 # Published names of the arrays; their names in Supplementary and widths (None: any).
 _SUPPLEMENTARY = {
@@ -49,13 +50,18 @@ def write_supplementary(path: Path | str, persons: Iterable[tuple[str, Supplemen
 
 def supplementary_persons(path: Path | str) -> dict[str, int]:
     """Count the entries of each person in a supplementary file, sorted by person; 1 for a person without file names."""
-    with open_file(path) as file:
-        return {p: _count_entries(file[p]) for p in sorted(file)}
+    with open_file(path) as file, understood(path, "the people"):
+        names = sorted(file)
+        for person in names:
+            if fault := name_fault(person):
+                raise UserError(f"{path}: of a person, {fault}")
+        return {person: _count_entries(file, person) for person in names}
 
 
-def _count_entries(group: h5py.Group | h5py.Dataset) -> int:
-    names = group.get("file_name") if isinstance(group, h5py.Group) else None
-    return len(names) if isinstance(names, h5py.Dataset) and names.ndim == 1 else 1
+def _count_entries(file: h5py.File, person: str) -> int:
+    if group_fault(file, person) or array_fault(file[person], "file_name", "SO"):
+        return 1
+    return len(file[person]["file_name"]) if file[person]["file_name"].ndim == 1 else 1
 
 
 def read_supplementary(path: Path | str, person: str) -> Supplementary:
@@ -64,15 +70,15 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
     Raises:
         UserError: the file is missing or torn, or the person or one of its datasets is, or their shapes disagree.
     """
-    with open_file(path) as file:
-        group = group_of(file, path, person, ("file_name", *_SUPPLEMENTARY))
-        try:
-            file_names = decoded(group["file_name"])
-            arrays = {name: group[name][()].astype(np.float64) for name in _SUPPLEMENTARY}
-            reasons = decoded(group["reason"]) if "reason" in group else []
-            origin = str(group.attrs.get("origin", "supplementary"))
-        except (OSError, TypeError, AttributeError, ValueError) as error:
-            raise UserError(f"{path}: the annotation of person {person} cannot be read ({error})") from None
+    with open_file(path) as file, understood(path, f"the annotation of person {person}"):
+        group = group_of(file, path, person, ("file_name",), "SO")
+        group_of(file, path, person, _SUPPLEMENTARY)
+        if "reason" in group:
+            group_of(file, path, person, ("reason",), "SO")
+        file_names = decoded(group["file_name"])
+        arrays = {name: group[name][()].astype(np.float64) for name in _SUPPLEMENTARY}
+        reasons = decoded(group["reason"]) if "reason" in group else []
+        origin = text_attribute(group.attrs, "origin", "supplementary")
     for name, (_, width) in _SUPPLEMENTARY.items():
         shape = arrays[name].shape
         if shape != (wanted := (len(file_names), width or (shape or (0,))[-1])):

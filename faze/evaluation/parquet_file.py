@@ -1,0 +1,78 @@
+"""Tables that stages wrote as parquet: the columns that are asked for, by kind, and what a file says of itself."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from faze.base.errors import UserError
+from faze.base.files import parse_json
+
+TEXT, NUMBER, WHOLE = "text", "number", "whole number"
+# Cells that a table may have, at least and for each byte of its file: runs of one value take next to none.
+_CELLS, _CELLS_PER_BYTE = 2**22, 100
+
+
+def read_table(path: Path, columns: Mapping[str, str], remedy: str) -> pd.DataFrame:
+    """Read columns of a table.
+
+    Args:
+        path: of the file.
+        columns: name -> TEXT, NUMBER or WHOLE.
+        remedy: how the file is made again.
+
+    Raises:
+        UserError: the file cannot be read, lacks a column, or a column is of another kind.
+    """
+    with _understood(path, remedy), pq.ParquetFile(path) as file:
+        absent = [name for name in columns if name not in file.schema_arrow.names]
+        if absent:
+            raise UserError(f"{path}: has no column {', '.join(absent)}; {remedy}")
+        cells = file.metadata.num_rows * len(columns)
+        if cells > _CELLS + _CELLS_PER_BYTE * path.stat().st_size:
+            raise ValueError(f"{cells} cells in a file of {path.stat().st_size} bytes")
+        table = file.read(list(columns), use_threads=False)
+        for name, kind in columns.items():
+            if not _is_of(table[name], kind):
+                raise UserError(f"{path}: column {name} holds {table[name].type}, not {kind} in every row; {remedy}")
+            if pa.types.is_null(table[name].type):
+                table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.float64()))
+        return table.replace_schema_metadata(None).to_pandas(use_threads=False)
+
+
+def read_metadata(path: Path, remedy: str) -> tuple[list[str], dict[bytes, Any]]:
+    """Read the names of a table's columns, and what its file says besides: values that are JSON, by key.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    with _understood(path, remedy):
+        schema = pq.read_schema(path)
+        found = {}
+        for key, value in (schema.metadata or {}).items():
+            with contextlib.suppress(ValueError):
+                found[key] = parse_json(value)
+        return schema.names, found
+
+
+def _is_of(column: pa.ChunkedArray, kind: str) -> bool:
+    types = pa.types
+    if kind == NUMBER:
+        return types.is_floating(column.type) or types.is_integer(column.type) or types.is_null(column.type)
+    is_kind = types.is_integer if kind == WHOLE else lambda of: types.is_string(of) or types.is_large_string(of)
+    return is_kind(column.type) and not column.null_count
+
+
+@contextlib.contextmanager
+def _understood(path: Path, remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, UserError):
+        raise
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, RuntimeError) as error:
+        words = " ".join(str(error).split())[:200]
+        raise UserError(f"{path}: not a readable parquet file, {remedy} ({words})") from None

@@ -1,0 +1,129 @@
+"""Files that others can write: none is read without end, and whatever they hold is a value or a sentence.
+
+Each was red before: a reading that never ended, or a traceback.
+"""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from faze.base import machine_lock
+from faze.base.command_line import printable
+from faze.base.errors import UserError
+from faze.base.files import as_written, open_plain, parse_json, read_json, read_plain
+from faze.base.job_times import read_seconds
+from faze.base.logged_run import read_logged_run
+from faze.base.made_once import made_once
+from faze.base.run_log import read_events
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "pipe", "socket"])
+def test_only_files_are_opened(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    with pytest.raises(OSError) as told:  # before anybody writes into the pipe
+        open_plain("pipe" if path == "socket" else path)
+    assert told.value.errno == errno.EPERM and told.value.strerror == "a pipe or a device, not a file"
+
+
+def test_files_are_read_whole_up_to_a_size(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"abc" * 100_000)
+    assert read_plain(tmp_path / "x") == b"abc" * 100_000
+    with (tmp_path / "y").open("wb") as file:
+        file.truncate(2**28 + 1)
+    with pytest.raises(OSError, match="256 MiB are too large"):
+        read_plain(tmp_path / "y")
+
+
+def test_json_that_is_nested_too_deeply_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_json(DEEP)
+    (tmp_path / "x.json").write_text(DEEP)
+    with pytest.raises(UserError, match="x.json: is not whole"):
+        read_json(tmp_path / "x.json", (), "make it again")
+
+
+def test_what_somebody_changed_is_told_with_its_cause(tmp_path: Path) -> None:
+    sentence = r"x.json: is not as faze wrote it \(KeyError: 'b'\): make it again"
+    with pytest.raises(UserError, match=sentence) as told, as_written(tmp_path / "x.json", "make it again"):
+        {"a": 1}["b"]
+    assert isinstance(told.value.__cause__, KeyError)
+    with pytest.raises(MemoryError), as_written(tmp_path / "x.json", ""):
+        raise MemoryError
+
+
+START = {"event": "start", "time": 1.0, "name": "x", "tier": "a", "seed": 0, "config": {}, "machine": {}}
+END = {"event": "end", "time": 2.0}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"event": "metrics", "time": 1.0, "step": 1},
+        {"event": "metrics", "time": 1.0, "step": "x", "values": {"a": 1}},
+        {"event": "metrics", "time": 1.0, "step": 1, "values": [1]},
+        {"event": "metrics", "time": 1.0, "step": 1, "values": {"a": "x"}},
+        {"event": "metrics", "time": 1.0, "step": 1, "values": {"a": int("9" * 400)}},
+        {"event": "metrics", "step": 1, "values": {}},
+        {"event": "end", "time": "yesterday"},
+        {"event": "end", "time": 1e300},
+        {"event": "switch", "time": 1.0, "switch": "x"},
+    ],
+)
+def test_a_log_that_somebody_changed_is_one_sentence(event: dict, tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl").write_text("\n".join(map(json.dumps, (START, event, END))))
+    with pytest.raises(UserError, match="run.jsonl: is not as faze wrote it .*: delete it and train that run again"):
+        read_logged_run(tmp_path / "run.jsonl")
+
+
+@pytest.mark.parametrize("key", ["name", "seed", "config"])
+def test_a_start_of_another_kind_is_one_sentence(key: str, tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl").write_text(json.dumps(START | {key: [1]}))
+    with pytest.raises(UserError, match=f"{key} of its start"):
+        read_logged_run(tmp_path / "run.jsonl")
+
+
+def test_numbers_that_are_none_and_lines_without_end_are_left_out(tmp_path: Path) -> None:
+    lines = [json.dumps(START), DEEP, '{"event": "metrics", "time": 1.0, "step": 5, "values": {"a": NaN, "b": 1e999}}']
+    (tmp_path / "run.jsonl").write_text("\n".join(lines))
+    assert len(read_events(tmp_path / "run.jsonl")) == 2
+    assert read_logged_run(tmp_path / "run.jsonl").values == []
+
+
+@pytest.mark.parametrize(
+    "plate", [DEEP, '{"process": 1e999, "user": "a", "what": "b", "since": "c"}', "9" * 5000, "[1]"]
+)
+def test_nobody_can_break_the_machine_lock_by_what_they_write(
+    plate: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anyone on the machine can write there."""
+    (tmp_path / "lock").write_text(plate + "\n")
+    monkeypatch.setenv(machine_lock.LOCK_VARIABLE, str(tmp_path / "lock"))
+    with machine_lock._opened() as lock:
+        assert machine_lock._holders(lock) == "a process that has not written its name"
+
+
+def test_a_time_without_end_is_not_known(tmp_path: Path) -> None:
+    (tmp_path / "job.tsv").write_text('s\th:m:s\n"' + "9" * 200_000)
+    assert read_seconds(tmp_path / "job.tsv") is None
+
+
+@pytest.mark.parametrize("donor", ["../..", "/", "x" * 300, "a\0b", "."])
+def test_a_record_of_what_cannot_be_copied_is_made_anew(donor: str, tmp_path: Path) -> None:
+    """Seen red: a folder that holds the target was copied into itself."""
+    records, made = tmp_path / "results/made_once", tmp_path / "results/made"
+    records.mkdir(parents=True)
+    (records / "x.json").write_text(json.dumps([{donor: "0" * 64}]))
+    with made_once(records, "x", [made]) as taken:
+        assert not taken
+        made.write_text("new")
+    assert made.read_text() == "new"
+
+
+def test_names_of_others_command_no_terminal() -> None:
+    assert printable("a\x1b[2Jb\x07\u202ec\udcff\nd é") == r"a\x1b[2Jb\x07\u202ec\udcff" + "\nd é"

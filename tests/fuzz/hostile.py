@@ -1,0 +1,177 @@
+"""Edits that make a hostile file of a valid one: of its bytes, of a JSON document, of lines of text."""
+
+import copy
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Draw(Protocol):
+    """Where choices come from: chance, or something that looks for better ones (`draws`)."""
+
+    def number(self, low: int, high: int) -> int:
+        """Choose a whole number, both ends included."""
+
+    def pick(self, values: Sequence[T]) -> T:
+        """Choose one of some values."""
+
+    def flip(self) -> bool:
+        """Choose yes or no."""
+
+    def some(self, most: int) -> bytes:
+        """Choose some bytes, at most so many."""
+
+
+DEEP = 100_000  # brackets within brackets
+_PLACES = 2**20
+NUMBERS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    0x7F,
+    0x80,
+    0xFF,
+    0x7FFF,
+    0x8000,
+    0xFFFF,
+    0x7FFFFFFF,
+    0x80000000,
+    0xFFFFFFFF,
+    2**63,
+    2**64 - 1,
+)
+TEXTS = (
+    *("", " ", "x", "p00", "..", ".", "/", "../../x", "/etc/passwd", "a/b", "a\\b", "-x", "~", "$(touch x)", "`x`"),
+    *("<script>alert(1)</script>", "\"'>", "{{ 1 }}", "a\nb", "\r", "\x00", "\x1b[2J", "\u202e", "é", "\U0001f440"),
+    *("x" * 300, "y" * 100_000, "1e999", "nan", "-1", "%s%n", "train", "True", "null"),
+)
+# Values as JSON has them, and some that it has not; what Python reads of all this differs in type, size and sign.
+VALUES = (
+    *("null", "true", "false", "0", "-1", "1", "2", "7", "0.5", "-0.0", "1e308", "1e999", "-1e999", "NaN", "Infinity"),
+    *(
+        "-Infinity",
+        "9" * 30,
+        "9" * 400,
+        "9" * 5000,
+        "1e-400",
+        "[]",
+        "{}",
+        "[[]]",
+        "[null]",
+        "[0]",
+        "[1, 2]",
+        "[[0, 1], [2]]",
+    ),
+    *(
+        '{"a": 1}',
+        '{"a": {"b": [1]}}',
+        '{"a": 1, "a": 2}',
+        '"\\ud800"',
+        "[" * DEEP + "]" * DEEP,
+        '{"a":' * DEEP,
+        "[" * 500 + "]" * 500,
+    ),
+    *(json.dumps(text) for text in TEXTS),
+)
+
+
+def edited_bytes(draw: Draw, content: bytes, most: int = 4) -> bytes:
+    """Change some bytes: overwrite, flip, cut, double, insert, take out."""
+    found = bytearray(content)
+    for _ in range(draw.number(1, most)):
+        kind = draw.pick(["overwrite", "flip", "cut", "double", "insert", "delete", "set"])
+        at = draw.number(0, _PLACES - 1) * len(found) // _PLACES  # the same draw whatever the length
+        if kind == "overwrite":
+            width, order = draw.pick((1, 2, 4, 8)), draw.pick(("little", "big"))
+            found[at : at + width] = (draw.pick(NUMBERS) % 256**width).to_bytes(width, order)
+        elif kind == "flip" and found:
+            found[at] ^= 1 << draw.number(0, 7)
+        elif kind == "set" and found:
+            found[at] = draw.number(0, 255)
+        elif kind == "cut":
+            del found[at:]
+        elif kind == "double":
+            found[at:at] = found[at : at + draw.number(1, 64)] * draw.pick((1, 2, 50))
+        elif kind == "insert":
+            found[at:at] = draw.some(8)
+        elif kind == "delete":
+            del found[at : at + draw.number(1, 64)]
+    return bytes(found)
+
+
+class _Raw(str):
+    """Text that stands in a document as it is."""
+
+
+def edited_json(draw: Draw, document: Any, most: int = 3) -> bytes:
+    """Change some values of a JSON document, its keys and its length; now and then its bytes too."""
+    root = [copy.deepcopy(document)]
+    for _ in range(draw.number(1, most)):
+        slots = list(_slots(root))
+        holder, key = slots[draw.number(0, len(slots) - 1)]
+        kind = draw.pick(["value", "value", "value", "delete", "rename", "double", "wrap"])
+        if kind == "value" or holder is root:
+            holder[key] = _Raw(draw.pick(VALUES))
+        elif kind == "delete":
+            del holder[key]
+        elif kind == "rename" and isinstance(holder, dict):
+            holder[draw.pick(TEXTS)] = holder.pop(key)
+        elif kind == "double" and isinstance(holder, list):
+            holder.insert(key, copy.deepcopy(holder[key]))
+        else:
+            holder[key] = [holder[key]]
+    return _maybe_edited(draw, to_json(root[0]))
+
+
+def to_json(document: Any) -> bytes:
+    """Write a document whose raw values stand in it as they are."""
+    raw: list[str] = []
+
+    def marked(value: Any) -> Any:
+        if isinstance(value, _Raw):
+            raw.append(value)
+            return f"@@{len(raw) - 1}@@"
+        if isinstance(value, dict):
+            return {key: marked(item) for key, item in value.items()}
+        return [marked(item) for item in value] if isinstance(value, list) else value
+
+    text = json.dumps(marked(document))
+    for number, value in enumerate(raw):
+        text = text.replace(f'"@@{number}@@"', value)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def edited_lines(draw: Draw, text: str, words: Sequence[str], most: int = 3) -> bytes:
+    """Change some words or whole lines of a text; now and then its bytes too."""
+    lines = text.split("\n")
+    for _ in range(draw.number(1, most)):
+        at = draw.number(0, len(lines) - 1)
+        kind = draw.pick(["word", "word", "word", "line", "delete", "double", "join"])
+        if kind == "word":
+            parts = lines[at].split(" ")
+            parts[draw.number(0, len(parts) - 1)] = draw.pick(words)
+            lines[at] = " ".join(parts)
+        elif kind == "line":
+            lines[at] = draw.pick(words)
+        elif kind == "double":
+            lines.insert(at, lines[at])
+        elif kind == "join":
+            lines[at] += " " + lines[draw.number(0, len(lines) - 1)]
+        elif len(lines) > 1:
+            del lines[at]
+    return _maybe_edited(draw, "\n".join(lines).encode("utf-8", "surrogatepass"))
+
+
+def _maybe_edited(draw: Draw, content: bytes) -> bytes:
+    return edited_bytes(draw, content, 2) if draw.number(0, 7) == 0 else content
+
+
+def _slots(holder: Any) -> Iterator[tuple[Any, Any]]:
+    for key, value in list(enumerate(holder)) if isinstance(holder, list) else list(holder.items()):
+        yield holder, key
+        if isinstance(value, dict | list):
+            yield from _slots(value)

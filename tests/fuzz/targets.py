@@ -1,0 +1,9 @@
+"""Every parser of foreign bytes."""
+
+import targets_config
+import targets_data
+import targets_results
+import targets_torch
+
+_ALL = (*targets_data.TARGETS, *targets_config.TARGETS, *targets_torch.TARGETS, *targets_results.TARGETS)
+TARGETS = {target.name: target for target in _ALL}

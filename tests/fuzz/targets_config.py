@@ -1,0 +1,109 @@
+"""Targets of the config room: overrides, and a stage's own file."""
+
+from pathlib import Path
+
+from cases import Target
+from hostile import VALUES, Draw, edited_lines
+
+from faze.config.ladder import climb
+from faze.config.stage_config import load, resolve, to_lines
+from faze.config.validation import validate
+from faze.config.yaml_files import DEFAULTS, merge, read_yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+_LAUGHS = "l0: &l0 [x, x]\n" + "".join(f"l{n}: &l{n} [*l{n - 1}, *l{n - 1}]\n" for n in range(1, 60))
+_MERGED = "m0: &m0 {a: 1}\n" + "".join(f"m{n}: &m{n} {{<<: [*m{n - 1}, *m{n - 1}], b{n}: 1}}\n" for n in range(1, 60))
+_WORDS = (
+    *(value for value in VALUES if "\n" not in value),
+    *(_LAUGHS, _MERGED, "&a [*a]", "&a {x: *a}", "*nobody", "!!python/object/apply:os.system [touch x]", "!!binary x"),
+    *("!!int ''", "!!float ''", "!!bool x", "!!timestamp x", "!!set {a, b}", "!!omap [a: 1]", "!!pairs [a: 1]", "!x y"),
+    *(
+        "? [a]\n: b",
+        "? {a: b}\n: c",
+        "2001-99-99",
+        "2001-01-01",
+        "0x" + "f" * 50_000,
+        "1:1:1",
+        "1" + ":1" * 2000,
+        ".nan",
+        "-.inf",
+    ),
+    *(
+        "1e-5",
+        "|",
+        ">-",
+        "- a",
+        "<<: 1",
+        "a: b: c",
+        "%YAML 9.9",
+        "---",
+        "...",
+        "\t",
+        "{",
+        "[",
+        "'",
+        "#",
+        "no",
+        "~",
+        "1_000",
+    ),
+    *(
+        "x." * 10_000 + "x: 1",
+        "tiers: {1: {}}",
+        "tiers: {a/b: {}}",
+        "run: {tiers: [[a]]}",
+        "name: ../../x",
+        "name: " + "n" * 300,
+    ),
+)
+
+
+def _given(draw: Draw, folder: Path, text: str) -> None:
+    (folder / "given.yaml").write_bytes(edited_lines(draw, text, _WORDS))
+
+
+def _make_overrides(draw: Draw, folder: Path) -> None:
+    _given(draw, folder, (ROOT / "config/smoke.yaml").read_text(encoding="utf-8") if draw.flip() else _LADDER)
+
+
+_LADDER = """name: mine
+run:
+  tiers: [baseline, mine]
+  seeds: [0]
+  controls: []
+tiers:
+  mine: {precision: bf16, force: true}
+preprocess: {mpiifacegaze: null, gazecapture: /x}
+train: {pairs: 100, base_lr: 1.0e-3}
+fewshot: {shots: [1, 3], learners: [maml]}
+evaluate: {confidence: 0.95}
+"""
+
+
+def _parse_overrides(folder: Path) -> None:
+    path = folder / "given.yaml"
+    config = validate(merge(_DEFAULTS, read_yaml(path)), [path])
+    for tier in config["run"]["tiers"]:
+        climb(config["tiers"], tier)
+        to_lines(resolve(config, "train", tier, 0))
+    to_lines(resolve(config, "evaluate"))
+
+
+_DEFAULTS = read_yaml(DEFAULTS)
+_STAGES = {
+    stage: "\n".join(to_lines(resolve(validate(_DEFAULTS), stage, *of)))
+    for stage, of in {"evaluate": (), "meta_train": ("baseline", 0), "walk": ("baseline", 0)}.items()
+}
+
+
+def _make_stage(draw: Draw, folder: Path) -> None:
+    _given(draw, folder, _STAGES[draw.pick(sorted(_STAGES))])
+
+
+def _parse_stage(folder: Path) -> None:
+    path = folder / "given.yaml"
+    stage = read_yaml(path).get("stage")
+    assert load(path, stage if isinstance(stage, str) and stage in _STAGES else "walk").hash
+
+
+TARGETS = (Target("overrides", _make_overrides, _parse_overrides), Target("stage", _make_stage, _parse_stage))

@@ -1,0 +1,141 @@
+"""Files of torch from strangers: no code, nothing packed, no tensor without its numbers.
+
+Each was red before: a gibibyte of zeros for a kilobyte, a tebibyte asked for, a traceback.
+"""
+
+import ast
+import io
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from small_model import MODEL
+
+from faze.base.errors import UserError
+from faze.model.dted import DTED
+from faze.model.torch_file import is_format, read_mapping
+from faze.model.weights import import_published, load_model, save_weights
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Runs:
+    def __reduce__(self) -> tuple:
+        return os.system, ("touch ran",)
+
+
+class Zeros:
+    """What torch itself lets through."""
+
+    def __reduce__(self) -> tuple:
+        return bytearray, (2**34,)
+
+
+def repacked(change: Callable[[str, bytes], bytes], how: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """A file of torch whose records are changed and packed."""
+    whole, out = io.BytesIO(), io.BytesIO()
+    torch.save({"format": 1, "model": {"a": torch.zeros(2)}}, whole)
+    with zipfile.ZipFile(whole) as old, zipfile.ZipFile(out, "w", how) as new:
+        for record in old.infolist():
+            new.writestr(record.filename, change(record.filename, old.read(record)))
+    return out.getvalue()
+
+
+def with_pickle(content: object) -> Callable[[str, bytes], bytes]:
+    return lambda name, found: pickle.dumps(content, 2) if name.endswith("data.pkl") else found
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "a bomb": lambda: repacked(lambda name, found: bytes(2**26) if name.endswith("/data/0") else found),
+    "code": lambda: repacked(with_pickle({"a": Runs()}), zipfile.ZIP_STORED),
+    "code, older": lambda: pickle.dumps({"a": Runs()}, 2),
+    "code, named on the stack": lambda: pickle.dumps({"a": Runs()}, 4),
+    "many zeros": lambda: repacked(with_pickle({"a": Zeros()}), zipfile.ZIP_STORED),
+    "many zeros, older": lambda: pickle.dumps({"a": Zeros()}, 2),
+    "a text of an exbibyte": lambda: b"\x80\x04\x8d" + (2**60).to_bytes(8, "little") + b"x",
+    "nested lists": lambda: b"]" * 10**6 + b".",
+    "a torn archive": lambda: repacked(lambda _, found: found)[:-30],
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_file_is_one_sentence(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.pt").write_bytes(HOSTILE[kind]())
+    with pytest.raises(UserError, match="x.pt: no whole torch file of plain tensors"):
+        read_mapping(tmp_path / "x.pt")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.pt"]
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize(
+    "tensor",
+    [torch.zeros(1).expand(2**36), torch.zeros(3).to_sparse(), torch.empty(3, device="meta")],
+    ids=["repeated", "sparse", "meta"],
+)
+def test_a_tensor_has_its_numbers_in_the_file(tensor: torch.Tensor, older: bool, tmp_path: Path) -> None:
+    torch.save({"a": [tensor]}, tmp_path / "x.pt", _use_new_zipfile_serialization=not older)
+    with pytest.raises(UserError, match="no whole torch file of plain tensors"):
+        read_mapping(tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_what_torch_writes_is_read(older: bool, tmp_path: Path) -> None:
+    """Of older versions too, as the published weights are; views, parameters and numbers of other kinds among it."""
+    content = {
+        **{"view": torch.arange(6.0).reshape(2, 3).T, "parameter": torch.nn.Parameter(torch.ones(2))},
+        **{"half": torch.ones(2).half(), "brain": torch.ones(2).bfloat16(), "bytes": torch.ones(2, dtype=torch.uint8)},
+        **{"state": {0: {"step": torch.tensor(3.0)}}, "list": [1, 2.5, None, "x", True], "empty": torch.zeros(0)},
+    }
+    torch.save(content, tmp_path / "x.pt", _use_new_zipfile_serialization=not older)
+    found = read_mapping(tmp_path / "x.pt")
+    assert found["list"] == content["list"] and torch.equal(found["view"], content["view"])
+    assert found["brain"].dtype == torch.bfloat16 and torch.equal(found["parameter"], content["parameter"])
+
+
+def test_a_format_is_a_number() -> None:
+    assert is_format({"format": 1}, 1) and not is_format({"format": torch.ones(3)}, 1) and not is_format({}, 1)
+
+
+def test_sizes_that_no_network_has_are_one_sentence(tmp_path: Path) -> None:
+    save_weights(tmp_path / "x.pt", DTED(MODEL))
+    content = torch.load(tmp_path / "x.pt", weights_only=True)
+    for key, size in (("growth", 2**62), ("z_app", 2**61), ("image_width_px", 2**60)):
+        torch.save(content | {"model_config": content["model_config"] | {key: size}}, tmp_path / "y.pt")
+        with pytest.raises(UserError, match="y.pt: "):
+            load_model(tmp_path / "y.pt")
+
+
+def test_names_of_weights_are_texts_and_not_all_are_told(tmp_path: Path) -> None:
+    torch.save({"model": {3: torch.zeros(2)}}, tmp_path / "x.pt")
+    with pytest.raises(UserError, match="x.pt: its weights have no names"):
+        import_published(tmp_path / "x.pt", MODEL)
+    torch.save({f"{n}{'y' * 1000}": torch.zeros(1) for n in range(500)}, tmp_path / "x.pt")
+    with pytest.raises(UserError, match="and 451 more") as told:
+        import_published(tmp_path / "x.pt", MODEL)
+    assert len(str(told.value)) < 30_000
+
+
+def test_no_code_of_faze_unpickles_what_can_run() -> None:
+    """Each torch.load says weights_only=True; pickle, marshal and the like are nowhere, nor yaml's own loaders."""
+    found = 0
+    for path in [*ROOT.glob("faze/**/*.py"), *ROOT.glob("benchmarks/**/*.py"), ROOT / "docs/generated.py"]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = {name.name for name in node.names} | {getattr(node, "module", None) or ""}
+                assert not names & {"pickle", "cPickle", "marshal", "shelve", "dill", "joblib", "cloudpickle"}, path
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            given = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            if called in ("torch.load", "load") and "torch" in called:
+                found += 1
+                assert given.get("weights_only") == "True", f"{path}:{node.lineno}"
+            assert given.get("allow_pickle", "False") == "False", f"{path}:{node.lineno}"
+            assert called not in ("eval", "exec", "os.system", "torch.jit.load", "yaml.load", "yaml.unsafe_load"), path
+            assert given.get("shell", "False") == "False", f"{path}:{node.lineno}"
+    assert found >= 1
