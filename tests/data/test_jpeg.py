@@ -138,7 +138,7 @@ def test_what_cannot_be_cut_safely_stays_whole(kind: str) -> None:
     """Seen red: upright whatever the orientation; progressive taken for baseline; components of a scan not counted."""
     data = not_cut()[kind]
     header = header_of(data)
-    stated = 320, 0 if kind == "height said later" else 240
+    stated = (0, 0) if kind == "height said later" else (320, 240)
     # Nothing is half known, and what the decoder may be asked for is.
     assert header == JpegHeader(header.scan_at, 0, 0, 0, 0, 0, 0, can_be_cut=False, stated_px=stated)
     work = bytearray(data + bytes(len(PADDING)))
