@@ -3,8 +3,10 @@
 # make test       every check that the project has
 # make weights    the baseline alone: results/default/weights, its network and learners with a model card, to hand out
 # make studio     a page on which a network's gaze, head and appearance codes move; needs npm once
+# make servers    MLflow as a team has it, with PostgreSQL and S3, through its failures
 # make cluster    a SLURM cluster of three nodes on this machine, and what only a cluster shows; needs root
 # make chaos      kill, fill, damage: the smoke ablation ends as if nothing had happened (MINUTES=30 SEED=1)
+# make fuzz       hostile files for every parser (CASES=50000 for each)
 # make docs       these pages: docs/_build/index.html
 # make ui         MLflow on the results
 # Each makes .venv first where it is missing or older than what it is made from. Needs python3 (3.11-3.13, with venv),
@@ -15,13 +17,14 @@ CORES ?= all
 CONFIG ?=
 MINUTES ?= 30
 SEED ?= 1
+CASES ?= 50000
 
 BIN := .venv/bin
 INSTALLED := .venv/installed
 BROWSER_RUNTIME := faze/studio/ort/ort.wasm.bundle.min.mjs
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: ablation demo weights studio test lint unit compiled servers workflow cluster chaos docs ui
+.PHONY: ablation demo weights studio test lint unit compiled servers workflow cluster chaos fuzz docs ui
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(if $(CONFIG),--configfile $(CONFIG))
@@ -75,6 +78,10 @@ servers: $(INSTALLED)
 	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { echo "make servers needs Debian's postgresql"; exit 1; }
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[servers]'
 	$(BIN)/pytest -m servers
+
+# A finding leaves its files in a folder that is named; --shrink makes them small.
+fuzz: $(INSTALLED)
+	nice $(BIN)/python tests/fuzz --cases $(CASES)
 
 workflow: $(INSTALLED)
 	$(BIN)/pytest -n 2 --dist loadfile -m workflow

@@ -36,7 +36,7 @@ def open_plain(path: Path | str) -> IO[bytes]:
     Raises:
         OSError: it cannot be opened, is none, or is larger than any file of its kind.
     """
-    file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+    file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     found = os.fstat(file.fileno())
     if stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES:
         return file

@@ -157,16 +157,15 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
 
 
 def _end_as(failures: Mapping[int, Any]) -> None:
-    """End as the processes did that failed: who ended by itself has said why."""
-    codes = {rank: failure.exitcode for rank, failure in sorted(failures.items())}
+    """End as the processes did that failed: who was killed could not say so, who ended by itself has said why."""
+    codes = {rank: failure.exitcode for rank, failure in failures.items()}
     if PREEMPTED in codes.values():
         raise Preempted("")
-    by_itself = [code for code in codes.values() if code > 0]
-    if by_itself:
-        sys.exit(by_itself[0])
-    rank, code = next(iter(codes.items()))
-    name = signal.Signals(-code).name
-    raise UserError(f"process {rank} of the training was killed by {name}; the same command goes on")
+    # SIGTERM is what torchrun sends to those that are left.
+    killed = {rank: signal.Signals(-code).name for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM}
+    for rank, name in sorted(killed.items()):
+        raise UserError(f"process {rank} of the training was killed by {name}; the same command goes on")
+    sys.exit(1)
 
 
 def rank_environments(engine: Engine) -> list[dict[str, str]]:

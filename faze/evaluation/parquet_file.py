@@ -1,4 +1,4 @@
-"""Tables that stages wrote as parquet: the columns that are asked for, by their kinds, and what files say besides."""
+"""Tables that stages wrote as parquet: the columns that are asked for, by kind, and what a file says of itself."""
 
 import contextlib
 from collections.abc import Iterator, Mapping

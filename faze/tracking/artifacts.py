@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
 FILES = "held_files"  # a tag: the digest of all files, written when the last has arrived
-FOLDERS = ("report", "walks", "data")  # of ours: what people add to a run elsewhere stays
+FOLDERS = ("report", "walks", "data", "sweep")  # of ours: what people add to a run elsewhere stays
 
 
 def upload_artifacts(store: Store, held: Sequence[Held]) -> None:

@@ -49,9 +49,9 @@ def test_json_that_is_nested_too_deeply_is_none(tmp_path: Path) -> None:
 
 
 def test_what_somebody_changed_is_told_with_its_cause(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"x.json: is not as faze wrote it \(KeyError: 'b'\): make it again") as told:
-        with as_written(tmp_path / "x.json", "make it again"):
-            {"a": 1}["b"]
+    sentence = r"x.json: is not as faze wrote it \(KeyError: 'b'\): make it again"
+    with pytest.raises(UserError, match=sentence) as told, as_written(tmp_path / "x.json", "make it again"):
+        {"a": 1}["b"]
     assert isinstance(told.value.__cause__, KeyError)
     with pytest.raises(MemoryError), as_written(tmp_path / "x.json", ""):
         raise MemoryError

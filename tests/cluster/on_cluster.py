@@ -114,7 +114,8 @@ def send(processes: list[int], number: signal.Signals) -> None:
 def is_stage(process: int) -> bool:
     """Whether a process is a training: alone, or one of several, or what has started these."""
     with contextlib.suppress(OSError):
-        return b"-m\0faze\0train" in Path(f"/proc/{process}/cmdline").read_bytes()
+        program, *words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+        return b"python" in program and words[:3] in ([b"-m", b"faze", b"train"], [b"-u", b"-m", b"faze"])
     return False
 
 
@@ -126,19 +127,22 @@ def waits(processes: list[int], number: signal.Signals) -> bool:
 
 
 def is_held(processes: list[int]) -> bool:
-    """Whether nobody has let them go on; SLURM does before it takes a node."""
-    return Path(f"/proc/{processes[0]}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    """Whether nobody has let them go on; SLURM does before it sends SIGTERM."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{processes[0]}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return False
 
 
 def fitted(profile: str) -> str:
     """The shipped profile, with requests as large as these nodes: what its page tells people to change."""
     profile = re.sub(r"^(  \w+): 16$", rf"\1: {CPUS}", profile, flags=re.MULTILINE)
     profile = re.sub(r"^(  \w+): 4$", rf"\1: {CPUS}", profile, flags=re.MULTILINE)
-    profile = profile.replace("mem_mb: 64000", f"mem_mb: {MEMORY_MB}").replace("mem_mb: 8000", "mem_mb: 2000")
+    profile = profile.replace("mem_mb: 8000", "mem_mb: 2000").replace("mem_mb: 64000", f"mem_mb: {MEMORY_MB}")
     return profile + QUICK
 
 
 QUICK = """
 slurm-init-seconds-before-status-checks: 2
 seconds-between-status-checks: 3
+slurm-keep-successful-logs: true
 """

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 import torch
 import yaml
 from checkout import ROOT, Checkout
-from on_cluster import Cluster, ask, fitted, held, is_held, until, waits
+from on_cluster import Cluster, ask, fitted, held, is_held, until
 from stage_training import measured
 
 from faze.base.run_log import read_events
@@ -120,7 +119,7 @@ def test_a_job_whose_time_is_over_has_been_warned_and_is_sent_again(start, clust
     command = start()
     with held(command.node) as stages:
         cluster.give_minutes(command.job, 3)
-        until(lambda: waits(stages, signal.SIGTERM), "the warning")
+        until(lambda: not is_held(stages), "the warning")
     command.goes_on_by_itself(undisturbed)
     assert re.search(rf"SLURM-job '{command.job}' failed, SLURM status is: '(FAILED|TIMEOUT)'", command.words())
     assert "Trying to restart job" in command.words()

@@ -99,7 +99,15 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "labels of texts": (put("p00/labels", np.array([b"a", b"b"])), r"labels is of the type \|S1"),
     "strips of no height": (put("p00/pixels", np.zeros((2, 0, 8, 3), np.uint8)), "pixels"),
     "names that are numbers": (put("p00/file_name", np.zeros(2)), "file_name is of the type float64"),
-    "a petabyte": (huge("p00/pixels", 2**42), "of which the file holds a fraction"),
+    "a petabyte": (huge("p00/pixels", 2**42), r"labels.* have shape \(2, 4\), not \(4398046511104, 4\)"),
+    "a petabyte with labels": (
+        lambda file: (huge("p00/pixels", 2**42)(file), huge("p00/labels", 2**42)(file)),
+        "labels would take 65536.0 GiB, of which the file holds a fraction",
+    ),
+    "strips of gigabytes": (
+        put("p00/pixels", h5py.Empty("u1")),
+        "pixels is no array",
+    ),
     "labels of a bomb": (bomb("p00/labels"), "of which the file holds a fraction"),
     "a chunk of gigabytes": (
         huge("p00/pixels", 2, maxshape=(None, 4, 8, 3), chunks=(2**24, 4, 8, 3), compression="gzip"),

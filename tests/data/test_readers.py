@@ -360,9 +360,8 @@ def test_a_disk_that_is_gone_ends_the_run(mpiifacegaze: Path, monkeypatch: pytes
 
     reader = open_mpiifacegaze(mpiifacegaze, None)
     person = reader.persons()[0]
-    monkeypatch.setattr(Path, "read_bytes", stale)
+    monkeypatch.setattr("builtins.open", stale)
     with pytest.raises(OSError, match="Stale"):
         list(reader.entries(person))
-    monkeypatch.setattr("builtins.open", stale)
     with pytest.raises(OSError, match="Stale"):
         read_image(Path("frame.jpg"))

@@ -208,7 +208,7 @@ def replace(name: str, data: NDArray) -> Callable[[h5py.File], None]:
         (lambda f: f["00003"].__delitem__("labels"), "no labels of person 00003"),
         (replace("00003/labels", np.zeros((3, 4))), r"labels of person 00003 .* not \(4, 4\)"),
         (replace("00003/pixels", np.zeros((4, 8, 32))), "pixels of person 00003 are float64"),
-        (replace("00003", np.zeros(3)), "no pixels of person 00003"),
+        (replace("00003", np.zeros(3)), "no group of arrays of person 00003"),
         (lambda f: f["00003"].attrs.__setitem__("split", "Train"), "split 'Train' of person 00003"),
         (lambda f: f.attrs.__setitem__("schema", "codes"), "holds codes, not strips"),
         (replace("00003/origin", np.zeros(3, np.uint8)), r"origin of person 00003 has shape \(3,\), not \(4,\)"),

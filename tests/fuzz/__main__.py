@@ -2,13 +2,13 @@
 
 Each target runs in processes of its own, with limits of memory and time. The table says how many files were read and
 how many refused; each finding names the place in the code and the file that leads there. With --shrink, hypothesis
-makes such a file as small as it can; with --guided, atheris looks for files that reach new code.
+makes such a file as small as it can.
 """
 
 import argparse
 import os
-import sys
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Sequence

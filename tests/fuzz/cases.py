@@ -161,7 +161,7 @@ def _emptied(folder: Path) -> None:
 
 def _keep(error: BaseException, case: Path, home: Path, seen: dict[str, str]) -> None:
     """Keep one case of each place in faze where something came through."""
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name != "limits.py"]
     own = [frame for frame in frames if "/faze/" in frame.filename] or frames
     place = f"{type(error).__name__} at {Path(own[-1].filename).name}:{own[-1].lineno} ({own[-1].name})"
     if place not in seen:

@@ -1,8 +1,8 @@
-"""Choices by chance, by hypothesis, which makes a failing case small, and by atheris, which looks for new code."""
+"""Choices by chance, and by hypothesis, which makes a failing case small."""
 
 import random
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from hypothesis import strategies as st
 
@@ -53,26 +53,3 @@ class Shrinking:
     def some(self, most: int) -> bytes:
         """See Draw."""
         return self._draw(st.binary(max_size=most))
-
-
-class Guided:
-    """Choices that atheris reads from the bytes that it changes."""
-
-    def __init__(self, provider: Any) -> None:
-        self._provider = provider
-
-    def number(self, low: int, high: int) -> int:
-        """See Draw."""
-        return self._provider.ConsumeIntInRange(low, high)
-
-    def pick(self, values: Sequence[T]) -> T:
-        """See Draw."""
-        return values[self._provider.ConsumeIntInRange(0, len(values) - 1)]
-
-    def flip(self) -> bool:
-        """See Draw."""
-        return self._provider.ConsumeBool()
-
-    def some(self, most: int) -> bytes:
-        """See Draw."""
-        return self._provider.ConsumeBytes(self._provider.ConsumeIntInRange(0, most))

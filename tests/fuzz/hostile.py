@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
-
 T = TypeVar("T")
 
 
@@ -84,7 +83,7 @@ def edited_bytes(draw: Draw, content: bytes, most: int = 4) -> bytes:
     """Change some bytes: overwrite, flip, cut, double, insert, take out."""
     found = bytearray(content)
     for _ in range(draw.number(1, most)):
-        kind = draw.pick("overwrite flip cut double insert delete set".split())
+        kind = draw.pick(["overwrite", "flip", "cut", "double", "insert", "delete", "set"])
         at = draw.number(0, _PLACES - 1) * len(found) // _PLACES  # the same draw whatever the length
         if kind == "overwrite":
             width, order = draw.pick((1, 2, 4, 8)), draw.pick(("little", "big"))
@@ -114,7 +113,7 @@ def edited_json(draw: Draw, document: Any, most: int = 3) -> bytes:
     for _ in range(draw.number(1, most)):
         slots = list(_slots(root))
         holder, key = slots[draw.number(0, len(slots) - 1)]
-        kind = draw.pick("value value value delete rename double wrap".split())
+        kind = draw.pick(["value", "value", "value", "delete", "rename", "double", "wrap"])
         if kind == "value" or holder is root:
             holder[key] = _Raw(draw.pick(VALUES))
         elif kind == "delete":
@@ -151,7 +150,7 @@ def edited_lines(draw: Draw, text: str, words: Sequence[str], most: int = 3) -> 
     lines = text.split("\n")
     for _ in range(draw.number(1, most)):
         at = draw.number(0, len(lines) - 1)
-        kind = draw.pick("word word word line delete double join".split())
+        kind = draw.pick(["word", "word", "word", "line", "delete", "double", "join"])
         if kind == "word":
             parts = lines[at].split(" ")
             parts[draw.number(0, len(parts) - 1)] = draw.pick(words)

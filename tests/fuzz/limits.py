@@ -39,16 +39,16 @@ def limited_time() -> Iterator[None]:
         raise TooLong(f"more than {CASE_CPU_S:g} s of processor time")
 
     signal.signal(signal.SIGPROF, stop)
-    faulthandler.register(signal.SIGVTALRM, chain=True)  # whose default is the end
-    faulthandler.dump_traceback_later(CASE_S, exit=True)
-    signal.setitimer(signal.ITIMER_PROF, CASE_CPU_S)
-    signal.setitimer(signal.ITIMER_VIRTUAL, LAST_CPU_S)
+    for last in (signal.SIGVTALRM, signal.SIGALRM):  # whose default is the end
+        faulthandler.register(last, file=2, chain=True)
+    timers = {signal.ITIMER_PROF: CASE_CPU_S, signal.ITIMER_VIRTUAL: LAST_CPU_S, signal.ITIMER_REAL: CASE_S}
+    for timer, seconds in timers.items():
+        signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        faulthandler.cancel_dump_traceback_later()
+        for timer in timers:
+            signal.setitimer(timer, 0)
 
 
 class Watch:
@@ -113,12 +113,13 @@ def in_child(work: Callable[[], None], log: Path) -> int:
             with log.open("wb", buffering=0) as file:
                 for stream in (1, 2):
                     os.dup2(file.fileno(), stream)
-            faulthandler.enable()
+            sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+            faulthandler.enable(file=2)
             work()
             code = 0
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
-            sys.stdout.flush()
+            sys.stderr.flush()
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cases import Target
-from hostile import TEXTS, VALUES, Draw, edited_lines
+from hostile import VALUES, Draw, edited_lines
 
 from faze.config.ladder import climb
 from faze.config.stage_config import load, resolve, to_lines

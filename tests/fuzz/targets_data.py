@@ -41,7 +41,6 @@ from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.data.store.supplementary import write_supplementary
 from faze.fewshot.person_codes import open_codes, read_people
 
-
 # Another process would read a file of HDF5 first: here each case is read by one that may hang or die (Target.probed).
 stored.probe = supplementary_reader.probe = lambda *_: None
 
@@ -69,7 +68,7 @@ def _frames() -> tuple[bytes, ...]:
 
 def _make_frame(draw: Draw, folder: Path) -> None:
     content = draw.pick(_frames())
-    kind = draw.pick("bytes bytes bytes size segments scans link".split())
+    kind = draw.pick(["bytes", "bytes", "bytes", "size", "segments", "scans", "link"])
     if kind == "size":
         content = _resized(draw, content)
     elif kind == "segments":
@@ -255,7 +254,7 @@ def _matlab() -> tuple[bytes, ...]:
 @functools.cache
 def _matlab_bomb() -> bytes:
     file = io.BytesIO()
-    savemat(file, {"cameraMatrix": np.zeros((2**12, 2**14), np.uint8), "distCoeffs": np.zeros(5)}, do_compression=True)
+    savemat(file, {"cameraMatrix": np.zeros((2**10, 2**14), np.uint8), "distCoeffs": np.zeros(5)}, do_compression=True)
     return file.getvalue()
 
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from cases import Target
 from fabricated import Fabricated
 from hostile import TEXTS, VALUES, Draw, edited_bytes, edited_json, edited_lines
+from targets_data import written
 from tracking_tree import start_event, write_log
 
 from faze.base import machine_lock
@@ -40,13 +41,12 @@ from faze.evaluation.runs import (
     read_val_errors,
 )
 from faze.evaluation.tables import measured_besides, performance
+from faze.report import results
 from faze.report.data_uris import Embedder
 from faze.report.dataset_page import read_page
 from faze.report.page import collect_atlas, walk_angles
-from faze.report import results
 from faze.report.results import read_evaluation
 from faze.tracking.run_record import RunPlace, read_training
-from targets_data import written
 
 TIERS, LEARNERS = ("baseline", "amp"), ("maml", "offset")
 
@@ -86,7 +86,7 @@ def _log() -> str:
 
 def _make_log(draw: Draw, folder: Path) -> None:
     lines = _log().encode().splitlines()
-    kind = draw.pick("event event event lines bytes".split())
+    kind = draw.pick(["event", "event", "event", "lines", "bytes"])
     if kind == "event":
         at = draw.number(0, len(lines) - 1)
         lines[at] = edited_json(draw, json.loads(lines[at]))
@@ -152,7 +152,8 @@ def _edited_table(draw: Draw, content: bytes) -> bytes:
     table = pq.read_table(io.BytesIO(content))
     for _ in range(draw.number(1, 3)):
         at = draw.number(0, table.num_columns - 1)
-        kind, name = draw.pick("column column drop rename rows metadata double".split()), table.column_names[at]
+        kind = draw.pick(["column", "column", "drop", "rename", "rows", "metadata", "double"])
+        name = table.column_names[at]
         if kind == "column":
             table = table.set_column(at, name, pa.array(draw.pick(_COLUMNS) * table.num_rows))
         elif kind == "drop" and table.num_columns > 1:
@@ -177,7 +178,7 @@ def _edited_table(draw: Draw, content: bytes) -> bytes:
 def _huge(name: str) -> bytes:
     """The first row, so often that the file stays small and the table does not."""
     table = pq.read_table(io.BytesIO(_results()[name])).slice(0, 1)
-    columns = {key: pa.repeat(table[key][0], 3_000_000) for key in table.column_names}
+    columns = {key: pa.repeat(table[key][0], 1_000_000) for key in table.column_names}
     out = io.BytesIO()
     pq.write_table(pa.table(columns), out, compression="gzip")
     return out.getvalue()

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from cases import Target
 from hostile import TEXTS, Draw, edited_bytes
+from targets_data import written
 
 from faze.base.errors import UserError
 from faze.base.geometry import vector_from_pitchyaw
@@ -27,9 +28,8 @@ from faze.fewshot.personal_estimator import calibrate
 from faze.model.dted import DTED
 from faze.model.weights import import_published, load_model, save_weights
 from faze.redirection.estimator import GazeHeadEstimator, TrainedEstimator, load_estimator, save_estimator
-from targets_data import written
 
-BOMB_MIB = 64
+BOMB_MIB = 16
 MODEL = Model(2, 1, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
 
 
@@ -102,7 +102,7 @@ def _edited(draw: Draw, content: dict, most: int = 3) -> dict:
     root = copy.deepcopy(content)
     for _ in range(draw.number(1, most)):
         holder, key = _chosen(draw, root)
-        kind = draw.pick("value value text delete rename shape shape".split())
+        kind = draw.pick(["value", "value", "text", "delete", "rename", "shape", "shape"])
         if kind == "delete":
             del holder[key]
         elif kind == "rename":
@@ -168,7 +168,7 @@ def _whole() -> tuple[bytes, ...]:
 
 
 def _write(draw: Draw, path: Path, content: dict, valid: bytes) -> None:
-    kind = draw.pick("content content content bytes whole legacy".split())
+    kind = draw.pick(["content", "content", "content", "bytes", "whole", "legacy"])
     if kind == "bytes":
         path.write_bytes(edited_bytes(draw, valid))
     elif kind == "whole":

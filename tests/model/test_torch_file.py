@@ -121,7 +121,7 @@ def test_names_of_weights_are_texts_and_not_all_are_told(tmp_path: Path) -> None
 
 
 def test_no_code_of_faze_unpickles_what_can_run() -> None:
-    """Each torch.load says weights_only=True; pickle, marshal, shelve and the like are nowhere, nor yaml's own loaders."""
+    """Each torch.load says weights_only=True; pickle, marshal and the like are nowhere, nor yaml's own loaders."""
     found = 0
     for path in [*ROOT.glob("faze/**/*.py"), *ROOT.glob("benchmarks/**/*.py"), ROOT / "docs/generated.py"]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

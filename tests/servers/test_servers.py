@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -74,9 +75,20 @@ def proxy(team):
         yield before
 
 
-def test_eight_ablations_at_once_as_if_from_eight_machines(team, tmp_path):
-    """Each has a temporary folder of its own, so that no lock of the machine keeps them apart, as on a cluster."""
-    all_paths = [ablation(tmp_path, f"at_once_{n}", team.server.uri, "eight") for n in range(8)]
+def test_eight_ablations_at_once_as_if_from_eight_machines(team, proxy, tmp_path):
+    """Each has a temporary folder of its own, so that no lock of the machine keeps them apart, as on a cluster.
+
+    All are told at the same moment that there is no such experiment.
+    """
+    all_paths = [ablation(tmp_path, f"at_once_{n}", proxy.uri, "eight") for n in range(8)]
+    together, asked = threading.Barrier(8), iter(range(8))
+
+    def meet(method: str, path: str) -> bool:
+        if "experiments/get-by-name" in path and next(asked, None) is not None:
+            together.wait(timeout=300)
+        return False
+
+    proxy.loses = meet
     for turn in range(2):
         processes = []
         for paths in all_paths:

@@ -3,6 +3,7 @@
 Seen red by breaking the code: trained on test people, mirrored without the yaw's sign, errors of train people.
 """
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from faze.base.errors import UserError
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
@@ -124,34 +126,46 @@ def test_a_blur_keeps_the_mean_and_spreads_a_point_by_its_deviation():
 
 
 WHOLE = {"format": 1, "channels": 2, "size": [16, 64], "trained_on": ["0123"]}
-STATE = GazeHeadEstimator(2, (16, 64)).state_dict()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        *({"format": 1}, {"format": 2, "estimator": {}}, {"format": 1, "estimator": {}}),
-        # Red before: a terabyte asked for, or a traceback.
-        *(WHOLE | {"estimator": STATE, "channels": 2**30}, WHOLE | {"estimator": STATE, "channels": torch.ones(2)}),
-        *(WHOLE | {"estimator": STATE, "size": [16]}, WHOLE | {"estimator": STATE, "size": ["a", "b"]}),
-        *(
-            WHOLE | {"estimator": 3},
-            WHOLE | {"estimator": STATE, "trained_on": 3},
-            WHOLE | {"estimator": STATE, "channels": -2},
-        ),
-        *(WHOLE | {"estimator": STATE | {"angles.bias": torch.full((4,), torch.nan)}}, {"format": torch.ones(2)}),
-        WHOLE | {"estimator": STATE | {"stem.weight": torch.zeros(3)}},
-    ],
-)
+@functools.cache
+def state() -> dict[str, torch.Tensor]:
+    """Made when a test asks for it: what is computed before the threads are set computes otherwise."""
+    return GazeHeadEstimator(2, (16, 64)).state_dict()
+
+
+@pytest.mark.parametrize("content", [{"format": 1}, {"format": 2, "estimator": {}}, {"format": 1, "estimator": {}}])
 def test_what_is_no_estimator_is_said(tmp_path, content):
     torch.save(content, tmp_path / "file.pt")
     with pytest.raises(Exception, match=r"file.pt: not an? (whole )?estimator"):
         load_estimator(tmp_path / "file.pt")
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"channels": 2**30}, {"channels": torch.ones(2)}, {"channels": -2}, {"size": [16]}, {"size": ["a", "b"]}),
+        *({"estimator": 3}, {"trained_on": 3}, {"format": torch.ones(2)}),
+    ],
+)
+def test_whatever_a_file_states_it_is_said(tmp_path, changed):
+    """Red before: a terabyte asked for, or a traceback."""
+    torch.save(WHOLE | {"estimator": state()} | changed, tmp_path / "file.pt")
+    with pytest.raises(UserError, match=r"file.pt: not an? (whole )?estimator"):
+        load_estimator(tmp_path / "file.pt")
+
+
+@pytest.mark.parametrize("tensor", [torch.nan, torch.zeros(3)])
+def test_weights_are_numbers_of_its_shapes(tmp_path, tensor):
+    bias = torch.full((4,), tensor) if isinstance(tensor, float) else tensor
+    torch.save(WHOLE | {"estimator": state() | {"angles.bias": bias}}, tmp_path / "file.pt")
+    with pytest.raises(UserError, match="file.pt: not a whole estimator"):
+        load_estimator(tmp_path / "file.pt")
+
+
 def test_an_estimator_of_another_type_of_numbers_judges_alike(tmp_path):
-    torch.save(WHOLE | {"estimator": {key: value.double() for key, value in STATE.items()}}, tmp_path / "file.pt")
+    torch.save(WHOLE | {"estimator": {key: value.double() for key, value in state().items()}}, tmp_path / "file.pt")
     network, image = load_estimator(tmp_path / "file.pt").network, torch.ones(1, 3, 16, 64)
     wanted = GazeHeadEstimator(2, (16, 64)).eval()
-    wanted.load_state_dict(STATE)
+    wanted.load_state_dict(state())
     assert torch.equal(network(image), wanted(image))

@@ -252,8 +252,10 @@ def test_the_trainings_of_a_sweep_are_runs_and_the_first_keeps_its_page(store, p
         )
     paths.sweep.mkdir()
     (paths.sweep / "index.html").write_text("points")
-    for _ in range(2):
-        first, second = (mirror_run(store, record) for record in read_sweep(paths, places))
+    (paths.sweep / "old.svg").write_text("goes")
+    mirror_runs(store, read_sweep(paths, places))
+    (paths.sweep / "old.svg").unlink()
+    first, second = mirror_runs(store, read_sweep(paths, places))
     assert len(current(store, paths)) == 2
     assert artifacts(store, first) == {"run.jsonl", "sweep/index.html"} and artifacts(store, second) == {"run.jsonl"}
     runs = [store.client.get_run(run).data for run in (first, second)]

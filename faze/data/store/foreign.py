@@ -1,4 +1,4 @@
-"""What of an HDF5 file is read, whoever wrote it: arrays that lie in it, as large as it can hold, of named people.
+"""What of an HDF5 file is read, whoever wrote it: arrays that lie in it, as large as it can hold, under names.
 
 HDF5 can do more: links into other files, arrays put together of others, a petabyte declared and never written. A store
 needs none of that, and who reads a stranger's file wants none.
@@ -48,13 +48,14 @@ def name_fault(name: str) -> str:
     return f"the name {name:.20}... is too long" if len(name.encode()) > LONGEST_NAME else ""
 
 
-def array_fault(group: h5py.Group, name: str, kinds: str = NUMBERS) -> str:
+def array_fault(group: h5py.Group, name: str, kinds: str = NUMBERS, rows: int = 0) -> str:
     """Say why an array of a group is not read, "" where it is.
 
     Args:
         group: of a person.
         name: of the array.
         kinds: of numpy's types that it may have.
+        rows: that are read at once; 0: all.
     """
     link = group.get(name, getlink=True)
     if link is None:
@@ -64,12 +65,13 @@ def array_fault(group: h5py.Group, name: str, kinds: str = NUMBERS) -> str:
     array = group[name]
     if not isinstance(array, h5py.Dataset) or array.shape is None:
         return f"{name} is no array"
-    if array.dtype.kind not in kinds:
+    if array.size and array.dtype.kind not in kinds:
         return f"{name} is of the type {array.dtype}"
     layout = array.id.get_create_plist()
     if layout.get_external_count() or layout.get_layout() == h5py.h5d.VIRTUAL:
         return f"{name} lies in another file"
-    needs, most = array.dtype.itemsize * max(array.size, _size_of_chunk(array)), allowance(array)
+    numbers = array.size // len(array) * min(rows, len(array)) if rows and array.size else array.size
+    needs, most = array.dtype.itemsize * max(numbers, _size_of_chunk(array)), allowance(array)
     return f"{name} would take {needs / 2**30:.1f} GiB, of which the file holds a fraction" if needs > most else ""
 
 

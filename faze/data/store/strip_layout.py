@@ -6,6 +6,7 @@ import numpy as np
 from faze.data.store.foreign import array_fault, text_attribute
 from faze.data.store.layout import SPLITS, group_fault
 
+PIECE = 256  # strips that are read or written at once: 12 MiB
 BY_SAMPLE = {"file_name": "SO", "frame_index": "iu", "origin": "u", "validity": "u"}  # kinds of numpy's types
 
 
@@ -14,9 +15,9 @@ def fault_of(file: h5py.File, person: str, of: str) -> str:
     if fault := group_fault(file, person):
         return f"{fault}{of}"
     group = file[person]
-    for name, kinds in {"pixels": "u", "labels": "f"}.items():
-        if fault := array_fault(group, name, kinds):
-            return f"{fault}{of}"
+    # Pixels are read piece by piece, and there are as many as labels.
+    if fault := array_fault(group, "pixels", "uif", PIECE // 4) or array_fault(group, "labels", "f"):
+        return f"{fault}{of}"
     pixels, labels = group["pixels"], group["labels"]
     if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8 or 0 in pixels.shape[1:]:
         return f"pixels{of} are {pixels.dtype} {pixels.shape}, not uint8 (N, H, W, 3)"

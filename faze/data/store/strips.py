@@ -38,11 +38,10 @@ from faze.data.store.layout import (
     put_text,
     whole_store,
 )
-from faze.data.store.strip_layout import BY_SAMPLE, fault_of
+from faze.data.store.strip_layout import BY_SAMPLE, PIECE, fault_of
 
 _VERSION = 2
 VALIDITIES = ("valid", "off_screen", "unknown_screen")  # valid: the gaze target lies on the screen
-_PIECE = 256  # strips that are read or written at once: 12 MiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,8 +120,8 @@ def _write_pixels(group: h5py.Group, pixels: NDArray[np.uint8] | Iterable[NDArra
 
 
 def _cut(pixels: NDArray[np.uint8] | h5py.Dataset) -> Iterator[NDArray[np.uint8]]:
-    for first in range(0, len(pixels), _PIECE):
-        yield pixels[first : first + _PIECE]
+    for first in range(0, len(pixels), PIECE):
+        yield pixels[first : first + PIECE]
 
 
 class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
