@@ -156,12 +156,18 @@ def explained(uri: str) -> Iterator[None]:
         if not isinstance(error, OSError | ImportError) and type(error).__module__.split(".")[0] not in _FOREIGN:
             raise
         reason = " ".join(str(_root(error)).split())[:300]
+        if uri.startswith(SQLITE) and any(words in reason for words in _DAMAGED):
+            raise UserError(
+                f"MLflow store {uri}: {reason}. Remove {database_path(uri)}; the same command makes it again from the"
+                " run logs"
+            ) from error
         raise UserError(
             f"MLflow store {bare(uri)}: {reason}. Nothing is lost: the run logs hold every value, and the same command"
             " mirrors them as soon as the store answers"
         ) from error
 
 
+_DAMAGED = ("malformed", "not a database")  # sqlite's words: trying again would not help
 _FOREIGN = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3")
 
 
