@@ -180,12 +180,18 @@ def explained(uri: str) -> Iterator[None]:
         if not isinstance(error, OSError | ImportError) and type(error).__module__.split(".")[0] not in _FOREIGN:
             raise
         reason, until = _refusal(error) or (" ".join(str(_root(error)).split())[:300], "the store answers")
+        if uri.startswith(SQLITE) and any(words in reason for words in _DAMAGED):
+            raise UserError(
+                f"MLflow store {uri}: {reason}. Remove {database_path(uri)}; the same command makes it again from the"
+                " run logs"
+            ) from error
         raise UserError(
             f"MLflow store {bare(uri)}: {reason.replace(_credentials(uri), '')}. Nothing is lost: the run logs hold"
             f" every value, and the same command mirrors them as soon as {until}"
         ) from error
 
 
+_DAMAGED = ("malformed", "not a database")  # sqlite's words: trying again would not help
 _FOREIGN = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3", "botocore", "boto3", "s3transfer")
 _REFUSALS = {
     401: (

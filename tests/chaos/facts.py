@@ -40,7 +40,10 @@ def facts_of(results: Path, database: Path | None = None) -> dict[str, str]:
         if is_final(relative):
             found |= {f"{relative} {key}".strip(): digest(value) for key, value in _of_file(path)}
     if database is not None:
-        found |= {f"MLflow {key}": digest(value) for key, value in _of_database(database)}
+        try:
+            found |= {f"MLflow {key}": digest(value) for key, value in _of_database(database)}
+        except sqlite3.Error as error:
+            found["MLflow cannot be read"] = digest(error)
     return found
 
 

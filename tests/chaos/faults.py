@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from damage import Damage, damage_one
+from damage import Damage, damage_one, truncated
 from processes import send, words_of
 from world import Command, World, mounted
 
@@ -188,8 +188,10 @@ def store_away(world: World, command: Command, draw: Random) -> Harm | None:
         database.unlink()
         return Harm("MLflow's database is removed")
     if how == "torn":
-        os.truncate(database, draw.randrange(database.stat().st_size))
-        return Harm(f"MLflow's database is truncated to {database.stat().st_size} bytes")
+        before = database.read_bytes()
+        after, words = truncated(before, draw)
+        database.write_bytes(after)
+        return Harm(f"MLflow's database {words}", damage=Damage(database, "mlflow.db", words, before, after))
     holder = sqlite3.connect(database, check_same_thread=False, isolation_level=None)
     with contextlib.suppress(sqlite3.OperationalError):
         holder.execute("BEGIN EXCLUSIVE")

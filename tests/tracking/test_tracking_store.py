@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tracking_tree import ROOT, TIERS, default_config, write_results, write_stage_config
 
+from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.config.parameters import Tracking
 from faze.tracking.mirror import mirror_run
@@ -43,6 +44,7 @@ def test_mlflow_is_told_to_be_silent_before_it_is_imported(tmp_path):
 import importlib.abc, os, sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
+from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.config.parameters import Tracking
 from faze.tracking import follower, mirror, run_record, store, view
@@ -110,6 +112,7 @@ def test_a_kill_while_the_tables_are_made_leaves_no_broken_store(tmp_path):
     code = f"""
 import sys; sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
+from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.config.parameters import Tracking
 from faze.tracking.store import open_store
@@ -194,3 +197,19 @@ def test_eight_processes_at_once_on_a_fresh_store_lose_nothing_and_misfile_nothi
         assert sorted(i.dataset.name for i in run.inputs.dataset_inputs) == ["gazecapture", "mpiigaze"]
         held = {a.path for a in store.client.list_artifacts(run.info.run_id)}
         assert held == {"run.jsonl", "walks", "report", "data"}
+
+
+@pytest.mark.parametrize("kept", [None, 100])
+def test_a_damaged_database_is_to_be_removed(tmp_path, kept):
+    """Seen red: the same command was said to help as soon as the store answers, and failed for ever."""
+    database = tmp_path / "mlflow.db"
+    content = sqlite_database(tmp_path / "whole.db")
+    database.write_bytes(content[: len(content) // 2] if kept is None else b"x" * kept)
+    with pytest.raises(UserError, match=rf"(malformed|not a database)\. Remove {database}; the same command makes it"):
+        open_store(Tracking("faze", None), tmp_path)
+
+
+def sqlite_database(path: Path) -> bytes:
+    """A database of MLflow's."""
+    open_store(Tracking("faze", f"sqlite:///{path}"), path.parent)
+    return path.read_bytes()

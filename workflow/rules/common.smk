@@ -187,8 +187,6 @@ for stage, (folder, file) in OWN_CONFIGS.items():
             *values(stage, f"{folder}/{file}"),
         shell:
             r"""
-            {{
-                printf '# sha256 of what follows: %s\n' "$(printf '%s\n' {params:q} | sha256sum)"
-                printf '%s\n' {params:q}
-            }} 2>{log:q} >{output:q}
+            printf '# sha256 of what follows: %s\n' "$(printf '%s\n' {params:q} | sha256sum)" 2>{log:q} >{output:q}
+            printf '%s\n' {params:q} 2>>{log:q} >>{output:q}
             """
