@@ -266,7 +266,18 @@ def test_a_pipe_is_no_store(tmp_path: Path) -> None:
 
 @pytest.fixture
 def endless(store: Path) -> Path:
-    """A store at which HDF5 2.0 loops for ever: in its heap of texts an object has the size 0 and no number."""
+    """A store at which HDF5 2.0 loops for ever: in its heap of texts an object has the size 0 and no number.
+
+    In the layout of strangers and of older versions: ours has no heap.
+    """
+    with h5py.File(store) as ours, h5py.File(store.with_name("older.h5"), "w") as older:
+        for person in ours:
+            ours.copy(person, older)
+            for name in list(older[person].attrs):
+                del older[person].attrs[name]
+            older[person].attrs["split"] = "train"
+        older.attrs["schema"], older.attrs["dataset"] = "strips", "gazecapture"
+    store.with_name("older.h5").replace(store)
     content = store.read_bytes()
     at = content.index(b"GCOL")
     first = at + 16  # the first object: number, references, reserved, size
