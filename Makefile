@@ -3,6 +3,8 @@
 # make test       every check that the project has
 # make weights    the baseline alone: results/default/weights, its network and learners with a model card, to hand out
 # make studio     a page on which a network's gaze, head and appearance codes move; needs npm once
+# make servers    MLflow as a team has it, with PostgreSQL and S3, through its failures
+# make cluster    a SLURM cluster of three nodes on this machine, and what only a cluster shows; needs root
 # make fuzz       hostile files for every parser (CASES=50000 for each)
 # make docs       these pages: docs/_build/index.html
 # make ui         MLflow on the results
@@ -19,7 +21,7 @@ INSTALLED := .venv/installed
 BROWSER_RUNTIME := faze/studio/ort/ort.wasm.bundle.min.mjs
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: ablation demo weights studio test lint unit compiled workflow docs ui fuzz
+.PHONY: ablation demo weights studio test lint unit compiled servers workflow cluster fuzz docs ui
 
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(if $(CONFIG),--configfile $(CONFIG))
@@ -62,11 +64,17 @@ lint: $(INSTALLED)
 # file share is made once. Without npm the tests of the studio are skipped.
 unit: $(INSTALLED)
 	-@test -e $(BROWSER_RUNTIME) || ! command -v npm >/dev/null || $(MAKE) --no-print-directory $(BROWSER_RUNTIME)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not workflow and not compiled"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not workflow and not compiled and not cluster and not servers"
 
 # Minutes where no kernel is kept from before, so not part of `test`.
 compiled: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m compiled
+
+# A team's MLflow: PostgreSQL (Debian: postgresql) and an S3 of moto's, started and stopped by the tests.
+servers: $(INSTALLED)
+	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { echo "make servers needs Debian's postgresql"; exit 1; }
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[servers]'
+	$(BIN)/pytest -m servers
 
 # A finding leaves its files in a folder that is named; --shrink makes them small.
 fuzz: $(INSTALLED)
@@ -74,6 +82,11 @@ fuzz: $(INSTALLED)
 
 workflow: $(INSTALLED)
 	$(BIN)/pytest -n 2 --dist loadfile -m workflow
+
+# As root, with Debian's slurm-wlm and munge; some twenty minutes on two cores, so not part of `test`.
+cluster: $(INSTALLED)
+	$(BIN)/pip install --quiet --constraint constraints.txt snakemake-executor-plugin-slurm
+	$(BIN)/python tests/cluster/cluster.py $(BIN)/python -m pytest -m cluster tests/cluster -o faulthandler_timeout=1800
 
 # Every warning is an error. Nothing is kept from a former build (-E), since the pages take much from the code.
 docs: $(INSTALLED)

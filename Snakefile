@@ -14,6 +14,7 @@ include: "workflow/rules/fewshot.smk"
 include: "workflow/rules/walk.smk"
 include: "workflow/rules/benchmark.smk"
 include: "workflow/rules/report.smk"  # with the target `report`
+include: "workflow/rules/sweep.smk"  # with the target `sweep`
 
 
 rule ablation:

@@ -24,7 +24,7 @@ FAMILIES = {
     "train": ("train", "estimator"),
     "encode and decode": ("encode", "walk", "redirect"),
     "few-shot": ("meta_train", "adapt"),
-    "evaluate, report, track": ("evaluate", "report", "track", "weights"),
+    "evaluate, report, track": ("evaluate", "report", "track", "weights", "compare"),
 }
 COLORS = dict(zip(FAMILIES, ("#e69f00", "#7b8794", "#0072b2", "#56b4e9", "#009e73", "#cc79a7"), strict=True))
 STAMP = re.compile(r"^\[(\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})\]$")

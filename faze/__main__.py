@@ -1,6 +1,7 @@
 """`faze COMMAND ...`: every stage of the workflow, and the commands for people beside it."""
 
 import importlib
+import os
 import pkgutil
 import sys
 
@@ -8,6 +9,7 @@ import faze.commands
 import faze.stages
 from faze.base.command_line import TRACEBACK
 from faze.base.kept_memory import keep_memory
+from faze.base.preemption import PREEMPTED, Preempted, heed
 from faze.config.check import nearest
 
 STAGES = {module.name: f"faze.stages.{module.name}" for module in pkgutil.iter_modules(faze.stages.__path__)}
@@ -16,17 +18,29 @@ COMMANDS = {
     for module in pkgutil.iter_modules(faze.commands.__path__)
 }
 
+PREEMPTIBLE = ("train",)  # go on where they were; what takes minutes is made again
 KEEP_MEMORY = ("train", "encode", "walk", "redirect")  # they compute networks; what is measured says what it has
 
 
 def main() -> int:
-    """Hand the arguments to the module of the stage or command."""
+    """Hand the arguments to the module of the stage or command, and say if it was asked to go."""
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(f"faze COMMAND --help\n\nstages: {', '.join(STAGES)}\nfor people: {', '.join(COMMANDS)}")
         return 0 if len(sys.argv) > 1 else 2
-    if sys.argv[1] in KEEP_MEMORY:
+    try:
+        if sys.argv[1] in PREEMPTIBLE:
+            heed()  # before anything that takes time
+        return _run(sys.argv.pop(1))
+    except Preempted as asked:
+        if str(asked) and os.environ.get("RANK", "0") == "0":  # the first of several processes speaks for all
+            print(f"{sys.argv[0]}: {asked}", file=sys.stderr)
+        return PREEMPTED
+
+
+def _run(wanted: str) -> int:
+    modules = STAGES | COMMANDS
+    if wanted in KEEP_MEMORY:
         keep_memory()
-    wanted, modules = sys.argv.pop(1), STAGES | COMMANDS
     if wanted not in modules:
         print(f"faze: no command {wanted!r}{nearest(wanted, list(modules))}", file=sys.stderr)
         return 2

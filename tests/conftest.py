@@ -22,7 +22,12 @@ if not torch.cuda.is_available():
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
-FINISHED = ("test_ablation", "test_tutorials", "test_real_data")  # of tests/workflow: they ask for one smoke ablation
+FINISHED = (
+    "test_ablation",
+    "test_tutorials",
+    "test_real_data",
+    "test_sweep",
+)  # of tests/workflow: they ask for one smoke ablation
 
 
 @pytest.hookimpl(optionalhook=True)

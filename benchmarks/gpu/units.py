@@ -16,9 +16,9 @@ from proof import Proof
 from faze.base.code_hash import module_hash
 from faze.config.ladder import climb, leave_one_out
 from faze.config.parameters import Engine
-from faze.config.stage_config import flatten, resolve, to_lines
+from faze.config.stage_config import resolve, to_lines
 from faze.config.validation import validate
-from faze.config.yaml_files import merge, read_yaml
+from faze.config.yaml_files import flatten, merge, read_yaml
 from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine import machine
 from faze.engine.parallel import count_processes

@@ -1,11 +1,13 @@
-"""Search a recipe: train variants of the baseline over seeds, side by side; judge each by four numbers on val people.
+r"""Search a recipe: train variants of the baseline over seeds, side by side; judge each by its numbers on val people.
 
-    python benchmarks/recipe/search.py --data results/default/data/gazecapture.h5 --out results/recipe --only default
+    python benchmarks/recipe/search.py --data results/default/data/gazecapture.h5 \
+        --estimator results/default/estimator/estimator.pt --out results/recipe --only default
 
-The numbers are the gaze error, redirected strips (L1, spread, right person: faze/model/reconstruction.py), the noise
-between seeds, and the CPU time of a training. A variant is an entry of variants.yaml: overrides of the default by
-dotted keys; other people are another --data. What is trained already is read from --out, so a search that was cut off
-goes on, and one more variant costs its own trainings alone.
+The numbers are the gaze error, redirected strips (L1, spread, right person: faze/model/reconstruction.py), how far gaze
+and head turn for each degree asked (faze/evaluation/redirected_angles.py), the noise between seeds, and the CPU time of
+a training. A variant is an entry of variants.yaml: overrides of the default by dotted keys; other people are another
+--data. What is trained already is read from --out, so a search that was cut off goes on, and one more variant costs its
+own trainings alone.
 
 `noise`: standard deviation of what is left of a person's gaze error when the person's mean over seeds and the seed's
 mean over people are taken away. It is what verdicts on tiers must beat.
@@ -27,16 +29,21 @@ from torch import Tensor
 
 from faze.base.files import whole_file
 from faze.base.geometry import vector_from_pitchyaw
-from faze.config.stage_config import resolve, to_lines, unflatten
+from faze.config.stage_config import resolve, to_lines
 from faze.config.validation import validate
-from faze.config.yaml_files import merge, read_yaml
+from faze.config.yaml_files import merge, read_yaml, unflatten
 from faze.data.network_input import to_network
 from faze.data.pairs import load_people
 from faze.engine.precision import exact
+from faze.evaluation.redirected_angles import GAINS, turning
 from faze.model.inference import for_inference
 from faze.model.losses import angle_deg
 from faze.model.reconstruction import mean_strips, redirect_person, summary
 from faze.model.weights import load_model
+from faze.redirection.draws import draw_pairs
+from faze.redirection.estimator import load_estimator
+from faze.redirection.judging import judge as judge_pictures
+from faze.redirection.redirected import redirected
 
 ROOT = Path(__file__).resolve().parents[2]
 STRIPS = 60  # of each val person, redirected
@@ -46,6 +53,7 @@ def main() -> None:
     """Train what is missing, then print a row per variant."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="store of strips with train and val people")
+    parser.add_argument("--estimator", type=Path, required=True, help="that sees how far gaze and head turn")
     parser.add_argument("--variants", type=Path, default=Path(__file__).with_name("variants.yaml"))
     parser.add_argument("--out", type=Path, required=True, help="folder of trainings, kept")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
@@ -55,14 +63,14 @@ def main() -> None:
     variants = {name: of or {} for name, of in read_yaml(args.variants).items() if not args.only or name in args.only}
     jobs = [(name, of, seed) for seed in args.seeds for name, of in variants.items()]
     with ThreadPoolExecutor(args.at_once) as pool:
-        for job in [pool.submit(train_and_judge, args.data, args.out, *job) for job in jobs]:
+        for job in [pool.submit(train_and_judge, args, *job) for job in jobs]:
             job.result()
             print(table(args.out, variants, args.seeds).to_string(float_format="%.3f"), flush=True)
 
 
-def train_and_judge(data: Path, out: Path, name: str, overrides: dict[str, object], seed: int) -> None:
+def train_and_judge(args: argparse.Namespace, name: str, overrides: dict[str, object], seed: int) -> None:
     """Train one variant with one seed in a process of its own, and judge it there, unless that is done."""
-    folder = out / name / f"seed{seed}"
+    folder = args.out / name / f"seed{seed}"
     config = validate(merge(read_yaml(ROOT / "config" / "config.yaml"), unflatten(overrides)))
     lines = to_lines(resolve(config, "train", config["run"]["tiers"][0], seed))
     told = folder / "judged.json"
@@ -72,11 +80,11 @@ def train_and_judge(data: Path, out: Path, name: str, overrides: dict[str, objec
     (folder / "train.yaml").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     for file in ("checkpoint.pt", "run.jsonl"):
         (folder / file).unlink(missing_ok=True)
-    command = [sys.executable, __file__, "judge", folder, data]
+    command = [sys.executable, __file__, "judge", folder, args.data, args.estimator]
     subprocess.run([str(word) for word in command], check=True, stdout=sys.stderr)
 
 
-def judge(folder: Path, data: Path) -> None:
+def judge(folder: Path, data: Path, estimator: Path) -> None:
     """Train what the folder's train.yaml says, and write the numbers of its val people."""
     command = [sys.executable, "-m", "faze", "train", "--config", folder / "train.yaml", "--data", data]
     command += ["--out", folder / "checkpoint.pt", "--run-log", folder / "run.jsonl"]
@@ -93,18 +101,25 @@ def judge(folder: Path, data: Path) -> None:
         first = slice(STRIPS)
         return to_network(people.read(places[person][first]), *size), torch.from_numpy(people.labels[person][first])
 
+    judging = load_estimator(estimator)
     with torch.inference_mode(), exact(dted):
-        fast, errors = for_inference(dted), []
+        fast, errors, turned = for_inference(dted), [], []
         for place, labels in zip(places, people.labels, strict=True):
             gaze = fast.gaze_vector(fast.encode(to_network(people.read(place), *size)).gaze)
             wanted = vector_from_pitchyaw(torch.from_numpy(labels[:, :2]), torch)
             errors.append(float(angle_deg(gaze, wanted).mean()))
         means = mean_strips(len(places), read)
         pictures = summary([redirect_person(fast, read, p, means) for p in range(len(places))], means)
+        for number in range(len(places)):
+            image, labels = read(number)
+            pairs, labels = draw_pairs(0, len(labels)), labels.numpy()
+            made = redirected(fast, image, pairs, labels) | {"real": image[pairs.b]}
+            turned.append(judge_pictures(judging.network, made, {}, pairs, labels).assign(dataset="val", person=number))
+    gains = turning(pd.concat(turned))[list(GAINS)].mean()
     lines = (folder / "train.yaml").read_text(encoding="utf-8").splitlines()
     found = {"gaze_deg": errors, "cpu_s": used.ru_utime + used.ru_stime} | dict(pictures)
     with whole_file(folder / "judged.json") as temporary:
-        temporary.write_text(json.dumps({"config": lines} | found))
+        temporary.write_text(json.dumps({"config": lines} | found | gains.to_dict()))
 
 
 def table(out: Path, variants: dict[str, dict], seeds: list[int]) -> pd.DataFrame:
@@ -120,13 +135,13 @@ def table(out: Path, variants: dict[str, dict], seeds: list[int]) -> pd.DataFram
         freedom = (errors.shape[0] - 1) * (errors.shape[1] - 1)
         row = {"seeds": len(told), "gaze_deg": errors.mean()}
         row["noise"] = np.sqrt(np.square(left).sum() / freedom) if freedom else np.nan
-        keys = ("l1", "own_mean_l1", "spread", "real_spread", "right_person", "real_right_person", "cpu_s")
+        keys = ("l1", "own_mean_l1", "spread", "real_spread", "right_person", "real_right_person", *GAINS, "cpu_s")
         rows[name] = row | {key: np.mean([one[key] for one in told]) for key in keys}
     return pd.DataFrame(rows).T
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["judge"]:
-        judge(Path(sys.argv[2]), Path(sys.argv[3]))
+        judge(*map(Path, sys.argv[2:5]))
     else:
         main()

@@ -158,6 +158,7 @@ GUESSES: dict[str, tuple[float, float, Callable[[Mapping[str, Any]], float]]] = 
     "redirect": (5, 12, lambda config: config["redirect"]["strips"] * _activations(config)),
     "evaluate": (3, 3, lambda config: config["evaluate"]["resamples"]),
     "report": (12, 0, _frames),
+    "compare": (4, 0, _frames),
     "track": (11, 0, _frames),
     "weights": (4, 0, _frames),
 }

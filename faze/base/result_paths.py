@@ -93,6 +93,11 @@ class ResultPaths:
         return self.root / "evaluation"
 
     @property
+    def sweep(self) -> Path:
+        """Folder of the page that compares a sweep's points."""
+        return self.root / "sweep"
+
+    @property
     def report(self) -> Path:
         """Folder of the page."""
         return self.root / "report"

@@ -41,7 +41,8 @@ COSTLIEST = 10
 def main(args: Namespace) -> None:
     """Profile; the first of several processes speaks for all."""
     config = tier_config(args.configfile, args.tier)
-    launch(config.engine, ["profile", *sys.argv[1:]])
+    if launch(config.engine, ["profile", *sys.argv[1:]]):
+        return
     out = args.out or Path("results") / config.name / "profile" / args.tier
     with (
         machine_shared(f"the profile {out.absolute()}"),

@@ -14,6 +14,7 @@ from faze.config.data_parameters import RAW
 from faze.config.ladder import climb
 from faze.config.parameters import CONTROLS, PER_DATASET, PER_RUN, STAGES
 from faze.config.stage_config import resolve, to_lines
+from faze.config.sweep import points
 from faze.config.validation import read_config
 
 
@@ -21,7 +22,7 @@ from faze.config.validation import read_config
     __doc__,
     argument("stage", choices=STAGES),
     CONFIGFILE,
-    argument("--tier", help=f"rung of the ladder, or control: of {', '.join(sorted(PER_RUN))}"),
+    argument("--tier", help=f"rung of the ladder, control, or point of a sweep: of {', '.join(sorted(PER_RUN))}"),
     argument("--seed", type=int, help="of the same stages"),
     argument("--dataset", choices=RAW, help=f"of {', '.join(PER_DATASET)}"),
     argument("--out", type=Path, help="file to write; without it, the terminal"),
@@ -32,7 +33,7 @@ def main(args: Namespace) -> None:
         if (args.stage in stages) != (getattr(args, option) is not None):
             raise UserError(f"--{option} is {'needed' if args.stage in stages else 'not'} for {args.stage}")
     config = read_config(args.configfile)
-    if args.tier is not None and args.tier not in CONTROLS:
+    if args.tier is not None and args.tier not in (*CONTROLS, *points(config)):
         climb(config["tiers"], args.tier)  # or say that it is not defined
     lines = to_lines(resolve(config, args.stage, args.tier, args.seed, args.dataset))
     text = "".join(f"{line}\n" for line in lines)

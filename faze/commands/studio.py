@@ -3,8 +3,9 @@
     faze studio
     faze studio --checkpoint results/default/baseline/seed0/checkpoint.pt results/default/lean/seed0/checkpoint.pt
 
-Several checkpoints stand side by side. Without one it is the network that `make weights` hands out. The page needs no
-network: with --out it is a folder that any web server can serve. `make studio` fetches onnxruntime-web once.
+Several checkpoints stand side by side. Without one it is the network that `make weights` hands out, or else the
+default ablation's baseline. The page needs no network: with --out it is a folder that any web server can serve. `make
+studio` fetches onnxruntime-web once.
 """
 
 import signal
@@ -22,14 +23,14 @@ from faze.model.weights import load_model
 from faze.studio.folder import DATA, PAGE, write_studio
 from faze.studio.server import open_server
 
-HANDED_OUT = Path("results/default/weights/dted.pt")
+OWN = (Path("results/default/weights/dted.pt"), Path("results/default/baseline/seed0/checkpoint.pt"))
 STRIPS = Path("results/default/data/gazecapture.h5")
 PORT = 8080
 
 
 @command(
     __doc__,
-    argument("--checkpoint", type=Path, nargs="+", default=[HANDED_OUT], help=f"trained DT-ED (default: {HANDED_OUT})"),
+    argument("--checkpoint", type=Path, nargs="+", help=f"trained DT-ED (default: {OWN[0]}, else {OWN[1]})"),
     argument("--data", type=Path, default=STRIPS, help=f"store of normalised strips (default: {STRIPS})"),
     argument("--people", type=at_least_one, default=12, help="how many, evenly from the test people (default: 12)"),
     argument("--port", type=int, default=PORT, help=f"of the page, on this machine alone; 0: a free one ({PORT})"),
@@ -37,12 +38,13 @@ PORT = 8080
 )
 def main(args: Namespace) -> None:
     """Write the folder, and serve it until interrupted."""
-    for path in args.checkpoint:
+    checkpoints = args.checkpoint or [next(filter(Path.is_file, OWN), OWN[0])]
+    for path in checkpoints:
         if not path.is_file():
             raise UserError(
                 f"{path}: no such checkpoint; train one first: make weights, or snakemake --cores all ablation"
             )
-    networks = {name_of(path, args.checkpoint): load_model(path) for path in args.checkpoint}
+    networks = {name_of(path, checkpoints): load_model(path) for path in checkpoints}
     with StripStore(args.data) as strips:
         people = choose(strips, args.people, args.data)
         if args.out:

@@ -68,6 +68,10 @@ def value_schema(kind: Any) -> Schema:
         if len(kinds) > 1:
             return {"anyOf": kinds}
         return kinds[0] | {"type": [kinds[0]["type"], "null"]}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": value_schema(args[1])}
+    if kind is object:
+        return {}
     if origin is list:
         return {"type": "array", "minItems": 1, "uniqueItems": True, "items": value_schema(args[0])}
     return {"type": NAMES[kind]}

@@ -249,6 +249,15 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Sweep:
+    """Trainings of the first tier with other values; `faze.config.sweep` makes points of it."""
+
+    grid: dict[str, list[object]]
+    sobol: dict[str, list[object]]
+    points: Annotated[int, Range(0, 1000)]
+
+
+@dataclass(frozen=True)
 class Report:
     """The page."""
 
@@ -281,6 +290,7 @@ SECTIONS: dict[str, type] = {
     "redirect": Redirect,
     "benchmark": Benchmark,
     "evaluate": Evaluate,
+    "sweep": Sweep,
     "report": Report,
     "tracking": Tracking,
 }
@@ -307,6 +317,7 @@ STAGES: dict[str, dict[str, Any]] = {
         **{"engines": dict[str, Engine], "leave_one_out": dict[str, Engine]},
     },
     "evaluate": {"run": Run, "fewshot": FewshotSection, "evaluate": Evaluate},
+    "compare": {"run": Run, "points": dict[str, dict[str, dict[str, object]]], "evaluate": Evaluate},
     "report": {"run": Run, "report": Report},
     "track": {"run": Run, "tracking": Tracking},
 }

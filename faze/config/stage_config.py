@@ -3,7 +3,6 @@
 config.yaml -> read_yaml() -> validate() -> climb() the ladder -> resolve() one stage's file -> load() in that stage.
 """
 
-import dataclasses
 import hashlib
 import itertools
 import json
@@ -16,8 +15,9 @@ from faze.config.check import ConfigError, build, check_mapping, fields_of, show
 from faze.config.data_parameters import RAW, RAW_PATHS
 from faze.config.ladder import climb, leave_one_out
 from faze.config.parameters import CONTROLS, SHARED, STAGES
+from faze.config.sweep import at_point, points
 from faze.config.validation import check_steps
-from faze.config.yaml_files import merge, read_yaml, refuse
+from faze.config.yaml_files import flatten, read_yaml, refuse, unflatten
 
 # Whose file it is; that of a stage whose outputs ablations share (SHARED) has no name.
 # A control is said where it acts, in the training; its name stands where a tier's does everywhere.
@@ -34,8 +34,12 @@ def resolve(
     """Give all that one stage may know, as flat dotted keys: its input, its provenance and its MLflow params.
 
     The word tier ends here: `engine` holds the switches that the ladder adds up to, for a noise control those of the
-    baseline. No data set is told of the paths of another, so that these do not prepare it anew.
+    baseline. A point of a sweep has its own values in every section. No data set is told of the paths of another, so
+    that these do not prepare it anew.
     """
+    of_sweep = points(config) if tier is not None or "points" in STAGES[stage] else {}
+    if tier in of_sweep:
+        config = at_point(config, tier, of_sweep[tier])
     flat: dict[str, Any] = {"stage": stage} | ({} if stage in SHARED else {"name": config["name"]})
     if tier is not None:
         flat |= {"tier": tier, "seed": other_seed(config["run"]["seeds"]) if tier == "seed" else seed}
@@ -46,6 +50,8 @@ def resolve(
         if section == "engine":
             assert tier is not None, f"stage {stage} needs a tier"
             known = climb(tiers, config["run"]["tiers"][0] if tier in CONTROLS else tier)
+        elif section == "points":
+            known = {point: unflatten(values) for point, values in of_sweep.items()}
         elif section == "engines":
             known = {rung: climb(tiers, rung) for rung in config["run"]["tiers"]}
         elif section == "leave_one_out":
@@ -61,28 +67,6 @@ def resolve(
 def other_seed(seeds: Sequence[int]) -> int:
     """Choose the seed of the noise control `seed`: none of those that are trained with."""
     return next(seed for seed in itertools.count(seeds[0] + 1000) if seed not in seeds)
-
-
-def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{'a': {'b': 1}} -> {'a.b': 1}; lists are values."""
-    flat: dict[str, Any] = {}
-    for key, value in mapping.items():
-        nested = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
-        if isinstance(nested, Mapping):
-            flat |= flatten(nested, f"{prefix}{key}.")
-        else:  # a dataclass holds tuples, YAML lists
-            flat[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
-    return flat
-
-
-def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """{'a.b': 1} -> {'a': {'b': 1}}."""
-    nested: dict[str, Any] = {}
-    for key, value in flat.items():
-        for name in reversed(key.split(".")):
-            value = {name: value}
-        nested = merge(nested, value)
-    return nested
 
 
 def to_lines(flat: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 from faze.config.check import Fault, check_mapping, fields_of, nearest, shown
 from faze.config.ladder import climb, leave_one_out
 from faze.config.parameters import CONTROLS, META_LEARNERS, SECTIONS, Engine
+from faze.config.sweep import at_point, check_sweep, points
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
 
 LONGEST_NAME = 100  # bytes of a tier's or an ablation's: it becomes part of longer names
@@ -21,6 +22,7 @@ RESERVED = (
         "benchmark",
         "evaluation",
         "report",
+        "sweep",
         "tracking",
         "profile",
         "made_once",
@@ -53,7 +55,7 @@ def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> di
         in_order = [tier for tier in mapping["tiers"] if tier in mapping["run"]["tiers"]]
         controls = [control for control in CONTROLS if control in mapping["run"]["controls"] and len(in_order) > 1]
         mapping = merge(mapping, {"run": {"tiers": in_order, "controls": controls}})
-        faults += _check_combinations(mapping)
+        faults += [*_check_combinations(mapping), *_check_points(mapping, kinds)]
     refuse(faults, paths)
     return mapping
 
@@ -102,6 +104,25 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     if not (c["preprocess"]["mpiifacegaze"] and c["preprocess"]["gazecapture"]):
         yield from _check_people(c["synthetic"], c["fewshot"])
     yield from check_steps(c["fewshot"])
+
+
+def _check_points(c: Mapping[str, Any], kinds: Mapping[str, Any]) -> Iterator[Fault]:
+    """Each point of a sweep would be a good configuration of its own."""
+    faults = list(check_sweep(c["sweep"]))
+    yield from faults
+    for point, values in {} if faults else points(c).items():
+        if point in c["tiers"]:
+            yield Fault(f"tiers.{point}", "is the name of a point of the sweep; choose another")
+        of_point = at_point(c, point, values)
+        wrong = list(check_mapping("", of_point, kinds)) + list(
+            check_mapping("", of_point["tiers"][point], fields_of(Engine), False)
+        )
+        if not wrong:
+            wrong = list(
+                _check_combinations(merge(of_point, {"run": {"tiers": [point]}, "benchmark": {"leave_one_out": False}}))
+            )
+        told = ", ".join(f"{key} {value}" for key, value in values.items())
+        yield from (Fault("sweep", f"{point} ({told}): {fault}") for fault in wrong)
 
 
 def _check_people(synthetic: Mapping[str, Any], fewshot: Mapping[str, Any]) -> Iterator[Fault]:

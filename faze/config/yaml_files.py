@@ -1,5 +1,6 @@
 """YAML files of parameters, each laid over the one before."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,25 @@ def refuse(faults: Sequence[Fault], paths: Sequence[Path | str]) -> None:
         places = {key: f"{path}:{line}: " for path in paths for key, line in keys_of(Path(path).read_text("utf-8"))}
         elsewhere = f"{paths[0]}: " if len(paths) == 1 else ""  # what is missing has no line
         raise ConfigError("\n".join(f"{places.get(fault.key.split('[')[0], elsewhere)}{fault}" for fault in faults))
+
+
+def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{'a': {'b': 1}} -> {'a.b': 1}; lists are values."""
+    flat: dict[str, Any] = {}
+    for key, value in mapping.items():
+        nested = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
+        if isinstance(nested, Mapping):
+            flat |= flatten(nested, f"{prefix}{key}.")
+        else:  # a dataclass holds tuples, YAML lists
+            flat[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
+    return flat
+
+
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """{'a.b': 1} -> {'a': {'b': 1}}."""
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        for name in reversed(key.split(".")):
+            value = {name: value}
+        nested = merge(nested, value)
+    return nested

@@ -4,24 +4,30 @@ import contextlib
 import datetime
 import functools
 import os
+import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from faze.base.errors import UserError
+from faze.base.preemption import PREEMPTED, SIGNALS, Preempted
 from faze.config.parameters import Engine
 from faze.engine.graphs import drop_captured
 from faze.engine.switches import Switch
 
 # A rank may wait for another one's checkpoint write, or for the lock of an orphaned run to be released.
 PATIENCE = datetime.timedelta(hours=12)
+# What gloo says where a process at the other end is gone, on this machine or another.
+PEER_GONE = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
+LEAVE_S = 600  # that torchrun gives its processes to end a step and write a checkpoint; a cluster may give them less
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,31 @@ class World:
             dist.barrier()
 
 
+class Vote:
+    """Whether any of the processes that train together wants to leave: all learn it at the same call."""
+
+    def __init__(self, world: World) -> None:
+        """Prepare to vote; all processes do. Votes travel by a way of their own, which asks no device."""
+        self._group = dist.new_group(backend="gloo", timeout=PATIENCE) if world.size > 1 else None
+        self._cast: tuple[torch.Tensor, dist.Work] | None = None
+
+    def any(self, here: bool) -> bool:
+        """Vote, and learn how the vote of the call before went: nobody waits for a vote under way.
+
+        Alone, a process learns of its own vote at once.
+        """
+        if self._group is None:
+            return here
+        before = False
+        if self._cast:
+            votes, work = self._cast
+            work.wait()
+            before = bool(votes)
+        votes = torch.tensor([int(here)], dtype=torch.int32)
+        self._cast = votes, dist.all_reduce(votes, dist.ReduceOp.MAX, group=self._group, async_op=True)
+        return before
+
+
 def pick_device(device: str) -> torch.device:
     """Choose the device of this process.
 
@@ -83,19 +114,58 @@ def share(threads: int, engine: Engine) -> int:
     return max(threads // count_processes(engine), 1)
 
 
-def launch(engine: Engine, command: Sequence[str]) -> None:
-    """Become torchrun with one process per device, if the tier wants that and torchrun has not started us already.
+def launch(engine: Engine, command: Sequence[str]) -> bool:
+    """Run a command by torchrun in one process per device, if the tier wants that and torchrun runs us not already.
 
-    On several nodes start `torchrun -m faze train ...` yourself; then this returns at once.
+    For several nodes the environment names their meeting point: PET_RDZV_ENDPOINT, torchrun's own variable.
+
+    Returns:
+        Whether it has run, to its end; otherwise this process is the one to do it.
+
+    Raises:
+        Preempted: the processes were asked to go, and have said so.
+        UserError: one of them was killed.
     """
-    processes = count_processes(engine)
     if engine.parallel != "ddp" or "RANK" in os.environ:
-        return
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        return False
+    # Here and not a child: a signal for the stage reaches torchrun, which passes it on.
+    from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
+
+    passed_on = ",".join(number.name for number in (*SIGNALS, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT))
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # join() sets the threads; unset, torchrun prints a warning
+    # Options, by their variables: an older torchrun does not know them.
+    os.environ.setdefault("PET_SIGNALS_TO_HANDLE", passed_on)
+    os.environ.setdefault("PET_SHUTDOWN_TIMEOUT", str(LEAVE_S))
+    meeting = [] if "PET_RDZV_ENDPOINT" in os.environ else ["--standalone"]
+    options = [*meeting, f"--nproc-per-node={count_processes(engine)}"]
     sys.stdout.flush()
-    # exec, not a child: a signal for the stage reaches torchrun, which passes it on.
-    os.execv(sys.executable, [*torchrun, "-m", "faze", *command])
+    try:
+        torchrun.run(torchrun.parse_args([*options, "-m", "faze", *command]))
+    except SignalException as asked:
+        if asked.sigval not in SIGNALS:
+            sys.exit(128 + asked.sigval)
+        raise Preempted("") from None
+    except ChildFailedError as failed:
+        _end_as(failed.failures)
+    except RendezvousError as lost:
+        words = "another node has ended, or is not reached where PET_RDZV_ENDPOINT says; the same command goes on"
+        raise UserError(f"{words} ({lost})") from None
+    return True
+
+
+def _end_as(failures: Mapping[int, Any]) -> None:
+    """End as the processes did that failed: who was killed could not say so, who ended by itself has said why."""
+    codes = {rank: failure.exitcode for rank, failure in failures.items()}
+    if PREEMPTED in codes.values():
+        raise Preempted("")
+    # SIGTERM is what torchrun sends to those that are left.
+    killed = {rank: signal.Signals(-code).name for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM}
+    for rank, name in sorted(killed.items()):
+        raise UserError(f"process {rank} of the training was killed by {name}; the same command goes on")
+    sys.exit(1)
 
 
 def rank_environments(engine: Engine) -> list[dict[str, str]]:
@@ -129,6 +199,10 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
     try:
         yield world
         ended = True
+    except RuntimeError as error:
+        if any(words in str(error) for words in PEER_GONE):
+            raise UserError("another process of this training has ended; the same command goes on") from None
+        raise
     finally:
         # Who fails must not wait in NCCL for those who wait for it: it is gone, then torchrun ends them.
         if ended or not cuda:

@@ -177,13 +177,16 @@ def _redirection_metrics(tables: Tables, tier: str, seed: int) -> dict[str, floa
         for table in (tables["redirected_people"], tables["turned_people"])
     )
     found = {}
+    told = {"both": ("redirection", (*ERRORS, *LIKENESS[1:]))}  # its L1 is told of whom the strips show
+    told |= dict.fromkeys(CONTROLS, ("redirection_control", ERRORS))
     for (dataset, variant), rows in people.groupby(["dataset", "variant"]):
-        numbers = ERRORS if variant in CONTROLS else (*ERRORS, *LIKENESS) if variant == "both" else ()
+        section, numbers = told.get(variant, ("", ()))
         means = rows[list(numbers)].mean().dropna()
-        found |= {f"redirection/{dataset}_{variant}_{name}": float(value) for name, value in means.items()}
+        found |= {f"{section}/{dataset}_{variant}_{name}": float(value) for name, value in means.items()}
     for dataset, rows in turned.groupby("dataset"):
-        means = rows[[*GAINS, "head_by_gaze_deg", "gaze_by_head_deg"]].mean().dropna()
-        found |= {f"redirection/{dataset}_{name}": float(value) for name, value in means.items()}
+        for name, value in rows[[*GAINS, "head_by_gaze_deg", "gaze_by_head_deg"]].mean().dropna().items():
+            section = "redirection_control" if name.endswith("_real") else "redirection"
+            found[f"{section}/{dataset}_{name}"] = float(value)
     return found
 
 

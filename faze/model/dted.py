@@ -129,7 +129,8 @@ class DTED(nn.Module):
 
 
 def _initialize(module: nn.Module) -> None:
-    if isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
+    # Without values there are none to draw; torch would import its compiler for it, a second of each process.
+    if isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.Linear) and not module.weight.is_meta:
         nn.init.kaiming_normal_(module.weight)
         if module.bias is not None:
             nn.init.zeros_(module.bias)

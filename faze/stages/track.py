@@ -7,13 +7,13 @@ lost, and the same command tries again.
 import json
 from argparse import Namespace
 
-from faze.base.command_line import CONFIG, command, needed
+from faze.base.command_line import CONFIG, argument, command, needed
 from faze.base.files import whole_file
 from faze.base.output_lock import sole_writer
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import load
-from faze.tracking.mirror import mirror_run
-from faze.tracking.run_record import read_run, run_places
+from faze.tracking.mirror import mirror_runs
+from faze.tracking.run_record import read_runs, read_sweep, run_places
 from faze.tracking.store import bare, open_store
 from faze.tracking.view import address, invitation, share_view
 
@@ -22,18 +22,20 @@ from faze.tracking.view import address, invitation, share_view
     __doc__,
     CONFIG,
     needed("--results", "results/<name>, with every run evaluated"),
+    argument("--points", nargs="+", help="of a sweep, whose trainings are mirrored instead, with its page"),
     needed("--out", "tracked.json to write"),
 )
 def main(args: Namespace) -> None:
     """Mirror every run of the ablation and say where to look at it."""
     config = load(args.config, "track")
     with sole_writer(args.out):
-        records = [
-            read_run(ResultPaths(args.results), place)
-            for place in run_places(config.run.tiers, config.run.seeds, config.run.controls)
-        ]
+        paths, run = ResultPaths(args.results), config.run
+        if args.points:
+            records = read_sweep(paths, run_places(args.points, run.seeds))
+        else:
+            records = read_runs(paths, run_places(run.tiers, run.seeds, run.controls))
         store = open_store(config.tracking, results=args.results.resolve().parent)
-        runs = {record.place.name: mirror_run(store, record) for record in records}
+        runs = dict(zip((record.place.name for record in records), mirror_runs(store, records), strict=True))
         share_view(store, config.name)
         tracked = {
             "store": bare(store.uri),

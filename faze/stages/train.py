@@ -1,7 +1,8 @@
 """Rule `train`: normalised strips -> DT-ED checkpoint of one tier and seed.
 
-Under the tier `ddp` the stage becomes torchrun with one process per device; on several nodes start it with torchrun.
-A killed training leaves its work folder and resumes from it.
+Under the tier `ddp` the stage is torchrun with one process per device, of several nodes where the environment names
+their meeting point. A killed training leaves its work folder and resumes from it. At SIGTERM, SIGUSR1 or SIGUSR2 it
+writes a checkpoint after the step under way and ends with code 75.
 """
 
 import contextlib
@@ -13,7 +14,10 @@ from pathlib import Path
 
 from faze.base.command_line import CONFIG, MADE_ONCE, command, needed
 from faze.base.machine_lock import machine_shared
+from faze.base.made_once import same_file
 from faze.base.output_lock import sole_writer
+from faze.base.preemption import Preempted
+from faze.config.parameters import Engine
 from faze.config.stage_config import load
 from faze.engine.parallel import join, launch
 from faze.training.run import train
@@ -30,9 +34,21 @@ from faze.training.run import train
 def main(args: Namespace) -> None:
     """Train, or go on training."""
     config = load(args.config, "train")
-    launch(config.engine, ["train", *sys.argv[1:]])
+    if launched(config.engine, args.out):
+        return
     with writing(args.out, args.run_log), join(config.engine, config.train.threads) as world:
         train(config, args.data, world, args.out, args.run_log, args.made_once)
+
+
+def launched(engine: Engine, out: Path) -> bool:
+    """Train in processes of their own, if the tier wants that. A signal that came when all was written ends nothing."""
+    before = same_file(out) if out.exists() else None
+    try:
+        return launch(engine, ["train", *sys.argv[1:]])
+    except Preempted:
+        if out.exists() and same_file(out) != before:
+            return True
+        raise
 
 
 @contextlib.contextmanager

@@ -1,133 +1,146 @@
-"""A record -> one flat MLflow run. Doing it twice changes nothing.
+"""Records -> flat MLflow runs. Doing it twice changes nothing.
 
 A run is found again by its identity. MLflow never takes a value back: where a run holds one that the files no longer
 hold (measured anew, say), a new run takes its place. The replaced run stays, tagged `superseded`, and can be compared.
+
+What a run holds is told by tags of its own (`run_contents`), so one search tells what is left to do in all runs of an
+ablation. What is left is sent in the order of its worth: values, then files, then the end.
 """
 
+import contextlib
 import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from faze.tracking.run_record import InputDataset, MetricValue, RunRecord
-from faze.tracking.store import Store, explained
+from faze.tracking.artifacts import upload_artifacts
+from faze.tracking.logged_models import end_models, make_models
+from faze.tracking.run_contents import EMPTY, Held, common_tags, fits, is_empty, value_requests
+from faze.tracking.run_record import InputDataset, RunRecord
+from faze.tracking.store import Store, at_once, explained, having
 
 if TYPE_CHECKING:
-    from mlflow.entities import Run
-
-# What one request of MLflow takes at most.
-BATCH_METRICS, BATCH_PARAMS = 1000, 100
+    from mlflow.entities import DatasetInput, LoggedModel, Run
 
 
 def mirror_run(store: Store, record: RunRecord) -> str:
-    """Make the store hold a record; return the id of its run.
+    """Mirror one record, as `mirror_runs` does."""
+    return mirror_runs(store, [record])[0]
+
+
+def mirror_runs(store: Store, records: Sequence[RunRecord]) -> list[str]:
+    """Make the store hold records of one ablation; return the ids of their runs.
 
     Raises:
-        UserError: the store failed; the run log still holds everything.
+        UserError: the store failed; the run logs still hold everything.
     """
     with store.alone():
-        run_id, stored = _find(store, record) or (_create(store, record), set())
-        _supersede_others(store, record, run_id)
-        _log_datasets(store, run_id, record.datasets)  # runs share them: two processes would add the same one
+        held = _hold(store, records)
     with explained(store.uri):
-        _describe(store, record, run_id)
-        _log_metrics(store, run_id, [m for m in record.metrics if (m.key, m.step, m.value) not in stored])
-        for folder, path in record.artifacts.items():
-            _replace_artifacts(store, run_id, path, folder)
-        if record.end_ms is not None:
-            store.client.set_terminated(run_id, "FINISHED", end_time=record.end_ms)
-    return run_id
+        _log_datasets(store, held)
+        models = make_models(store, held)
+        at_once(lambda one: _log_values(store, one, models.get(one.id)), held)
+        upload_artifacts(store, held)
+        end_models(store, held, models)
+        at_once(lambda one: _end(store, one), held)
+    return [one.id for one in held]
 
 
-def _search(store: Store, **tags: str) -> list["Run"]:
-    """Find the runs with these tags, the current one first."""
-    text = " and ".join(f"tags.{tag} = '{value}'" for tag, value in tags.items())
-    runs = store.client.search_runs([store.experiment_id], text, max_results=1000)
-    return sorted(runs, key=lambda run: run.data.tags["superseded"] == "true")
+def _search(store: Store, records: Sequence[RunRecord]) -> list["Run"]:
+    """Find the runs of the records' ablation, or of the one place."""
+    text, found, page = having(common_tags(records)), [], None
+    while page != "":
+        runs = store.client.search_runs([store.experiment_id], text, max_results=1000, page_token=page)
+        found, page = [*found, *runs], runs.token or ""
+    return [run for run in found if "identity" in run.data.tags]
 
 
-def _find(store: Store, record: RunRecord) -> tuple[str, set[tuple[str, int, float]]] | None:
-    """Find the run of this identity that holds nothing but what the record holds, with its (metric, step, value)."""
-    wanted = {(m.key, m.step, m.value) for m in record.metrics}
-    keys = {m.key for m in record.metrics}
-    for run in _search(store, identity=record.identity):
-        histories = (store.client.get_metric_history(run.info.run_id, key) for key in run.data.metrics)
-        stored = {(m.key, m.step, m.value) for history in histories for m in history}
-        if all(value in wanted for value in stored if record.whole or value[0] in keys):
-            return run.info.run_id, stored
-    return None
+def _hold(store: Store, records: Sequence[RunRecord]) -> list[Held]:
+    """Find each record's run or make it, and leave one current run in each place of the ablation."""
+    runs = _search(store, records)
+    held = at_once(lambda record: _find(runs, record) or _create(store, record), records)
+    if any(one.is_new for one in held):
+        runs = _search(store, records)  # anew: a request that was sent twice has made two runs
+    _supersede_others(store, held, runs)
+    return held
 
 
-def _create(store: Store, record: RunRecord) -> str:
+def _find(runs: Sequence["Run"], record: RunRecord) -> Held | None:
+    """Find the run of this identity that holds nothing but what the record holds; the current and fuller one first."""
+    same = [run for run in runs if run.data.tags["identity"] == record.identity and fits(run.data.tags, record)]
+    if not same:
+        return None
+    return Held(record, min(same, key=lambda run: (_is_superseded(run), is_empty(run.data.tags))), is_new=False)
+
+
+def _create(store: Store, record: RunRecord) -> Held:
     """Create a run by the experiment's id: by name, processes that start together use another experiment."""
     tags = {"identity": record.identity, "superseded": "false", "mlflow.runColor": record.place.color}
-    return store.client.create_run(
-        store.experiment_id, record.start_ms, {**tags, **record.place_tags}, record.place.name
-    ).info.run_id
+    run = store.client.create_run(
+        store.experiment_id, record.start_ms, {**tags, **EMPTY, **record.tags}, record.place.name
+    )
+    return Held(record, run, is_new=True)
 
 
-def _supersede_others(store: Store, record: RunRecord, run_id: str) -> None:
-    """Tag the runs that this one replaces. The view shows those tagged false: no filter matches a missing tag."""
-    for run in _search(store, **record.place_tags, superseded="false"):
-        if run.info.run_id != run_id:
+def _is_superseded(run: "Run") -> bool:
+    return run.data.tags.get("superseded") == "true"
+
+
+def _supersede_others(store: Store, held: Sequence[Held], runs: Sequence["Run"]) -> None:
+    """Tag the runs that these replace. The view shows those tagged false: no filter matches a missing tag."""
+    current = {tuple(one.record.place_tags.values()): one for one in held}
+    for run in runs:
+        one = current.get(tuple(run.data.tags.get(name) for name in ("ablation", "tier", "seed")))
+        if one is None or run.info.run_id == one.id:
+            continue
+        if run.data.tags["identity"] == one.record.identity and is_empty(run.data.tags):
+            store.client.delete_run(run.info.run_id)  # the same run made twice
+        elif not _is_superseded(run):
             store.client.set_tag(run.info.run_id, "superseded", "true")
             store.client.update_run(run.info.run_id, name=f"{run.info.run_name} (superseded)")
-    store.client.set_tag(run_id, "superseded", "false")
+    for one in held:
+        if _is_superseded(one.run):
+            store.client.set_tag(one.id, "superseded", "false")
+            store.client.update_run(one.id, name=one.record.place.name)
 
 
-def _describe(store: Store, record: RunRecord, run_id: str) -> None:
-    from mlflow.entities import Param, RunTag
+def _log_datasets(store: Store, held: Sequence[Held]) -> None:
+    """Name the data sets that runs read; one of the same digest is named once, however often it is logged."""
+    waiting = [(one.id, inputs) for one in held if (inputs := _missing_inputs(one))]
 
-    params = [Param(key, value) for key, value in record.params.items()]
-    for first in range(0, len(params), BATCH_PARAMS):
-        store.client.log_batch(run_id, params=params[first : first + BATCH_PARAMS])
-    store.client.log_batch(run_id, tags=[RunTag(key, value) for key, value in record.tags.items()])
-    store.client.update_run(run_id, name=record.place.name)
+    def log(run_and_inputs: tuple[str, list["DatasetInput"]]) -> None:
+        from mlflow.exceptions import MlflowException
+
+        # Of two machines that add a data set at the same moment one fails: it finds the other's when it tries again.
+        with contextlib.suppress(MlflowException):
+            store.client.log_inputs(*run_and_inputs)
+            return
+        store.client.log_inputs(*run_and_inputs)
+
+    for first in waiting[:1]:  # the others share its data sets
+        log(first)
+    at_once(log, waiting[1:])
 
 
-def _log_metrics(store: Store, run_id: str, values: Sequence[MetricValue]) -> None:
-    from mlflow.entities import Metric
-
-    metrics = [Metric(m.key, m.value, m.time_ms, m.step) for m in values]
-    for first in range(0, len(metrics), BATCH_METRICS):
-        store.client.log_batch(run_id, metrics=metrics[first : first + BATCH_METRICS])
-
-
-def _log_datasets(store: Store, run_id: str, datasets: Sequence[InputDataset]) -> None:
-    """Name the data sets that a run read; one of the same digest is named once, however often it is logged."""
+def _missing_inputs(one: Held) -> list["DatasetInput"]:
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    inputs = [
-        DatasetInput(
-            Dataset(d.name, d.digest, "local", json.dumps({"uri": d.store}), profile=json.dumps(d.profile)),
-            [InputTag("mlflow.data.context", d.context)],
-        )
-        for d in datasets
+    def entity(d: InputDataset) -> Dataset:
+        return Dataset(d.name, d.digest, "local", json.dumps({"uri": d.store}), profile=json.dumps(d.profile))
+
+    there = {(i.dataset.name, i.dataset.digest) for i in one.run.inputs.dataset_inputs}
+    return [
+        DatasetInput(entity(d), [InputTag("mlflow.data.context", d.context)])
+        for d in one.record.datasets
+        if (d.name, d.digest) not in there
     ]
-    if inputs:
-        store.client.log_inputs(run_id, inputs)
 
 
-def _replace_artifacts(store: Store, run_id: str, path: Path, folder: str) -> None:
-    """Upload a file or a folder's content; what lies in the run's folder besides is out of date and goes."""
-    if path.is_file():
-        store.client.log_artifact(run_id, str(path), folder or None)
-        return
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-    # Hidden files are the workflow's own marks.
-    files = [file for file in path.rglob("*") if file.is_file() and not file.name.startswith(".")]
-    new = {f"{folder}/{file.relative_to(path)}" for file in files}
-    repository = get_artifact_repository(store.client.get_run(run_id).info.artifact_uri, tracking_uri=store.uri)
-    for old in set(_files(store, run_id, folder)) - new:
-        repository.delete_artifacts(old)
-    for file in files:
-        store.client.log_artifact(run_id, str(file), str(PurePosixPath(folder) / file.relative_to(path).parent))
+def _log_values(store: Store, one: Held, model: "LoggedModel | None") -> None:
+    for request in value_requests(one, model):
+        store.client.log_batch(one.id, **request)
 
 
-def _files(store: Store, run_id: str, folder: str) -> Iterator[str]:
-    for item in store.client.list_artifacts(run_id, folder):
-        if item.is_dir:
-            yield from _files(store, run_id, item.path)
-        else:
-            yield item.path
+def _end(store: Store, one: Held) -> None:
+    ended, info = one.record.end_ms, one.run.info
+    if ended is not None and (info.status, info.end_time) != ("FINISHED", ended):
+        store.client.set_terminated(one.id, "FINISHED", end_time=ended)

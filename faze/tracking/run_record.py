@@ -15,10 +15,9 @@ from faze.base.logged_run import LoggedRun, LoggedValue, read_logged_run
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.tier_colors import BASELINE, tier_colors
 
-# MLflow's chart view draws one chart per metric: beyond about twenty, nobody finds the one that matters. The curves of
-# error against k come on top, two for each learner that the config names, in a section of their own: none is cut off.
+# MLflow's chart view draws one chart per metric: beyond some, nobody finds the one that matters. Results come on top,
+# in sections of their own: none is cut off.
 MAX_TRAINING_METRICS = 7
-MAX_RESULT_METRICS = 18
 
 FIRST = ("train/loss", "train/images_per_s")  # of the training's metrics; whatever else there is, these are kept
 
@@ -60,10 +59,16 @@ class RunRecord:
     end_ms: int | None  # None while it trains
     params: Mapping[str, str]
     tags: Mapping[str, str]
-    metrics: Sequence[MetricValue]
+    training: Sequence[MetricValue]  # what the run log holds, in its order: a training under way only adds to it
+    results: Sequence[MetricValue] | None = None  # what was measured afterwards; None of a run log alone
     artifacts: Mapping[str, Path] = dataclasses.field(default_factory=dict)  # folder in MLflow -> file or folder
     datasets: Sequence[InputDataset] = ()
-    whole: bool = False  # results are in it: a metric that it lacks is out of date
+    checkpoint: Path | None = None  # of the trained network
+
+    @property
+    def metrics(self) -> Sequence[MetricValue]:
+        """All values, those of the training first."""
+        return [*self.training, *(self.results or ())]
 
     @property
     def identity(self) -> str:
@@ -97,6 +102,14 @@ def read_training(log: Path, place: RunPlace) -> RunRecord:
         return _record(read_logged_run(log), place)
 
 
+def read_sweep(paths: ResultPaths, places: Sequence[RunPlace]) -> list[RunRecord]:
+    """Read the trainings of a sweep; the first keeps its page."""
+    records = [read_training(paths.run_log(place.tier, place.seed), place) for place in places]
+    artifacts = [{"": paths.run_log(place.tier, place.seed)} for place in places]
+    artifacts[0]["sweep"] = paths.sweep
+    return [dataclasses.replace(record, artifacts=of) for record, of in zip(records, artifacts, strict=True)]
+
+
 def _record(run: LoggedRun, place: RunPlace) -> RunRecord:
     switches = {
         f"switch.{switch['switch']}": f"inactive: {switch['reason']}" if switch["reason"] else _text(switch["acted"])
@@ -108,12 +121,22 @@ def _record(run: LoggedRun, place: RunPlace) -> RunRecord:
         end_ms=None if run.ended is None else _milliseconds(run.ended),
         params={key: _text(value) for key, value in run.start["config"].items()},
         tags=_tags(run.start) | switches | ({"taken_over": run.taken_over} if run.taken_over else {}),
-        metrics=_training_metrics(run.values),
+        training=_training_metrics(run.values),
     )
 
 
-def read_run(paths: ResultPaths, place: RunPlace) -> RunRecord:
+def read_runs(paths: ResultPaths, places: Sequence[RunPlace]) -> list[RunRecord]:
+    """Read every run of an ablation; the first keeps the pages of the whole, which are too large for copies."""
+    return [read_run(paths, place, pages_in=places[0]) for place in places]
+
+
+def read_run(paths: ResultPaths, place: RunPlace, pages_in: RunPlace | None = None) -> RunRecord:
     """Read the training and what was measured of it afterwards.
+
+    Args:
+        paths: of the ablation.
+        place: of the run.
+        pages_in: the run that keeps report and data pages, if another.
 
     Raises:
         UserError: the evaluation has no entry for this run, or a data set has no page.
@@ -121,17 +144,20 @@ def read_run(paths: ResultPaths, place: RunPlace) -> RunRecord:
     log = paths.run_log(place.tier, place.seed)
     run, training, summary = read_logged_run(log), read_training(log, place), paths.evaluation / "summary.json"
     with as_written(summary, "run the rule evaluate again"):
-        results = _read_results(summary, place)
-    artifacts = {"": log, "report": paths.report}
+        results = _read_results(summary, training)
+    keeper = pages_in or place
+    artifacts = {"": log}
     if "control" not in training.tags:  # nobody walks through a noise control
         artifacts["walks"] = paths.walks(place.tier, place.seed)
+    if place == keeper:
+        artifacts |= {"report": paths.report} | {f"data/{dataset}": paths.inspection(dataset) for dataset in DATASETS}
     return dataclasses.replace(
         training,
-        metrics=[*training.metrics, *results],
-        tags={**training.tags, "mlflow.note.content": _description(training, results, run)},
-        artifacts=artifacts | {f"data/{dataset}": paths.inspection(dataset) for dataset in DATASETS},
+        results=results,
+        tags={**training.tags, "mlflow.note.content": _description(training, results, run, keeper)},
+        artifacts=artifacts,
         datasets=[_read_dataset(paths, dataset) for dataset in DATASETS],
-        whole=True,
+        checkpoint=paths.checkpoint(place.tier, place.seed),
     )
 
 
@@ -192,15 +218,19 @@ def _training_metrics(values: Sequence[LoggedValue]) -> list[MetricValue]:
     ]
 
 
-def _read_results(summary: Path, place: RunPlace) -> list[MetricValue]:
-    """Read scalars at step 0 and error curves at step k, all with the time of the evaluation."""
-    time_ms = _milliseconds(summary.stat().st_mtime)
+def _read_results(summary: Path, training: RunRecord) -> list[MetricValue]:
+    """Read scalars at step 0 and error curves at step k.
+
+    All bear the time of the training's last value: with that of the evaluation, a value that is measured anew to the
+    same number, and sent again after a failure, would stand in MLflow twice.
+    """
+    place, time_ms = training.place, max((m.time_ms for m in training.training), default=training.start_ms)
     runs = read_json(summary, ("runs",), "run the rule evaluate again")["runs"]
     run = next((run for run in runs if (run["tier"], run["seed"]) == (place.tier, place.seed)), None)
     if run is None:
         raise UserError(f"{summary}: has no run of tier {place.tier}, seed {place.seed}; run the rule evaluate again")
-    series = {key: [[0, value]] for key, value in list(run["metrics"].items())[:MAX_RESULT_METRICS]}
-    series |= {f"curve/{curve}_deg": points for curve, points in run["curves"].items()}  # every learner's
+    series = {key: [[0, value]] for key, value in run["metrics"].items()}
+    series |= {f"curve/{curve}_deg": points for curve, points in run["curves"].items()}
     return [
         MetricValue(key, int(step), float(value), time_ms)
         for key, points in series.items()
@@ -209,11 +239,12 @@ def _read_results(summary: Path, place: RunPlace) -> list[MetricValue]:
     ]
 
 
-def _description(training: RunRecord, results: Sequence[MetricValue], run: LoggedRun) -> str:
+def _description(training: RunRecord, results: Sequence[MetricValue], run: LoggedRun, keeper: RunPlace) -> str:
     """Write headline numbers, then inactive switches, as markdown: MLflow folds away what follows the fifth line."""
     whose = f"**{training.place.tier}** of the ablation *{training.tags['ablation']}*, seed {training.place.seed}"
     numbers = [f"{m.key} **{m.value:.4g}**" for m in results if m.key.startswith(("error/", "speed/", "memory/"))]
     taken = [f"The same training as {run.taken_over} here: taken over."] if run.taken_over else []
     inactive = [f"{switch['switch']} inactive: {switch['reason']}" for switch in run.switches if switch["reason"]]
-    report = "Figures and intervals: artifact `report/index.html`."
+    whose_page = "" if keeper == training.place else f" of run {keeper.name}"
+    report = f"Figures and intervals: artifact `report/index.html`{whose_page}."
     return "\n\n".join([f"{whose}: {' · '.join(numbers)}", *taken, *inactive, report])

@@ -12,10 +12,11 @@ import os
 import socket
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from faze.base.errors import UserError
@@ -31,6 +32,7 @@ SQLITE = "sqlite:///"
 DATABASES = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 PORTS = {"http": 80, "https": 443} | DATABASES
 CONNECT_SECONDS = 5.0
+CALLS_AT_ONCE = 8  # a server far away takes a tenth of a second for each, however small
 
 # Read when mlflow is imported. By default it reports its use over the network, tries for four minutes to reach a server
 # that is down, and chats.
@@ -41,6 +43,9 @@ DEFAULTS = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
+
+
+Item, Answer = TypeVar("Item"), TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,20 @@ class Store:
         """Keep every other faze process on this machine from making runs in this store."""
         with sole_writer(self.lock), explained(self.uri):
             yield
+
+
+def having(tags: Mapping[str, str]) -> str:
+    """Write the filter for runs or models with these tags."""
+    return " and ".join(f"tags.{tag} = '{value}'" for tag, value in tags.items())
+
+
+def at_once(call: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
+    """Make calls of a store side by side; after one that failed, none begins."""
+    pool = ThreadPoolExecutor(CALLS_AT_ONCE)
+    try:
+        return list(pool.map(call, items))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def open_store(tracking: Tracking, results: Path) -> Store:
@@ -120,7 +139,12 @@ def lock_path(uri: str) -> Path:
 
 def bare(uri: str) -> str:
     """Show the address without user and password."""
-    return uri.replace(f"{urlsplit(uri).netloc.rpartition('@')[0]}@", "", 1) if "@" in urlsplit(uri).netloc else uri
+    return uri.replace(_credentials(uri), "", 1)
+
+
+def _credentials(uri: str) -> str:
+    user, at, _ = urlsplit(uri).netloc.rpartition("@")
+    return user + at
 
 
 def prepare_environment() -> None:
@@ -155,14 +179,29 @@ def explained(uri: str) -> Iterator[None]:
     except Exception as error:
         if not isinstance(error, OSError | ImportError) and type(error).__module__.split(".")[0] not in _FOREIGN:
             raise
-        reason = " ".join(str(_root(error)).split())[:300]
+        reason, until = _refusal(error) or (" ".join(str(_root(error)).split())[:300], "the store answers")
         raise UserError(
-            f"MLflow store {bare(uri)}: {reason}. Nothing is lost: the run logs hold every value, and the same command"
-            " mirrors them as soon as the store answers"
+            f"MLflow store {bare(uri)}: {reason.replace(_credentials(uri), '')}. Nothing is lost: the run logs hold"
+            f" every value, and the same command mirrors them as soon as {until}"
         ) from error
 
 
-_FOREIGN = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3")
+_FOREIGN = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3", "botocore", "boto3", "s3transfer")
+_REFUSALS = {
+    401: (
+        "it does not know this user or password",
+        "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, are those of a user whom it"
+        " knows",
+    ),
+    403: ("it does not let this user write", "its administrator gives this user the right to edit the experiment"),
+}
+
+
+def _refusal(error: Exception) -> tuple[str, str] | None:
+    """Tell a refusal by HTTP's status, which mlflow's own errors know, and those of requests by their answer."""
+    answer = getattr(error, "response", None)
+    status = getattr(error, "get_http_status_code", lambda: getattr(answer, "status_code", None))()
+    return _REFUSALS.get(status)
 
 
 def _root(error: BaseException) -> BaseException:

@@ -20,7 +20,8 @@ from faze.base.errors import UserError
 from faze.tracking.store import SQLITE, Store, artifact_root, bare, explained, prepare_environment
 
 PORT = 5000
-SECTIONS = ("error", "speed", "memory", "curve", "val", "train")  # of charts, in the order in which one reads them
+# Of charts, in the order in which one reads them.
+SECTIONS = ("error", "speed", "memory", "curve", "redirection", "redirection_control", "val", "train")
 CHARTS_ABREAST, CHART_HEIGHT_PX, COLUMN_WIDTH_PX = 2, 280, 190  # names are cut off in anything narrower
 COLUMNS = ("error/mpiigaze_deg", "error/gazecapture_deg", "speed/images_per_s", "speed/step_ms", "memory/peak_gib")
 COLUMN_GROUPS = tuple(dict.fromkeys(f"{column.partition('/')[0]}/" for column in COLUMNS))

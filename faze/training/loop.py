@@ -6,8 +6,7 @@ in `faze.engine`.
 
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +14,13 @@ from torch import Tensor, nn
 from faze import engine
 from faze.base.errors import UserError
 from faze.base.geometry import vector_from_pitchyaw
+from faze.base.preemption import Preempted, asked
 from faze.base.progress import Progress
 from faze.base.run_log import RunLog
 from faze.config.parameters import Loss, Train
 from faze.data.network_input import to_network
 from faze.data.pairs import PeopleStrips
-from faze.engine.parallel import World
+from faze.engine.parallel import Vote
 from faze.engine.precision import Precision, exact
 from faze.engine.schedule import decay, learning_rate, ramp
 from faze.engine.step import Step
@@ -30,6 +30,7 @@ from faze.model.losses import angle_deg
 from faze.model.objective import Objective
 from faze.model.reconstruction import mean_strips, redirect_person, summary
 from faze.training.feed import Feed
+from faze.training.log_window import LogWindow
 from faze.training.resume import Resume, WorkFolder
 from faze.training.setup import TrainingSetup
 
@@ -128,32 +129,6 @@ def _redirected(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> dict[
     return {name: told[name] for name in ("l1", "spread", "right_person")}
 
 
-@dataclass
-class LogWindow:
-    """Loss terms and time since the last log line; terms stay on the device until they are read."""
-
-    terms: dict[str, Tensor] = field(default_factory=dict)
-    steps: int = 0
-    seconds: float = 0.0
-    lost: Tensor | float = 0.0  # steps in a row, up to the last one, whose loss is not finite; on through all windows
-
-    def add(self, terms: Mapping[str, Tensor]) -> None:
-        """Count one step."""
-        self.terms = {name: self.terms.get(name, 0.0) + term for name, term in terms.items()}
-        self.steps += 1
-        self.lost = (self.lost + 1.0) * ~terms["loss"].isfinite()
-
-    def read(self, world: World, global_batch: int) -> dict[str, float]:
-        """Average over steps and processes in one collective, add the rate, and start anew."""
-        began = time.perf_counter()
-        means = world.sum(torch.stack(list(self.terms.values()))) / (world.size * self.steps)
-        values = {f"train/{name}": float(mean) for name, mean in zip(self.terms, means, strict=True)}
-        self.seconds += time.perf_counter() - began  # reading waits for the device: that is training time too
-        values["train/images_per_s"] = 2 * global_batch * self.steps / self.seconds
-        self.terms, self.steps, self.seconds = {}, 0, 0.0
-        return values
-
-
 @dataclass(frozen=True)
 class Fit:
     """All that the loop needs."""
@@ -165,41 +140,63 @@ class Fit:
     work: WorkFolder
     log: RunLog | None  # of the first process; None on the others
 
-    def run(self, first_step: int) -> None:
-        """Train from a step to the end; leave the last checkpoint in the work folder."""
-        train, batch = self.setup.train, self.setup.train.global_batch
-        steps = -(-train.pairs // batch)
+    def run(self, resume: Resume) -> None:
+        """Train from where a checkpoint says to the end; leave the last checkpoint in the work folder.
+
+        Raises:
+            Preempted: a process was asked to go; the checkpoint of the last step is written.
+        """
+        train, batch, world = self.setup.train, self.setup.train.global_batch, self.setup.world
+        steps, first_step = -(-train.pairs // batch), resume.step
         progress = Progress("train", train.pairs, "pairs", done=first_step * batch) if self.log else lambda done: None
-        window, began = LogWindow(), time.perf_counter()
+        window, vote, began = LogWindow.resumed(resume.window, world), Vote(world), time.perf_counter()
         for number, ready in enumerate(self.feed(range(first_step, steps)), start=first_step):
             pairs = number * batch
             self.step.set_learning_rates(learning_rates(pairs, train))
             window.add(self.step(ready, loss_weights(pairs, self.setup.loss, batch)))
             window.seconds += time.perf_counter() - began
-            self._after(number + 1, steps, window)
+            self._tell(number + 1, steps, window)
+            leaves = number + 1 < steps and vote.any(asked() is not None)
+            if leaves or self._due(number + 1, steps, train.checkpoint_every_pairs):
+                self._save(number + 1, window)
+            if leaves:
+                self._leave(number + 1)
             progress((number + 1) * batch)
             began = time.perf_counter()
 
-    def _after(self, step: int, steps: int, window: LogWindow) -> None:
-        """Log, validate and save when due: when a step crosses a multiple of the period, and at the end."""
+    def _due(self, step: int, steps: int, every_pairs: int) -> bool:
+        """Whether a step crosses a multiple of the period, or is the last."""
+        batch = self.setup.train.global_batch
+        return step == steps or step * batch // every_pairs > (step - 1) * batch // every_pairs
+
+    def _tell(self, step: int, steps: int, window: LogWindow) -> None:
+        """Log and validate when due."""
         train, batch = self.setup.train, self.setup.train.global_batch
-
-        def due(every_pairs: int) -> bool:
-            return step == steps or step * batch // every_pairs > (step - 1) * batch // every_pairs
-
         values: dict[str, float] = {}
-        if due(train.log_every_pairs):
+        if self._due(step, steps, train.log_every_pairs):
             values |= window.read(self.setup.world, batch)
             values["train/lr"] = learning_rates((step - 1) * batch, train)[0]
             values |= self.step.scaler.counts()
             if not math.isfinite(values["train/loss"]):
                 self._refuse_divergence(window, step * batch)
-        if due(train.validate_every_pairs):
+        if self._due(step, steps, train.validate_every_pairs):
             values |= validate(self.step, self.validation, self.setup)
         if self.log and values:
             self.log.metrics(step * batch, values)
-        if self.log and due(train.checkpoint_every_pairs):
-            self.work.save(bare_model(self.step), self.step, Resume(step, step * batch, self.log.size))
+
+    def _save(self, step: int, window: LogWindow) -> None:
+        state = window.state(self.setup.world)
+        if self.log:
+            at = Resume(step, step * self.setup.train.global_batch, self.log.size, state)
+            self.work.save(bare_model(self.step), self.step, at)
+
+    def _leave(self, step: int) -> None:
+        """End this process, once the first one's checkpoint is written; the first speaks for all."""
+        self.setup.world.wait()
+        pairs = f"{step * self.setup.train.global_batch} of {self.setup.train.pairs} pairs"
+        by = asked() or "a signal to another process"
+        words = f"stopped by {by} after {pairs}, which the checkpoint holds; the same command goes on from there"
+        raise Preempted(words if self.log else "")
 
     def _refuse_divergence(self, window: LogWindow, pairs: int) -> None:
         """End a training whose weights are lost: a loss scaler skips the steps that overflow, but not for ever."""

@@ -8,8 +8,9 @@ import dataclasses
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -28,6 +29,7 @@ class Resume:
     step: int = 0
     pairs: int = 0
     log_bytes: int = 0
+    window: Mapping[str, Any] = field(default_factory=dict)  # what was measured since the last log line
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class WorkFolder:
         dted.load_state_dict(state["model"])
         step.load_state_dict(state)
         torch.set_rng_state(state["rng"]["torch"].cpu())
-        return Resume(state["step"], state["pairs"], state["log_bytes"])
+        return Resume(state["step"], state["pairs"], state["log_bytes"], state["window"])
 
     def _check(self, state: Mapping) -> None:
         if state.get("identity") != self.identity:

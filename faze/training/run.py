@@ -13,6 +13,7 @@ import torch
 
 from faze.base import code_hash
 from faze.base.made_once import key_of, made_once, same_file
+from faze.base.preemption import defer
 from faze.base.run_log import RunLog, acting, read_events
 from faze.config.stage_config import Resolved
 from faze.data.pairs import PeopleStrips, hold_what_fits, load_people
@@ -105,6 +106,7 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
         if world.rank == 0:
             outputs, copies = (run_log, out), (work.donor_log, work.checkpoint)
             taken = stack.enter_context(made_once(records, trainee.key(world, data), outputs, copies))
+        defer()  # to the end: who leaves between the outputs and the end would lose them to the workflow
         if world.least(int(not taken)):
             go_on(trainee, setup, step, feed, validation, work)
         elif world.rank == 0:
@@ -134,7 +136,7 @@ def go_on(
     with RunLog(work.log, keep_bytes=resume.log_bytes) if first else contextlib.nullcontext() as log:
         if log:
             trainee.introduce(log, resume.pairs)
-        Fit(setup, step, feed, validation, work, log).run(resume.step)
+        Fit(setup, step, feed, validation, work, log).run(resume)
 
 
 def take_over(trainee: Trainee, work: WorkFolder) -> None:

@@ -43,6 +43,7 @@ def declared() -> set[str]:
         PATHS.benchmark,
         PATHS.evaluation,
         PATHS.report,
+        PATHS.sweep,
     ],
     ids=str,
 )
@@ -70,6 +71,7 @@ def test_the_test_above_covers_every_path() -> None:
         "benchmark",
         "evaluation",
         "report",
+        "sweep",
     }
     assert names - covered == {"run", "live_log"}
 

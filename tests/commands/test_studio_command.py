@@ -3,6 +3,7 @@
 Seen red by breaking the code: two networks of one name taken for one, a folder of somebody else replaced.
 """
 
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -56,6 +57,18 @@ def test_networks_are_called_as_their_tiers_or_files():
     assert [studio.name_of(path, tiers) for path in tiers] == ["baseline", "lean"]
     alike = [Path("a/lean/seed0/checkpoint.pt"), Path("b/lean/seed0/checkpoint.pt"), Path("weights/dted.pt")]
     assert [studio.name_of(path, alike) for path in alike] == [str(alike[0]), str(alike[1]), "dted"]
+
+
+@pytest.mark.parametrize(("there", "shown"), [(studio.OWN, "dted"), (studio.OWN[1:], "baseline")])
+def test_without_a_name_it_is_the_network_that_a_run_left(store, trained, tmp_path, monkeypatch, there, shown):
+    monkeypatch.chdir(tmp_path)
+    for path in there:
+        path.parent.mkdir(parents=True)
+        shutil.copyfile(trained, path)
+    written = []
+    monkeypatch.setattr(studio, "write_studio", lambda out, networks, *_: written.extend(networks))
+    assert run(monkeypatch, "--data", store, "--out", tmp_path / "page") == 0
+    assert written == [shown]
 
 
 def test_what_is_missing_is_one_sentence(store, trained, tmp_path, monkeypatch, capsys):

@@ -1,7 +1,7 @@
 """Frames are the same, within one grey level, by compiled code and by numpy.
 
 Seen red by breaking kernel.c: with the crease narrower by a fiftieth, and with another rounding of where rays meet the
-eyeball.
+eyeball. Red, too, where numpy met it by a matrix product, with OpenBLAS's kernels for Haswell on a processor of today.
 """
 
 import dataclasses

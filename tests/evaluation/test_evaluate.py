@@ -80,14 +80,12 @@ def test_run_errors_are_means_over_people_of_means_over_repeats(small, tmp_path,
     names = {f"error/{d}{k}_deg" for d in ("mpiigaze", "gazecapture") for k in ("", "_k9")}
     shares = {"speed/share_of_matmul_roof", "speed/share_of_copy_roof"}
     pictures = {f"redirection/{d}_{n}" for d in ("mpiigaze", "gazecapture") for n in ("l1", "spread", "right_person")}
-    judged = [f"{v}_{f}_error_deg" for v in ("both", "real", "oracle", "other", "still") for f in ("gaze", "head")]
-    turned = [
-        *(f"{f}_gain{of}" for f in ("gaze", "head") for of in ("", "_real")),
-        "head_by_gaze_deg",
-        "gaze_by_head_deg",
-    ]
-    likeness = [f"both_{name}" for name in ("l1", "psnr", "ssim", "ms_ssim")]
-    pictures |= {f"redirection/{d}_{n}" for d in ("mpiigaze", "gazecapture") for n in [*judged, *turned, *likeness]}
+    made = ["gaze_gain", "head_gain", "head_by_gaze_deg", "gaze_by_head_deg", "both_gaze_error_deg"]
+    made += ["both_head_error_deg", *(f"both_{name}" for name in ("psnr", "ssim", "ms_ssim"))]
+    pictures |= {f"redirection/{d}_{n}" for d in ("mpiigaze", "gazecapture") for n in made}
+    controls = [f"{v}_{f}_error_deg" for v in ("real", "oracle", "other", "still") for f in ("gaze", "head")]
+    controls += ["gaze_gain_real", "head_gain_real"]
+    pictures |= {f"redirection_control/{d}_{n}" for d in ("mpiigaze", "gazecapture") for n in controls}
     named = names | shares | pictures | {"speed/images_per_s", "speed/step_ms", "memory/peak_gib"}
     assert set(metrics) - {"speed/time_to_baseline_error_s"} == named
     curve = summary["runs"][1]["curves"]["mpiigaze_maml"]

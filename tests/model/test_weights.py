@@ -1,5 +1,6 @@
 import dataclasses
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 
@@ -33,6 +34,14 @@ def test_weights_come_back_bit_for_bit(dted, tmp_path):
     image = torch.rand(1, 3, 32, 128)
     assert torch.equal(again.encode(image).gaze, dted.encode(image).gaze)
     assert not again.training
+
+
+def test_to_load_weights_imports_no_compiler(dted, tmp_path):
+    """Seen red: drawing first weights for a network without values imported it."""
+    save_weights(tmp_path / "checkpoint.pt", dted)
+    code = "import sys, faze.model.weights as w; w.load_model(sys.argv[1]); print('torch._dynamo' in sys.modules)"
+    command = [sys.executable, "-c", code, str(tmp_path / "checkpoint.pt")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 @pytest.mark.parametrize("wrap", [lambda s: s, lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"model": s}])

@@ -45,7 +45,7 @@ def stage(tmp_path, monkeypatch):
     write_strips(tmp_path / "mpiigaze.h5", "mpiigaze", [person("p00", "test", 20, 4)])
 
     def run(out="estimator.pt", **settings) -> int:
-        small = {"channels": 4, "strips": 6400, "batch": 32, "lr": 0.01, **settings}
+        small = {"channels": 8, "strips": 6400, "batch": 16, "lr": 0.004, **settings}
         config = merge(read_yaml(ROOT / "config" / "config.yaml"), {"estimator": small})
         (tmp_path / "config.yaml").write_text("\n".join(to_lines(resolve(config, "estimator"))))
         words = {"config": "config.yaml", "data": "gazecapture.h5", "judged": "mpiigaze.h5", "out": out}

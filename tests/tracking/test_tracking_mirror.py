@@ -1,7 +1,9 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
+from mirrored import artifacts, assert_mirrored, points
 from tracking_tree import (
     TIERS,
     default_config,
@@ -17,8 +19,8 @@ from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config.parameters import Tracking
 from faze.stages import track
 from faze.tracking.follower import Follower
-from faze.tracking.mirror import mirror_run
-from faze.tracking.run_record import read_run, read_training, run_places
+from faze.tracking.mirror import mirror_run, mirror_runs
+from faze.tracking.run_record import read_run, read_runs, read_sweep, read_training, run_places
 from faze.tracking.store import open_store
 from faze.tracking.view import address, current_runs, share_view
 
@@ -43,20 +45,6 @@ def runs_of(store, paths):
 
 def current(store, paths):
     return store.client.search_runs([store.experiment_id], current_runs(paths.root.name))
-
-
-def points(store, run_id):
-    metrics = store.client.get_run(run_id).data.metrics
-    return sorted(
-        (m.key, m.step, m.value, m.timestamp) for k in metrics for m in store.client.get_metric_history(run_id, k)
-    )
-
-
-def artifacts(store, run_id, folder=""):
-    found = set()
-    for item in store.client.list_artifacts(run_id, folder):
-        found |= artifacts(store, run_id, item.path) if item.is_dir else {item.path}
-    return found
 
 
 def test_a_run_in_mlflow_is_what_its_files_tell(store, paths):
@@ -118,7 +106,7 @@ def test_tracking_twice_changes_nothing(store, paths):
 
 def test_an_interrupted_mirror_is_completed_in_the_same_run(store, paths, monkeypatch):
     record = read_run(paths, AMP)
-    monkeypatch.setattr("faze.tracking.mirror.BATCH_METRICS", 10)
+    monkeypatch.setattr("faze.tracking.run_contents.BATCH_METRICS", 10)
     log_batch, calls = store.client.log_batch, []
 
     def failing(run_id, metrics=(), **rest):
@@ -252,3 +240,116 @@ def test_the_stage_mirrors_every_tier_and_seed_and_says_where_to_look(store, mon
     assert {run.info.run_id for run in runs_of(store, ResultPaths(results))} == set(seen[0]["runs"].values())
     assert seen[0]["invitation"] in capsys.readouterr().out
     assert "make ui" in seen[0]["invitation"] and seen[0]["address"] in seen[0]["invitation"]
+
+
+def test_the_trainings_of_a_sweep_are_runs_and_the_first_keeps_its_page(store, paths):
+    places = run_places(["point00", "point01"], [0])
+    for place, rate in zip(places, (0.01, 0.02), strict=True):
+        start = start_event(paths.root, "baseline", 0)
+        config = start["config"] | {"train.base_lr": rate}
+        write_log(
+            paths.run_log(place.tier, 0), start | {"tier": place.tier, "config": config, "config_hash": place.tier}
+        )
+    paths.sweep.mkdir()
+    (paths.sweep / "index.html").write_text("points")
+    (paths.sweep / "old.svg").write_text("goes")
+    mirror_runs(store, read_sweep(paths, places))
+    (paths.sweep / "old.svg").unlink()
+    first, second = mirror_runs(store, read_sweep(paths, places))
+    assert len(current(store, paths)) == 2
+    assert artifacts(store, first) == {"run.jsonl", "sweep/index.html"} and artifacts(store, second) == {"run.jsonl"}
+    runs = [store.client.get_run(run).data for run in (first, second)]
+    assert [run.params["train.base_lr"] for run in runs] == ["0.01", "0.02"]
+    assert all("val/gaze_deg" in run.metrics and run.tags["stage"] == "train" for run in runs)
+
+
+WRITES = ("create_run", "log_batch", "log_inputs", "set_tag", "update_run", "set_terminated", "log_outputs")
+WRITES += ("create_logged_model", "finalize_logged_model", "set_logged_model_tags", "delete_run", "delete_logged_model")
+
+
+def noted(asked, name, call):
+    def note(*args, **rest):
+        asked.append(name)
+        return call(*args, **rest)
+
+    return note
+
+
+def test_a_second_time_asks_twice_and_writes_nothing(store, paths, monkeypatch):
+    records, asked = read_runs(paths, run_places(TIERS[:2], [0])), []
+    mirror_runs(store, records)
+    for name in (*WRITES, "search_runs", "search_logged_models", "get_metric_history", "get_run", "list_artifacts"):
+        call = getattr(store.client, name)
+        monkeypatch.setattr(
+            store.client, name, lambda *a, call=call, name=name, **k: (asked.append(name), call(*a, **k))[1]
+        )
+    monkeypatch.setattr("faze.tracking.artifacts._upload", lambda *_: asked.append("upload"))
+    mirror_runs(store, records)
+    assert sorted(asked) == ["search_logged_models", "search_runs"]
+
+
+def test_pages_of_the_whole_ablation_are_kept_once(store, paths):
+    first, other = read_runs(paths, run_places(TIERS[:2], [0]))
+    ids = mirror_runs(store, [first, other])
+    assert {name.split("/")[0] for name in artifacts(store, ids[0])} == {"run.jsonl", "walks", "report", "data"}
+    assert {name.split("/")[0] for name in artifacts(store, ids[1])} == {"run.jsonl", "walks"}
+    assert "`report/index.html`." in first.tags["mlflow.note.content"]
+    assert "`report/index.html` of run 0-baseline." in other.tags["mlflow.note.content"]
+
+
+def test_files_that_people_add_to_a_run_stay(store, paths, tmp_path):
+    run_id = mirror_run(store, read_run(paths, AMP))
+    (tmp_path / "mine.txt").write_text("a remark")
+    store.client.log_artifact(run_id, tmp_path / "mine.txt", "notes")
+    (paths.report / "table.csv").write_text("new")
+    assert mirror_run(store, read_run(paths, AMP)) == run_id
+    assert "notes/mine.txt" in artifacts(store, run_id)
+
+
+def test_values_are_sent_before_files(store, paths, monkeypatch):
+    """Where there is no room for files, nothing else is missing."""
+    records = read_runs(paths, run_places(TIERS[:2], [0]))
+    with monkeypatch.context() as full:
+        full.setattr("faze.tracking.artifacts._upload", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
+        with pytest.raises(ValueError, match="no space left. Nothing is lost"):
+            mirror_runs(store, records)
+    runs = {run.info.run_name: run for run in current(store, paths)}
+    for record in records:
+        assert points(store, runs[record.place.name].info.run_id) == sorted(tuple(p) for p in record.metrics)
+        assert runs[record.place.name].info.status == "RUNNING"
+    mirror_runs(store, records)
+    assert_mirrored(store, paths, run_places(TIERS[:2], [0]))
+
+
+def test_a_live_run_sends_only_what_is_new(store, paths, monkeypatch):
+    log, sent = paths.run_log("amp", 0), []
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[:6]))
+    mirror_run(store, read_training(log, AMP))
+    log.write_text("".join(lines[:8]))
+    log_batch = store.client.log_batch
+    monkeypatch.setattr(store.client, "log_batch", lambda run_id, **k: (sent.append(k), log_batch(run_id, **k)))
+    mirror_run(store, read_training(log, AMP))
+    assert len(sent) == 1 and "params" not in sent[0]
+    assert {m.step for m in sent[0]["metrics"]} == {1600, 2000}
+
+
+def test_values_that_came_without_their_tag_and_are_evaluated_anew_are_there_once(store, paths, monkeypatch):
+    """The server dies between the two: it has the values, and its run does not say so."""
+    record, log_batch = read_run(paths, AMP), store.client.log_batch
+
+    def dying(run_id, metrics=(), tags=(), **rest):
+        told = {tag.key for tag in tags}
+        log_batch(run_id, metrics=metrics, tags=[] if "held_results" in told else tags, **rest)
+        if "held_results" in told:
+            raise ConnectionResetError("the server went away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(store.client, "log_batch", dying)
+        with pytest.raises(ValueError, match="went away"):
+            mirror_run(store, record)
+    os.utime(paths.evaluation / "summary.json", (2e9, 2e9))
+    run_id = mirror_run(store, read_run(paths, AMP))
+    assert [run.info.run_id for run in runs_of(store, paths)] == [run_id]
+    assert points(store, run_id) == sorted(tuple(p) for p in record.metrics)
+    assert store.client.get_run(run_id).data.tags["held_results"].startswith(f"{len(record.results)} ")

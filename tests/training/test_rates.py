@@ -12,6 +12,7 @@ from faze.config.check import build
 from faze.config.parameters import Train
 from faze.config.yaml_files import read_yaml
 from faze.training import loop
+from faze.training.log_window import LogWindow
 from faze.training.loop import learning_rates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +52,7 @@ def test_a_log_shows_the_networks_rate_of_the_step_before(monkeypatch: pytest.Mo
     step = SimpleNamespace(scaler=scaler)
     fit = loop.Fit(chosen, step, None, None, None, log)
     for number in (1, 2):
-        window = loop.LogWindow()
+        window = LogWindow()
         window.add({"loss": torch.tensor(1.0)})
-        fit._after(number, 3, window)
+        fit._tell(number, 3, window)
     assert [rate for _, rate in told] == [0, 8]

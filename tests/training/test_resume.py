@@ -3,21 +3,13 @@
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
+from stage_training import Training, assert_same_end, kill_group, wait_for, write_store
 
 from faze.base.run_log import read_events
-from faze.config.stage_config import resolve, to_lines
-from faze.config.yaml_files import read_yaml
-from faze.data.store.strips import PersonStrips, write_strips
-
-ROOT = Path(__file__).resolve().parents[2]
 
 # Kills itself in the middle of writing its second checkpoint.
 TORN_WRITE = """
@@ -37,64 +29,9 @@ sys.exit(train.main())
 """
 
 
-def write_store(path: Path, seed: int = 0) -> Path:
-    """Strips of three people; the seed decides their pixels, not their labels."""
-    pixels, labels = np.random.default_rng(seed), np.random.default_rng(0)
-
-    def person(number: int, split: str) -> PersonStrips:
-        strips = pixels.integers(0, 256, (12, 64, 256, 3), dtype=np.uint8)
-        targets = labels.normal(0, 0.2, (12, 4)).astype(np.float32)
-        return PersonStrips(f"{number:05d}", split, [f"{i}.jpg" for i in range(12)], strips, targets)
-
-    write_strips(path, "gazecapture", [person(1, "train"), person(2, "train"), person(3, "val")])
-    return path
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
     return write_store(tmp_path_factory.mktemp("data") / "gazecapture.h5")
-
-
-class Training:
-    """One training in a folder of its own."""
-
-    def __init__(self, folder: Path, data: Path, tier: str, **train) -> None:
-        self.out, self.log = folder / "checkpoint.pt", folder / "run.jsonl"
-        self.work = folder / "train.work" / "checkpoint.pt"
-        values = read_yaml(ROOT / "config" / "config.yaml")
-        values["tiers"]["baseline"]["device"] = "cpu"
-        values["model"]["growth"] = 2
-        values["train"] |= {"pairs": 320, "log_every_pairs": 32, "validate_every_pairs": 160}
-        values["train"] |= {"checkpoint_every_pairs": 32} | train
-        path = folder / "train.config.yaml"
-        path.write_text("\n".join(to_lines(resolve(values, "train", tier, 0))) + "\n")
-        self._arguments = ["--config", path, "--data", data, "--out", self.out, "--run-log", self.log]
-
-    def start(self, program: tuple[str, ...] = ("-m", "faze", "train")) -> subprocess.Popen:
-        command = [sys.executable, *program, *map(str, self._arguments)]
-        return subprocess.Popen(
-            command, cwd=ROOT, start_new_session=True, text=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
-        )
-
-    def finish(self) -> str:
-        process = self.start()
-        _, words = process.communicate(timeout=240)
-        assert process.returncode == 0, words
-        return words
-
-    def weights(self) -> dict[str, torch.Tensor]:
-        return torch.load(self.out, weights_only=True)["model"]
-
-
-def kill_group(process: subprocess.Popen) -> None:
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-
-
-def wait_for(path: Path, process: subprocess.Popen) -> None:
-    while not path.exists():
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module", params=["baseline", "ddp"])
@@ -102,18 +39,6 @@ def undisturbed(request, data, tmp_path_factory) -> tuple[str, Training]:
     training = Training(tmp_path_factory.mktemp(request.param), data, request.param)
     training.finish()
     return request.param, training
-
-
-def assert_same_end(training: Training, undisturbed: Training) -> None:
-    for name, value in undisturbed.weights().items():
-        assert torch.equal(training.weights()[name], value), name
-
-    def values(log: Path) -> list[tuple]:
-        kept = [e for e in read_events(log) if e["event"] == "metrics"]
-        return [(e["step"], {k: v for k, v in e["values"].items() if k != "train/images_per_s"}) for e in kept]
-
-    assert values(training.log) == values(undisturbed.log)  # no gap, nothing twice
-    assert not training.work.parent.exists()
 
 
 def test_killed_training_ends_as_the_undisturbed_one(undisturbed, data, tmp_path):

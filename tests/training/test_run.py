@@ -17,6 +17,7 @@ from faze.config.yaml_files import DEFAULTS, read_yaml
 from faze.data.store.strips import PersonStrips, write_strips
 from faze.training import loop, run
 from faze.training.loop import MOST_LOST_STEPS, Fit
+from faze.training.resume import Resume
 
 CPU = torch.device("cpu")
 NAN, INF = math.nan, math.inf
@@ -41,7 +42,7 @@ def train_on(losses: list[float], scales: bool, monkeypatch: pytest.MonkeyPatch)
         def __call__(self, batch: dict, weights: dict) -> dict:
             return {"loss": torch.tensor(next(given))}
 
-    Fit(chosen, Step(), lambda steps: itertools.repeat({}, len(steps)), None, None, None).run(0)
+    Fit(chosen, Step(), lambda steps: itertools.repeat({}, len(steps)), None, None, None).run(Resume())
 
 
 @pytest.mark.parametrize("lost", [NAN, INF])

@@ -13,11 +13,14 @@ import faze.config.check
 import faze.config.data_parameters
 import faze.config.parameters
 import faze.config.stage_config
+import faze.config.sweep
 import faze.config.validation
 import faze.config.yaml_files
 import faze.base.code_hash
 import faze.base.run_progress
 import faze.base.made_once
+import faze.base.errors
+import faze.base.slurm_nodes
 
 DEFAULTS = "config/config.yaml"
 RAW = faze.config.data_parameters.RAW
@@ -44,6 +47,18 @@ def check_data(preprocess):
             )
 
 
+def check_cluster():
+    """On SLURM, every job that is to run fits a node: it would else stay in the queue, and nobody would say why."""
+    if workflow.executor_plugin.name != "slurm":
+        return
+    nodes = faze.base.slurm_nodes
+    jobs = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
+    try:
+        nodes.check([nodes.Request.of(job.rule.name, job.threads, job.resources) for job in jobs], nodes.read_nodes())
+    except faze.base.errors.UserError as error:
+        raise WorkflowError(f"nothing was sent to SLURM: {error}") from None
+
+
 def check_name(overrides):
     """Overrides have a name, and so a folder of results, of their own."""
     if overrides and "name" not in faze.config.yaml_files.read_yaml(*overrides):
@@ -66,9 +81,13 @@ config = in_one_sentence(faze.config.validation.validate, config, [DEFAULTS, *wo
 in_one_sentence(check_data, config["preprocess"])
 
 
+# Of a sweep: trainings of the first tier with other values, each under a name where a tier's stands.
+POINTS = list(faze.config.sweep.points(config))
+
+
 wildcard_constraints:
     name=re.escape(config["name"]),
-    tier="|".join(map(re.escape, [*config["tiers"], *faze.config.parameters.CONTROLS])),
+    tier="|".join(map(re.escape, [*config["tiers"], *faze.config.parameters.CONTROLS, *POINTS])),
     seed=r"\d+",
     dataset="|".join(RAW),
 

@@ -171,10 +171,13 @@ rule track:
 
 
 onstart:
+    check_cluster()
     faze.base.run_progress.follow(workflow, logger, config, defaults)
 
 
 onsuccess:
-    print(f"report: results/{config['name']}/report/index.html")
+    for page in ("report", "sweep"):
+        if Path(f"results/{config['name']}/{page}/index.html").exists():
+            print(f"{page}: results/{config['name']}/{page}/index.html")
     if (tracked := Path(f"results/{config['name']}/tracking/tracked.json")).exists():
         print(json.loads(tracked.read_text(encoding="utf-8"))["invitation"])

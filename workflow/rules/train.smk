@@ -38,6 +38,7 @@ rule train:
         *code("train"),
     shell:
         r"""
+        trap '' TERM # SLURM sends it to every process of a job: the training heeds it, and tee hears it out
         beside python -m faze train \
             --config {input.config:q} \
             --data {input.data:q} \

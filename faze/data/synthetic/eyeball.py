@@ -100,7 +100,8 @@ def shade_eyeball(
 
 def _meet_sphere(start: Image, rays: Image, radius_mm: float) -> tuple[Image, Image]:
     """Compute unit normals where rays from `start`, relative to the centre, meet a sphere; second < 0: they miss."""
-    b = rays @ start
+    x, y, z = np.moveaxis(rays, -1, 0)
+    b = x * start[0] + y * start[1] + z * start[2]  # as kernel.c rounds; a BLAS may fuse
     square = b * b - power(start, radius_mm)
     distance = -b - np.sqrt(np.maximum(square, 0))
     return (start + distance[..., None] * rays) * np.float32(1 / radius_mm), square

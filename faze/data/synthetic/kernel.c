@@ -3,7 +3,7 @@
  * faze.data.synthetic.native compiles this; surface, eyeball, lids, light and spectacles are the same in numpy, and
  * their sentences say what each formula is. Head frame, mm, float32. A row of samples passes through short loops, each
  * of which the compiler makes vectors of. Whether a ray meets the head must round as in numpy, since a silhouette is
- * sharp: so nothing is contracted or reordered (FLAGS) and rays are turned as a BLAS does it.
+ * sharp: so nothing is contracted or reordered (FLAGS).
  *
  * Maps are contiguous; those of colours and normals have four channels. Planes are (h, w) each, one after the other.
  */
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define EACH(i, n) for (int i = 0; i < (n); i++)
-#ifdef FP_FAST_FMAF
+#ifdef FP_FAST_FMAF /* as OpenCV resizes */
 #define FUSED(a, b, c) fmaf(a, b, c)
 #else
 #define FUSED(a, b, c) ((a) * (b) + (c))
@@ -170,7 +170,7 @@ static void turn_rays(const view *v, const axis *across, const axis *down, const
         for (int i = across->begin[k]; i < across->begin[k + 1]; i++) {
             double share = across->beyond[i];
             float at_x = (float)((1 - share) * x + share * more_x), at_y = (float)((1 - share) * y + share * more_y);
-            EACH(c, 3) out[c * step + i] = FUSED(at_y, r[3 + c], at_x * r[c]) + r[6 + c];
+            EACH(c, 3) out[c * step + i] = at_x * r[c] + at_y * r[3 + c] + r[6 + c];
         }
     }
 }
@@ -224,7 +224,7 @@ static inline float shine(const mirrored *light, vec normal, vec ray)
  * misses. The numbers are the differences of large ones, so that only the same roundings give the same pixels. */
 static inline float meet_sphere(vec start, float power, float per_radius, vec ray, vec *normal)
 {
-    float b = FUSED(ray.z, start.z, FUSED(ray.y, start.y, ray.x * start.x)), square = b * b - power;
+    float b = dot(ray, start), square = b * b - power;
     float distance = -b - sqrtf(most(square, 0));
     normal->x = (start.x + distance * ray.x) * per_radius;
     normal->y = (start.y + distance * ray.y) * per_radius;

@@ -40,8 +40,9 @@ class Shot:
 
     def rays(self, box: Box, scale: float) -> Image:
         """Compute (h, w, 3) directions in the head frame."""
-        grid = self.camera.ray_grid(box, scale)
-        return grid @ self.rotation[:2].astype(np.float32) + self.rotation[2].astype(np.float32)
+        grid, rotation = self.camera.ray_grid(box, scale), self.rotation.astype(np.float32)
+        # No matrix product: whether it fuses, and so rounds, is up to BLAS and processor, and kernel.c does the same.
+        return grid[..., :1] * rotation[0] + grid[..., 1:] * rotation[1] + rotation[2]
 
     def eyes(self, person: SyntheticPerson) -> list[tuple[Eyeball, Margins]]:
         """Place each eyeball and its lids."""

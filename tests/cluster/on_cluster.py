@@ -1,0 +1,148 @@
+"""What tests ask of the cluster that `make cluster` has started."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cluster import CPUS, MEMORY_MB, start_node
+
+
+def until(condition: Callable[[], object], what: str, seconds: float = 600) -> None:
+    """Wait for something that happens on the cluster."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds, f"{what} did not happen in {seconds} s:\n{ask('squeue')}"
+        time.sleep(0.3)
+
+
+def ask(*command: str) -> str:
+    """What one of SLURM's commands prints."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, (command, done.stderr)
+    return done.stdout
+
+
+class Cluster:
+    """Three nodes, of which one can be made to die."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def facts(self, job: str) -> dict[str, str]:
+        """What SLURM knows of a job, which it forgets after minutes."""
+        return dict(word.partition("=")[::2] for word in ask("scontrol", "show", "job", "-o", job).split())
+
+    def running(self) -> list[str]:
+        return ask("squeue", "-h", "-t", "running", "-o", "%i").split()
+
+    def submit(self, script: Path, *options: str) -> str:
+        return ask("sbatch", "--parsable", *options, str(script)).strip()
+
+    def submit_urgent(self, folder: Path, node: str) -> str:
+        """Send a short job of the higher partition, which takes a whole node from who has it."""
+        script = folder / "urgent.sh"
+        script.write_text("#!/bin/sh\nsleep 1\n")
+        where = ("--partition=urgent", f"--nodelist={node}", "--exclusive", "--output=/dev/null")
+        return self.submit(script, f"--chdir={folder}", *where)
+
+    def ends(self, job: str, *, within: float = 600) -> str:
+        """Wait for a job's end and give its state."""
+        until(lambda: "EndTime" in self.facts(job) and self.state(job) in ENDED, f"the end of job {job}", within)
+        return self.state(job)
+
+    def state(self, job: str) -> str:
+        return self.facts(job)["JobState"]
+
+    def give_minutes(self, job: str, minutes: int) -> None:
+        """Leave a job that runs some minutes from now on."""
+        *days, clock = self.facts(job)["RunTime"].split("-")
+        hours, past, _ = map(int, clock.split(":"))
+        total = 24 * 60 * int(days[0] if days else 0) + 60 * hours + past + minutes
+        ask("scontrol", "update", f"JobId={job}", f"TimeLimit={total}")
+
+    @contextlib.contextmanager
+    def dead(self, node: str) -> Iterator[None]:
+        """Kill everything on a node at once, as when its power fails, until the block ends."""
+        send(processes_of(node), signal.SIGKILL)
+        try:
+            yield
+        finally:
+            start_node(node)
+            until(lambda: ask("sinfo", "-h", "-n", node, "-p", "main", "-o", "%T").strip() in UP, f"{node}'s return")
+
+
+ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"}
+UP = {"idle", "mixed", "allocated"}
+
+
+def processes_of(node: str) -> list[int]:
+    """All processes whose hostname is a node's: those in its namespace of names."""
+    found, own = [], None
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            environment = (entry / "environ").read_bytes()
+            space = os.readlink(entry / "ns/uts")
+            if f"-N\0{node}\0".encode() in (entry / "cmdline").read_bytes():
+                own = space
+            found.append((int(entry.name), space, environment))
+    assert own, f"{node} has no slurmd"
+    return [process for process, space, _ in found if space == own]
+
+
+@contextlib.contextmanager
+def held(node: str) -> Iterator[list[int]]:
+    """Hold the trainings of a node where they are, however fast they are; signals wait until the block ends."""
+    stages = [process for process in processes_of(node) if is_stage(process)]
+    send(stages, signal.SIGSTOP)
+    try:
+        yield stages
+    finally:
+        send(stages, signal.SIGCONT)
+
+
+def send(processes: list[int], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
+def is_stage(process: int) -> bool:
+    """Whether a process is a training: alone, or one of several, or what has started these."""
+    with contextlib.suppress(OSError):
+        program, *words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+        return b"python" in program and words[:3] in ([b"-m", b"faze", b"train"], [b"-u", b"-m", b"faze"])
+    return False
+
+
+def waits(processes: list[int], number: signal.Signals) -> bool:
+    """Whether a signal waits for a process that is held."""
+    status = Path(f"/proc/{processes[0]}/status").read_text()
+    found = re.search(r"^ShdPnd:\s*(\w+)$", status, re.MULTILINE)
+    return bool(int(found[1], 16) >> (number - 1) & 1)
+
+
+def is_held(processes: list[int]) -> bool:
+    """Whether nobody has let them go on; SLURM does before it sends SIGTERM."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{processes[0]}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return False
+
+
+def fitted(profile: str) -> str:
+    """The shipped profile, with requests as large as these nodes: what its page tells people to change."""
+    profile = re.sub(r"^(  \w+): 16$", rf"\1: {CPUS}", profile, flags=re.MULTILINE)
+    profile = re.sub(r"^(  \w+): 4$", rf"\1: {CPUS}", profile, flags=re.MULTILINE)
+    profile = profile.replace("mem_mb: 8000", "mem_mb: 2000").replace("mem_mb: 64000", f"mem_mb: {MEMORY_MB}")
+    return profile + QUICK
+
+
+QUICK = """
+slurm-init-seconds-before-status-checks: 2
+seconds-between-status-checks: 3
+slurm-keep-successful-logs: true
+"""

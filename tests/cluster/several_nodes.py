@@ -1,0 +1,18 @@
+"""One of the processes of a small training of ddp in float64; the first writes the losses of its steps.
+
+torchrun starts it, on one node or several: several_nodes.py FILE
+"""
+
+import sys
+
+import numpy as np
+import torch
+from trajectory import STEPS, tier, train
+
+from faze.engine.parallel import join
+
+engine = tier("ddp")
+with join(engine, threads=1) as world:
+    losses = train(engine, world, steps=STEPS, dtype=torch.float64)
+    if world.rank == 0:
+        np.save(sys.argv[1], [world.size, *losses])

@@ -1,0 +1,129 @@
+"""The smoke ablation on three nodes, by the shipped profile, against the same on this machine alone."""
+
+import re
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from checkout import NOTHING, Checkout
+from cluster import NODES
+from on_cluster import Cluster, fitted
+from stage_training import measured
+from table_content import table_content
+
+pytestmark = pytest.mark.cluster
+PROFILE = "profiles/slurm/config.yaml"
+MEASURED = ("evaluation/performance.csv", "report/table.csv")  # hold nothing but what is measured anew on each machine
+
+
+@pytest.fixture(scope="module")
+def checkouts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, Checkout]:
+    """A checkout for this machine, and one for the cluster, whose profile asks for what its nodes have."""
+    local, spread = (
+        Checkout(tmp_path_factory.mktemp(name) / "faze", "config/smoke.yaml") for name in ("local", "spread")
+    )
+    profile = spread.folder / PROFILE
+    profile.write_text(fitted(profile.read_text(encoding="utf-8")), encoding="utf-8")
+    return local, spread
+
+
+@pytest.fixture(scope="module")
+def ablations(checkouts, cluster) -> dict[str, float]:
+    """Both made; the seconds that each took."""
+    seconds = {}
+    for name, checkout, how in zip(
+        ("local", "cluster"), checkouts, (("--cores", "2"), ("--profile", "profiles/slurm")), strict=True
+    ):
+        began = time.monotonic()
+        answer = checkout.snakemake("ablation", *how)
+        seconds[name] = time.monotonic() - began
+        assert answer.code == 0, answer.text[-8000:]
+    return seconds
+
+
+def test_the_shipped_profile_is_refused_by_one_sentence(cluster: Cluster, checkouts) -> None:
+    """Seen red: the first job waited for ever as PartitionConfig."""
+    local, _ = checkouts
+    answer = local.snakemake("ablation", "--profile", "profiles/slurm")
+    assert answer.code == 1
+    [sentence] = [line for line in answer.text.splitlines() if "nothing was sent to SLURM" in line]
+    assert re.search(
+        r"rule train asks for 16 CPUs, 64000 MB, 1 GPU, but the largest node of partition main, n\d, "
+        "has 2 CPUs, 8000 MB, 1 GPU",
+        sentence,
+    )
+    assert "Traceback" not in answer.text
+
+
+def test_results_are_those_of_one_machine_to_the_bit(ablations, checkouts, capsys) -> None:
+    local, spread = (checkout.folder / "results/smoke" for checkout in checkouts)
+    compared = {"checkpoint.pt": 0, "run.jsonl": 0, ".parquet": 0, ".csv": 0}
+    for path in sorted(local.rglob("*")):
+        other, kind = spread / path.relative_to(local), path.suffix if path.suffix in compared else path.name
+        if kind not in compared or str(path.relative_to(local)) in MEASURED:
+            continue
+        assert other.exists(), other
+        assert content(path, kind) == content(other, kind), path
+        compared[kind] += 1
+    assert all(compared.values()), compared
+    with capsys.disabled():
+        print(f"\nsmoke ablation: {ablations['local']:.0f} s on this machine, {ablations['cluster']:.0f} s on 3 nodes")
+        print(f"equal to the bit: {compared}")
+
+
+def content(path: Path, kind: str) -> object:
+    if kind == "checkpoint.pt":
+        return {name: value.numpy().tobytes() for name, value in torch.load(path, weights_only=True)["model"].items()}
+    if kind == "run.jsonl":
+        return measured(path)
+    if kind == ".parquet":
+        return table_content(path)
+    table = pd.read_csv(path)
+    return table.drop(columns=[name for name in table if name.startswith("rate_")]).to_csv()
+
+
+def test_jobs_ran_on_every_node_and_measured_ones_alone(ablations, checkouts, cluster: Cluster) -> None:
+    rules = {
+        log.stem: log.parent.parent.name if log.parent.parent.name.startswith("rule_") else log.parent.name
+        for log in (checkouts[1].folder / ".snakemake/slurm_logs").rglob("*.log")
+    }
+    spans = [(rules[job].removeprefix("rule_"), *span) for job, span in spans_of_jobs(cluster).items() if job in rules]
+    assert {node for _, node, _, _ in spans} == set(NODES)
+    alone = [span for span in spans if span[0] in ("train", "benchmark")]
+    assert {rule for rule, *_ in alone} == {"train", "benchmark"}
+    for own in alone:
+        beside = [other for other in spans if other is not own and other[1] == own[1] and overlap(own, other)]
+        assert not beside, (own, beside)
+
+
+def overlap(one: tuple, other: tuple) -> bool:
+    return one[2] < other[3] and other[2] < one[3]
+
+
+def spans_of_jobs(cluster: Cluster) -> dict[str, tuple[str, datetime, datetime]]:
+    """Job -> node, beginning, end, as the controller wrote them."""
+    began, spans = {}, {}
+    for line in (cluster.folder / "log/slurmctld.log").read_text().splitlines():
+        when = re.match(r"\[(\S+)\] (.*)", line)
+        if not when:
+            continue
+        at, words = datetime.fromisoformat(when[1]), when[2]
+        if start := re.search(r"Allocate JobId=(\d+) NodeList=(n\d)|Started JobId=(\d+) in \w+ on (n\d)", words):
+            began[start[1] or start[3]] = (start[2] or start[4], at)
+        elif (end := re.search(r"_job_complete: JobId=(\d+) done", words)) and end[1] in began:
+            spans[end[1]] = (*began[end[1]], at)
+    return spans
+
+
+def test_logs_are_found_by_rule(ablations, checkouts) -> None:
+    logs = checkouts[1].folder / ".snakemake/slurm_logs"
+    assert {"rule_train", "rule_benchmark", "rule_evaluate"} <= {path.name for path in logs.iterdir()}
+    [log] = (logs / "rule_benchmark").rglob("*.log")
+    assert "faze benchmark" in log.read_text(encoding="utf-8")
+
+
+def test_nothing_is_left_to_do(ablations, checkouts) -> None:
+    assert NOTHING in checkouts[1].snakemake("ablation", "--profile", "profiles/slurm", "-n").text

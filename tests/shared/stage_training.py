@@ -1,0 +1,99 @@
+"""A training in processes of its own: started, stopped, and compared with one that nothing disturbed."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from faze.base.run_log import read_events
+from faze.config.stage_config import resolve, to_lines
+from faze.config.yaml_files import merge, read_yaml
+from faze.data.store.strips import PersonStrips, write_strips
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write_store(path: Path, seed: int = 0) -> Path:
+    """Strips of three people; the seed decides their pixels, not their labels."""
+    pixels, labels = np.random.default_rng(seed), np.random.default_rng(0)
+
+    def person(number: int, split: str) -> PersonStrips:
+        strips = pixels.integers(0, 256, (12, 64, 256, 3), dtype=np.uint8)
+        targets = labels.normal(0, 0.2, (12, 4)).astype(np.float32)
+        return PersonStrips(f"{number:05d}", split, [f"{i}.jpg" for i in range(12)], strips, targets)
+
+    write_strips(path, "gazecapture", [person(1, "train"), person(2, "train"), person(3, "val")])
+    return path
+
+
+class Training:
+    """One training in a folder of its own."""
+
+    def __init__(self, folder: Path, data: Path, tier: str, *, sections: dict | None = None, **train) -> None:
+        self.out, self.log = folder / "checkpoint.pt", folder / "run.jsonl"
+        self.work = folder / "train.work" / "checkpoint.pt"
+        values = read_yaml(ROOT / "config" / "config.yaml")
+        values["tiers"]["baseline"]["device"] = "cpu"
+        values["model"]["growth"] = 2
+        values = merge(values, sections or {})
+        values["train"] |= {"pairs": 320, "log_every_pairs": 32, "validate_every_pairs": 160}
+        values["train"] |= {"checkpoint_every_pairs": 32} | train
+        path = folder / "train.config.yaml"
+        path.write_text("\n".join(to_lines(resolve(values, "train", tier, 0))) + "\n")
+        self.arguments = ["--config", path, "--data", data, "--out", self.out, "--run-log", self.log]
+        self.arguments = list(map(str, self.arguments))
+
+    def start(self, program: tuple[str, ...] = ("-m", "faze", "train")) -> subprocess.Popen:
+        command = [sys.executable, *program, *self.arguments]
+        return subprocess.Popen(
+            command, cwd=ROOT, start_new_session=True, text=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+        )
+
+    def finish(self) -> str:
+        process = self.start()
+        _, words = process.communicate(timeout=240)
+        assert process.returncode == 0, words
+        return words
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return torch.load(self.out, weights_only=True)["model"]
+
+
+def kill_group(process: subprocess.Popen) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def wait_for(path: Path, process: subprocess.Popen) -> None:
+    while not path.exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+
+
+def children(process: int) -> list[int]:
+    """The processes that one has started and that live, in the order of their numbers."""
+    parents = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
+    return sorted(child for child, parent in parents.items() if parent == process)
+
+
+def measured(log: Path) -> list[tuple]:
+    """What a log says of how the training went; its speed may differ."""
+    kept = [event for event in read_events(log) if event["event"] == "metrics"]
+    return [(e["step"], {k: v for k, v in e["values"].items() if k != "train/images_per_s"}) for e in kept]
+
+
+def assert_same_end(training: Training, undisturbed: Training) -> None:
+    for name, value in undisturbed.weights().items():
+        assert torch.equal(training.weights()[name], value), name
+
+    assert measured(training.log) == measured(undisturbed.log)  # no gap, nothing twice
+    assert not training.work.parent.exists()

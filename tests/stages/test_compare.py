@@ -1,0 +1,99 @@
+"""A sweep's points compared: what run logs say, averaged over seeds, and the page.
+
+Seen red by breaking the code: the first validation taken for the last, an interval of 1.96 errors, rows not sorted.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import t
+from tracking_tree import start_event
+
+from faze.base.result_paths import ResultPaths
+from faze.base.run_log import RunLog
+from faze.config.stage_config import resolve, to_lines
+from faze.config.validation import validate
+from faze.config.yaml_files import merge, read_yaml
+from faze.evaluation.swept import swept_runs
+from faze.stages import compare
+
+ROOT = Path(__file__).resolve().parents[2]
+SWEEP = {"grid": {"model.growth": [4, 8], "engine.lean": [False, True]}}
+ERRORS = {"point00": (6.0, 6.4), "point01": (4.0, 4.6), "point02": (4.5, 4.7), "point03": (7.0, None)}
+
+
+def write_run_log(paths: ResultPaths, point: str, seed: int, error: float | None) -> None:
+    path = paths.run_log(point, seed) if error else paths.live_log(point, seed)
+    with RunLog(path) as log:
+        log.event("start", **start_event(paths.root, "baseline", seed))
+        log.metrics(100, {"val/gaze_deg": 20.0, "val/l1": 0.9, "train/loss": 3.0})
+        if error:
+            log.metrics(200, {"val/gaze_deg": error, "val/l1": error / 10, "val/spread": 0.1, "val/right_person": 0.5})
+
+
+@pytest.fixture
+def stage(tmp_path, monkeypatch):
+    paths = ResultPaths(tmp_path / "swept")
+    for point, errors in ERRORS.items():
+        for seed, error in enumerate(errors):
+            write_run_log(paths, point, seed, error)
+
+    def run(sweep=SWEEP, seeds=(0, 1)) -> int:
+        overrides = {"name": "swept", "run": {"tiers": ["baseline"], "seeds": list(seeds)}, "sweep": sweep}
+        config = validate(merge(read_yaml(ROOT / "config" / "config.yaml"), overrides))
+        (tmp_path / "compare.yaml").write_text("\n".join(to_lines(resolve(config, "compare"))))
+        words = {"config": tmp_path / "compare.yaml", "results": paths.root, "out": paths.sweep}
+        monkeypatch.setattr(sys, "argv", ["compare", *(str(w) for k, v in words.items() for w in (f"--{k}", v))])
+        return compare.main()
+
+    run.paths = paths
+    return run
+
+
+def test_points_are_averaged_over_seeds_and_the_best_comes_first(stage, capsys):
+    assert stage() == 0
+    assert "point01 has the least error on val people, 4.30°" in capsys.readouterr().out
+    table = pd.read_csv(stage.paths.sweep / "points.csv").set_index("point")
+    assert list(table.index) == ["point01", "point02", "point00", "point03"]
+    assert table.loc["point01", ["model.growth", "engine.lean"]].tolist() == [4, True]
+    half = t.ppf(0.975, 1) * np.std([4.0, 4.6], ddof=1) / np.sqrt(2)
+    assert table.loc["point01", ["gaze_deg", "low", "high"]].tolist() == pytest.approx(
+        [4.3, 4.3 - half, 4.3 + half], rel=1e-4
+    )
+    assert table.loc["point01", "l1"] == pytest.approx(0.43) and table.loc["point03", "seeds"] == 1
+    assert np.isnan(table.loc["point03", "low"])
+    assert (stage.paths.sweep / "figures" / "parallel.svg").stat().st_size > 2000
+    assert (stage.paths.sweep / "figures" / "against.svg").stat().st_size > 2000
+
+
+def test_the_page_names_the_best_who_may_be_as_good_and_what_has_no_result(stage):
+    assert stage() == 0
+    page = (stage.paths.sweep / "index.html").read_text()
+    assert "<b>point01</b>: model.growth 4, engine.lean true. The error on val people is 4.30°" in page
+    assert "(95 % interval over seeds 0.49 to 8.11)" in page
+    assert "2 of the other points lie within that interval" in page
+    assert "Without a result: point03, seed 1, under way." in page
+    assert page.count("data:image/svg+xml") == 2
+
+
+def test_with_one_seed_no_interval_is_told(stage):
+    assert stage(seeds=(0,)) == 0
+    page = (stage.paths.sweep / "index.html").read_text()
+    assert "interval" not in page.partition("<body>")[2] and "Without a result" not in page
+
+
+def test_what_is_not_there_is_missing_and_nothing_at_all_is_said(stage, capsys):
+    runs = swept_runs(stage.paths, ["point03", "point09"], [1])
+    assert runs["state"].tolist() == ["under way", "missing"]
+    assert stage(sweep={"grid": {"model.growth": [4, 8, 12, 16]}}, seeds=(7,)) == 0
+    page = (stage.paths.sweep / "index.html").read_text()
+    assert "No training has ended." in page and "point02, seed 7, missing" in page
+    assert "no training has ended" in capsys.readouterr().out
+
+
+def test_without_a_sweep_there_is_nothing_to_compare(stage, capsys):
+    assert stage(sweep={}) == 1
+    assert "has no points, since sweep.grid and sweep.sobol are empty" in capsys.readouterr().err

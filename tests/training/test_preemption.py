@@ -1,0 +1,157 @@
+"""A training that is asked to go writes a checkpoint after its step, says so, and the same command ends as undisturbed.
+
+Seen red: with the window of a log line left out of the checkpoint, the next line was the mean of fewer steps; with two
+processes failed, of which one had been killed, nobody said so.
+"""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from stage_training import Training, assert_same_end, children, wait_for, write_store
+
+from faze.base.preemption import PREEMPTED, Preempted
+from faze.base.run_log import read_events
+from faze.stages import train as stage
+from faze.training import loop
+
+BATCH, PAIRS = 16, 320
+FAR = {"log_every_pairs": 5 * BATCH, "validate_every_pairs": PAIRS, "checkpoint_every_pairs": PAIRS}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_store(tmp_path_factory.mktemp("data") / "gazecapture.h5")
+
+
+@pytest.fixture(scope="module", params=["baseline", "ddp"])
+def undisturbed(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Training:
+    training = Training(tmp_path_factory.mktemp(request.param), data, request.param, **FAR)
+    training.finish()
+    return training
+
+
+def logged(training: Training) -> int:
+    log = training.work.parent / "run.jsonl"
+    return sum(event["event"] == "metrics" for event in read_events(log)) if log.exists() else 0
+
+
+def stop(training: Training, number: signal.Signals, whom: Callable[[subprocess.Popen], list[int]]) -> str:
+    """Send a signal once something is logged; give what the training says."""
+    process = training.start()
+    while not logged(training):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    for target in whom(process):
+        os.kill(target, number)
+    _, words = process.communicate(timeout=120)
+    assert process.returncode == PREEMPTED, (process.returncode, words)
+    assert "Traceback" not in words
+    assert not training.out.exists()
+    return words
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2], ids=lambda number: number.name)
+def test_who_is_asked_to_go_goes_on_as_if_nothing_had_been(number, undisturbed, data, tmp_path):
+    """Between two checkpoints and two log lines; ddp by torchrun, which passes the signal on."""
+    tier = "ddp" if undisturbed.out.parent.name.startswith("ddp") else "baseline"
+    training = Training(tmp_path, data, tier, **FAR)
+    words = stop(training, number, lambda process: [process.pid])
+    assert words.count(f"faze train: stopped by {number.name} after") == 1
+    assert f"of {PAIRS} pairs, which the checkpoint holds; the same command goes on from there" in words
+    assert training.work.exists()
+    assert "resumed after" in training.finish()
+    assert_same_end(training, undisturbed)
+
+
+def test_one_of_several_processes_is_asked_and_all_stop_at_the_same_step(undisturbed, data, tmp_path):
+    if not undisturbed.out.parent.name.startswith("ddp"):
+        pytest.skip("one process")
+    training = Training(tmp_path, data, "ddp", **FAR)
+    words = stop(training, signal.SIGUSR1, lambda process: children(process.pid)[-1:])
+    assert words.count("faze train: stopped by ") == 1
+    training.finish()
+    assert_same_end(training, undisturbed)
+
+
+def test_a_signal_to_every_process_of_a_job_is_as_one(undisturbed, data, tmp_path):
+    """As SLURM sends it: to torchrun, its processes, and those that read ahead for them."""
+    tier = "ddp" if undisturbed.out.parent.name.startswith("ddp") else "baseline"
+    training = Training(tmp_path, data, tier, sections={"data": {"workers": 1, "memory_gib": 0.0}}, **FAR)
+
+    def family(process: subprocess.Popen) -> list[int]:
+        found = [process.pid]
+        for member in found:
+            found += children(member)
+        return found
+
+    stop(training, signal.SIGTERM, family)
+    training.finish()
+    assert_same_end(training, undisturbed)
+
+
+def test_before_its_first_step_a_training_ends_at_once(data, tmp_path):
+    training = Training(tmp_path, data, "baseline")
+    process = training.start()
+    wait_for(tmp_path / ".checkpoint.pt.lock", process)  # so that it heeds signals
+    process.send_signal(signal.SIGTERM)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == PREEMPTED, words
+    assert words.endswith("faze train: stopped by SIGTERM before its first step; the same command goes on\n")
+
+
+def test_who_waits_for_another_writer_can_be_asked_to_go(data, tmp_path):
+    """Seen red: a signal that is only noted left it waiting."""
+    first, second = (Training(tmp_path, data, "baseline") for _ in range(2))
+    holder = first.start()
+    wait_for(first.work, holder)
+    os.killpg(holder.pid, signal.SIGSTOP)
+    waiting = second.start()
+    assert "is being written by process" in waiting.stderr.readline()
+    waiting.send_signal(signal.SIGTERM)
+    assert waiting.wait(timeout=30) == PREEMPTED
+    os.killpg(holder.pid, signal.SIGCONT)
+    os.killpg(holder.pid, signal.SIGKILL)
+    holder.communicate()
+
+
+def test_a_process_that_is_killed_is_one_sentence(undisturbed, data, tmp_path):
+    if not undisturbed.out.parent.name.startswith("ddp"):
+        pytest.skip("one process")
+    training = Training(tmp_path, data, "ddp", **FAR)
+    process = training.start()
+    while not logged(training):
+        time.sleep(0.02)
+    os.kill(children(process.pid)[-1], signal.SIGKILL)
+    _, words = process.communicate(timeout=120)
+    assert process.returncode == 1, words
+    assert "faze train: process 1 of the training was killed by SIGKILL; the same command goes on\n" in words, words
+    assert "Traceback" not in words
+    training.finish()
+    assert_same_end(training, undisturbed)
+
+
+def test_stopped_at_any_step_it_ends_with_the_same_weights_and_log(data, tmp_path, monkeypatch):
+    plan = {"pairs": 7 * BATCH, "log_every_pairs": 3 * BATCH, "validate_every_pairs": 2 * BATCH}
+
+    def train(name: str) -> Training:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        training = Training(folder, data, "baseline", **plan, checkpoint_every_pairs=PAIRS)
+        monkeypatch.setattr(sys, "argv", ["train", *training.arguments])
+        assert stage.main() == 0
+        return training
+
+    undisturbed = train("undisturbed")
+    for steps in range(1, 7):
+        calls = itertools.count(1)
+        with monkeypatch.context() as patch, pytest.raises(Preempted, match=f"after {BATCH * steps} of 112 pairs"):
+            patch.setattr(loop, "asked", lambda: "SIGTERM" if next(calls) >= steps else None)  # noqa: B023
+            train(str(steps))
+        assert_same_end(train(str(steps)), undisturbed)

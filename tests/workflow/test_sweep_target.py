@@ -1,0 +1,37 @@
+"""A sweep beside a finished ablation: its points are trained by the ablation's own rules, and it stays as it is."""
+
+import json
+
+import pandas as pd
+import pytest
+from checkout import NOTHING, Checkout
+
+pytestmark = pytest.mark.workflow
+SWEEP = "sweep: {grid: {loss.gaze_angle: [0.1, 0.2]}, sobol: {train.base_lr: [0.001, 0.01, log]}, points: 1}\n"
+
+
+@pytest.fixture
+def swept(done: Checkout, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    smoke = (done.folder / "config/smoke.yaml").read_text()
+    (done.folder / "config/points.yaml").write_text(smoke + SWEEP)
+    monkeypatch.setattr(done, "config", "config/points.yaml")
+    return done
+
+
+def test_points_are_trained_compared_and_mirrored(swept: Checkout) -> None:
+    assert swept.dry_run("sweep").jobs == {"train": 2, "compare": 1, "track_sweep": 1, "sweep": 1}
+    assert NOTHING in swept.dry_run("ablation").text
+    answer = swept.snakemake("--cores", "all", "sweep")
+    assert answer.code == 0, answer.text[-8000:]
+    assert "sweep: results/smoke/sweep/index.html" in answer.text
+    table = pd.read_csv(swept.folder / "results/smoke/sweep/points.csv")
+    assert set(table["point"]) == {"point00", "point01"} and set(table["loss.gaze_angle"]) == {0.1, 0.2}
+    assert table["gaze_deg"].between(0, 90).all()
+    told = json.loads((swept.folder / "results/smoke/tracking/sweep.json").read_text())
+    assert list(told["runs"]) == ["0-point00", "1-point01"] and len(set(told["runs"].values())) == 2
+    assert NOTHING in swept.dry_run("sweep").text and NOTHING in swept.dry_run("ablation").text
+
+
+def test_without_points_nothing_is_swept(fresh: Checkout) -> None:
+    answer = fresh.snakemake("sweep", "-n")
+    assert answer.code == 1 and "nothing is swept: give sweep.grid or sweep.sobol" in answer.text

@@ -1,0 +1,76 @@
+# A sweep: trainings that differ in what config names under `sweep`, compared by their validations.
+
+
+def trainings_of_points(wildcards):
+    """List the run logs of every point and seed."""
+    if not POINTS:
+        raise WorkflowError("nothing is swept: give sweep.grid or sweep.sobol keys and values (config/sweep.yaml)")
+    return every("results/{name}/{tier}/seed{seed}/run.jsonl", tier=POINTS)
+
+
+# Without wildcards, as `report`.
+rule compare:
+    input:
+        config=every("results/{name}/configs/compare.yaml"),
+        run_logs=trainings_of_points,
+    output:
+        report(
+            directory(f"results/{config['name']}/sweep"),
+            patterns=["{page}.html", "{table}.csv", "figures/{figure}.svg"],
+            category="Sweep",
+            caption="../report/sweep.rst",
+        ),
+    log:
+        f"results/{config['name']}/logs/compare.log",
+    benchmark:
+        f"results/{config['name']}/benchmarks/compare.tsv"
+    conda:
+        "../../envs/faze.yaml"
+    threads: 1
+    params:
+        *code("compare"),
+        results=f"results/{config['name']}",
+    shell:
+        r"""
+        beside python -m faze compare \
+            --config {input.config:q} \
+            --results {params.results:q} \
+            --out {output:q} \
+            2>&1 | tee -p {log:q}
+        """
+
+
+# The runs of a sweep in MLflow, as `track` mirrors those of an ablation.
+rule track_sweep:
+    input:
+        config=every("results/{name}/configs/track.yaml"),
+        run_logs=trainings_of_points,
+        page=rules.compare.output,
+    output:
+        f"results/{config['name']}/tracking/sweep.json",
+    log:
+        f"results/{config['name']}/logs/track_sweep.log",
+    benchmark:
+        f"results/{config['name']}/benchmarks/track_sweep.tsv"
+    conda:
+        "../../envs/faze.yaml"
+    threads: 1
+    params:
+        *code("track"),
+        results=f"results/{config['name']}",
+    shell:
+        r"""
+        beside python -m faze track \
+            --config {input.config:q} \
+            --results {params.results:q} \
+            --points {POINTS} \
+            --out {output:q} \
+            2>&1 | tee -p {log:q}
+        """
+
+
+rule sweep:
+    input:
+        rules.compare.output,
+        rules.track_sweep.output,
+    localrule: True
