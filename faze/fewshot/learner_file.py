@@ -17,6 +17,8 @@ from faze.model.torch_file import read_mapping, write_mapping
 
 T = TypeVar("T")
 
+MOST_STEPS = 100_000  # of adaptation, a hundred times the paper's: compiled code takes them without a look up
+
 
 @dataclass(frozen=True)
 class Learned:
@@ -108,6 +110,9 @@ def _fault(learned: Learned) -> str:
         return f"shots {learned.shots[:20]}"
     if len(learned.stop_steps) not in (0, len(learned.shots)) or min(learned.stop_steps, default=1) < 0:
         return "stop_steps are not one for each of shots"
+    steps = learned.settings.get("adapt_steps", 0)
+    if max([*learned.stop_steps, steps if isinstance(steps, int) else 0]) > MOST_STEPS:
+        return f"it would adapt by more than {MOST_STEPS} steps"
     if not all(k.isdecimal() for k in learned.val_deg):
         return "val_deg is not by k"
     return state_fault(learned.learner, len(learned.shots), learned.state)

@@ -118,6 +118,8 @@ def test_closed_forms_hold_what_they_make(learner: str, state: dict, fault: str,
         ({"shots": [2**70, 3]}, "its shots is not that"),
         ({"settings": {"seed": torch.zeros(2)}}, "its settings is not that"),
         ({"state": {"hidden_weight": 3}}, "its state is not that"),
+        ({"stop_steps": [5, 2**40]}, "it would adapt by more than 100000 steps"),  # red before: it did
+        ({"settings": SETTINGS | {"adapt_steps": 2**40}}, "it would adapt by more than 100000 steps"),
         ({"stop_steps": [5]}, "stop_steps are not one for each"),
         ({"val_deg": {"many": 1.0}}, "val_deg is not by k"),
         ({"val_deg": {"1": float("inf")}}, "its val_deg is not that"),
