@@ -42,7 +42,7 @@ def test_the_gaze_head_of_codes(tmp_path: Path) -> None:
     head = {name: RANDOM.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     write_codes(tmp_path / "codes.h5", "mpiigaze", [("p00", "test", codes())], head)
     flip(tmp_path / "codes.h5", head["gaze1.weight"].tobytes())
-    with pytest.raises(UserError, match="codes.h5: what it is cannot be read .*metadata checksum.*: write or fetch it again"):
+    with pytest.raises(UserError, match="codes.h5: what it is cannot be read .*metadata checksum.*: write or fetch it"):
         CodeStore(tmp_path / "codes.h5")
 
 

@@ -24,7 +24,8 @@ def store(tmp_path_factory):
 
 @pytest.fixture
 def paths(store, request):
-    return write_results(store.lock.parent / request.node.name, TIERS, steps=4)
+    name = request.node.name.replace("[", "_").replace("]", "")
+    return write_results(store.lock.parent / name, TIERS, steps=4)
 
 
 def models_of(store, paths, **tags):
