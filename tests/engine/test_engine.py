@@ -193,11 +193,12 @@ def test_ddp_takes_its_options(monkeypatch):
         wrap = build_wrap(tier("ddp", bucket_mib=0.5, bucket_view=True, static_graph=True), CPU)
         plain = build_wrap(tier("ddp"), CPU).module(Line())
         module = wrap.module(Line())
+        assert (module.bucket_bytes_cap, module.gradient_as_bucket_view, module.static_graph) == (2**19, True, True)
+        assert (plain.bucket_bytes_cap, plain.gradient_as_bucket_view, plain.static_graph) == (25 * 2**20, False, False)
+        assert plain.bucket_bytes_cap_default
+        del plain, module  # freed after their group, they have been seen to wait for ever
     finally:
         dist.destroy_process_group()
-    assert (module.bucket_bytes_cap, module.gradient_as_bucket_view, module.static_graph) == (2**19, True, True)
-    assert (plain.bucket_bytes_cap, plain.gradient_as_bucket_view, plain.static_graph) == (25 * 2**20, False, False)
-    assert plain.bucket_bytes_cap_default
     assert all(switch.active for switch in wrap.switches)
 
 
