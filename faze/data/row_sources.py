@@ -124,9 +124,7 @@ def stored_rows(strips: StripStore, path: Path, persons: Sequence[str]) -> Rows:
     pieces = [strips.location(person) for person in persons]
     sizes = {strips.size(person): person for person in persons}
     if len(sizes) > 1:
-        told = ", ".join(
-            f"{height} x {width} of person {person}" for (height, width), person in list(sizes.items())[:3]
-        )
+        told = ", ".join("{} x {} of person {}".format(*size, who) for size, who in list(sizes.items())[:3])
         raise UserError(f"{path}: strips are of several sizes, {told}: preprocess again")
     if None in pieces:
         return StoreRows(strips, persons, np.cumsum([0, *map(strips.count, persons)])[:-1])

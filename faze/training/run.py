@@ -91,14 +91,13 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
     fingerprint = code_hash.fingerprint("faze.stages.train")
     with StripStore(data) as strips:
         identity = f"{config.hash}-{fingerprint}-{strips.digest('train')}"
+        if world.rank == 0:
+            strips.check([*people.names, *validation.names])
     work = WorkFolder(out.parent / "train.work", identity)
     if work.has_ended(out, run_log, config.train.pairs):
         if world.rank == 0:
             work.remove()
         return
-    if world.rank == 0:
-        with StripStore(data) as strips:
-            strips.check([*people.names, *validation.names])
     people, validation = hold_what_fits((people, validation), config.data.memory_gib / world.processes_here)
     augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.names))
     feed = build_feed(people, setup, workers=config.data.workers, augmentation=augmentation)
