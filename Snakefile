@@ -25,6 +25,13 @@ rule ablation:
     localrule: True
 
 
+rule sweep:
+    input:
+        rules.compare.output,
+        rules.track_sweep.output,
+    localrule: True
+
+
 # Every stage's own config file as the configuration is now; before `--touch`, which would leave those of older results.
 rule configs:
     input:

@@ -67,10 +67,3 @@ rule track_sweep:
             --out {output:q} \
             2>&1 | tee -p {log:q}
         """
-
-
-rule sweep:
-    input:
-        rules.compare.output,
-        rules.track_sweep.output,
-    localrule: True
