@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -193,6 +194,24 @@ def test_other_pixels_are_another_experiment(call, tmp_path):
     write_people(tmp_path)
     trained(call, tmp_path, "baseline")
     write_people(tmp_path, seed=1)
+    assert not was_taken(trained(call, tmp_path, "idle"))
+
+
+def test_the_same_people_written_again_are_the_same_experiment(call, tmp_path):
+    """Seen red: a store was known by its time, and a clock that jumped let `idle` be trained itself."""
+    write_people(tmp_path)
+    trained(call, tmp_path, "baseline")
+    write_people(tmp_path)
+    assert was_taken(trained(call, tmp_path, "idle"))
+
+
+def test_pixels_without_checksums_are_known_by_the_time_of_their_file(call, tmp_path):
+    write_people(tmp_path)
+    with h5py.File(tmp_path / "data/gazecapture.h5", "r+") as file:
+        del file["00001"].attrs["checksum"]
+    trained(call, tmp_path, "baseline")
+    with h5py.File(tmp_path / "data/gazecapture.h5", "r+") as file:
+        file["00001/pixels"][0] = 0
     assert not was_taken(trained(call, tmp_path, "idle"))
 
 

@@ -225,6 +225,10 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             digest.update(person.encode() + b" " + self._identity(person))
         return digest.hexdigest()[:16]
 
+    def has_checksums(self, split: str) -> bool:
+        """Tell whether `digest` knows the pixels, too: every person of the split has a checksum."""
+        return all(self._attribute(person, "checksum") for person in self.persons(split))
+
     def person_digest(self, person: str) -> str:
         """Identify a person whatever the name: 16 hex digits over labels and, where the file has it, the checksum."""
         return hashlib.sha256(self._identity(person)).hexdigest()[:16]
