@@ -96,7 +96,7 @@ def processes_of(node: str) -> list[int]:
 
 @contextlib.contextmanager
 def held(node: str) -> Iterator[list[int]]:
-    """Hold the trainings of a node where they are, however fast they are; signals wait until the block ends."""
+    """Hold the trainings of a node where they are, however fast they are, until SLURM lets them go on."""
     stages = [process for process in processes_of(node) if is_stage(process)]
     send(stages, signal.SIGSTOP)
     try:
@@ -119,15 +119,8 @@ def is_stage(process: int) -> bool:
     return False
 
 
-def waits(processes: list[int], number: signal.Signals) -> bool:
-    """Whether a signal waits for a process that is held."""
-    status = Path(f"/proc/{processes[0]}/status").read_text()
-    found = re.search(r"^ShdPnd:\s*(\w+)$", status, re.MULTILINE)
-    return bool(int(found[1], 16) >> (number - 1) & 1)
-
-
 def is_held(processes: list[int]) -> bool:
-    """Whether nobody has let them go on; SLURM does before it sends SIGTERM."""
+    """Whether nobody has let them go on; SLURM does when it sends a signal."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{processes[0]}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     return False

@@ -122,7 +122,7 @@ def test_logs_are_found_by_rule(ablations, checkouts) -> None:
     logs = checkouts[1].folder / ".snakemake/slurm_logs"
     assert {"rule_train", "rule_benchmark", "rule_evaluate"} <= {path.name for path in logs.iterdir()}
     [log] = (logs / "rule_benchmark").rglob("*.log")
-    assert "faze benchmark" in log.read_text(encoding="utf-8")
+    assert "(Rule: benchmark)" in log.read_text(encoding="utf-8")
 
 
 def test_nothing_is_left_to_do(ablations, checkouts) -> None:

@@ -1,11 +1,10 @@
 """A training under SLURM that is asked to go: it is requeued, goes on, and ends as one that nothing disturbed."""
 
-import signal
 import sys
 from pathlib import Path
 
 import pytest
-from on_cluster import Cluster, ask, held, is_held, until, waits
+from on_cluster import Cluster, ask, held, is_held, until
 from stage_training import ROOT, Training, assert_same_end, write_store
 
 from faze.base.run_log import read_events
@@ -93,8 +92,7 @@ def test_who_runs_out_of_time_is_warned_before(cluster, undisturbed, data, tmp_p
     job = Job(cluster, undisturbed, data, tmp_path, "--time=60", "--signal=USR1@100")
     with held(job.node) as stages:
         cluster.give_minutes(job.number, 3)
-        until(lambda: waits(stages, signal.SIGUSR1), "the warning")
-        cluster.give_minutes(job.number, 60)
+        until(lambda: not is_held(stages), "the warning, with which SLURM lets it go on")
     job.goes_on(undisturbed, "faze train: stopped by SIGUSR1 after")
 
 
@@ -102,7 +100,7 @@ def test_a_job_of_a_higher_partition_takes_its_node_for_a_while(cluster, undistu
     job = Job(cluster, undisturbed, data, tmp_path, "--exclusive")
     with held(job.node) as stages:
         cluster.submit_urgent(tmp_path, job.node)
-        until(lambda: not is_held(stages), "SLURM's letting it go on")
+        until(lambda: not is_held(stages), "SIGTERM, with which SLURM lets it go on")
     job.goes_on(undisturbed, "faze train: stopped by SIGTERM after")
 
 
