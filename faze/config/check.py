@@ -107,7 +107,7 @@ def _check_list(key: str, value: Any, kind: Any) -> Iterator[Fault]:
         return
     if not value:
         yield Fault(key, "the list is empty")
-    if len(set(map(str, value))) < len(value):
+    if len(set(map(as_text, value))) < len(value):
         yield Fault(key, f"{shown(list(value))} names something twice")
     for i, item in enumerate(value):
         yield from check_value(f"{key}[{i}]", item, kind)
@@ -135,6 +135,14 @@ def shown(value: Any) -> str:
         return "a number of thousands of digits"
 
 
+def as_text(value: Any) -> str:
+    """Write a value, whatever somebody wrote there, so that another's text is another."""
+    try:
+        return str(value)
+    except ValueError:
+        return shown(value)
+
+
 def short(text: str) -> str:
     """Shorten a text, without what a terminal would take for a command."""
     short = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
@@ -145,7 +153,7 @@ def nearest(name: Any, known: Sequence[Any]) -> str:
     """Say which known name was probably meant; empty when none is near."""
     if isinstance(name, str) and len(name) > _LONGEST_GUESSED:
         return ""
-    match = difflib.get_close_matches(str(name), [str(k) for k in known], n=1, cutoff=0.7)
+    match = difflib.get_close_matches(as_text(name), [str(k) for k in known], n=1, cutoff=0.7)
     return f"; did you mean {match[0]}?" if match else ""
 
 
@@ -157,7 +165,7 @@ def check_mapping(key: str, mapping: Any, kinds: Mapping[str, Any], complete: bo
         return
     for name, value in mapping.items():
         if name not in kinds:
-            yield Fault(f"{dot}{name}", f"unknown key{nearest(name, list(kinds))}")
+            yield Fault(f"{dot}{as_text(name)}", f"unknown key{nearest(name, list(kinds))}")
         else:
             yield from check_value(f"{dot}{name}", value, kinds[name])
     yield from (Fault(f"{dot}{name}", "missing") for name in kinds if complete and name not in mapping)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
-from faze.config.check import Fault, fields_of, nearest
+from faze.config.check import Fault, fields_of, nearest, shown
 from faze.config.ladder import climb
 from faze.config.parameters import STAGES
 from faze.config.yaml_files import merge, unflatten
@@ -19,6 +19,7 @@ from faze.config.yaml_files import merge, unflatten
 SECTIONS = ("engine", "model", "loss", "train", "data", "augment")  # a training's own; its strips are the ablation's
 KINDS = {f"{name}.{key}": kind for name in SECTIONS for key, kind in fields_of(STAGES["train"][name]).items()}
 BITS = 30
+MOST_POINTS = 10_000
 # Of each dimension after the first: the polynomial, without its ends, and the first direction numbers.
 DIRECTIONS = (
     (1, 0, (1,)),
@@ -69,20 +70,27 @@ def check_sweep(sweep: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault(
             "sweep.points", f"{sweep['points']}, with {len(sweep['sobol'])} keys under sweep.sobol: both or none"
         )
+    count = math.prod(map(len, sweep["grid"].values())) * (sweep["points"] or 1)
+    if count > MOST_POINTS:
+        yield Fault("sweep", f"has {count} points, of which each is a training; at most {MOST_POINTS}")
     if len(sweep["sobol"]) > len(DIRECTIONS) + 1:
         yield Fault("sweep.sobol", f"spreads at most {len(DIRECTIONS) + 1} keys; put others under sweep.grid")
 
 
 def _check_bounds(key: str, bounds: Sequence[Any]) -> Iterator[Fault]:
     low, high, *how = [*bounds, None, None][: max(2, len(bounds))]
-    if how not in ([], ["log"]) or not all(type(end) in (int, float) for end in (low, high)):
-        yield Fault(f"sweep.sobol.{key}", f"{list(bounds)} is not [lowest, highest] or [lowest, highest, log]")
+    if how not in ([], ["log"]) or not all(_is_bound(end) for end in (low, high)):
+        yield Fault(f"sweep.sobol.{key}", f"{shown(list(bounds))} is not [lowest, highest] or [lowest, highest, log]")
     elif not low < high or (how and low <= 0):
         yield Fault(
             f"sweep.sobol.{key}", f"{list(bounds)}: the lowest must be less than the highest, and positive for log"
         )
     elif not {int, float} & {KINDS[key], *get_args(KINDS[key])}:
         yield Fault(f"sweep.sobol.{key}", "is no number; put its values under sweep.grid")
+
+
+def _is_bound(end: Any) -> bool:
+    return type(end) in (int, float) and abs(end) < 2**63  # of which sums and logarithms are numbers
 
 
 def _spread(sobol: Mapping[str, Sequence[Any]], count: int) -> Iterator[dict[str, Any]]:

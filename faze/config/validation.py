@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faze.config.check import Fault, check_mapping, fields_of, nearest, shown
+from faze.config.check import Fault, as_text, check_mapping, fields_of, nearest, short, shown
 from faze.config.ladder import climb, leave_one_out
 from faze.config.parameters import CONTROLS, META_LEARNERS, SECTIONS, Engine
 from faze.config.sweep import at_point, check_sweep, points
@@ -121,7 +121,7 @@ def _check_points(c: Mapping[str, Any], kinds: Mapping[str, Any]) -> Iterator[Fa
             wrong = list(
                 _check_combinations(merge(of_point, {"run": {"tiers": [point]}, "benchmark": {"leave_one_out": False}}))
             )
-        told = ", ".join(f"{key} {value}" for key, value in values.items())
+        told = ", ".join(f"{key} {short(as_text(value))}" for key, value in values.items())
         yield from (Fault("sweep", f"{point} ({told}): {fault}") for fault in wrong)
 
 

@@ -80,6 +80,9 @@ def test_a_training_at_a_point_is_the_first_tiers_with_its_values() -> None:
     assert resolve(config, "evaluate") == resolve(plain, "evaluate")
 
 
+HUGE = 16**5000  # Python refuses to write it in digits
+
+
 @pytest.mark.parametrize(
     ("sweep", "words"),
     [
@@ -109,6 +112,13 @@ def test_a_training_at_a_point_is_the_first_tiers_with_its_values() -> None:
         (
             {"grid": {"train.base_lr": [0.1]}, "sobol": {"train.base_lr": [0.1, 0.2]}, "points": 2},
             "sweep.sobol.train.base_lr: stands under sweep.grid too",
+        ),
+        ({"sobol": {"train.pairs": [1, 2**63]}, "points": 2}, r"is not \[lowest, highest\]"),
+        ({"sobol": {"train.base_lr": [1, float("inf")]}, "points": 2}, r"inf\] is not \[lowest, highest\]"),
+        ({"grid": {"train.pairs": [HUGE]}}, "train.pairs a number of thousands of digits.: train.pairs: a number of"),
+        (
+            {"grid": {"train.pairs": [*range(101)], "model.growth": [*range(100)]}},
+            "sweep: has 10100 points, of which each is a training; at most 10000",
         ),
         ({"sobol": dict.fromkeys(ELEVEN, [0.1, 1]), "points": 2}, "sweep.sobol: spreads at most 10 keys"),
     ],
