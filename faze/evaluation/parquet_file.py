@@ -36,6 +36,7 @@ def read_table(path: Path, columns: Mapping[str, str], remedy: str) -> pd.DataFr
         if cells > _CELLS + _CELLS_PER_BYTE * path.stat().st_size:
             raise ValueError(f"{cells} cells in a file of {path.stat().st_size} bytes")
         table = file.read(list(columns), use_threads=False)
+        table.validate(full=True)  # text that is none
         for name, kind in columns.items():
             if not _is_of(table[name], kind):
                 raise UserError(f"{path}: column {name} holds {table[name].type}, not {kind} in every row; {remedy}")

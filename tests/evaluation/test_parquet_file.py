@@ -34,3 +34,12 @@ def test_a_flipped_bit_and_a_lost_end(path: Path) -> None:
     cut(path, 1000)
     with pytest.raises(UserError, match=r"errors.parquet: not a readable parquet file"):
         read_table(path, {"error_deg": NUMBER}, AGAIN)
+
+
+def test_text_that_is_none(tmp_path: Path) -> None:
+    """Seen red: pandas met the bytes where it sorted them."""
+    text = pa.array(["p00"]).buffers()
+    person = pa.StringArray.from_buffers(1, text[1], pa.py_buffer(b"p\xdc0"))
+    write_tables([pa.table({"person": person})], tmp_path / "errors.parquet", {})
+    with pytest.raises(UserError, match=r"errors.parquet: not a readable parquet file, .*Invalid UTF8"):
+        read_table(tmp_path / "errors.parquet", {"person": TEXT}, AGAIN)
