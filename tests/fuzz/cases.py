@@ -122,7 +122,7 @@ def _work(target: Target, numbers: range, number: int, home: Path, result: Path)
     for done, each in enumerate(numbers):
         if target.probed or done % 100 == 0:
             result.write_text(json.dumps(asdict(tally)))
-        _emptied(case)
+        emptied(case)
         target.make(Chance(target.name, number, each), case)
         try:
             with watch.on(), limited_time():
@@ -146,7 +146,7 @@ def shrink(target: Target, count: int, number: int, home: Path) -> None:
     @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def one(data: st.DataObject) -> None:
-        _emptied(home)
+        emptied(home)
         target.make(Shrinking(data), home)
         with limited_time():
             judge(target, home)
@@ -154,7 +154,8 @@ def shrink(target: Target, count: int, number: int, home: Path) -> None:
     one()
 
 
-def _emptied(folder: Path) -> None:
+def emptied(folder: Path) -> None:
+    """Make a folder anew."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
 
