@@ -3,6 +3,7 @@
 import importlib
 import os
 import pkgutil
+import signal
 import sys
 
 import faze.commands
@@ -35,6 +36,11 @@ def main() -> int:
         if str(asked) and os.environ.get("RANK", "0") == "0":  # the first of several processes speaks for all
             print(f"{sys.argv[0]}: {asked}", file=sys.stderr)
         return PREEMPTED
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # several come, from the terminal and from who started us
+        if os.environ.get("RANK", "0") == "0":
+            print(f"{sys.argv[0]}: interrupted; the same command goes on, or makes it anew", file=sys.stderr)
+        return 128 + signal.SIGINT
 
 
 def _run(wanted: str) -> int:

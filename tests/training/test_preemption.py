@@ -96,6 +96,22 @@ def test_a_signal_to_every_process_of_a_job_is_as_one(undisturbed, data, tmp_pat
     assert_same_end(training, undisturbed)
 
 
+def test_ctrl_c_is_no_traceback_and_the_same_command_goes_on(undisturbed, data, tmp_path):
+    """It reaches every process, and those of ddp once more by torchrun. Seen red: two tracebacks of each."""
+    tier = "ddp" if undisturbed.out.parent.name.startswith("ddp") else "baseline"
+    training = Training(tmp_path, data, tier, **FAR)
+    process = training.start()
+    wait_for(tmp_path / ".checkpoint.pt.lock", process)
+    time.sleep(1.0)
+    for each in [process.pid, *children(process.pid)]:
+        os.kill(each, signal.SIGINT)
+    _, words = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGINT, words
+    assert "Traceback" not in words and "faze train: interrupted; the same command goes on" in words
+    training.finish()
+    assert_same_end(training, undisturbed)
+
+
 def test_before_its_first_step_a_training_ends_at_once(data, tmp_path):
     training = Training(tmp_path, data, "baseline")
     process = training.start()
