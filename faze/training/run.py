@@ -1,7 +1,6 @@
 """One training, from the store of strips to checkpoint and run log; killed, it goes on from its work folder.
 
-What cannot act is trained once: where another run has done the very same steps, since the switches that tell the tiers
-apart cannot act on this machine, its checkpoint and its metrics are taken over.
+Who would do the very same steps as another run, since its switches cannot act here, takes over checkpoint and metrics.
 """
 
 import contextlib
@@ -12,7 +11,7 @@ from pathlib import Path
 import torch
 
 from faze.base import code_hash
-from faze.base.made_once import key_of, made_once, same_file
+from faze.base.made_once import key_of, made_once
 from faze.base.preemption import defer
 from faze.base.run_log import RunLog, acting, read_events
 from faze.config.stage_config import Resolved
@@ -42,12 +41,12 @@ class Trainee:
     switches: tuple[Switch, ...]
     notes: tuple[str, ...]
 
-    def key(self, world: World, people: object) -> str:
+    def key(self, world: World, read: tuple) -> str:
         """Name what is trained, by what acts: all but the tier's name and what cannot act here."""
         acted = {f"engine.{name}": words for name, words in acting(map(asdict, self.switches)).items()}
         facts = machine.describe()
         place = (world.device.type, world.size, torch.get_num_threads(), [facts.get(fact) for fact in ROUNDS])
-        return key_of("train", dict(self.config.values) | acted, place, self.fingerprint, people)
+        return key_of("train", dict(self.config.values) | acted, place, self.fingerprint, read)
 
     def introduce(self, log: RunLog, pairs: int) -> None:
         """Log who is running and how each switch acts; or, if resumed, from where the run goes on."""
@@ -90,7 +89,7 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
     validation, _ = load_people(data, "val", size, min_entries=1)
     fingerprint = code_hash.fingerprint("faze.stages.train")
     with StripStore(data) as strips:
-        known_people = who_is_read(strips, data)
+        read = strips.identity("train", "val")
         identity = f"{config.hash}-{fingerprint}-{strips.digest('train')}"
         if world.rank == 0:
             strips.check([*people.names, *validation.names])
@@ -108,7 +107,7 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
         taken = False
         if world.rank == 0:
             outputs, copies = (run_log, out), (work.donor_log, work.checkpoint)
-            taken = stack.enter_context(made_once(records, trainee.key(world, known_people), outputs, copies))
+            taken = stack.enter_context(made_once(records, trainee.key(world, read), outputs, copies))
         defer()  # to the end: who leaves between the outputs and the end would lose them to the workflow
         if world.least(int(not taken)):
             go_on(trainee, setup, step, feed, validation, work)
@@ -117,13 +116,6 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
         world.wait()  # nobody leaves while the first process still writes
         if world.rank == 0:
             work.publish(out, run_log)
-
-
-def who_is_read(strips: StripStore, data: Path) -> tuple:
-    """Identify the strips of a training by what they hold; without checksums, also by when the file was written."""
-    splits = ("train", "val")
-    unchecked = not all(map(strips.has_checksums, splits))
-    return (*map(strips.digest, splits), same_file(data) if unchecked else "")
 
 
 @torch.no_grad()

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import DamagedFile, UserError
+from faze.base.made_once import same_file
 from faze.data.store.foreign import text_attribute, understood
 from faze.data.store.layout import (
     DAMAGED,
@@ -225,9 +226,10 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             digest.update(person.encode() + b" " + self._identity(person))
         return digest.hexdigest()[:16]
 
-    def has_checksums(self, split: str) -> bool:
-        """Tell whether `digest` knows the pixels, too: every person of the split has a checksum."""
-        return all(self._attribute(person, "checksum") for person in self.persons(split))
+    def identity(self, *splits: str) -> tuple:
+        """Identify people by what the file holds of them; where checksums lack, by when it was written, too."""
+        checked = all(self._attribute(person, "checksum") for split in splits for person in self.persons(split))
+        return (*map(self.digest, splits), None if checked else same_file(self._path))
 
     def person_digest(self, person: str) -> str:
         """Identify a person whatever the name: 16 hex digits over labels and, where the file has it, the checksum."""
