@@ -27,6 +27,7 @@ from faze.engine.switches import Switch
 PATIENCE = datetime.timedelta(hours=12)
 # What gloo says where a process at the other end is gone, on this machine or another.
 PEER_GONE = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
+LAUNCHER = "FAZE_LAUNCHER"  # the process that is torchrun: it may have been killed before its workers can look
 LEAVE_S = 600  # that torchrun gives its processes to end a step and write a checkpoint; a cluster may give them less
 
 
@@ -139,6 +140,7 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
     # Options, by their variables: an older torchrun does not know them.
     os.environ.setdefault("PET_SIGNALS_TO_HANDLE", passed_on)
     os.environ.setdefault("PET_SHUTDOWN_TIMEOUT", str(LEAVE_S))
+    os.environ[LAUNCHER] = str(os.getpid())
     meeting = [] if "PET_RDZV_ENDPOINT" in os.environ else ["--standalone"]
     options = [*meeting, f"--nproc-per-node={count_processes(engine)}"]
     sys.stdout.flush()
@@ -153,6 +155,8 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
     except RendezvousError as lost:
         words = "another node has ended, or is not reached where PET_RDZV_ENDPOINT says; the same command goes on"
         raise UserError(f"{words} ({lost})") from None
+    finally:
+        del os.environ[LAUNCHER]
     return True
 
 
@@ -189,7 +193,8 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
         torch.set_num_threads(threads)
         yield World(0, 1, device)
         return
-    threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
+    parent = int(os.environ.get(LAUNCHER) or os.getppid())
+    threading.Thread(target=_end_with, args=[parent], daemon=True).start()
     cuda = device.type == "cuda"
     # Given the device, NCCL connects here and now, and not amid the first step.
     dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None)

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from stage_training import Training, assert_same_end, children, wait_for, write_store
+from stage_training import ROOT, Training, assert_same_end, children, wait_for, write_store
 
 from faze.base.preemption import PREEMPTED, Preempted
 from faze.base.run_log import read_events
+from faze.engine.parallel import LAUNCHER
 from faze.stages import train as stage
 from faze.training import loop
 
@@ -110,6 +111,18 @@ def test_ctrl_c_is_no_traceback_and_the_same_command_goes_on(undisturbed, data, 
     assert "Traceback" not in words and "faze train: interrupted; the same command goes on" in words
     training.finish()
     assert_same_end(training, undisturbed)
+
+
+def test_who_comes_up_when_torchrun_was_killed_already_ends_at_once(data, tmp_path):
+    """Seen red: it took whoever had adopted it for torchrun, and waited for the others with all its locks for hours."""
+    training = Training(tmp_path, data, "ddp")
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", LAUNCHER: str(killed.pid)}
+    command = [sys.executable, "-m", "faze", "train", *training.arguments]
+    ended = subprocess.run(command, cwd=ROOT, env=os.environ | rank | meeting, timeout=120)
+    assert ended.returncode == 1 and not training.out.exists()
 
 
 def test_before_its_first_step_a_training_ends_at_once(data, tmp_path):
