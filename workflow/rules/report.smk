@@ -1,5 +1,10 @@
 # From every run's files to tables, the page, and MLflow.
 
+# By this file the page and the model card know that people are rendered. On this machine it lies where they look; it is
+# no input there, since who has removed the raw frames would render them anew, and train anew on them.
+RENDERED = any(not config["preprocess"][key] for key in RAW.values())
+TRUTH = every("results/{name}/raw/truth.h5") if RENDERED and workflow.storage_settings.default_storage_provider else []
+
 
 rule evaluate:
     input:
@@ -22,11 +27,12 @@ rule evaluate:
     threads: 1
     params:
         *code("evaluate"),
+        results=results_folder,
     shell:
         r"""
         beside python -m faze evaluate \
             --config {input.config:q} \
-            --results results/{wildcards.name:q} \
+            --results {params.results:q} \
             --out {output:q} \
             2>&1 | tee -p {log:q}
         """
@@ -73,6 +79,7 @@ rule report:
         inspection=every("results/{name}/inspection/{dataset}"),
         run_logs=every("results/{name}/{tier}/seed{seed}/run.jsonl"),
         walks=every("results/{name}/{tier}/seed{seed}/walks"),
+        truth=TRUTH,
         benchmark=every("results/{name}/benchmark/benchmark.json"),
     output:
         report(
@@ -90,7 +97,7 @@ rule report:
     threads: 1
     params:
         *code("report"),
-        results=f"results/{config['name']}",
+        results=results_folder,
     shell:
         r"""
         beside python -m faze report \
@@ -105,6 +112,7 @@ rule report:
 rule weights:
     input:
         data=every("results/{name}/data/{dataset}.h5"),
+        truth=TRUTH,
         run=every(
             [
                 "results/{name}/{tier}/seed{seed}/checkpoint.pt",
@@ -127,7 +135,7 @@ rule weights:
     threads: 1
     params:
         *code("weights"),
-        results=f"results/{config['name']}",
+        results=results_folder,
         tier=config["run"]["tiers"][0],
         seed=config["run"]["seeds"][0],
     shell:
@@ -161,11 +169,12 @@ rule track:
     threads: 1
     params:
         *code("track"),
+        results=results_folder,
     shell:
         r"""
         beside python -m faze track \
             --config {input.config:q} \
-            --results results/{wildcards.name:q} \
+            --results {params.results:q} \
             --out {output:q} \
             2>&1 | tee -p {log:q}
         """

@@ -29,7 +29,7 @@ rule compare:
     threads: 1
     params:
         *code("compare"),
-        results=f"results/{config['name']}",
+        results=results_folder,
     shell:
         r"""
         beside python -m faze compare \
@@ -57,7 +57,7 @@ rule track_sweep:
     threads: 1
     params:
         *code("track"),
-        results=f"results/{config['name']}",
+        results=results_folder,
     shell:
         r"""
         beside python -m faze track \
