@@ -6,7 +6,6 @@ import re
 import socket
 import sys
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from snakemake.exceptions import WorkflowError
 
@@ -35,48 +34,20 @@ def in_one_sentence(check, *args):
         raise WorkflowError(f"the configuration cannot be used:\n{error}") from None
 
 
-def in_storage(path):
-    """Whether the user's data lie in a storage, as s3://bucket/folder, and not on this machine."""
-    return "://" in path
-
-
-def holds_strips(path):
-    """Whether a data set is an HDF5 of strips, not a folder of frames; in a storage its name says so."""
-    return path.endswith((".h5", ".hdf5")) if in_storage(path) else Path(path).is_file()
-
-
-def given(path):
-    """Take the user's data from where they lie, whatever the storage of the results."""
-    return storage(path) if in_storage(path) else local(path)
-
-
 def check_data(preprocess):
     """The data sets that the user points to exist: folders, or files of strips."""
     for key in (f"{raw}{part}" for raw in RAW.values() for part in faze.config.data_parameters.RAW_PATHS):
-        if preprocess.get(key) and not in_storage(preprocess[key]) and not Path(preprocess[key]).exists():
-            raise faze.config.check.ConfigError(f"preprocess.{key}: no such file or folder: {preprocess[key]}")
+        path = preprocess.get(key)
+        if (
+            path and not Path(path).exists() and (not in_storage(path) or key.endswith("_split"))
+        ):  # which the stage opens
+            raise faze.config.check.ConfigError(f"preprocess.{key}: no such file or folder: {path}")
     for raw in RAW.values():
         if preprocess[f"{raw}_supplementary"] and (not preprocess[raw] or holds_strips(preprocess[raw])):
             # It would be put on rendered frames, whose names are the same, or be passed over in silence.
             raise faze.config.check.ConfigError(
                 f"preprocess.{raw}_supplementary: annotates the frames of a folder, but preprocess.{raw} names none"
             )
-
-
-def check_storage():
-    """The bucket is there and lets this user in: the plugin would make one, and tell the rest by a traceback."""
-    settings = workflow.storage_settings
-    bucket = urlsplit(settings.default_storage_prefix or "").netloc
-    if settings.default_storage_provider != "s3" or not bucket:
-        return
-    from botocore.exceptions import BotoCoreError, ClientError  # comes with the plugin
-
-    try:
-        workflow.storage_registry.default_storage_provider.s3c.meta.client.head_bucket(Bucket=bucket)
-    except (BotoCoreError, ClientError) as error:
-        raise WorkflowError(
-            f"--default-storage-prefix {settings.default_storage_prefix}: this bucket cannot be used: {error}"
-        ) from None
 
 
 def check_cluster():
@@ -111,7 +82,7 @@ config = faze.config.yaml_files.merge(defaults, config)
 in_one_sentence(check_name, workflow.overwrite_configfiles)
 config = in_one_sentence(faze.config.validation.validate, config, [DEFAULTS, *workflow.overwrite_configfiles])
 in_one_sentence(check_data, config["preprocess"])
-check_storage()
+check_storage(config["name"])
 
 
 # Of a sweep: trainings of the first tier with other values, each under a name where a tier's stands.
@@ -155,9 +126,10 @@ SHARED_RECORDS = [f"--made-once={folder}" for folder in [faze.base.made_once.sha
 def every(path, **chosen):
     """Fill a path with every tier, seed, learner and data set of the ablation, or the chosen ones."""
     run = {"tier": config["run"]["tiers"], "seed": config["run"]["seeds"]}
-    return expand(
+    paths = expand(
         path, **{"name": config["name"], "learner": config["fewshot"]["learners"], "dataset": RAW} | run | chosen
     )
+    return paths + marks(paths)
 
 
 def each_learner(path):
@@ -169,17 +141,6 @@ def every_run(path):
     """Fill a path as `every` does, and with the noise controls, which are run with the first seed alone."""
     run = config["run"]
     return every(path) + every(path, tier=run["controls"], seed=run["seeds"][0])
-
-
-def results_folder(wildcards, output):
-    """The ablation's folder as a job finds it: of what is in a storage, that of the local copies."""
-    folder = f"results/{config['name']}"
-    return output[0][: output[0].rindex(f"{folder}/") + len(folder)]
-
-
-def kept(path):
-    """`update`, which leaves an output to the stage; in a storage Snakemake would look for it on this machine."""
-    return path if workflow.storage_settings.default_storage_provider else update(path)
 
 
 def code(stage):

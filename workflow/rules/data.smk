@@ -23,6 +23,12 @@ def splits(wildcards):
     return local(listed) if listed and wildcards.dataset == "gazecapture" else []
 
 
+def last_of_raw(wildcards):
+    """In a storage, what `synthesise` stores last: where that broke off, Snakemake takes a part of a folder for it."""
+    rendered = not config["preprocess"][RAW[wildcards.dataset]]
+    return f"results/{wildcards.name}/raw/truth.h5" if rendered and STORAGE else []
+
+
 def check_landmarks(landmarks):
     """The environment and the model that the user names exist."""
     for key, path in landmarks.items():
@@ -98,6 +104,7 @@ rule preprocess:
     input:
         config="results/{name}/configs/preprocess_{dataset}.yaml",
         raw=lambda wildcards: data_set(RAW[wildcards.dataset], wildcards.name),
+        last_of_raw=last_of_raw,
         supplementary=supplementary,
         splits=splits,
     output:

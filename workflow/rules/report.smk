@@ -3,7 +3,7 @@
 # By this file the page and the model card know that people are rendered. On this machine it lies where they look; it is
 # no input there, since who has removed the raw frames would render them anew, and train anew on them.
 RENDERED = any(not config["preprocess"][key] for key in RAW.values())
-TRUTH = every("results/{name}/raw/truth.h5") if RENDERED and workflow.storage_settings.default_storage_provider else []
+TRUTH = every("results/{name}/raw/truth.h5") if RENDERED and STORAGE else []
 
 
 rule evaluate:
@@ -18,6 +18,7 @@ rule evaluate:
         benchmark="results/{name}/benchmark/benchmark.json",
     output:
         directory("results/{name}/evaluation"),
+        mark("results/{name}/evaluation"),
     log:
         "results/{name}/logs/evaluate.log",
     benchmark:
@@ -33,7 +34,7 @@ rule evaluate:
         beside python -m faze evaluate \
             --config {input.config:q} \
             --results {params.results:q} \
-            --out {output:q} \
+            --out {output[0]:q} \
             2>&1 | tee -p {log:q}
         """
 
@@ -51,6 +52,7 @@ rule inspect:
             subcategory="{dataset}",
             caption="../report/data.rst",
         ),
+        mark("results/{name}/inspection/{dataset}"),
     log:
         "results/{name}/logs/inspect_{dataset}.log",
     benchmark:
@@ -66,7 +68,7 @@ rule inspect:
             {input.data:q} \
             --rejects {input.rejects:q} \
             --verify \
-            --out {output:q} \
+            --out {output[0]:q} \
             2>&1 | tee -p {log:q}
         """
 
@@ -88,6 +90,7 @@ rule report:
             category="Ablation",
             caption="../report/report.rst",
         ),
+        mark(f"results/{config['name']}/report"),
     log:
         f"results/{config['name']}/logs/report.log",
     benchmark:
@@ -103,7 +106,7 @@ rule report:
         beside python -m faze report \
             --config {input.config:q} \
             --results {params.results:q} \
-            --out {output:q} \
+            --out {output[0]:q} \
             2>&1 | tee -p {log:q}
         """
 
@@ -126,6 +129,7 @@ rule weights:
         ),
     output:
         directory(f"results/{config['name']}/weights"),
+        mark(f"results/{config['name']}/weights"),
     log:
         f"results/{config['name']}/logs/weights.log",
     benchmark:
@@ -145,7 +149,7 @@ rule weights:
             --tier {params.tier:q} \
             --seed {params.seed:q} \
             --learners {LEARNERS} \
-            --out {output:q} \
+            --out {output[0]:q} \
             2>&1 | tee -p {log:q}
         """
 
@@ -155,9 +159,9 @@ rule track:
         config="results/{name}/configs/track.yaml",
         run_logs=every_run("results/{name}/{tier}/seed{seed}/run.jsonl"),
         walks=every("results/{name}/{tier}/seed{seed}/walks"),
-        evaluation="results/{name}/evaluation",
+        evaluation=every("results/{name}/evaluation"),
         inspection=every("results/{name}/inspection/{dataset}"),
-        report="results/{name}/report",
+        report=every("results/{name}/report"),
     output:
         "results/{name}/tracking/tracked.json",
     log:

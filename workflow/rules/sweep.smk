@@ -20,6 +20,7 @@ rule compare:
             category="Sweep",
             caption="../report/sweep.rst",
         ),
+        mark(f"results/{config['name']}/sweep"),
     log:
         f"results/{config['name']}/logs/compare.log",
     benchmark:
@@ -35,7 +36,7 @@ rule compare:
         beside python -m faze compare \
             --config {input.config:q} \
             --results {params.results:q} \
-            --out {output:q} \
+            --out {output[0]:q} \
             2>&1 | tee -p {log:q}
         """
 
