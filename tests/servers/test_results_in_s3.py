@@ -134,9 +134,9 @@ def assert_one_sentence(answer: Answer, words: str) -> None:
 
 def test_wrong_endpoint_bucket_and_key_are_one_sentence(checkout, s3, monkeypatch: pytest.MonkeyPatch) -> None:
     own = checkout("refused")
-    missing = own.snakemake("ablation", *PROFILE, "--default-storage-prefix", "s3://fase/made")
-    assert_one_sentence(missing, "s3://fase/made: this bucket cannot be used: An error occurred (404)")
-    assert "fase" not in [bucket["Name"] for bucket in s3.client.list_buckets()["Buckets"]]
+    missing = own.snakemake("ablation", *PROFILE, "--default-storage-prefix", "s3://missing/made")
+    assert_one_sentence(missing, "s3://missing/made: this bucket cannot be used: An error occurred (404)")
+    assert "missing" not in [bucket["Name"] for bucket in s3.client.list_buckets()["Buckets"]]
     s3.ask_for_keys(True)
     try:
         assert_one_sentence(in_s3(own, "ablation", "refused"), "this bucket cannot be used: An error occurred (403)")
