@@ -35,15 +35,15 @@ def machine_alone(what: str) -> Iterator[None]:
     Raises:
         UserError: someone else measures or trains here; says who.
     """
-    with _opened() as lock:
+    with opened(lock_path()) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                f"nothing was measured, since this machine is not free: {_holders(lock)}; wait for its end, or stop it "
+                f"nothing was measured, since this machine is not free: {holders(lock)}; wait for its end, or stop it "
                 "(kill)"
             ) from None
-        write_anew(lock, _name_plate(what))
+        write_anew(lock, name_plate(what))
         with _cleared(lock):
             yield
 
@@ -51,24 +51,28 @@ def machine_alone(what: str) -> Iterator[None]:
 @contextlib.contextmanager
 def machine_shared(what: str) -> Iterator[None]:
     """Keep measured runs from starting while the block runs; wait, and say for whom, while one runs already."""
-    with _opened() as lock:
+    with opened(lock_path()) as lock:
         words = "waiting for a measured run to end"
-        take(lock, fcntl.LOCK_SH, lambda: print(f"{words}: {_holders(lock)}", file=sys.stderr))
-        lock.write(_name_plate(what))  # appended: the others' stay
+        take(lock, fcntl.LOCK_SH, lambda: print(f"{words}: {holders(lock)}", file=sys.stderr))
+        lock.write(name_plate(what))  # appended: the others' stay
         lock.flush()
         with _cleared(lock):
             yield
 
 
-def _opened() -> IO[str]:
-    """Open the lock, for every user to lock and sign, whatever our umask; never through a link to a file of someone's.
+def lock_path() -> str:
+    """Name the machine's lock."""
+    return os.environ.get(LOCK_VARIABLE) or LOCK
+
+
+def opened(path: str) -> IO[str]:
+    """Open a lock, for every user to lock and sign, whatever our umask; never through a link to a file of someone's.
 
     O_CREAT only where it is missing: in a sticky folder, kernels may refuse it for another user's file.
 
     Raises:
         UserError: something else lies at its path.
     """
-    path = os.environ.get(LOCK_VARIABLE) or LOCK
     flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         try:
@@ -81,11 +85,11 @@ def _opened() -> IO[str]:
             handle = os.open(path, flags)
     except OSError as error:
         why = f"{error.strerror}; remove it if it is a link, or name another path in {LOCK_VARIABLE}"
-        raise UserError(f"{path}, which faze locks while it measures, cannot be opened: {why}") from None
+        raise UserError(f"{path}, which faze locks for itself, cannot be opened: {why}") from None
     facts = os.fstat(handle)
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
         os.close(handle)
-        raise UserError(f"{path}, which faze locks while it measures, is no plain file of its own: remove it")
+        raise UserError(f"{path}, which faze locks for itself, is no plain file of its own: remove it")
     return os.fdopen(handle, "r+", encoding="utf-8", errors="replace")
 
 
@@ -100,7 +104,8 @@ def _cleared(lock: IO[str]) -> Iterator[None]:
             write_anew(lock, "")
 
 
-def _name_plate(what: str) -> str:
+def name_plate(what: str) -> str:
+    """Say who we are, for those who find a lock taken."""
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -109,8 +114,8 @@ def _name_plate(what: str) -> str:
     return json.dumps({"process": os.getpid(), "user": user, "since": since, "what": what}) + "\n"
 
 
-def _holders(lock: IO[str]) -> str:
-    """Name in words who holds the lock. A training that was killed has left its name, so only living ones count."""
+def holders(lock: IO[str]) -> str:
+    """Name in words who holds a lock. A training that was killed has left its name, so only living ones count."""
     lock.seek(0)
     plates = []
     for line in lock.read(LONGEST).splitlines():

@@ -104,8 +104,8 @@ def test_nobody_can_break_the_machine_lock_by_what_they_write(
     """Anyone on the machine can write there."""
     (tmp_path / "lock").write_text(plate + "\n")
     monkeypatch.setenv(machine_lock.LOCK_VARIABLE, str(tmp_path / "lock"))
-    with machine_lock._opened() as lock:
-        assert machine_lock._holders(lock) == "a process that has not written its name"
+    with machine_lock.opened(machine_lock.lock_path()) as lock:
+        assert machine_lock.holders(lock) == "a process that has not written its name"
 
 
 def test_a_time_without_end_is_not_known(tmp_path: Path) -> None:

@@ -299,8 +299,8 @@ def _make_lock(draw: Draw, folder: Path) -> None:
 
 def _parse_lock(folder: Path) -> None:
     os.environ[machine_lock.LOCK_VARIABLE] = str(folder / "lock")
-    with machine_lock._opened() as lock:
-        words = machine_lock._holders(lock)
+    with machine_lock.opened(machine_lock.lock_path()) as lock:
+        words = machine_lock.holders(lock)
     assert words and words.isprintable()
 
 

@@ -20,6 +20,7 @@ import faze.base.code_hash
 import faze.base.run_progress
 import faze.base.made_once
 import faze.base.errors
+import faze.base.gpu_slots
 import faze.base.slurm_nodes
 
 DEFAULTS = "config/config.yaml"
@@ -62,6 +63,14 @@ def check_cluster():
         raise WorkflowError(f"nothing was sent to SLURM: {error}") from None
 
 
+def check_gpus(count):
+    """The GPUs of --resources gpu=N are there."""
+    try:
+        faze.base.gpu_slots.check(count)
+    except faze.base.errors.UserError as error:
+        raise WorkflowError(f"--resources gpu={count}: {error}") from None
+
+
 def check_name(overrides):
     """Overrides have a name, and so a folder of results, of their own."""
     if overrides and "name" not in faze.config.yaml_files.read_yaml(*overrides):
@@ -102,16 +111,27 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 # The benchmark claims every core, so Snakemake runs nothing beside it. On a cluster the profile says how many.
 CORES = workflow.resource_settings.cores or 1
 
+# `--resources gpu=N`: that many GPUs are shared, a job of one GPU has one (faze.base.gpu_slots), and trainings run side by
+# side. Without it (0) a job sees all of them. On a cluster the profile asks for GPUs, and the scheduler hands them out.
+GPUS = getattr(workflow.global_resources.get("gpu"), "value", None) or 0 if workflow.is_main_process else 0
+check_gpus(GPUS)
+ONE_GPU = min(GPUS, 1)
+
 # Snakemake knows nothing of the jobs that a killed Snakemake left running, nor of a second one in this checkout. So
 # the benchmark runs `alone` and the others `beside` each other, under one lock per machine that the kernel drops with
 # its last holder. (A prefix takes the place of Snakemake's own, strict mode.) Other checkouts are the stages' own affair:
-# faze.base.machine_lock refuses or waits, once its job has the checkout's lock.
+# faze.base.machine_lock refuses or waits, once its job has the checkout's lock. `GPUS=2 beside ...` takes GPUs, too.
 MACHINE_LOCK = f".snakemake/{socket.gethostname()}.lock"
+SHARES_GPUS = str(GPUS > 0).lower()
 shell.prefix(r"""
     set -euo pipefail
     hold() {{
+        local on_gpus=()
+        if {SHARES_GPUS} && [ "${{GPUS:-0}}" != 0 ]; then
+            on_gpus=(python -m faze.base.gpu_slots "$GPUS")
+        fi
         flock --nonblock "$1" {MACHINE_LOCK} true || echo "$4: waiting for other jobs on this machine to end" >&2
-        flock "$1" {MACHINE_LOCK} "${{@:2}}"
+        flock "$1" {MACHINE_LOCK} "${{on_gpus[@]}}" "${{@:2}}"
     }}
     alone() {{ hold --exclusive "$@"; }}
     beside() {{ hold --shared "$@"; }}

@@ -22,11 +22,13 @@ rule encode:
     conda:
         "../../envs/faze.yaml"
     threads: max(1, CORES // 2)
+    resources:
+        gpu=ONE_GPU,
     params:
         *code("encode"),
     shell:
         r"""
-        beside python -m faze encode \
+        GPUS={resources.gpu} beside python -m faze encode \
             --config {input.config:q} \
             --checkpoint {input.checkpoint:q} \
             --data {input.mpiigaze:q} {input.gazecapture:q} \

@@ -1,15 +1,30 @@
 # DT-ED on one rung of the ladder, once per seed.
 
 
+def known_of_training(wildcards):
+    return faze.config.stage_config.resolve(config, "train", wildcards.tier, int(wildcards.seed))
+
+
+def gpus_of_training(wildcards):
+    """Count the shared GPUs that a training takes: one; those of its processes; all of them, where nobody counts them."""
+    known = known_of_training(wildcards)
+    if known["engine.device"] == "cpu":
+        return 0
+    wanted = {"single": 1, "dp": GPUS, "ddp": known["engine.processes"] or GPUS}[known["engine.parallel"]]
+    return min(wanted, GPUS)
+
+
 def cores_of_training(wildcards):
-    """Count the threads of a training's processes; where there is a GPU, it has the machine to itself.
+    """Count the threads of a training's processes; on GPUs, its share of the cores, which is all where none are shared.
 
     Processes of ddp wait for each other, so two of them take one core. Where ddp may count the GPUs to have as many
     processes, there are none: faze makes two.
     """
+    if GPUS:
+        return max(1, CORES * (gpus_of_training(wildcards) or GPUS) // GPUS)
     if Path("/dev/nvidiactl").exists():
         return CORES
-    known = faze.config.stage_config.resolve(config, "train", wildcards.tier, int(wildcards.seed))
+    known = known_of_training(wildcards)
     processes = (known["engine.processes"] or 2) if known["engine.parallel"] == "ddp" else 1
     return (processes + 1) // 2 * known["train.threads"]
 
@@ -34,12 +49,14 @@ rule train:
     conda:
         "../../envs/faze.yaml"
     threads: cores_of_training
+    resources:
+        gpu=gpus_of_training,
     params:
         *code("train"),
     shell:
         r"""
         trap '' TERM # SLURM sends it to every process of a job: the training heeds it, and tee hears it out
-        beside python -m faze train \
+        GPUS={resources.gpu} beside python -m faze train \
             --config {input.config:q} \
             --data {input.data:q} \
             --out {output.checkpoint:q} \

@@ -25,11 +25,13 @@ rule walk:
     conda:
         "../../envs/faze.yaml"
     threads: max(1, CORES // 2)
+    resources:
+        gpu=ONE_GPU,
     params:
         *code("walk"),
     shell:
         r"""
-        beside python -m faze walk \
+        GPUS={resources.gpu} beside python -m faze walk \
             --config {input.config:q} \
             --checkpoint {input.checkpoint:q} \
             --estimator {input.estimator:q} \
@@ -58,11 +60,13 @@ rule estimator:
     conda:
         "../../envs/faze.yaml"
     threads: config["train"]["threads"]
+    resources:
+        gpu=ONE_GPU,
     params:
         *code("estimator"),
     shell:
         r"""
-        beside python -m faze estimator \
+        GPUS={resources.gpu} beside python -m faze estimator \
             --config {input.config:q} \
             --data {input.gazecapture:q} \
             --judged {input.mpiigaze:q} \
@@ -127,11 +131,13 @@ rule redirect:
     conda:
         "../../envs/faze.yaml"
     threads: max(1, CORES // 2)
+    resources:
+        gpu=ONE_GPU,
     params:
         *code("redirect"),
     shell:
         r"""
-        beside python -m faze redirect \
+        GPUS={resources.gpu} beside python -m faze redirect \
             --config {input.config:q} \
             --checkpoint {input.checkpoint:q} \
             --estimator {input.estimator:q} \
