@@ -3,7 +3,7 @@
 # make test       every check that the project has
 # make weights    the baseline alone: results/default/weights, its network and learners with a model card, to hand out
 # make studio     a page on which a network's gaze, head and appearance codes move; needs npm once
-# make servers    MLflow as a team has it, with PostgreSQL and S3, through its failures
+# make servers    MLflow as a team has it, with PostgreSQL and S3, through its failures; results in S3
 # make cluster    a SLURM cluster of three nodes on this machine, and what only a cluster shows; needs root
 # make chaos      kill, fill, damage: the smoke ablation ends as if nothing had happened (MINUTES=30 SEED=1)
 # make fuzz       hostile files for every parser (CASES=50000 for each)
@@ -73,7 +73,8 @@ unit: $(INSTALLED)
 compiled: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m compiled
 
-# A team's MLflow: PostgreSQL (Debian: postgresql) and an S3 of moto's, started and stopped by the tests.
+# A team's MLflow: PostgreSQL (Debian: postgresql) and an S3 of moto's, started and stopped by the tests. There lie an
+# ablation's results, too.
 servers: $(INSTALLED)
 	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { echo "make servers needs Debian's postgresql"; exit 1; }
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[servers]'

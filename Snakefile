@@ -7,6 +7,7 @@ min_version("9.27")
 report: "workflow/report/workflow.rst"
 
 
+include: "workflow/rules/storage.smk"  # where results and data lie, if not on this machine
 include: "workflow/rules/common.smk"  # reads and checks the configuration
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"

@@ -3,20 +3,15 @@
 import re
 import time
 from datetime import datetime
-from pathlib import Path
 
-import pandas as pd
 import pytest
-import torch
 from checkout import NOTHING, Checkout
 from cluster import NODES
 from on_cluster import Cluster, fitted
-from stage_training import measured
-from table_content import table_content
+from same_results import assert_same_results
 
 pytestmark = pytest.mark.cluster
 PROFILE = "profiles/slurm/config.yaml"
-MEASURED = ("evaluation/performance.csv", "report/table.csv")  # hold nothing but what is measured anew on each machine
 
 
 @pytest.fixture(scope="module")
@@ -60,29 +55,10 @@ def test_the_shipped_profile_is_refused_by_one_sentence(cluster: Cluster, checko
 
 def test_results_are_those_of_one_machine_to_the_bit(ablations, checkouts, capsys) -> None:
     local, spread = (checkout.folder / "results/smoke" for checkout in checkouts)
-    compared = {"checkpoint.pt": 0, "run.jsonl": 0, ".parquet": 0, ".csv": 0}
-    for path in sorted(local.rglob("*")):
-        other, kind = spread / path.relative_to(local), path.suffix if path.suffix in compared else path.name
-        if kind not in compared or str(path.relative_to(local)) in MEASURED:
-            continue
-        assert other.exists(), other
-        assert content(path, kind) == content(other, kind), path
-        compared[kind] += 1
-    assert all(compared.values()), compared
+    compared = assert_same_results(local, spread)
     with capsys.disabled():
         print(f"\nsmoke ablation: {ablations['local']:.0f} s on this machine, {ablations['cluster']:.0f} s on 3 nodes")
         print(f"equal to the bit: {compared}")
-
-
-def content(path: Path, kind: str) -> object:
-    if kind == "checkpoint.pt":
-        return {name: value.numpy().tobytes() for name, value in torch.load(path, weights_only=True)["model"].items()}
-    if kind == "run.jsonl":
-        return measured(path)
-    if kind == ".parquet":
-        return table_content(path)
-    table = pd.read_csv(path)
-    return table.drop(columns=[name for name in table if name.startswith("rate_")]).to_csv()
 
 
 def test_jobs_ran_on_every_node_and_measured_ones_alone(ablations, checkouts, cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""A team's MLflow: server, PostgreSQL, S3. Started once; a test that stops one starts it again."""
+"""A team's MLflow: server, PostgreSQL, S3; started once, and a test that stops one starts it again."""
 
 import shutil
 from collections.abc import Iterator

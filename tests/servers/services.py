@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -128,6 +129,26 @@ class S3(Service):
         self.client = boto3.client("s3", endpoint_url=self.url, **keys)
         self.client.create_bucket(Bucket=BUCKET)
 
+    def put(self, folder: Path, prefix: str) -> None:
+        """Store the files of a folder."""
+        for file in filter(Path.is_file, folder.rglob("*")):
+            self.client.upload_file(str(file), BUCKET, f"{prefix}/{file.relative_to(folder)}")
+
+    def get(self, prefix: str, folder: Path) -> None:
+        """Fetch all that is stored under a prefix."""
+        for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{prefix}/"):
+            for stored in page.get("Contents", []):
+                file = folder / stored["Key"].removeprefix(f"{prefix}/")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                self.client.download_file(BUCKET, stored["Key"], str(file))
+
+    def ask_for_keys(self, asked: bool) -> None:
+        """From now on it knows nobody, or again everybody."""
+        request = urllib.request.Request(
+            f"{self.url}/moto-api/reset-auth", b"0" if asked else b"inf", {"Content-Type": "text/plain"}
+        )
+        urllib.request.urlopen(request).close()
+
 
 class Mlflow(Service):
     """MLflow's own server. With one worker and without its job runner it is two processes instead of fifteen."""
@@ -148,6 +169,7 @@ class Proxy:
     def __init__(self, port: int) -> None:
         self.calls: list[tuple[str, str]] = []
         self.delay_s = 0.0
+        self.away = False  # it hangs up on everybody, as if the server were not there
         self.before: Callable[[int], None] = lambda number: None
         self.loses: Callable[[str, str], bool] = lambda method, path: False  # the answer, after the server has acted
         self._lock = threading.Lock()
@@ -160,6 +182,11 @@ class Proxy:
         with self._lock:
             self.calls.append((method, path.partition("?")[0]))
             return len(self.calls)
+
+    def at_path(self, method: str, part: str, act: Callable[[], None]) -> None:
+        """Do something before each call from now on is passed on that has this in its path."""
+        del self.calls[:]
+        self.before = lambda n: act() if self.calls[n - 1][0] == method and part in self.calls[n - 1][1] else None
 
     def at_call(self, number: int, act: Callable[[], None]) -> None:
         """Do something once, before the n-th call from now on is passed on."""
@@ -184,6 +211,9 @@ class _Handler(BaseHTTPRequestHandler):
         number = self.proxy.note(self.command, self.path)
         time.sleep(self.proxy.delay_s)
         self.proxy.before(number)
+        if self.proxy.away:
+            self._hang_up()
+            return
         try:
             connection = http.client.HTTPConnection(HOST, self.to, timeout=60)
             connection.request(self.command, self.path, body, dict(self.headers))
@@ -199,11 +229,12 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in answer.getheaders():
             if name.lower() not in ("connection", "content-length", "transfer-encoding"):
                 self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
+        length = str(len(content)) if self.command != "HEAD" else answer.getheader("Content-Length", "0")
+        self.send_header("Content-Length", length)
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _pass_on
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _pass_on
 
     def _hang_up(self) -> None:
         self.close_connection = True

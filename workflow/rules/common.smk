@@ -38,10 +38,13 @@ def in_one_sentence(check, *args):
 def check_data(preprocess):
     """The data sets that the user points to exist: folders, or files of strips."""
     for key in (f"{raw}{part}" for raw in RAW.values() for part in faze.config.data_parameters.RAW_PATHS):
-        if preprocess.get(key) and not Path(preprocess[key]).exists():
-            raise faze.config.check.ConfigError(f"preprocess.{key}: no such file or folder: {preprocess[key]}")
+        path = preprocess.get(key)
+        if (
+            path and not Path(path).exists() and (not in_storage(path) or key.endswith("_split"))
+        ):  # which the stage opens
+            raise faze.config.check.ConfigError(f"preprocess.{key}: no such file or folder: {path}")
     for raw in RAW.values():
-        if preprocess[f"{raw}_supplementary"] and not (preprocess[raw] and Path(preprocess[raw]).is_dir()):
+        if preprocess[f"{raw}_supplementary"] and (not preprocess[raw] or holds_strips(preprocess[raw])):
             # It would be put on rendered frames, whose names are the same, or be passed over in silence.
             raise faze.config.check.ConfigError(
                 f"preprocess.{raw}_supplementary: annotates the frames of a folder, but preprocess.{raw} names none"
@@ -88,6 +91,7 @@ config = faze.config.yaml_files.merge(defaults, config)
 in_one_sentence(check_name, workflow.overwrite_configfiles)
 config = in_one_sentence(faze.config.validation.validate, config, [DEFAULTS, *workflow.overwrite_configfiles])
 in_one_sentence(check_data, config["preprocess"])
+check_storage(config["name"])
 
 
 # Of a sweep: trainings of the first tier with other values, each under a name where a tier's stands.
@@ -142,9 +146,10 @@ SHARED_RECORDS = [f"--made-once={folder}" for folder in [faze.base.made_once.sha
 def every(path, **chosen):
     """Fill a path with every tier, seed, learner and data set of the ablation, or the chosen ones."""
     run = {"tier": config["run"]["tiers"], "seed": config["run"]["seeds"]}
-    return expand(
+    paths = expand(
         path, **{"name": config["name"], "learner": config["fewshot"]["learners"], "dataset": RAW} | run | chosen
     )
+    return paths + marks(paths)
 
 
 def each_learner(path):

@@ -1,18 +1,18 @@
 # Raw frames, rendered or the user's own -> normalised eye strips.
 
 
-def raw(wildcards):
+def data_set(key, name):
     """The user's data set, or synthetic people in its layout."""
-    key = RAW[wildcards.dataset]
-    return config["preprocess"][key] or f"results/{wildcards.name}/raw/{key}"
+    path = config["preprocess"][key]
+    return given(path) if path else f"results/{name}/raw/{key}"
 
 
 def supplementary(wildcards):
     """FAZE's supplementary file where one is given; GazeCapture's frames, synthetic (with its own) or not, need one."""
     key = f"{RAW[wildcards.dataset]}_supplementary"
-    given, gazecapture = config["preprocess"][key], config["preprocess"]["gazecapture"]
-    if given or wildcards.dataset != "gazecapture" or Path(gazecapture or "").is_file():
-        return given or []
+    path, gazecapture = config["preprocess"][key], config["preprocess"]["gazecapture"]
+    if path or wildcards.dataset != "gazecapture" or (gazecapture and holds_strips(gazecapture)):
+        return given(path) if path else []
     made = "gazecapture_landmarks" if gazecapture else key
     return f"results/{wildcards.name}/raw/{made}.h5"
 
@@ -20,7 +20,13 @@ def supplementary(wildcards):
 def splits(wildcards):
     """The list of people by split, of a GazeCapture that was normalised already and does not know them."""
     listed = config["preprocess"]["gazecapture_split"]
-    return listed if listed and wildcards.dataset == "gazecapture" else []
+    return local(listed) if listed and wildcards.dataset == "gazecapture" else []
+
+
+def last_of_raw(wildcards):
+    """In a storage, what `synthesise` stores last: where that broke off, Snakemake takes a part of a folder for it."""
+    rendered = not config["preprocess"][RAW[wildcards.dataset]]
+    return f"results/{wildcards.name}/raw/truth.h5" if rendered and STORAGE else []
 
 
 def check_landmarks(landmarks):
@@ -69,7 +75,7 @@ rule synthesise:
 # In an environment of its own, as MediaPipe brings a second cv2: conda's, or that of landmarks.python.
 rule landmarks:
     input:
-        raw=lambda wildcards: config["preprocess"]["gazecapture"] or f"results/{wildcards.name}/raw/gazecapture",
+        raw=lambda wildcards: data_set("gazecapture", wildcards.name),
     output:
         "results/{name}/raw/gazecapture_landmarks.h5",
     log:
@@ -97,7 +103,8 @@ rule landmarks:
 rule preprocess:
     input:
         config="results/{name}/configs/preprocess_{dataset}.yaml",
-        raw=raw,
+        raw=lambda wildcards: data_set(RAW[wildcards.dataset], wildcards.name),
+        last_of_raw=last_of_raw,
         supplementary=supplementary,
         splits=splits,
     output:

@@ -1,6 +1,6 @@
 # Codes of every strip, then few-shot adaptation on them, per person.
 
-# One process for all data sets or learners of a run: its start takes longer than most learners do. `update` leaves the
+# One process for all data sets or learners of a run: its start takes longer than most learners do. `kept` leaves the
 # outputs to the stage, which keeps what is whole and of the same inputs, values and code, so that one learner more
 # leaves the others as they are. For the same reason their names are no params.
 LEARNERS = config["fewshot"]["learners"]
@@ -13,8 +13,8 @@ rule encode:
         mpiigaze="results/{name}/data/mpiigaze.h5",
         gazecapture="results/{name}/data/gazecapture.h5",
     output:
-        mpiigaze=update("results/{name}/{tier}/seed{seed}/codes/mpiigaze.h5"),
-        gazecapture=update("results/{name}/{tier}/seed{seed}/codes/gazecapture.h5"),
+        mpiigaze=kept("results/{name}/{tier}/seed{seed}/codes/mpiigaze.h5"),
+        gazecapture=kept("results/{name}/{tier}/seed{seed}/codes/gazecapture.h5"),
     log:
         "results/{name}/{tier}/seed{seed}/logs/encode.log",
     benchmark:
@@ -44,7 +44,7 @@ rule meta_train:
         config="results/{name}/{tier}/seed{seed}/configs/meta_train.yaml",
         codes="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",
     output:
-        update(each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt")),
+        kept(each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt")),
     log:
         "results/{name}/{tier}/seed{seed}/logs/meta_train.log",
     benchmark:
@@ -74,9 +74,9 @@ rule adapt:
         mpiigaze="results/{name}/{tier}/seed{seed}/codes/mpiigaze.h5",
         gazecapture="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",
     output:
-        errors=update(each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet")),
-        trace=update(each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}_trace.parquet")),
-        predictions=update(
+        errors=kept(each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet")),
+        trace=kept(each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}_trace.parquet")),
+        predictions=kept(
             each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}_predictions.parquet")
             if config["fewshot"]["predictions"]
             else []

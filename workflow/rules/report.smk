@@ -1,5 +1,10 @@
 # From every run's files to tables, the page, and MLflow.
 
+# By this file the page and the model card know that people are rendered. On this machine it lies where they look; it is
+# no input there, since who has removed the raw frames would render them anew, and train anew on them.
+RENDERED = any(not config["preprocess"][key] for key in RAW.values())
+TRUTH = every("results/{name}/raw/truth.h5") if RENDERED and STORAGE else []
+
 
 rule evaluate:
     input:
@@ -13,6 +18,7 @@ rule evaluate:
         benchmark="results/{name}/benchmark/benchmark.json",
     output:
         directory("results/{name}/evaluation"),
+        mark("results/{name}/evaluation"),
     log:
         "results/{name}/logs/evaluate.log",
     benchmark:
@@ -22,12 +28,13 @@ rule evaluate:
     threads: 1
     params:
         *code("evaluate"),
+        results=results_folder,
     shell:
         r"""
         beside python -m faze evaluate \
             --config {input.config:q} \
-            --results results/{wildcards.name:q} \
-            --out {output:q} \
+            --results {params.results:q} \
+            --out {output[0]:q} \
             2>&1 | tee -p {log:q}
         """
 
@@ -45,6 +52,7 @@ rule inspect:
             subcategory="{dataset}",
             caption="../report/data.rst",
         ),
+        mark("results/{name}/inspection/{dataset}"),
     log:
         "results/{name}/logs/inspect_{dataset}.log",
     benchmark:
@@ -60,7 +68,7 @@ rule inspect:
             {input.data:q} \
             --rejects {input.rejects:q} \
             --verify \
-            --out {output:q} \
+            --out {output[0]:q} \
             2>&1 | tee -p {log:q}
         """
 
@@ -73,6 +81,7 @@ rule report:
         inspection=every("results/{name}/inspection/{dataset}"),
         run_logs=every("results/{name}/{tier}/seed{seed}/run.jsonl"),
         walks=every("results/{name}/{tier}/seed{seed}/walks"),
+        truth=TRUTH,
         benchmark=every("results/{name}/benchmark/benchmark.json"),
     output:
         report(
@@ -81,6 +90,7 @@ rule report:
             category="Ablation",
             caption="../report/report.rst",
         ),
+        mark(f"results/{config['name']}/report"),
     log:
         f"results/{config['name']}/logs/report.log",
     benchmark:
@@ -90,13 +100,13 @@ rule report:
     threads: 1
     params:
         *code("report"),
-        results=f"results/{config['name']}",
+        results=results_folder,
     shell:
         r"""
         beside python -m faze report \
             --config {input.config:q} \
             --results {params.results:q} \
-            --out {output:q} \
+            --out {output[0]:q} \
             2>&1 | tee -p {log:q}
         """
 
@@ -105,6 +115,7 @@ rule report:
 rule weights:
     input:
         data=every("results/{name}/data/{dataset}.h5"),
+        truth=TRUTH,
         run=every(
             [
                 "results/{name}/{tier}/seed{seed}/checkpoint.pt",
@@ -118,6 +129,7 @@ rule weights:
         ),
     output:
         directory(f"results/{config['name']}/weights"),
+        mark(f"results/{config['name']}/weights"),
     log:
         f"results/{config['name']}/logs/weights.log",
     benchmark:
@@ -127,7 +139,7 @@ rule weights:
     threads: 1
     params:
         *code("weights"),
-        results=f"results/{config['name']}",
+        results=results_folder,
         tier=config["run"]["tiers"][0],
         seed=config["run"]["seeds"][0],
     shell:
@@ -137,7 +149,7 @@ rule weights:
             --tier {params.tier:q} \
             --seed {params.seed:q} \
             --learners {LEARNERS} \
-            --out {output:q} \
+            --out {output[0]:q} \
             2>&1 | tee -p {log:q}
         """
 
@@ -147,9 +159,9 @@ rule track:
         config="results/{name}/configs/track.yaml",
         run_logs=every_run("results/{name}/{tier}/seed{seed}/run.jsonl"),
         walks=every("results/{name}/{tier}/seed{seed}/walks"),
-        evaluation="results/{name}/evaluation",
+        evaluation=every("results/{name}/evaluation"),
         inspection=every("results/{name}/inspection/{dataset}"),
-        report="results/{name}/report",
+        report=every("results/{name}/report"),
     output:
         "results/{name}/tracking/tracked.json",
     log:
@@ -161,11 +173,12 @@ rule track:
     threads: 1
     params:
         *code("track"),
+        results=results_folder,
     shell:
         r"""
         beside python -m faze track \
             --config {input.config:q} \
-            --results results/{wildcards.name:q} \
+            --results {params.results:q} \
             --out {output:q} \
             2>&1 | tee -p {log:q}
         """

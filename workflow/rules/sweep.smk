@@ -20,6 +20,7 @@ rule compare:
             category="Sweep",
             caption="../report/sweep.rst",
         ),
+        mark(f"results/{config['name']}/sweep"),
     log:
         f"results/{config['name']}/logs/compare.log",
     benchmark:
@@ -29,13 +30,13 @@ rule compare:
     threads: 1
     params:
         *code("compare"),
-        results=f"results/{config['name']}",
+        results=results_folder,
     shell:
         r"""
         beside python -m faze compare \
             --config {input.config:q} \
             --results {params.results:q} \
-            --out {output:q} \
+            --out {output[0]:q} \
             2>&1 | tee -p {log:q}
         """
 
@@ -57,7 +58,7 @@ rule track_sweep:
     threads: 1
     params:
         *code("track"),
-        results=f"results/{config['name']}",
+        results=results_folder,
     shell:
         r"""
         beside python -m faze track \

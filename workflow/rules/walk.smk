@@ -17,6 +17,7 @@ rule walk:
             labels={"tier": "{tier}", "seed": "{seed}", "walk": "{walk}"},
             caption="../report/walk.rst",
         ),
+        mark("results/{name}/{tier}/seed{seed}/walks"),
     log:
         "results/{name}/{tier}/seed{seed}/logs/walk.log",
     benchmark:
@@ -37,7 +38,7 @@ rule walk:
             --pairs {input.pairs:q} \
             --data {input.mpiigaze:q} {input.gazecapture:q} \
             --threads {threads} \
-            --out {output:q} \
+            --out {output[0]:q} \
             --made-once results/{wildcards.name:q}/made_once \
             2>&1 | tee -p {log:q}
         """

@@ -1,0 +1,195 @@
+"""The workflow with its results in an S3 of moto's, against the same on this machine, and when that S3 fails."""
+
+from pathlib import Path
+
+import pytest
+from checkout import NOTHING, Answer, Checkout
+from raw_data import write_mpiifacegaze
+from same_results import assert_same_results
+
+MADE = "made"  # where the ablation lies in the bucket
+PROFILE = ("--cores", "2", "--profile", "profiles/s3")
+DATA = "results/smoke/data/mpiigaze.h5"  # a target behind two jobs, one of which makes folders
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reached(s3):
+    """What a user exports."""
+    from services import KEYS
+
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in {**KEYS, "SNAKEMAKE_STORAGE_S3_ENDPOINT_URL": s3.url}.items():
+            patch.setenv(key, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory):
+    """checkout(name) -> a copy of the project with one tier of the smoke ablation."""
+
+    def copied(name: str) -> Checkout:
+        own = Checkout(tmp_path_factory.mktemp(name) / "faze", "config/smoke.yaml")
+        smoke = own.folder / "config/smoke.yaml"
+        text = smoke.read_text(encoding="utf-8")
+        for several, one in (("[baseline, amp, ddp, lean]", "[baseline]"), ("[rounding]", "[]")):
+            assert several in text
+            text = text.replace(several, one)
+        smoke.write_text(text, encoding="utf-8")
+        return own
+
+    return copied
+
+
+def in_s3(own: Checkout, target: str, prefix: str, *options: str) -> Answer:
+    return own.snakemake(target, *PROFILE, "--default-storage-prefix", f"s3://faze/{prefix}", *options)
+
+
+@pytest.fixture(scope="module")
+def made(checkout) -> tuple[Checkout, Checkout]:
+    """The ablation on this machine, and with its results in S3."""
+    local, stored = checkout("local"), checkout("stored")
+    for answer in (local.snakemake("ablation", "--cores", "2"), in_s3(stored, "ablation", MADE)):
+        assert answer.code == 0, answer.text[-8000:]
+    return local, stored
+
+
+@pytest.fixture(scope="module")
+def fetched(made, s3, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All that is in S3."""
+    folder = tmp_path_factory.mktemp("fetched")
+    s3.get(f"{MADE}/results/smoke", folder)
+    return folder
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_results_are_those_of_this_machine_to_the_bit(made, fetched: Path) -> None:
+    local = made[0].folder / "results/smoke"
+    print(assert_same_results(local, fetched))
+    # Neither more nor less, but for locks and records of what was made once, and the marks of folders.
+    ours = {path for path in files(local) if not path.startswith("made_once/") and not path.endswith(".lock")}
+    stored = files(fetched)
+    assert ours == {path for path in stored if not path.endswith(".whole")}
+    assert len(stored - ours) == 5  # walks, two inspections, evaluation, report
+
+
+def test_page_knows_that_people_are_rendered(fetched: Path) -> None:
+    """Seen red: it told by a file that is no longer here when the page is made."""
+    assert "The people are rendered" in (fetched / "report/index.html").read_text(encoding="utf-8")
+
+
+def test_no_result_stays_on_this_machine(made) -> None:
+    stored = made[1].folder
+    assert files(stored / "results") == {path for path in files(stored / "results") if "/made_once/" in path}
+    left = {path for path in files(stored / ".snakemake/storage") if "/mlartifacts/" not in path}
+    assert not [path for path in left if path.endswith((".h5", ".pt", ".jsonl", ".parquet", ".mp4"))]
+
+
+def test_nothing_is_left_to_do(made) -> None:
+    assert NOTHING in in_s3(made[1], "ablation", MADE, "-n").text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "jobs"),
+    [
+        ("resamples: 100", "resamples: 101", {"evaluate": 1, "report": 1, "track": 1}),
+        (
+            "outer_steps: 20",
+            "outer_steps: 21",
+            dict.fromkeys(("meta_train", "adapt", "evaluate", "report", "track"), 1),
+        ),
+    ],
+)
+def test_a_value_runs_what_knows_it(made, old: str, new: str, jobs: dict[str, int]) -> None:
+    with made[1].edited("config/smoke.yaml", old, new):
+        assert in_s3(made[1], "ablation", MADE, "-n").jobs == jobs
+
+
+def test_learners_are_made_anew_in_s3(made, s3, tmp_path: Path) -> None:
+    """Seen red: an output that is to be updated is copied before the job from this machine, where it is not."""
+    errors = "results/smoke/baseline/seed0/fewshot/bayes_errors.parquet"
+    with made[1].edited("config/smoke.yaml", "query_entries: 6", "query_entries: 5"):
+        answer = in_s3(made[1], errors, MADE)
+    assert answer.code == 0, answer.text[-8000:]
+    with made[0].edited("config/smoke.yaml", "query_entries: 6", "query_entries: 5"):
+        answer = made[0].snakemake(errors, "--cores", "2")
+    assert answer.code == 0, answer.text[-8000:]
+    s3.get(f"{MADE}/results/smoke/baseline", tmp_path)
+    assert_same_results(made[0].folder / "results/smoke/baseline", tmp_path)
+
+
+def test_another_checkout_is_refused(made, checkout) -> None:
+    """Seen red: it said that there was nothing to do, whatever its values."""
+    answer = in_s3(checkout("another"), "ablation", MADE, "-n")
+    assert_one_sentence(answer, f"s3://faze/{MADE}/results/smoke/ was made from another checkout")
+
+
+def assert_one_sentence(answer: Answer, words: str) -> None:
+    assert answer.code == 1, answer.text
+    assert sum(words in line for line in answer.text.splitlines()) == 1, answer.text
+    assert "Traceback" not in answer.text
+    assert "\nrule " not in answer.text  # nothing was begun
+
+
+def test_wrong_endpoint_bucket_and_key_are_one_sentence(checkout, s3, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = checkout("refused")
+    missing = own.snakemake("ablation", *PROFILE, "--default-storage-prefix", "s3://missing/made")
+    assert_one_sentence(missing, "s3://missing/made: this bucket cannot be used: An error occurred (404)")
+    assert "missing" not in [bucket["Name"] for bucket in s3.client.list_buckets()["Buckets"]]
+    s3.ask_for_keys(True)
+    try:
+        assert_one_sentence(in_s3(own, "ablation", "refused"), "this bucket cannot be used: An error occurred (403)")
+    finally:
+        s3.ask_for_keys(False)
+    monkeypatch.setenv("SNAKEMAKE_STORAGE_S3_ENDPOINT_URL", "http://127.0.0.1:9")
+    answer = in_s3(own, "ablation", "refused", "--storage-s3-retries", "1")
+    assert_one_sentence(
+        answer, 'this bucket cannot be used: Could not connect to the endpoint URL: "http://127.0.0.1:9'
+    )
+
+
+@pytest.fixture
+def proxy(s3, monkeypatch: pytest.MonkeyPatch):
+    from services import proxy_to
+
+    with proxy_to(s3.port) as before:
+        monkeypatch.setenv("SNAKEMAKE_STORAGE_S3_ENDPOINT_URL", before.uri)
+        yield before
+
+
+@pytest.mark.parametrize(("part", "stored"), [("raw/mpiifacegaze", 10), ("data/mpiigaze.h5", 0)])
+def test_same_command_goes_on_when_the_server_was_away(made, checkout, s3, proxy, tmp_path: Path, part, stored) -> None:
+    """Seen red: of a folder whose storing broke off, the files that had come through were taken for the whole."""
+    own, prefix, left = checkout("away"), f"away{stored}", iter(range(stored))
+    proxy.at_path("PUT", part, lambda: setattr(proxy, "away", next(left, None) is None))
+    answer = in_s3(own, DATA, prefix, "--storage-s3-retries", "1")
+    assert answer.code == 1
+    assert f"Failed to store output in storage s3://faze/{prefix}/results/smoke/{part}" in answer.text
+    proxy.before, proxy.away = lambda number: None, False
+    answer = in_s3(own, DATA, prefix)
+    assert answer.code == 0, answer.text[-8000:]
+    s3.get(f"{prefix}/results/smoke", tmp_path)
+    local = made[0].folder / "results/smoke"
+    assert files(tmp_path / "raw/mpiifacegaze") == files(local / "raw/mpiifacegaze")
+    assert (tmp_path / "data/mpiigaze.h5").read_bytes() == (local / "data/mpiigaze.h5").read_bytes()
+
+
+def test_raw_data_and_results_lie_each_where_it_is_said(checkout, s3, tmp_path: Path) -> None:
+    write_mpiifacegaze(tmp_path / "raw")
+    s3.put(tmp_path / "raw", "shared/MPIIFaceGaze")
+    strips = []
+    for raw, options in (
+        (tmp_path / "raw", [*PROFILE, "--default-storage-prefix", "s3://faze/of_raw"]),
+        ("s3://faze/shared/MPIIFaceGaze", ["--cores", "2"]),
+    ):
+        own = checkout("of_raw")
+        with own.appended("config/smoke.yaml", f"\npreprocess:\n  mpiifacegaze: {raw}\n"):
+            answer = own.snakemake(DATA, *options)
+        assert answer.code == 0, answer.text[-8000:]
+        assert "rule synthesise" not in answer.text
+        strips.append(own.folder / DATA)
+    s3.get("of_raw", tmp_path / "fetched")
+    assert not strips[0].exists()
+    assert (tmp_path / "fetched" / DATA).read_bytes() == strips[1].read_bytes()
