@@ -39,9 +39,9 @@ def check_data(preprocess):
     """The data sets that the user points to exist: folders, or files of strips."""
     for key in (f"{raw}{part}" for raw in RAW.values() for part in faze.config.data_parameters.RAW_PATHS):
         path = preprocess.get(key)
-        if (
-            path and not Path(path).exists() and (not in_storage(path) or key.endswith("_split"))
-        ):  # which the stage opens
+        # The list of splits is opened by the stage itself, which reads from no storage.
+        here = key.endswith("_split") or not in_storage(path or "")
+        if path and here and not Path(path).exists():
             raise faze.config.check.ConfigError(f"preprocess.{key}: no such file or folder: {path}")
     for raw in RAW.values():
         if preprocess[f"{raw}_supplementary"] and (not preprocess[raw] or holds_strips(preprocess[raw])):
