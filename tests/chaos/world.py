@@ -135,9 +135,9 @@ class World:
 
     def job_of(self, process: int) -> set[int]:
         """All processes of a stage's job: what Snakemake started for it, and all below."""
-        snakemakes = {command.process.pid for command in self.commands}
+        snakemakes, own = {command.process.pid for command in self.commands}, self.processes()
         parent = process
-        while (above := parent_of(parent)) > 1 and above not in snakemakes:
+        while (above := parent_of(parent)) in own and above not in snakemakes:  # never up to who does the harm
             parent = above
         return family(parent)
 
