@@ -21,6 +21,7 @@ NEUTRAL = {
     "faze.base.code_hash": "names code; no number passes through it",
     "faze.base.command_line": "reads arguments, which are the rule's, and turns an error into one sentence",
     "faze.base.errors": "says what is wrong; there is no output then",
+    "faze.base.gpu_slots": "lets a job wait for a GPU, before its stage begins",
     "faze.base.machine_lock": "lets a job wait, or refuses it",
     "faze.base.output_lock": "lets a job wait",
     "faze.base.process_pool": "hands work to processes; results are the same for any number of them",

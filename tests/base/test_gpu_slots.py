@@ -55,6 +55,11 @@ def gpus_of(job: Job) -> set[str]:
     return set(job.stdout.readline().strip().split(","))
 
 
+def said(job: Job, beginning: str) -> str:
+    """Wait for a line; before it, who starts with others may say that it waits for its turn."""
+    return next(line for line in job.stderr if line.startswith(beginning))
+
+
 def end(job: Job) -> None:
     job.stdin.close()
     assert job.wait(timeout=60) == 0
@@ -64,10 +69,9 @@ def test_jobs_have_gpus_of_their_own_and_one_more_waits_and_says_for_whom(start)
     jobs = [start(1) for _ in range(3)]
     assert sorted(name for job in jobs for name in gpus_of(job)) == ["0", "1", "2"]
     late = start(1)
-    words = late.stderr.readline()
-    assert words.startswith("waiting for GPUs: process ")
+    words = said(late, "waiting for GPUs: process ")
     assert all(f"process {job.pid} of user" in words for job in jobs)
-    assert all(job.stderr.readline().startswith("on GPU ") for job in jobs)
+    assert all(said(job, "on GPU ") for job in jobs)
     end(jobs[1])
     assert len(gpus_of(late)) == 1
 
@@ -85,7 +89,7 @@ def test_a_gpu_is_taken_as_long_as_anything_of_the_job_lives(start) -> None:
     holder = [sys.executable, "-m", "faze.base.gpu_slots", "3", "sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"]
     started = subprocess.run(holder, cwd=ROOT, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, check=True)
     late = start(1)
-    assert late.stderr.readline().startswith("waiting for GPUs")
+    assert said(late, "waiting for GPUs: ")
     os.kill(int(started.stdout), signal.SIGKILL)
     assert len(gpus_of(late)) == 1
 

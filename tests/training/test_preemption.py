@@ -102,8 +102,7 @@ def test_ctrl_c_is_no_traceback_and_the_same_command_goes_on(undisturbed, data, 
     tier = "ddp" if undisturbed.out.parent.name.startswith("ddp") else "baseline"
     training = Training(tmp_path, data, tier, **FAR)
     process = training.start()
-    wait_for(tmp_path / ".checkpoint.pt.lock", process)
-    time.sleep(1.0)
+    wait_for(tmp_path / ".checkpoint.pt.lock", process)  # it comes up: what was red, and never too late
     for each in [process.pid, *children(process.pid)]:
         os.kill(each, signal.SIGINT)
     _, words = process.communicate(timeout=120)
