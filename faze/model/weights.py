@@ -132,5 +132,7 @@ def _described(path: Path | str, model: Model) -> DTED:
     try:
         with torch.device("meta"):
             return DTED(model)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
     except (RuntimeError, OverflowError, TypeError):  # torch counts bytes in 64 bits
         raise UserError(f"{path}: states sizes that no network has; train again") from None

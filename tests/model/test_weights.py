@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from faze.base.errors import UserError
 from faze.commands import import_checkpoint
 from faze.config.parameters import Model
 from faze.model.dted import DTED
@@ -42,6 +43,16 @@ def test_to_load_weights_imports_no_compiler(dted, tmp_path):
     code = "import sys, faze.model.weights as w; w.load_model(sys.argv[1]); print('torch._dynamo' in sys.modules)"
     command = [sys.executable, "-c", code, str(tmp_path / "checkpoint.pt")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_sizes_that_no_network_has_are_told_with_the_file(dted, tmp_path):
+    """Seen red: the sentence named keys of the configuration, and not the checkpoint that states them."""
+    save_weights(tmp_path / "checkpoint.pt", dted)
+    content = torch.load(tmp_path / "checkpoint.pt")
+    content["model_config"]["image_height_px"] = 1
+    torch.save(content, tmp_path / "checkpoint.pt")
+    with pytest.raises(UserError, match=r"checkpoint\.pt: model\.image_height_px 1 and .* must be multiples of"):
+        load_model(tmp_path / "checkpoint.pt")
 
 
 @pytest.mark.parametrize("wrap", [lambda s: s, lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"model": s}])
