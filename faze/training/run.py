@@ -90,7 +90,7 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
     fingerprint = code_hash.fingerprint("faze.stages.train")
     with StripStore(data) as strips:
         read = strips.identity("train", "val")
-        identity = f"{config.hash}-{fingerprint}-{strips.digest('train')}"
+        identity = f"{config.hash}-{fingerprint}-{read[0]}"
         if world.rank == 0:
             strips.check([*people.names, *validation.names])
     work = WorkFolder(out.parent / "train.work", identity)

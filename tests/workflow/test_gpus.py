@@ -58,6 +58,6 @@ def test_trainings_of_one_gpu_run_side_by_side_each_on_its_own(
 
 def test_more_gpus_than_there_are_is_one_sentence(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    answer = checkout.snakemake("ablation", "--cores", "2", "--resources", "gpu=2", "-n")
+    answer = checkout.snakemake("ablation", "--cores", "2", "--resources", "gpu=2")
     assert answer.code == 1 and "Traceback" not in answer.text
     assert "--resources gpu=2: 2 GPUs are asked for, but there are 1 here (CUDA_VISIBLE_DEVICES=0)" in answer.text

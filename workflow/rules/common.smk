@@ -63,12 +63,14 @@ def check_cluster():
         raise WorkflowError(f"nothing was sent to SLURM: {error}") from None
 
 
-def check_gpus(count):
-    """The GPUs of --resources gpu=N are there."""
+def check_gpus():
+    """The GPUs of --resources gpu=N are on this machine; on a cluster that is how many jobs may have at once."""
+    if workflow.executor_plugin.name != "local":
+        return
     try:
-        faze.base.gpu_slots.check(count)
+        faze.base.gpu_slots.check(GPUS)
     except faze.base.errors.UserError as error:
-        raise WorkflowError(f"--resources gpu={count}: {error}") from None
+        raise WorkflowError(f"--resources gpu={GPUS}: {error}") from None
 
 
 def check_name(overrides):
@@ -114,7 +116,6 @@ CORES = workflow.resource_settings.cores or 1
 # `--resources gpu=N`: that many GPUs are shared, a job of one GPU has one (faze.base.gpu_slots), and trainings run side by
 # side. Without it (0) a job sees all of them. On a cluster the profile asks for GPUs, and the scheduler hands them out.
 GPUS = getattr(workflow.global_resources.get("gpu"), "value", None) or 0 if workflow.is_main_process else 0
-check_gpus(GPUS)
 ONE_GPU = min(GPUS, 1)
 
 # Snakemake knows nothing of the jobs that a killed Snakemake left running, nor of a second one in this checkout. So

@@ -186,6 +186,7 @@ rule track:
 
 onstart:
     check_cluster()
+    check_gpus()
     faze.base.run_progress.follow(workflow, logger, config, defaults)
 
 
