@@ -10,7 +10,7 @@ import faze.commands
 import faze.stages
 from faze.base.command_line import TRACEBACK
 from faze.base.kept_memory import keep_memory
-from faze.base.preemption import PREEMPTED, Preempted, heed
+from faze.base.preemption import INTERRUPTED, PREEMPTED, Preempted, heed
 from faze.config.check import nearest
 
 STAGES = {module.name: f"faze.stages.{module.name}" for module in pkgutil.iter_modules(faze.stages.__path__)}
@@ -39,7 +39,7 @@ def main() -> int:
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # several come, from the terminal and from who started us
         if os.environ.get("RANK", "0") == "0":
-            print(f"{sys.argv[0]}: interrupted; the same command goes on, or makes it anew", file=sys.stderr)
+            print(f"{sys.argv[0]}: {INTERRUPTED}", file=sys.stderr)
         return 128 + signal.SIGINT
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if not torch.cuda.is_available():
 # and would spin while it waits: a training of 96 pairs took 18.6 s of processor time instead of 4.9.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so it is in a shell's background job, and in all that it starts
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FINISHED = (
     "test_ablation",

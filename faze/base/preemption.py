@@ -4,11 +4,15 @@ SLURM sends SIGTERM before it ends a job, and SIGUSR1 or SIGUSR2 where `--signal
 ends with a code of its own. Standard library only.
 """
 
+import os
 import signal
+import time
 from types import FrameType
 
 PREEMPTED = 75  # exit code, of sysexits.h: try again
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+INTERRUPTED = "interrupted; the same command goes on, or makes it anew"
+UNHEARD_S = 3  # after a signal the main thread has ended, or it stands in code where Python hears none
 
 
 class Preempted(BaseException):
@@ -40,7 +44,40 @@ def asked() -> str | None:
     return _Asked.by
 
 
+class Unheard:
+    """Signals that end this process, as another thread sees them.
+
+    Python hears a signal between two of its own steps. Who waits in C++ for a process that is gone takes none.
+    """
+
+    def __init__(self) -> None:
+        """Listen, from now on. The main thread does that."""
+        self._read, write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write)
+        self._since: tuple[int, float] | None = None
+
+    def ending(self) -> tuple[int, str] | None:
+        """Give exit code and words, once a signal has come that the main thread should have ended at long ago."""
+        try:
+            came = os.read(self._read, 64)
+        except BlockingIOError:
+            came = b""
+        for number in came:
+            if self._since is None and (number == signal.SIGINT or (number in SIGNALS and not _Asked.deferred)):
+                self._since = number, time.monotonic()
+        if self._since is None or time.monotonic() - self._since[1] < UNHEARD_S:
+            return None
+        number = self._since[0]
+        return (128 + number, INTERRUPTED) if number == signal.SIGINT else (PREEMPTED, _before_first_step(number))
+
+
+def _before_first_step(number: int) -> str:
+    return f"stopped by {signal.Signals(number).name} before its first step; the same command goes on"
+
+
 def _note(number: int, frame: FrameType | None) -> None:
     _Asked.by = signal.Signals(number).name
     if not _Asked.deferred:
-        raise Preempted(f"stopped by {_Asked.by} before its first step; the same command goes on")
+        raise Preempted(_before_first_step(number))

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 from faze.base.errors import UserError
-from faze.base.preemption import PREEMPTED, SIGNALS, Preempted
+from faze.base.preemption import PREEMPTED, SIGNALS, Preempted, Unheard
 from faze.config.parameters import Engine
 from faze.engine.graphs import drop_captured
 from faze.engine.switches import Switch
@@ -194,7 +194,7 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
         yield World(0, 1, device)
         return
     parent = int(os.environ.get(LAUNCHER) or os.getppid())
-    threading.Thread(target=_end_with, args=[parent], daemon=True).start()
+    threading.Thread(target=_end_with, args=[parent, Unheard()], daemon=True).start()
     cuda = device.type == "cuda"
     # Given the device, NCCL connects here and now, and not amid the first step.
     dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None)
@@ -215,10 +215,18 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
             dist.destroy_process_group()
 
 
-def _end_with(parent: int) -> None:
-    """End with who started us: torchrun's workers are in process groups of their own, which no kill of its reaches."""
+def _end_with(parent: int, unheard: Unheard) -> None:
+    """End with who started us: torchrun's workers are in process groups of their own, which no kill of its reaches.
+
+    End too at a signal that the main thread does not hear, as when it waits for a process that is gone.
+    """
     while os.getppid() == parent:
         time.sleep(0.2)
+        if ending := unheard.ending():
+            code, words = ending
+            if os.environ["RANK"] == "0":
+                print(f"{sys.argv[0]}: {words}", file=sys.stderr, flush=True)
+            os._exit(code)
     os._exit(1)
 
 

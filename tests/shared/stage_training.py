@@ -49,11 +49,13 @@ class Training:
         self.arguments = ["--config", path, "--data", data, "--out", self.out, "--run-log", self.log]
         self.arguments = list(map(str, self.arguments))
 
-    def start(self, program: tuple[str, ...] = ("-m", "faze", "train")) -> subprocess.Popen:
+    def start(
+        self, program: tuple[str, ...] = ("-m", "faze", "train"), environment: dict[str, str] | None = None
+    ) -> subprocess.Popen:
         command = [sys.executable, *program, *self.arguments]
-        return subprocess.Popen(
-            command, cwd=ROOT, start_new_session=True, text=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
-        )
+        pipes = {"text": True, "stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+        environment = os.environ | (environment or {})
+        return subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes)
 
     def finish(self) -> str:
         process = self.start()

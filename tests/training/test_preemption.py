@@ -4,9 +4,11 @@ Seen red: with the window of a log line left out of the checkpoint, the next lin
 processes failed, of which one had been killed, nobody said so.
 """
 
+import contextlib
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -122,6 +124,38 @@ def test_who_comes_up_when_torchrun_was_killed_already_ends_at_once(data, tmp_pa
     command = [sys.executable, "-m", "faze", "train", *training.arguments]
     ended = subprocess.run(command, cwd=ROOT, env=os.environ | rank | meeting, timeout=120)
     assert ended.returncode == 1 and not training.out.exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [
+        (signal.SIGINT, 128 + signal.SIGINT, "faze train: interrupted; the same command goes on"),
+        (signal.SIGTERM, PREEMPTED, "faze train: stopped by SIGTERM before its first step; the same command goes on"),
+    ],
+    ids=["SIGINT", "SIGTERM"],
+)
+def test_who_waits_for_a_process_that_is_gone_still_heeds_signals(number, code, words, data, tmp_path):
+    """Seen red: of two that came up one had ended, and the other waited for it where Python hears no signal."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), LAUNCHER: str(os.getpid())}
+    process = Training(tmp_path, data, "ddp").start(environment=rank | meeting)
+    while not open_to_all(port):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    os.kill(process.pid, number)
+    try:
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == code and words in said and "Traceback" not in said
+
+
+def open_to_all(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
 def test_before_its_first_step_a_training_ends_at_once(data, tmp_path):
