@@ -30,7 +30,7 @@ from faze.config.ladder import climb
 from faze.config.parameters import Loss, Model, Train
 from faze.config.yaml_files import DEFAULTS, read_yaml
 from faze.data.pairs import PairBatches, PairOrder, PairPlaces, load_people
-from faze.data.store.strips import PersonStrips, write_strips
+from faze.data.store.strip_writing import PersonStrips, write_strips
 from faze.engine import machine
 from faze.engine.parallel import World
 from faze.training.feed import Feed, build_feed, lay_out

@@ -12,8 +12,9 @@ from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.config.data_parameters import RAW
 from faze.config.ladder import climb
-from faze.config.parameters import CONTROLS, PER_DATASET, PER_RUN, STAGES
+from faze.config.parameters import CONTROLS
 from faze.config.stage_config import resolve, to_lines
+from faze.config.stage_parameters import PER_DATASET, PER_RUN, STAGES
 from faze.config.sweep import points
 from faze.config.validation import read_config
 

@@ -5,7 +5,7 @@ parameters of the data stand in `faze.config.data_parameters`.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from faze.config.check import MayBeEmpty, Range
 from faze.config.data_parameters import (
@@ -17,7 +17,6 @@ from faze.config.data_parameters import (
     Positive,
     Preprocess,
     Share,
-    StripCamera,
     Synthetic,
 )
 
@@ -294,36 +293,3 @@ SECTIONS: dict[str, type] = {
     "report": Report,
     "tracking": Tracking,
 }
-
-# What each stage may know: sections of the config, some of them in part, and the switches of its tier or of several
-# tiers by name. A change of anything else cannot re-run it.
-STAGES: dict[str, dict[str, Any]] = {
-    "synthesise": {"synthetic": Synthetic},
-    "preprocess": {"preprocess": Preprocess},
-    "train": {
-        **{"preprocess": StripCamera, "data": Data, "augment": Augment},
-        **{"model": Model, "loss": Loss, "engine": Engine, "train": TrainSection},
-    },
-    "encode": {"model": Model, "encode": Encode},
-    "meta_train": {"fewshot": Fewshot},
-    "adapt": {"fewshot": FewshotAdapt},
-    "walk": {"walk": Walk},
-    "estimator": {"model": ImageSize, "estimator": Estimator},
-    "oracle": {"synthetic": Synthetic, "preprocess": Preprocess, "redirect": Redirect},
-    "redirect": {"redirect": Redirect},
-    "benchmark": {
-        **{"preprocess": StripCamera, "data": Data, "augment": Augment},
-        **{"model": Model, "loss": Loss, "train": Train, "benchmark": Benchmark},
-        **{"engines": dict[str, Engine], "leave_one_out": dict[str, Engine]},
-    },
-    "evaluate": {"run": Run, "fewshot": FewshotSection, "evaluate": Evaluate},
-    "compare": {"run": Run, "points": dict[str, dict[str, dict[str, object]]], "evaluate": Evaluate},
-    "report": {"run": Run, "report": Report},
-    "track": {"run": Run, "tracking": Tracking},
-}
-# Whose parameters are a tier's and a seed's.
-PER_RUN = frozenset({"train", "encode", "meta_train", "adapt", "walk", "redirect"})
-PER_DATASET = frozenset({"preprocess", "oracle"})
-SHARED = frozenset(
-    {"synthesise", "preprocess", "estimator", "oracle"}
-)  # whose outputs are the same in every ablation with these values

@@ -14,7 +14,8 @@ from typing import Any, get_origin
 from faze.config.check import ConfigError, build, check_mapping, fields_of, shown, yaml_number
 from faze.config.data_parameters import RAW, RAW_PATHS
 from faze.config.ladder import climb, leave_one_out
-from faze.config.parameters import CONTROLS, SHARED, STAGES
+from faze.config.parameters import CONTROLS
+from faze.config.stage_parameters import SHARED, STAGES
 from faze.config.sweep import at_point, points
 from faze.config.validation import check_steps
 from faze.config.yaml_files import flatten, read_yaml, refuse, unflatten

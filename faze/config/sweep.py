@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from faze.config.check import Fault, fields_of, nearest, shown
 from faze.config.ladder import climb
-from faze.config.parameters import STAGES
+from faze.config.stage_parameters import STAGES
 from faze.config.yaml_files import merge, unflatten
 
 SECTIONS = ("engine", "model", "loss", "train", "data", "augment")  # a training's own; its strips are the ablation's

@@ -18,7 +18,8 @@ from faze.base.errors import UserError
 from faze.data.readers import Reject
 from faze.data.rejects import by_person, kinds, left_out
 from faze.data.store.layout import ORIGINS, SPLITS
-from faze.data.store.strips import VALIDITIES, StripStore
+from faze.data.store.strip_layout import VALIDITIES
+from faze.data.store.strips import StripStore
 
 LABELS = ("gaze pitch", "gaze yaw", "head pitch", "head yaw")
 UNSTATED = "not stated"  # in place of a split, which the released code's files do not state

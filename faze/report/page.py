@@ -1,28 +1,14 @@
-"""Assembling the page: every table, figure, picture and video that it shows, and its template."""
+"""Filling in the page's template with tables, figures, pictures and videos."""
 
 import datetime
-import itertools
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePath
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
-from faze.base.errors import UserError
-from faze.base.files import as_written, read_json
-from faze.base.result_paths import ResultPaths
-from faze.base.run_log import changed_switches
 from faze.base.tier_colors import BASELINE, tier_colors
-from faze.evaluation import UNADAPTED
-from faze.evaluation.learner_pairs import crossings
-from faze.evaluation.redirected_angles import FACTORS, LIKENESS
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.summary import SENTENCES
-from faze.report import formats
-from faze.report.data_uris import Embedder
-from faze.report.results import Results, read_csv
-from faze.report.shot_figures import thinned
+from faze.report import formats, table_rows
+from faze.report.results import Results
 from faze.report.template import load_template
 from faze.report.tier_figures import TALK
 
@@ -33,16 +19,7 @@ PHASES = (
     "backward",
     "optimizer",
     "graph",
-)  # of a step, as far as the benchmark tells them apart
-REDIRECTION_CONTROLS = {
-    "still": "not turned",
-    "other": "another real strip of the person",
-    "oracle": "the person rendered anew",
-    "real": "the real strip",
-}
-MOST_SHOTS = 7  # columns of the table of errors against k
-ATLAS, ATLAS_BYTES = "atlas.json", 3 * 2**20  # of the page
-WALK_VIDEOS = 8  # embedded per page; the others stay where they are
+)  # of a step, where these are told apart
 
 
 def render(
@@ -85,263 +62,18 @@ def render(
         phases=[phase for phase in PHASES if f"{phase}_ms" in results.tables["performance"]],
         limits=bool(results.tables["performance"]["share_of_matmul_roof"].notna().all()),
         talk=TALK,
-        rows=tier_rows(summary, results),
-        shots=shot_rows(results),
-        every_k=results.tables["tiers"]["k"].nunique() <= MOST_SHOTS,
-        learner_rows=learner_rows(results),
-        pixel_checks=pixel_check_rows(results),
+        rows=table_rows.tier_rows(summary, results),
+        shots=table_rows.shot_rows(results),
+        every_k=results.tables["tiers"]["k"].nunique() <= table_rows.MOST_SHOTS,
+        learner_rows=table_rows.learner_rows(results),
+        pixel_checks=table_rows.pixel_check_rows(results),
         person_variance=results.tables["person_variance"].to_dict("records"),
-        coverage=coverage_rows(results),
-        redirection=redirection_rows(results),
-        turned=turned_rows(results),
-        moved=moved_rows(results),
-        likeness=likeness_rows(results),
+        coverage=table_rows.coverage_rows(results),
+        redirection=table_rows.redirection_rows(results),
+        turned=table_rows.turned_rows(results),
+        moved=table_rows.moved_rows(results),
+        likeness=table_rows.likeness_rows(results),
         changes=results.tables["changes"].fillna({"verdict": ""}).to_dict("records"),
         design=results.tables["design"].to_dict("records"),
-        times=time_rows(results),
+        times=table_rows.time_rows(results),
     )
-
-
-def tier_rows(summary: Mapping[str, Any], results: Results) -> list[dict[str, Any]]:
-    """Make the rows of the tier table: speed, memory, switches, errors with their change, verdict."""
-    performance = results.tables["performance"].set_index("tier")
-    switches = summary["switches"]
-    return [
-        {
-            "tier": tier,
-            "first": tier == results.tiers[0],
-            "speed": performance.loc[tier].to_dict(),
-            "same_step": "" if pd.isna(performance.loc[tier, "same_step"]) else performance.loc[tier, "same_step"],
-            "switches": changed_switches(switches[tier], switches.get(before, ())),
-            "same_as": summary.get("same_steps", {}).get(tier, ""),  # older evaluations do not say
-            "errors": [_error_cell(results, tier, *key) for key in conditions(results)],
-            "verdict": summary["tier_verdicts"].get(tier, ""),
-        }
-        for before, tier in itertools.pairwise([None, *results.tiers])
-    ]
-
-
-def conditions(results: Results) -> list[tuple[str, str, int]]:
-    """List the errors that the tier table shows: data set, learner and k."""
-    cells = ((UNADAPTED, 0), (results.learners[0], results.largest_k))
-    return [(dataset, learner, k) for dataset in results.datasets for learner, k in cells]
-
-
-def _error_cell(results: Results, tier: str, dataset: str, learner: str, k: int) -> dict[str, Any]:
-    cell = {"dataset": dataset, "k": k, **results.cell("tiers", dataset, learner, k).loc[tier].to_dict()}
-    changes = results.cell("changes", dataset, learner, k)
-    return cell | {"change": changes.loc[tier].to_dict() if tier in changes.index else None}
-
-
-def shot_rows(results: Results) -> list[dict[str, Any]]:
-    """Make the table of the baseline's errors against k (of many k some), per data set and learner."""
-    shown = thinned(sorted(results.tables["tiers"]["k"].unique()), MOST_SHOTS)
-    curves = {
-        (d, name): results.curve(results.tiers[0], d, name) for d in results.datasets for name in results.learners
-    }
-    return [
-        {"dataset": dataset, "learner": learner, "cells": curve[curve["k"].isin(shown)].to_dict("records")}
-        for (dataset, learner), curve in curves.items()
-    ]
-
-
-def learner_rows(results: Results) -> list[dict[str, Any]]:
-    """List every pair of learners of the baseline at the largest k, with the k between which their curves cross."""
-    pairs = results.tables["learners"]
-    pairs = pairs[pairs["tier"] == results.tiers[0]]
-    crossed = {
-        (dataset, c.learner, c.other): f"k = {c.below} to {c.above}" + ("" if c.shown else ", not shown")
-        for dataset in results.datasets
-        for c in crossings(pairs[pairs["dataset"] == dataset])
-    }
-    return [
-        row | {"crosses": crossed.get((row["dataset"], row["learner"], row["other"]), formats.DASH)}
-        for row in pairs[pairs["k"] == results.largest_k].to_dict("records")
-    ]
-
-
-def pixel_check_rows(results: Results) -> list[dict[str, Any]]:
-    """Average the errors of the network and of the pixel-blind predictors over seeds, per tier and data set."""
-    table = results.tables["pixel_checks"]
-    means = table.groupby(["tier", "dataset", "check"])[["error_deg", "unadapted_deg", "ratio"]].mean()
-    return [
-        {"tier": tier, "cells": [means.loc[(tier, dataset)].to_dict("index") for dataset in results.datasets]}
-        for tier in results.tiers
-    ]
-
-
-def redirection_rows(results: Results) -> list[dict[str, Any]]:
-    """Average the numbers of redirected strips over seeds, per tier; at the end stands what they are held against."""
-    means = results.tables["redirection"].groupby(["tier", "dataset"]).mean()
-    rows = [
-        {"tier": tier, "cells": [means.loc[(tier, dataset)].to_dict() for dataset in results.datasets]}
-        for tier in results.tiers
-    ]
-    of_data = [means.loc[(results.tiers[0], dataset)] for dataset in results.datasets]
-    one_face = [{"l1": d["all_mean_l1"], "spread": 0.0, "right_person": 1 / d["people"]} for d in of_data]
-    own_face = [{"l1": d["own_mean_l1"], "spread": d["real_spread"], "right_person": 1.0} for d in of_data]
-    real = [{"l1": 0.0, "spread": d["real_spread"], "right_person": d["real_right_person"]} for d in of_data]
-    return [
-        *rows,
-        {"words": "the mean strip of all people, whoever it is", "cells": one_face},
-        {"words": "the person’s own mean strip", "cells": own_face},
-        {"words": "the real strip", "cells": real},
-    ]
-
-
-def turned_rows(results: Results) -> list[dict[str, Any]]:
-    """List errors and gains of redirected strips, per tier; at the end stand the first tier's controls."""
-    errors, gains = (_numbers(results, name) for name in ("redirected", "turned"))
-    changes = results.tables["redirection_changes"].set_index(["tier", "dataset", "factor"])
-
-    def cell(tier: str, variant: str, dataset: str) -> dict[str, Any]:
-        found = {f: errors.get((tier, dataset, variant, f"{f}_error_deg")) for f in FACTORS}
-        of_variant = "" if variant == "both" else f"_{variant}"
-        found |= {f"{f}_gain": gains.get((tier, dataset, f"{f}_gain{of_variant}")) for f in FACTORS}
-        if variant == "both":
-            keys = {f: (tier, dataset, f) for f in FACTORS}
-            found |= {f"{f}_change": changes.loc[key].to_dict() for f, key in keys.items() if key in changes.index}
-        return found
-
-    of_tiers = [{"tier": tier, "variant": "both"} for tier in results.tiers]
-    of_controls = [{"words": words, "variant": variant} for variant, words in REDIRECTION_CONTROLS.items()]
-    rows = [
-        row | {"cells": [cell(row.get("tier", results.tiers[0]), row["variant"], d) for d in results.datasets]}
-        for row in [*of_tiers, *of_controls]
-    ]
-    return [row for row in rows if any(cell["gaze"] for cell in row["cells"])]  # people who are not rendered: no oracle
-
-
-def moved_rows(results: Results) -> list[dict[str, Any]]:
-    """List how far gaze and head move where one code is turned aside, of the first and the last tier."""
-    numbers = _numbers(results, "turned")
-    return [
-        {
-            "tier": tier,
-            "turned": turned,
-            "cells": [[numbers.get((tier, d, f"{f}_by_{turned}_deg")) for f in FACTORS] for d in results.datasets],
-        }
-        for tier in dict.fromkeys([results.tiers[0], results.tiers[-1]])
-        for turned in FACTORS
-    ]
-
-
-def likeness_rows(results: Results) -> list[dict[str, Any]]:
-    """List how alike redirected strips and controls are to the strips that they were to become, of the first tier."""
-    numbers, tier = _numbers(results, "redirected"), results.tiers[0]
-    words = {"both": "turned", "own": "turned from the network’s own estimate"} | REDIRECTION_CONTROLS
-    del words["real"]
-    rows = [
-        {"words": told, "cells": [[numbers.get((tier, d, v, name)) for name in LIKENESS] for d in results.datasets]}
-        for v, told in words.items()
-    ]
-    return [row for row in rows if any(cell[0] for cell in row["cells"])]
-
-
-def _numbers(results: Results, table: str) -> dict[tuple[str, ...], dict[str, float]]:
-    """Give mean, low and high by tier, data set, perhaps variant, and name of the number."""
-    rows = results.tables[table]
-    keys = [key for key in ("tier", "dataset", "variant", "number") if key in rows]
-    return rows.set_index(keys)[["mean", "low", "high"]].to_dict("index")
-
-
-def coverage_rows(results: Results) -> list[dict[str, Any]]:
-    """List, for each data set and learner that tells its uncertainty, its coverage at some k: region -> share."""
-    table = results.tables["coverage"]
-    keys, shown = ["dataset", "learner", "k"], thinned(sorted(table["k"].unique()), MOST_SHOTS)
-    return [
-        dict(zip(keys, key, strict=True)) | {"regions": dict(zip(rows["said"], rows["covered"], strict=True))}
-        for key, rows in table[table["k"].isin(shown)].groupby(keys, sort=False)
-    ]
-
-
-def time_rows(results: Results) -> list[dict[str, Any]]:
-    """Average over seeds when each tier reaches the baseline's final error; ratios have a geometric mean."""
-    rows = []
-    for tier, times in results.tables["convergence"].groupby("tier", sort=False):
-        reached = times[times["reached"]]
-        row = {"tier": tier, "reached": len(reached), "seeds": len(times)}
-        row |= reached[["pairs", "rate_seconds"]].mean().to_dict()
-        rows.append(row | {"rate_ratio": np.exp(np.log(reached["rate_ratio"]).mean())})
-    return rows
-
-
-def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int, embedder: Embedder) -> list[dict[str, Any]]:
-    """Collect contact sheets of every tier and videos of the last, which is embedded first, while there is room."""
-    walks = []
-    for position, tier in enumerate(reversed(tiers)):
-        folder = paths.walks(tier, seed)
-        sheet = folder / "contact_sheet.png"
-        files = sorted(folder.glob("*.mp4"))
-        shown = files[:: max(1, -(-len(files) // WALK_VIDEOS))] if position == 0 else []
-        videos = [(formats.walk_title(path), embedder.file(path, "video/mp4")) for path in shown]
-        walks.append(
-            {
-                "tier": tier,
-                "folder": str(folder.relative_to(paths.root)),
-                "sheet": embedder.picture(sheet) if sheet.is_file() else None,
-                "videos": [(title, uri) for title, uri in videos if uri],
-                "total": len(files),
-            }
-        )
-    return walks
-
-
-def collect_atlas(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[str, Any]:
-    """Collect the atlas of the first and the last tier: steps, range_deg, codes, and per person the sheets, embedded.
-
-    Nothing where walks have none, as older ones; people whose sheets are too large for a page are left out.
-
-    Raises:
-        UserError: an index is torn, or the tiers have different people.
-    """
-    folders = {tier: paths.walks(tier, seed) for tier in dict.fromkeys([tiers[0], tiers[-1]])}
-    if not all((folder / ATLAS).is_file() for folder in folders.values()):
-        return {}
-    embedder, people = Embedder(ATLAS_BYTES), {}
-    for tier, folder in folders.items():
-        index = read_json(folder / ATLAS, ("steps", "range_deg", "sheets"), "run walk again")
-        with as_written(folder / ATLAS, "run walk again"):
-            for row in index["sheets"]:
-                uri = _sheet(folder, row["sheet"], embedder)
-                sheet = {"tier": tier, "uri": uri, "seen_deg": row["seen_deg"]}
-                people.setdefault((row["dataset"], row["person"]), {}).setdefault(row["code"], []).append(sheet)
-    whole = [
-        {"dataset": dataset, "person": person, "codes": codes}
-        for (dataset, person), codes in people.items()
-        if all(len(sheets) == len(folders) and all(sheet["uri"] for sheet in sheets) for sheets in codes.values())
-    ]
-    return {"steps": index["steps"], "range_deg": index["range_deg"], "people": whole} if whole else {}
-
-
-def _sheet(folder: Path, name: str, embedder: Embedder) -> str | None:
-    """Embed a sheet that lies in the folder, wherever an index says it does."""
-    try:
-        return embedder.file(folder / PurePath(name).name, "image/webp")
-    except OSError as error:
-        raise UserError(
-            f"{folder / ATLAS}: its sheet {name!a:.100} cannot be read ({error.strerror}): run walk again"
-        ) from None
-
-
-def walk_angles(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[str, pd.DataFrame]:
-    """Read the angles asked and seen in the walks of the first and the last tier; of older walks there are none.
-
-    Raises:
-        UserError: a table is torn.
-    """
-    files = {tier: paths.walks(tier, seed) / "angles.csv" for tier in dict.fromkeys([tiers[0], tiers[-1]])}
-    return {tier: read_csv(path, "run walk again") for tier, path in files.items() if path.is_file()}
-
-
-def tier_table(summary: Mapping[str, Any], results: Results) -> pd.DataFrame:
-    """Make the tier table with all its numbers, for other programs."""
-    table = results.tables["performance"].set_index("tier").loc[list(results.tiers)]
-    for dataset, learner, k in conditions(results):
-        name = f"{dataset}_k{k}"
-        table[f"{name}_deg"] = results.cell("tiers", dataset, learner, k)["mean_deg"]
-        changes = results.cell("changes", dataset, learner, k).reindex(table.index)
-        for column in ("difference_deg", "low_deg", "high_deg", "tost_p", "verdict"):
-            table[f"{name}_{column}"] = changes[column]
-    table["verdict"] = pd.Series(summary["tier_verdicts"], dtype=object).reindex(table.index)
-    return table.reset_index()

@@ -20,7 +20,8 @@ from faze.base.progress import Progress
 from faze.config.data_parameters import RAW, Synthetic
 from faze.config.stage_config import load
 from faze.data.preparation.strip_maker import StripMaker
-from faze.data.store.strips import PersonStrips, StripStore, write_strips
+from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import StripStore
 from faze.data.synthetic.anew import strips_anew
 from faze.data.synthetic.native import compile_ahead
 from faze.data.synthetic.people import Role, cast, use_one_thread

@@ -33,7 +33,7 @@ from faze.data.preparation.work import Worker, key_of, make_blocks, plan
 from faze.data.readers import Reader
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
-from faze.data.store.strips import size_of, write_strips
+from faze.data.store.strip_writing import size_of, write_strips
 
 MOST_BYTES = 4 * 2**30  # of frames that are known by their content: a few seconds of reading
 READERS: dict[str, Callable[[Path, Path | None], Reader]] = {"mpiigaze": open_mpiifacegaze, "gazecapture": GazeCapture}

@@ -14,17 +14,19 @@ from faze.config.stage_config import load
 from faze.report.data_uris import Embedder
 from faze.report.dataset_page import read_page
 from faze.report.figure_files import save_figures
-from faze.report.page import collect_atlas, collect_walks, render, tier_table, walk_angles
+from faze.report.page import render
 from faze.report.redirection_figures import draw_redirection, draw_walks
 from faze.report.results import Results, read_evaluation
 from faze.report.shot_figures import draw_learners, draw_shots, draw_shots_by_tier
 from faze.report.style import drawing
+from faze.report.table_rows import tier_table
 from faze.report.tier_figures import (
     draw_changes,
     draw_people,
     draw_talk_charts,
     draw_training,
 )
+from faze.report.walk_pictures import collect_atlas, collect_walks, walk_angles
 
 PAGE = ("index.html", "table.csv")  # by which its folder is known
 

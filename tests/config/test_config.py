@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from faze.config.check import ConfigError, fields_of, yaml_number
 from faze.config.ladder import climb
-from faze.config.parameters import SECTIONS, STAGES, Engine
+from faze.config.parameters import SECTIONS, Engine
 from faze.config.stage_config import load, resolve, to_lines
+from faze.config.stage_parameters import STAGES
 from faze.config.validation import validate
 from faze.config.yaml_files import read_yaml
 

@@ -20,7 +20,8 @@ from faze.data.row_sources import stored_rows
 from faze.data.store import probe as probe_module
 from faze.data.store.codes import GAZE_HEAD, CodeStore, write_codes
 from faze.data.store.probe import probe
-from faze.data.store.strips import PersonStrips, StripStore, write_strips
+from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import Supplementary, read_supplementary, supplementary_persons, write_supplementary
 from faze.fewshot.person_codes import open_codes, read_person
 

@@ -15,7 +15,9 @@ from faze.data.inspection import inspect, person_rows, summarise
 from faze.data.readers import Reject
 from faze.data.rejects import Kind, kinds, read_rejects, sidecar_of
 from faze.data.store.layout import ORIGINS
-from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore, write_strips
+from faze.data.store.strip_layout import VALIDITIES
+from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import StripStore
 from faze.report import figure_files
 from faze.report.dataset_figures import KINDS, draw_density, draw_people
 from faze.report.dataset_words import describe

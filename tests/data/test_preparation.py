@@ -13,7 +13,9 @@ from faze.data.preparation.assemble import join_blocks
 from faze.data.preparation.blocks import ENTRIES, BlockFolder
 from faze.data.readers import Frame, Reject
 from faze.data.store.layout import ORIGINS
-from faze.data.store.strips import VALIDITIES, StripStore, write_strips
+from faze.data.store.strip_layout import VALIDITIES
+from faze.data.store.strip_writing import write_strips
+from faze.data.store.strips import StripStore
 
 SIZE = (8, 32, 3)
 COUNTS = {"p00": 600, "p01": 0, "p/../é": 257}  # more than two blocks, none, and a name that is no file's

@@ -104,7 +104,7 @@ def test_a_process_of_its_own_ends_with_the_sentence_too(small_disk: Path, tmp_p
 WRITE = """
 import sys
 import numpy as np
-from faze.data.store.strips import PersonStrips, size_of, write_strips
+from faze.data.store.strip_writing import PersonStrips, size_of, write_strips
 strips, labels = np.zeros((1, 8, 32, 3), np.uint8), np.zeros((1, 4), np.float32)
 people = [PersonStrips(f"p{i}", "test", ["x" * 100], strips, labels) for i in range(20)]
 try:

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from test_preprocess import write_config
 
-from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore, write_strips
+from faze.data.store.strip_layout import VALIDITIES
+from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import StripStore
 from faze.stages import preprocess
 
 RANDOM = np.random.default_rng(0)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from truth import read_truth
 
 from faze.data.store.codes import GAZE_HEAD, CodeStore, write_codes
-from faze.data.store.strips import PersonStrips, StripStore, write_strips
+from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import (
     Supplementary,
     read_supplementary,

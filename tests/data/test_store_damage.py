@@ -14,7 +14,8 @@ from damaged import flip
 from faze.base.errors import UserError
 from faze.data.readers.supplementary_reader import SupplementaryReader
 from faze.data.store.codes import CodeStore, write_codes
-from faze.data.store.strips import PersonStrips, StripStore, write_strips
+from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import Supplementary, write_supplementary
 
 RANDOM = np.random.default_rng(0)

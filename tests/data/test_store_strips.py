@@ -12,7 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from faze.data.store.layout import ORIGINS
-from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore, write_strips
+from faze.data.store.strip_layout import VALIDITIES
+from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import StripStore
 
 RANDOM = np.random.default_rng(0)
 

@@ -37,7 +37,8 @@ from faze.data.readers.supplementary_reader import SupplementaryReader
 from faze.data.rejects import read_rejects
 from faze.data.row_sources import stored_rows
 from faze.data.store.codes import GAZE_HEAD, write_codes
-from faze.data.store.strips import PersonStrips, StripStore, write_strips
+from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import write_supplementary
 from faze.fewshot.person_codes import open_codes, read_people
 

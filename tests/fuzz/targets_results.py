@@ -44,8 +44,8 @@ from faze.evaluation.tables import measured_besides, performance
 from faze.report import results
 from faze.report.data_uris import Embedder
 from faze.report.dataset_page import read_page
-from faze.report.page import collect_atlas, walk_angles
 from faze.report.results import read_evaluation
+from faze.report.walk_pictures import collect_atlas, walk_angles
 from faze.tracking.run_record import RunPlace, read_training
 
 TIERS, LEARNERS = ("baseline", "amp"), ("maml", "offset")

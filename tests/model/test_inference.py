@@ -19,7 +19,8 @@ from torch import Tensor
 
 from faze.base.compiled import NativeError, library, say_once
 from faze.config.parameters import Model
-from faze.data.store.strips import PersonStrips, StripStore, write_strips
+from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import StripStore
 from faze.model import inference
 from faze.model.dted import DTED, Codes
 from faze.model.inference import for_inference

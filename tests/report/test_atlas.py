@@ -14,7 +14,7 @@ from fabricated import Fabricated
 from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.redirection.atlas import STEPS, grid
-from faze.report.page import collect_atlas
+from faze.report.walk_pictures import collect_atlas
 from faze.stages import evaluate, inspect, report
 
 LAST = STEPS - 1
@@ -131,7 +131,7 @@ def test_sheets_that_are_too_large_leave_the_person_out(page_file, monkeypatch):
     paths = ResultPaths(page_file.parents[1])
     whole = collect_atlas(paths, ["baseline", "ddp"], 0)
     assert [len(person["codes"]["gaze"]) for person in whole["people"]] == [2, 2]
-    monkeypatch.setattr("faze.report.page.ATLAS_BYTES", 1000)
+    monkeypatch.setattr("faze.report.walk_pictures.ATLAS_BYTES", 1000)
     assert collect_atlas(paths, ["baseline", "ddp"], 0) == {}
     assert len(collect_atlas(paths, ["baseline"], 0)) == 0
 

@@ -20,11 +20,11 @@ from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.tier_colors import tier_colors
 from faze.report import figure_files, formats
 from faze.report.data_uris import Embedder
-from faze.report.page import collect_walks
 from faze.report.results import Results, read_evaluation
 from faze.report.shot_figures import draw_learners, draw_shots, draw_shots_by_tier, thinned
 from faze.report.style import drawing, learner_colors
 from faze.report.tier_figures import draw_changes, draw_talk_charts
+from faze.report.walk_pictures import collect_walks
 from faze.stages import evaluate, inspect, report
 
 SMALL = {"people": (4, 3), "entries": 40, "query": 20}

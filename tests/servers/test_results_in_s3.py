@@ -1,11 +1,17 @@
 """The workflow with its results in an S3 of moto's, against the same on this machine, and when that S3 fails."""
 
+import os
+import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from checkout import NOTHING, Answer, Checkout
 from raw_data import write_mpiifacegaze
 from same_results import assert_same_results
+
+from faze.base.run_log import read_events
 
 MADE = "made"  # where the ablation lies in the bucket
 PROFILE = ("--cores", "2", "--profile", "profiles/s3")
@@ -41,7 +47,11 @@ def checkout(tmp_path_factory: pytest.TempPathFactory):
 
 
 def in_s3(own: Checkout, target: str, prefix: str, *options: str) -> Answer:
-    return own.snakemake(target, *PROFILE, "--default-storage-prefix", f"s3://faze/{prefix}", *options)
+    return own.snakemake(target, *storing(prefix), *options)
+
+
+def storing(prefix: str) -> list[str]:
+    return [*PROFILE, "--default-storage-prefix", f"s3://faze/{prefix}"]
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +184,40 @@ def test_same_command_goes_on_when_the_server_was_away(made, checkout, s3, proxy
     local = made[0].folder / "results/smoke"
     assert files(tmp_path / "raw/mpiifacegaze") == files(local / "raw/mpiifacegaze")
     assert (tmp_path / "data/mpiigaze.h5").read_bytes() == (local / "data/mpiigaze.h5").read_bytes()
+
+
+def test_killed_with_all_its_jobs_the_same_command_goes_on(made, checkout, s3, proxy, tmp_path: Path) -> None:
+    """Killed by -9 with its jobs while it stores a folder, a file, the page, and amid the training."""
+    own, training = checkout("killed"), "results/smoke/baseline/seed0"
+    copies = own.folder / ".snakemake/storage/s3/faze/killed"
+
+    def killed(arm: Callable[[Callable[[], None]], None]) -> None:
+        log = tmp_path / "killed.log"
+        process = own.start("ablation", *storing("killed"), log=log)
+        arm(lambda: os.killpg(process.pid, signal.SIGKILL))
+        assert process.wait(600) == -signal.SIGKILL, log.read_text()[-8000:]
+        proxy.before = lambda number: None
+
+    def amid_training(kill: Callable[[], None]) -> None:
+        ends = time.monotonic() + 300
+        while not (copies / training / "train.work/checkpoint.pt").exists():
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+        kill()
+
+    def fifth_of_raw(kill: Callable[[], None]) -> None:
+        left = iter(range(4))
+        proxy.at_path("PUT", "raw/mpiifacegaze", lambda: kill() if next(left, None) is None else None)
+
+    killed(fifth_of_raw)
+    killed(lambda kill: proxy.at_path("PUT", "data/gazecapture.h5", kill))
+    killed(amid_training)
+    killed(lambda kill: proxy.at_path("PUT", "report/index.html", kill))
+    answer = in_s3(own, "ablation", "killed")
+    assert answer.code == 0, answer.text[-8000:]
+    s3.get("killed/results/smoke", tmp_path / "fetched")
+    assert_same_results(made[0].folder / "results/smoke", tmp_path / "fetched")
+    assert [event for event in read_events(tmp_path / "fetched/baseline/seed0/run.jsonl") if event["event"] == "resume"]
 
 
 def test_raw_data_and_results_lie_each_where_it_is_said(checkout, s3, tmp_path: Path) -> None:

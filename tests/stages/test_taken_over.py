@@ -22,7 +22,7 @@ from faze.base.logged_run import read_logged_run
 from faze.base.run_log import read_events
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
-from faze.data.store.strips import PersonStrips, write_strips
+from faze.data.store.strip_writing import PersonStrips, write_strips
 from faze.redirection.estimator import GazeHeadEstimator, TrainedEstimator, save_estimator
 from faze.stages import adapt, encode, meta_train, redirect, train, walk
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from fabricated import KEPT, Fabricated
 
-from faze.data.store.strips import PersonStrips, write_strips
+from faze.data.store.strip_writing import PersonStrips, write_strips
 from faze.stages import weights
 
 

@@ -13,6 +13,7 @@ import faze.config.check
 import faze.config.data_parameters
 import faze.config.parameters
 import faze.config.stage_config
+import faze.config.stage_parameters
 import faze.config.sweep
 import faze.config.validation
 import faze.config.yaml_files
@@ -190,10 +191,10 @@ def values(stage, path):
 ABLATION, RUN = "results/{name}", "results/{name}/{tier}/seed{seed}"
 OWN_CONFIGS = {
     stage: (
-        RUN if stage in faze.config.parameters.PER_RUN else ABLATION,
-        f"{stage}_{{dataset}}" if stage in faze.config.parameters.PER_DATASET else stage,
+        RUN if stage in faze.config.stage_parameters.PER_RUN else ABLATION,
+        f"{stage}_{{dataset}}" if stage in faze.config.stage_parameters.PER_DATASET else stage,
     )
-    for stage in faze.config.parameters.STAGES
+    for stage in faze.config.stage_parameters.STAGES
 }
 
 for stage, (folder, file) in OWN_CONFIGS.items():

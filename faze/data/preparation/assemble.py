@@ -11,7 +11,7 @@ from faze.base.errors import UserError
 from faze.data.preparation.blocks import ARRAYS, Block, BlockFolder
 from faze.data.readers import Reject
 from faze.data.rejects import COLUMNS
-from faze.data.store.strips import PersonStrips
+from faze.data.store.strip_writing import PersonStrips
 
 Prepared = tuple[PersonStrips | None, list[Reject]]  # of one person; None where there is no strip
 

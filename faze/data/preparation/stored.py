@@ -13,7 +13,9 @@ from faze.data.readers import Reject
 from faze.data.readers.annotation_checks import OFF_SCREEN
 from faze.data.store.layout import ORIGINS, SPLITS
 from faze.data.store.probe import probe
-from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore
+from faze.data.store.strip_layout import VALIDITIES
+from faze.data.store.strip_writing import PersonStrips
+from faze.data.store.strips import StripStore
 
 
 def read_splits(path: Path) -> dict[str, str]:

@@ -22,7 +22,7 @@ from faze.data.preparation.strip_maker import StripMaker
 from faze.data.readers import Frame, Reader, Reject
 from faze.data.readers.annotation_checks import check_entries
 from faze.data.store.layout import ORIGINS
-from faze.data.store.strips import VALIDITIES
+from faze.data.store.strip_layout import VALIDITIES
 
 _VALIDITY = {True: "valid", False: "off_screen", None: "unknown_screen"}
 

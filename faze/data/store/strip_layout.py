@@ -1,11 +1,25 @@
-"""What of a person is not of the layout of strips, as `faze.data.store.strips` describes it."""
+"""The layout of strips, schema version 2.
+
+The file's attributes: schema `strips`, schema_version, dataset, and the names `origins` and `validities`, to whose
+positions the samples refer. A person's attributes: split, device (the camera), checksum (over pixels, then labels) and
+checksum_of_samples (over name, split, device and the arrays by sample).
+A person's arrays, by sample: pixels (H, W, 3) uint8 RGB; labels: gaze pitch, yaw, head pitch, yaw, float32 rad;
+file_name (bytes), frame_index int64, origin uint8, validity uint8.
+
+Read too: version 1, which has of these file_name at most, and the released code's files of pixels and labels alone.
+"""
+
+from collections.abc import Iterator
 
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
 from faze.data.store.foreign import array_fault, text_attribute
 from faze.data.store.layout import SPLITS, group_fault
 
+VERSION = 2
+VALIDITIES = ("valid", "off_screen", "unknown_screen")  # valid: the gaze target lies on the screen
 PIECE = 256  # strips that are read or written at once: 12 MiB
 BY_SAMPLE = {"file_name": "SO", "frame_index": "iu", "origin": "u", "validity": "u"}  # kinds of numpy's types
 
@@ -31,3 +45,9 @@ def fault_of(file: h5py.File, person: str, of: str) -> str:
     if (split := text_attribute(group.attrs, "split", "train")) not in SPLITS:
         return f"split {split!r}{of} is not in {SPLITS}"
     return ""
+
+
+def cut(pixels: NDArray[np.uint8] | h5py.Dataset) -> Iterator[NDArray[np.uint8]]:
+    """Give strips (N, H, W, 3) piece by piece."""
+    for first in range(0, len(pixels), PIECE):
+        yield pixels[first : first + PIECE]
