@@ -1,5 +1,6 @@
 """The workflow with its results in an S3 of moto's, against the same on this machine, and when that S3 fails."""
 
+import contextlib
 import os
 import signal
 import time
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from checkout import NOTHING, Answer, Checkout
 from raw_data import write_mpiifacegaze
 from same_results import assert_same_results
@@ -218,6 +220,33 @@ def test_killed_with_all_its_jobs_the_same_command_goes_on(made, checkout, s3, p
     s3.get("killed/results/smoke", tmp_path / "fetched")
     assert_same_results(made[0].folder / "results/smoke", tmp_path / "fetched")
     assert [event for event in read_events(tmp_path / "fetched/baseline/seed0/run.jsonl") if event["event"] == "resume"]
+
+
+def test_killed_alone_its_orphan_and_the_same_command_do_not_write_together(made, checkout, s3, tmp_path: Path) -> None:
+    own, checkpoint, log = checkout("orphan"), "results/smoke/baseline/seed0/checkpoint.pt", tmp_path / "orphan.log"
+    work = own.folder / ".snakemake/storage/s3/faze/orphan" / Path(checkpoint).parent / "train.work"
+    process = own.start(checkpoint, *storing("orphan"), log=log)
+    try:
+        while not (work / "checkpoint.pt").exists():
+            assert process.poll() is None, log.read_text()[-8000:]
+            time.sleep(0.01)
+        process.kill()
+        os.killpg(process.pid, signal.SIGSTOP)  # until the second has met it
+        again = own.start(checkpoint, *storing("orphan"), log=log)
+        while "is being written by process" not in log.read_text():
+            assert again.poll() is None, log.read_text()[-8000:]
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGCONT)
+        assert again.wait(300) == 0, log.read_text()[-8000:]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    s3.get("orphan/results/smoke/baseline/seed0", tmp_path / "fetched")
+    stored, wanted = (
+        torch.load(folder / "checkpoint.pt", weights_only=True)["model"]
+        for folder in (tmp_path / "fetched", made[0].folder / "results/smoke/baseline/seed0")
+    )
+    assert all(torch.equal(stored[name], value) for name, value in wanted.items())
 
 
 def test_raw_data_and_results_lie_each_where_it_is_said(checkout, s3, tmp_path: Path) -> None:
