@@ -29,7 +29,7 @@ class RedirectedPerson:
 
     strips: int
     l1: float  # mean absolute difference to the real strips
-    own_mean_l1: float  # of one picture for all: the mean of the person's real strips
+    own_mean_l1: float  # of the mean of the person's other real strips
     all_mean_l1: float  # of the mean of all people's
     right: float  # share of strips that the person's own mean is nearest to, of all people's (least squares)
     real_right: float  # of the real strips, each left out of its own mean
@@ -76,7 +76,7 @@ def compare(redirected: Tensor, real: Tensor, person: int, means: NDArray[np.flo
     return RedirectedPerson(
         strips=count,
         l1=_distance(redirected, real),
-        own_mean_l1=_distance(means[person], real),
+        own_mean_l1=_distance(means[person], real) * count / (count - 1),  # each left out of the mean
         all_mean_l1=_distance(means.mean(0), real),
         right=_right(redirected, means, person),
         real_right=_right(real, means, person, own_share=1 / count),

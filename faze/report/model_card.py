@@ -55,7 +55,7 @@ def write_card(
         "Each strip is redirected to the gaze and head pose of another one of the same person. L1 is the mean "
         "difference to that strip, of pixels in [-1, 1]; the spread is the standard deviation between persons' mean "
         "strips; the last column tells how often the nearest mean strip is the person's own. In brackets: L1 of the "
-        "person's own mean strip, and the others of real strips.",
+        "mean of the person's other strips, and the others of real strips.",
         markdown_table(
             ("data set", "L1", "spread", "right person"),
             (

@@ -106,7 +106,7 @@ def redirection_rows(results: Results) -> list[dict[str, Any]]:
     return [
         *rows,
         {"words": "the mean strip of all people, whoever it is", "cells": one_face},
-        {"words": "the person’s own mean strip", "cells": own_face},
+        {"words": "the mean of the person’s other strips", "cells": own_face},
         {"words": "the real strip", "cells": real},
     ]
 
