@@ -1,4 +1,3 @@
-import contextlib
 import json
 import signal
 import socket
@@ -8,23 +7,12 @@ import time
 import urllib.request
 
 import pytest
+from ports import answers, free_port
 from tracking_tree import ROOT, TIERS, write_results
 
 from faze.config.parameters import Tracking
 from faze.tracking.store import open_store
 from faze.tracking.view import current_runs, serving
-
-
-def free_port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
-
-
-def answers(port):
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
-    return False
 
 
 def wait_until(true, seconds=120):

@@ -16,15 +16,10 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-HOST = "127.0.0.1"
+from ports import HOST, answers, free_port
+
 KEYS = {"AWS_ACCESS_KEY_ID": "made-up", "AWS_SECRET_ACCESS_KEY": "made-up", "AWS_DEFAULT_REGION": "us-east-1"}
 BUCKET = "faze"
-
-
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind((HOST, 0))
-        return held.getsockname()[1]
 
 
 def wait_for(port: int, process: subprocess.Popen, seconds: float = 120) -> None:
@@ -32,7 +27,7 @@ def wait_for(port: int, process: subprocess.Popen, seconds: float = 120) -> None
     while time.monotonic() < end:
         if process.poll() is not None:
             raise RuntimeError(f"{process.args[0]} ended with {process.returncode}")
-        with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1):
+        if answers(port):
             return
         time.sleep(0.1)
     raise RuntimeError(f"{process.args} does not listen on {port}")

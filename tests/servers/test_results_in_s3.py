@@ -225,7 +225,7 @@ def test_killed_with_all_its_jobs_the_same_command_goes_on(made, checkout, s3, p
 def test_killed_alone_its_orphan_and_the_same_command_do_not_write_together(made, checkout, s3, tmp_path: Path) -> None:
     own, checkpoint, log = checkout("orphan"), "results/smoke/baseline/seed0/checkpoint.pt", tmp_path / "orphan.log"
     work = own.folder / ".snakemake/storage/s3/faze/orphan" / Path(checkpoint).parent / "train.work"
-    process = own.start(checkpoint, *storing("orphan"), log=log)
+    process = again = own.start(checkpoint, *storing("orphan"), log=log)
     try:
         while not (work / "checkpoint.pt").exists():
             assert process.poll() is None, log.read_text()[-8000:]
@@ -239,8 +239,9 @@ def test_killed_alone_its_orphan_and_the_same_command_do_not_write_together(made
         os.killpg(process.pid, signal.SIGCONT)
         assert again.wait(300) == 0, log.read_text()[-8000:]
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        for group in (process.pid, again.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
     s3.get("orphan/results/smoke/baseline/seed0", tmp_path / "fetched")
     stored, wanted = (
         torch.load(folder / "checkpoint.pt", weights_only=True)["model"]

@@ -4,11 +4,9 @@ Seen red: with the window of a log line left out of the checkpoint, the next lin
 processes failed, of which one had been killed, nobody said so.
 """
 
-import contextlib
 import itertools
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ports import answers, free_port
 from stage_training import ROOT, Training, assert_same_end, children, wait_for, write_store
 
 from faze.base.preemption import PREEMPTED, Preempted
@@ -108,7 +107,8 @@ def test_ctrl_c_is_no_traceback_and_the_same_command_goes_on(undisturbed, data, 
     for each in [process.pid, *children(process.pid)]:
         os.kill(each, signal.SIGINT)
     _, words = process.communicate(timeout=120)
-    assert process.returncode == 128 + signal.SIGINT, words
+    # Python ends itself by the signal where that came amid a text that it executes; a shell says 130 of both.
+    assert process.returncode in (128 + signal.SIGINT, -signal.SIGINT), words
     assert "Traceback" not in words and "faze train: interrupted; the same command goes on" in words
     training.finish()
     assert_same_end(training, undisturbed)
@@ -136,12 +136,11 @@ def test_who_comes_up_when_torchrun_was_killed_already_ends_at_once(data, tmp_pa
 )
 def test_who_waits_for_a_process_that_is_gone_still_heeds_signals(number, code, words, data, tmp_path):
     """Seen red: of two that came up one had ended, and the other waited for it where Python hears no signal."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), LAUNCHER: str(os.getpid())}
     process = Training(tmp_path, data, "ddp").start(environment=rank | meeting)
-    while not open_to_all(port):
+    while not answers(port):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
     os.kill(process.pid, number)
@@ -150,12 +149,6 @@ def test_who_waits_for_a_process_that_is_gone_still_heeds_signals(number, code, 
     finally:
         process.kill()
     assert process.returncode == code and words in said and "Traceback" not in said
-
-
-def open_to_all(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
-    return False
 
 
 def test_before_its_first_step_a_training_ends_at_once(data, tmp_path):
