@@ -25,13 +25,16 @@ class Preempted(BaseException):
 class _Asked:
     by: str | None = None
     deferred = False
+    interrupted = False
 
 
 def heed() -> None:
     """End with `Preempted` at a signal, from now on: nothing is done yet that would have to be kept."""
-    _Asked.by, _Asked.deferred = None, False
+    _Asked.by, _Asked.deferred, _Asked.interrupted = None, False, False
     for number in SIGNALS:
         signal.signal(number, _note)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the process was told to ignore it
+        signal.signal(signal.SIGINT, _interrupt)
 
 
 def defer() -> None:
@@ -40,7 +43,13 @@ def defer() -> None:
 
 
 def asked() -> str | None:
-    """Name the last signal that has come, if any."""
+    """Name the last signal that has come, if any.
+
+    Raises:
+        KeyboardInterrupt: one was raised and is lost, as Python loses what is raised amid a finaliser.
+    """
+    if _Asked.interrupted:
+        raise KeyboardInterrupt
     return _Asked.by
 
 
@@ -75,6 +84,11 @@ class Unheard:
 
 def _before_first_step(number: int) -> str:
     return f"stopped by {signal.Signals(number).name} before its first step; the same command goes on"
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    _Asked.interrupted = True
+    raise KeyboardInterrupt
 
 
 def _note(number: int, frame: FrameType | None) -> None:

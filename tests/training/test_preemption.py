@@ -114,6 +114,24 @@ def test_ctrl_c_is_no_traceback_and_the_same_command_goes_on(undisturbed, data, 
     assert_same_end(training, undisturbed)
 
 
+def test_ctrl_c_that_python_loses_is_heard_after_the_step():
+    """Seen red: a training in some hundreds, interrupted amid a finaliser, ran to its end and ended with 0."""
+    lost = """
+import os, signal
+from faze.base.preemption import asked, heed
+class Finalised:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+heed()
+Finalised()
+print("lost")
+asked()
+"""
+    ended = subprocess.run([sys.executable, "-c", lost], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ended.stdout == "lost\n" and "Exception ignored in" in ended.stderr
+    assert ended.returncode == -signal.SIGINT and "in asked" in ended.stderr
+
+
 def test_who_comes_up_when_torchrun_was_killed_already_ends_at_once(data, tmp_path):
     """Seen red: it took whoever had adopted it for torchrun, and waited for the others with all its locks for hours."""
     training = Training(tmp_path, data, "ddp")
