@@ -10,7 +10,7 @@ import faze.commands
 import faze.stages
 from faze.base.command_line import TRACEBACK
 from faze.base.kept_memory import keep_memory
-from faze.base.preemption import INTERRUPTED, PREEMPTED, Preempted, heed
+from faze.base.preemption import INTERRUPTED, PREEMPTED, Preempted, all_is_written, heed
 from faze.config.check import nearest
 
 STAGES = {module.name: f"faze.stages.{module.name}" for module in pkgutil.iter_modules(faze.stages.__path__)}
@@ -29,9 +29,13 @@ def main() -> int:
         print(f"faze COMMAND --help\n\nstages: {', '.join(STAGES)}\nfor people: {', '.join(COMMANDS)}")
         return 0 if len(sys.argv) > 1 else 2
     try:
-        if sys.argv[1] in PREEMPTIBLE:
+        preemptible = sys.argv[1] in PREEMPTIBLE
+        if preemptible:
             heed()  # before anything that takes time
-        return _run(sys.argv.pop(1))
+        code = _run(sys.argv.pop(1))
+        if preemptible and code == 0:
+            all_is_written()
+        return code
     except Preempted as asked:
         if str(asked) and os.environ.get("RANK", "0") == "0":  # the first of several processes speaks for all
             print(f"{sys.argv[0]}: {asked}", file=sys.stderr)

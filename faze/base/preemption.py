@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from types import FrameType
+from typing import Self
 
 PREEMPTED = 75  # exit code, of sysexits.h: try again
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -53,19 +54,35 @@ def asked() -> str | None:
     return _Asked.by
 
 
+def all_is_written() -> None:
+    """Ignore every signal, from now on: a process that ends by one would take the results with it.
+
+    Python itself heeds them no more while it ends.
+    """
+    for number in (*SIGNALS, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
 class Unheard:
     """Signals that end this process, as another thread sees them.
 
     Python hears a signal between two of its own steps. Who waits in C++ for a process that is gone takes none.
     """
 
-    def __init__(self) -> None:
+    def __enter__(self) -> Self:
         """Listen, from now on. The main thread does that."""
-        self._read, write = os.pipe()
+        self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
-        os.set_blocking(write, False)
-        signal.set_wakeup_fd(write)
+        os.set_blocking(self._write, False)
+        signal.set_wakeup_fd(self._write)
         self._since: tuple[int, float] | None = None
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Listen no more; no thread asks any more."""
+        signal.set_wakeup_fd(-1)
+        os.close(self._write)
+        os.close(self._read)
 
     def ending(self) -> tuple[int, str] | None:
         """Give exit code and words, once a signal has come that the main thread should have ended at long ago."""

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 from faze.base.errors import UserError
-from faze.base.preemption import PREEMPTED, SIGNALS, Preempted, Unheard
+from faze.base.preemption import PREEMPTED, SIGNALS, Preempted, Unheard, all_is_written
 from faze.config.parameters import Engine
 from faze.engine.graphs import drop_captured
 from faze.engine.switches import Switch
@@ -146,6 +146,7 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
     sys.stdout.flush()
     try:
         torchrun.run(torchrun.parse_args([*options, "-m", "faze", *command]))
+        all_is_written()
     except SignalException as asked:
         if asked.sigval not in SIGNALS:
             sys.exit(128 + asked.sigval)
@@ -163,7 +164,8 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
 def _end_as(failures: Mapping[int, Any]) -> None:
     """End as the processes did that failed: who was killed could not say so, who ended by itself has said why."""
     codes = {rank: failure.exitcode for rank, failure in failures.items()}
-    if PREEMPTED in codes.values():
+    # As torchrun found them: those that it ended itself, asked to go by its SIGTERM, come after the one that failed.
+    if next(iter(codes.values())) == PREEMPTED:
         raise Preempted("")
     # SIGTERM is what torchrun sends to those that are left.
     killed = {rank: signal.Signals(-code).name for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM}
@@ -193,16 +195,19 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
         torch.set_num_threads(threads)
         yield World(0, 1, device)
         return
-    parent = int(os.environ.get(LAUNCHER) or os.getppid())
-    threading.Thread(target=_end_with, args=[parent, Unheard()], daemon=True).start()
+    with _ending_with_others(), _process_group(device) as world:
+        torch.set_num_threads(threads)
+        yield world
+
+
+@contextlib.contextmanager
+def _process_group(device: torch.device) -> Iterator[World]:
     cuda = device.type == "cuda"
     # Given the device, NCCL connects here and now, and not amid the first step.
     dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None)
-    world = World(dist.get_rank(), dist.get_world_size(), device)
-    torch.set_num_threads(threads)
     ended = False
     try:
-        yield world
+        yield World(dist.get_rank(), dist.get_world_size(), device)
         ended = True
     except RuntimeError as error:
         if any(words in str(error) for words in PEER_GONE):
@@ -215,19 +220,32 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
             dist.destroy_process_group()
 
 
-def _end_with(parent: int, unheard: Unheard) -> None:
+@contextlib.contextmanager
+def _ending_with_others() -> Iterator[None]:
     """End with who started us: torchrun's workers are in process groups of their own, which no kill of its reaches.
 
     End too at a signal that the main thread does not hear, as when it waits for a process that is gone.
     """
-    while os.getppid() == parent:
-        time.sleep(0.2)
-        if ending := unheard.ending():
-            code, words = ending
-            if os.environ["RANK"] == "0":
-                print(f"{sys.argv[0]}: {words}", file=sys.stderr, flush=True)
-            os._exit(code)
-    os._exit(1)
+    parent, done = int(os.environ.get(LAUNCHER) or os.getppid()), threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.2):
+            if os.getppid() != parent:
+                os._exit(1)
+            if ending := unheard.ending():
+                code, words = ending
+                if os.environ["RANK"] == "0":
+                    print(f"{sys.argv[0]}: {words}", file=sys.stderr, flush=True)
+                os._exit(code)
+
+    with Unheard() as unheard:
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ def _heed_no_signal(worker: int) -> None:
     """Leave a cluster's signals, which reach every process of a job, to the process that this one reads for."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    signal.set_wakeup_fd(-1)  # it is that process's own
 
 
 def build_transfer(*, pin: bool, prefetch: bool, workers: int, device: torch.device) -> Transfer:

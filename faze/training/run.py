@@ -108,8 +108,10 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
         if world.rank == 0:
             outputs, copies = (run_log, out), (work.donor_log, work.checkpoint)
             taken = stack.enter_context(made_once(records, trainee.key(world, read), outputs, copies))
-        defer()  # to the end: who leaves between the outputs and the end would lose them to the workflow
-        if world.least(int(not taken)):
+            defer()  # to the end: who leaves between the outputs and the end would lose them to the workflow
+        anew = world.least(int(not taken))
+        defer()  # the others: while the first one waits for another training, they end at once
+        if anew:
             go_on(trainee, setup, step, feed, validation, work)
         elif world.rank == 0:
             take_over(trainee, work)

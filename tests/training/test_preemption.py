@@ -194,12 +194,34 @@ def test_who_waits_for_another_writer_can_be_asked_to_go(data, tmp_path):
     holder.communicate()
 
 
-def test_a_process_that_is_killed_is_one_sentence(undisturbed, data, tmp_path):
+def test_a_signal_that_comes_when_all_is_written_ends_nothing(data, tmp_path):
+    """Seen red: Python, while it ends, gives signals back to the system, and the workflow lost what was written."""
+    training = Training(tmp_path, data, "baseline", pairs=BATCH)
+    late = """
+import os, signal, sys
+import faze.__main__
+class Late:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("late")
+late = Late()
+sys.argv[1:1] = ["train"]
+sys.exit(faze.__main__.main())
+"""
+    command = [sys.executable, "-c", late, *training.arguments]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0 and ended.stdout.endswith("late\n") and training.out.exists(), ended.stderr
+
+
+@pytest.mark.parametrize("when", ["while it comes up", "after some steps"])
+def test_a_process_that_is_killed_is_one_sentence(when, undisturbed, data, tmp_path):
+    """Seen red: while they came up, the others were asked to go by torchrun, and their code was that of all."""
     if not undisturbed.out.parent.name.startswith("ddp"):
         pytest.skip("one process")
     training = Training(tmp_path, data, "ddp", **FAR)
     process = training.start()
-    while not logged(training):
+    wait_for(tmp_path / ".checkpoint.pt.lock", process)
+    while when == "after some steps" and not logged(training):
         time.sleep(0.02)
     os.kill(children(process.pid)[-1], signal.SIGKILL)
     _, words = process.communicate(timeout=120)
