@@ -1,6 +1,7 @@
 """Whom a redirected strip shows: how far it is from the real one, and which person's strips it looks like.
 
-Each of a person's strips is turned to the gaze and head pose of that person's next one, and compared with that one.
+Each of a person's strips is turned to the gaze and head pose of another one (in validation the next, else a drawn
+one), and compared with that one.
 Beside each number stands what says how good it is: the same of the real strips, or of a strip that is the same always.
 
 Shapes: P people; N strips of a person; S numbers of a strip (channels times pixels).
@@ -67,7 +68,7 @@ def compare(redirected: Tensor, real: Tensor, person: int, means: NDArray[np.flo
 
     Args:
         redirected: (N, 3, H, W).
-        real: the same; of the N whose mean is the person's.
+        real: the same; each is one of the N strips that `means[person]` is the mean of.
         person: number.
         means: of everyone's real strips, (P, S).
     """

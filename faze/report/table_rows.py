@@ -101,7 +101,7 @@ def redirection_rows(results: Results) -> list[dict[str, Any]]:
     ]
     of_data = [means.loc[(results.tiers[0], dataset)] for dataset in results.datasets]
     one_face = [{"l1": d["all_mean_l1"], "spread": 0.0, "right_person": 1 / d["people"]} for d in of_data]
-    own_face = [{"l1": d["own_mean_l1"], "spread": d["real_spread"], "right_person": 1.0} for d in of_data]
+    own_face = [{"l1": d["own_mean_l1"], "spread": d["real_spread"]} for d in of_data]
     real = [{"l1": 0.0, "spread": d["real_spread"], "right_person": d["real_right_person"]} for d in of_data]
     return [
         *rows,
