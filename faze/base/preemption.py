@@ -63,6 +63,13 @@ def all_is_written() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def leave_to_parent(worker: int) -> None:
+    """Leave a cluster's signals, which reach every process of a job, to the process that this worker reads for."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.set_wakeup_fd(-1)  # the pipe is the parent's
+
+
 class Unheard:
     """Signals that end this process, as another thread sees them.
 

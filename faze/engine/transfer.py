@@ -1,7 +1,6 @@
 """How batches come to the device: page-locked memory, copies ahead of time, tables that lie there for good."""
 
 import functools
-import signal
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from faze.base.preemption import SIGNALS
+from faze.base.preemption import leave_to_parent
 from faze.engine.step import Clock
 from faze.engine.switches import Switch
 
@@ -49,15 +48,8 @@ class Transfer:
         """Read the same items; they stay on the host."""
         if not self.workers and not self.pin:  # the loader would add a tenth of a millisecond to each
             return map(dataset.__getitem__, numbers)
-        options = {"num_workers": self.workers, "pin_memory": self.pin, "worker_init_fn": _heed_no_signal}
+        options = {"num_workers": self.workers, "pin_memory": self.pin, "worker_init_fn": leave_to_parent}
         return iter(DataLoader(dataset, batch_size=None, sampler=numbers, **options))
-
-
-def _heed_no_signal(worker: int) -> None:
-    """Leave a cluster's signals, which reach every process of a job, to the process that this one reads for."""
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    signal.set_wakeup_fd(-1)  # it is that process's own
 
 
 def build_transfer(*, pin: bool, prefetch: bool, workers: int, device: torch.device) -> Transfer:
