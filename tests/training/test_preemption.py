@@ -4,6 +4,7 @@ Seen red: with the window of a log line left out of the checkpoint, the next lin
 processes failed, of which one had been killed, nobody said so.
 """
 
+import contextlib
 import itertools
 import os
 import signal
@@ -51,7 +52,8 @@ def stop(training: Training, number: signal.Signals, whom: Callable[[subprocess.
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
     for target in whom(process):
-        os.kill(target, number)
+        with contextlib.suppress(ProcessLookupError):  # those that were told before take it along
+            os.kill(target, number)
     _, words = process.communicate(timeout=120)
     assert process.returncode == PREEMPTED, (process.returncode, words)
     assert "Traceback" not in words
@@ -105,7 +107,8 @@ def test_ctrl_c_is_no_traceback_and_the_same_command_goes_on(undisturbed, data, 
     process = training.start()
     wait_for(tmp_path / ".checkpoint.pt.lock", process)  # it comes up: what was red, and never too late
     for each in [process.pid, *children(process.pid)]:
-        os.kill(each, signal.SIGINT)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, signal.SIGINT)
     _, words = process.communicate(timeout=120)
     # Python ends itself by the signal where that came amid a text that it executes; a shell says 130 of both.
     assert process.returncode in (128 + signal.SIGINT, -signal.SIGINT), words
