@@ -27,7 +27,10 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 .PHONY: ablation demo weights studio test lint unit compiled servers workflow cluster chaos fuzz docs ui
 
 ablation: $(INSTALLED)
-	$(BIN)/snakemake --cores $(CORES) ablation $(if $(CONFIG),--configfile $(CONFIG))
+	$(BIN)/snakemake --cores $(CORES) ablation $(VALUES)
+
+# Snakemake would tell of a missing file by a traceback.
+VALUES = $(if $(CONFIG),--configfile $(or $(wildcard $(CONFIG)),$(error CONFIG=$(CONFIG): there is no such file)))
 
 # Without a display nothing is opened, as a browser would take the terminal; that none opens is no failure.
 demo: PAGE := $(CURDIR)/results/demo/report/index.html
@@ -37,7 +40,7 @@ demo: $(INSTALLED)
 	@test -z "$$DISPLAY$$WAYLAND_DISPLAY" || $(BIN)/python -m webbrowser "file://$(PAGE)" >/dev/null 2>&1 || true
 
 weights: $(INSTALLED)
-	$(BIN)/snakemake --cores $(CORES) weights $(if $(CONFIG),--configfile $(CONFIG))
+	$(BIN)/snakemake --cores $(CORES) weights $(VALUES)
 
 studio: $(INSTALLED) $(BROWSER_RUNTIME)
 	$(BIN)/python -m faze studio
