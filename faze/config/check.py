@@ -76,7 +76,7 @@ def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
         # Beyond these no float is finite, and no array holds a whole number.
         low, high = (-_LARGEST_FLOAT, _LARGEST_FLOAT) if kind is float else (-(2**63), 2**63 - 1)
         if isinstance(value, bool) or not isinstance(value, int | kind) or not low <= value <= high:
-            yield Fault(key, _not_a_number(value, "a number" if kind is float else "a whole number"))
+            yield Fault(key, _not_a_number(value, kind))
     elif not isinstance(value, kind):
         yield Fault(key, f"{shown(value)} is not {_NAMES[kind]}")
 
@@ -113,11 +113,13 @@ def _check_list(key: str, value: Any, kind: Any) -> Iterator[Fault]:
         yield from check_value(f"{key}[{i}]", item, kind)
 
 
-def _not_a_number(value: Any, wanted: str) -> str:
+def _not_a_number(value: Any, kind: type[float] | type[int]) -> str:
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
-            return f"YAML reads {short(value)} as text; write {yaml_number(float(value))}"
-    return f"{shown(value)} is not {wanted}"
+            number = float(value)
+            remedy = str(int(number)) if kind is int and number.is_integer() else yaml_number(number)
+            return f"YAML reads {short(value)} as text; write {remedy}"
+    return f"{shown(value)} is not {'a number' if kind is float else 'a whole number'}"
 
 
 def yaml_number(number: float) -> str:

@@ -58,8 +58,12 @@ def test_all_faults_at_once_with_file_line_and_nearest_key(tmp_path: Path) -> No
 
 
 def test_number_that_yaml_reads_as_text_is_named_with_its_remedy(tmp_path: Path) -> None:
-    mapping, paths = with_overrides(tmp_path, "train:\n  base_lr: 1e-3\n")
-    assert faults(mapping, paths) == [f"{paths[1]}:2: train.base_lr: YAML reads 1e-3 as text; write 0.001"]
+    mapping, paths = with_overrides(tmp_path, "train:\n  base_lr: 1e-3\n  pairs: 1e6\nrun:\n  seeds: ['2']\n")
+    assert set(faults(mapping, paths)) == {
+        f"{paths[1]}:2: train.base_lr: YAML reads 1e-3 as text; write 0.001",
+        f"{paths[1]}:3: train.pairs: YAML reads 1e6 as text; write 1000000",
+        f"{paths[1]}:5: run.seeds[0]: YAML reads 2 as text; write 2",
+    }
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from checkout import ROOT, Checkout
 pytestmark = pytest.mark.workflow
 
 
-def refusal(checkout: Checkout) -> str:
+def refusal(checkout: Checkout, *words: str) -> str:
     """What Snakemake says when it refuses to start, without its greeting."""
-    answer = checkout.snakemake("-n", "ablation")
+    answer = checkout.snakemake("-n", "ablation", *words)
     assert answer.code == 1
     assert "Traceback" not in answer.text
     assert len(answer.text.splitlines()) <= 12, answer.text
@@ -64,6 +64,13 @@ def test_annotation_without_its_frames(fresh: Checkout, tmp_path: Path) -> None:
 def test_overrides_without_a_name_do_not_mix_with_the_defaults_results(fresh: Checkout) -> None:
     with fresh.edited("config/smoke.yaml", "name: smoke\n", ""):
         assert "config/smoke.yaml: needs a `name`" in refusal(fresh)
+
+
+def test_values_on_the_command_line(fresh: Checkout) -> None:
+    """Snakemake reads a number in a section as text, and the results would be among the file's own."""
+    text = refusal(fresh, "--config", "train={pairs: 4000}")
+    assert "--config train=...: " in text
+    assert "--configfile" in text
 
 
 def test_rung_that_is_not_defined(fresh: Checkout) -> None:

@@ -74,8 +74,13 @@ def check_gpus():
         raise WorkflowError(f"--resources gpu={GPUS}: {error}") from None
 
 
-def check_name(overrides):
-    """Overrides have a name, and so a folder of results, of their own."""
+def check_overrides(overrides, values):
+    """Overrides stand in files, where numbers are numbers; they have a name, and so a folder of results, of their own."""
+    if values:
+        raise faze.config.check.ConfigError(
+            f"--config {next(iter(values))}=...: Snakemake takes numbers in it for text; write it to a YAML file of your"
+            " own that has a `name`, and give that with --configfile"
+        )
     if overrides and "name" not in faze.config.yaml_files.read_yaml(*overrides):
         raise faze.config.check.ConfigError(
             f"{overrides[-1]}: needs a `name`: its results would mix with those of {DEFAULTS}"
@@ -91,7 +96,7 @@ configfile: DEFAULTS
 
 # Snakemake puts the keys of --configfile first; the rungs of the ladder have an order, which is that of the defaults.
 config = faze.config.yaml_files.merge(defaults, config)
-in_one_sentence(check_name, workflow.overwrite_configfiles)
+in_one_sentence(check_overrides, workflow.overwrite_configfiles, workflow.config_settings.config)
 config = in_one_sentence(faze.config.validation.validate, config, [DEFAULTS, *workflow.overwrite_configfiles])
 in_one_sentence(check_data, config["preprocess"])
 check_storage(config["name"])
