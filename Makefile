@@ -1,6 +1,6 @@
 # make ablation   everything, from raw frames to the report (CONFIG=config/smoke.yaml for another experiment)
 # make demo       a small ablation in three minutes, and its page in a browser where there is one
-# make test       every check that the project has
+# make test       style, tests and documentation, as CI does
 # make weights    the baseline alone: results/default/weights, its network and learners with a model card, to hand out
 # make studio     a page on which a network's gaze, head and appearance codes move; needs npm once
 # make servers    MLflow as a team has it, with PostgreSQL and S3, through its failures; results in S3
