@@ -1,10 +1,12 @@
 """The tables of redirected strips: means over people and seeds with intervals, and the changes between tiers."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from pathlib import Path
 
 import pandas as pd
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.config.parameters import Evaluate
 from faze.evaluation.redirected_angles import (
     FACTORS,
@@ -20,6 +22,8 @@ from faze.evaluation.runs import Ablation
 from faze.evaluation.statistics import bootstrap_mean
 from faze.evaluation.tables import changes
 
+ASKED = ("dataset", "person", "pair", "variant")  # of a row of pairs: what each run of an ablation has alike
+
 
 def redirected_tables(ablation: Ablation, evaluate: Evaluate) -> dict[str, pd.DataFrame]:
     """Make the tables of redirection of a whole ablation.
@@ -29,10 +33,16 @@ def redirected_tables(ablation: Ablation, evaluate: Evaluate) -> dict[str, pd.Da
         redirected, turned: means over people and seeds with intervals, per tier and data set (and variant);
         redirected_by_angle: per tier, data set, factor, angle asked and variant, means over seeds;
         redirection_changes: each tier against the baseline, as `tables.changes`, with factor for learner.
+
+    Raises:
+        UserError: runs differ in people or pairs.
     """
-    variants, turns, angles = [], [], []
+    variants, turns, angles, asked = [], [], [], None
     for tier, seed in ablation.all_runs():
-        pairs, who = read_pairs(ablation.paths.redirected_pairs(tier, seed)), {"tier": tier, "seed": seed}
+        path, who = ablation.paths.redirected_pairs(tier, seed), {"tier": tier, "seed": seed}
+        pairs = read_pairs(path)
+        asked = set(zip(*(pairs[key] for key in ASKED), strict=True)) if asked is None else asked
+        _check_same_pairs(pairs, asked, path)
         variants.append(by_variant(pairs).assign(**who))
         turns.append(turning(pairs).assign(**who))
         angles.append(by_angle(pairs).assign(**who))
@@ -46,6 +56,16 @@ def redirected_tables(ablation: Ablation, evaluate: Evaluate) -> dict[str, pd.Da
         "redirected_by_angle": pd.concat(angles).groupby(cells, sort=False).mean(numeric_only=True).reset_index(),
         "redirection_changes": _changes(people, ablation, evaluate),
     }
+
+
+def _check_same_pairs(pairs: pd.DataFrame, asked: Set[tuple[object, ...]], path: Path) -> None:
+    """Refuse a run whose people or pairs are not those of the first one: comparisons are paired."""
+    other = asked ^ set(zip(*(pairs[key] for key in ASKED), strict=True))
+    if other:
+        dataset, person, *_ = min(other)
+        raise UserError(
+            f"{path}: person {person} of {dataset} was not turned as in the first run; run redirect again for all"
+        )
 
 
 def _means(rows: pd.DataFrame, keys: list[str], numbers: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:

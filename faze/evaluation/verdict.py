@@ -148,7 +148,9 @@ def describe_redirection(means: pd.DataFrame, changes: pd.DataFrame, tier: str) 
     judged = changes[changes["tier"] == tier]
     if judged.empty:
         return found
-    most = judged.loc[judged["difference_deg"].abs().idxmax()]
+    word = judge(judged)
+    said = judged[judged["verdict"] == word]
+    most = said.loc[said["difference_deg"].abs().idxmax()]
     largest = f"{signed(most['difference_deg'])}° ({most['factor']}, {NAMES[most['dataset']]})"
     words = {
         "identical": "Gaze and head are redirected as by the baseline, to the bit.",
@@ -157,7 +159,7 @@ def describe_redirection(means: pd.DataFrame, changes: pd.DataFrame, tier: str) 
         "not shown": f"That it is unchanged is not shown: by up to {largest}.",
         "not judged": f"It differs from the baseline's by up to {largest}; whether by more than chance is not judged.",
     }
-    return f"{found} {words[judge(judged)]}"
+    return f"{found} {words[word]}"
 
 
 def describe_noise(noise: pd.DataFrame) -> str:

@@ -11,6 +11,7 @@ from faze.fewshot.person_codes import PersonCodes
 
 _OF_EACH = 60  # entries of a person that tell a likelihood
 _LOG_FACTOR = 2.0  # standard deviation of a factor's logarithm, before any person is seen
+_FURTHEST = 6 * _LOG_FACTOR  # from 0 that a logarithm acts: covariances stay definite in numbers of 16 digits
 _LEAST = 1e-8  # that is added to every variance
 
 
@@ -34,9 +35,9 @@ def likely_factors(unlikelihood: Callable[[Tensor], Tensor], count: int) -> NDAr
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        found = unlikelihood(logs.exp()) + (logs / _LOG_FACTOR).square().sum() / 2
+        found = unlikelihood(logs.clamp(-_FURTHEST, _FURTHEST).exp()) + (logs / _LOG_FACTOR).square().sum() / 2
         found.backward()
         return found
 
     optimizer.step(loss)
-    return logs.detach().exp().numpy()
+    return logs.detach().clamp(-_FURTHEST, _FURTHEST).exp().numpy()

@@ -116,6 +116,12 @@ def count(value: float) -> str:
     return f"{int(value):,}"
 
 
+@template_filter
+def needed(number: int, most: int) -> str:
+    """Write 12; or, of a number that may also not exist, none up to 100."""
+    return f"{number:,}" if number <= most else f"none up to {most:,}"
+
+
 def marked(text: str) -> Markup:
     """Set `code` in a text as code."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from faze.base.tier_colors import BASELINE, tier_colors
+from faze.evaluation.design import MOST_PEOPLE, MOST_SEEDS
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
 from faze.evaluation.summary import SENTENCES
 from faze.report import formats, table_rows
@@ -75,5 +76,7 @@ def render(
         likeness=table_rows.likeness_rows(results),
         changes=results.tables["changes"].fillna({"verdict": ""}).to_dict("records"),
         design=results.tables["design"].to_dict("records"),
+        most_seeds=MOST_SEEDS,
+        most_people=MOST_PEOPLE,
         times=table_rows.time_rows(results),
     )

@@ -108,6 +108,7 @@ def read_csv(path: Path, remedy: str, checksum: int | None = None) -> pd.DataFra
     if checksum not in (None, zlib.crc32(path.read_bytes())):
         raise UserError(f"{path}: is not what was written: delete {path.parent} and {remedy}")
     try:
-        return pd.read_csv(path, dtype={"person": str, "tier": str})
+        # Somebody may be called NA; what is missing is empty.
+        return pd.read_csv(path, dtype={"person": str, "tier": str}, keep_default_na=False, na_values=[""])
     except (ValueError, OverflowError) as error:  # of pandas' parser, and of bytes that are no text
         raise UserError(f"{path}: is no whole table ({' '.join(str(error).split())[:200]}): {remedy}") from None

@@ -28,6 +28,7 @@ def write_sweep(
         level: of the intervals, in words.
         folder: exists.
     """
+    points = points.assign(**{key: points[key].map(_in_words) for key in keys})
     for table, rows in (("runs", runs), ("points", points)):
         rows.to_csv(folder / f"{table}.csv", index=False, float_format="%.6g")
     rows = [
@@ -43,16 +44,22 @@ def write_sweep(
             figures = {"parallel": draw_parallel(points, keys), "against": draw_against(points, runs, keys)}
         pictures = save_figures(figures, folder / "figures", Embedder())
     interval = bool(points["high"].notna().any())
+    reaches = points["low"].fillna(points[ERROR])  # of a point with one ended seed, the error itself
     lost = runs[runs["state"] != "trained"]
     content = {
         "unfinished": [f"{row.point}, seed {row.seed}, {row.state}" for row in lost.itertuples()],
-        "beside": int((points["low"][1:] <= points["high"][0]).sum()) if interval else 0,
+        "beside": int((reaches[1:] <= points["high"][0]).sum()),
         "seeds": sorted(runs["seed"].unique()),
     }
     page = load_template("sweep.html.j2").render(
         name=name, rows=rows, best=best, keys=list(keys), figures=pictures, interval=interval, level=level, **content
     )
     (folder / "index.html").write_text(page, encoding="utf-8")
+
+
+def _in_words(value: object) -> object:
+    """Write a list as words, which figures can place."""
+    return (", ".join(map(str, value)) or "none") if isinstance(value, list) else value
 
 
 def _shown(value: object) -> str:

@@ -169,6 +169,14 @@ def test_how_far_redirected_strips_turn_is_averaged_over_people_and_judged_as_th
             "has no column seen_head_yaw; delete it and run redirect again",
         ),
         (lambda rows: rows.assign(seen_gaze_yaw=np.nan), "holds an angle that is not a number; look into the log of"),
+        (  # seen red: another's errors were taken from this person's
+            lambda rows: rows.assign(person=rows["person"].replace("p01", "p99")),
+            "person p01 of mpiigaze was not turned as in the first run; run redirect again for all",
+        ),
+        (
+            lambda rows: rows[rows["pair"] < 5],
+            "person 00300 of gazecapture was not turned as in the first run; run redirect again for all",
+        ),
     ],
 )
 def test_what_is_wrong_with_the_pairs_is_said(small, tmp_path, monkeypatch, capfd, change, told):

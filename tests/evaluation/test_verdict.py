@@ -134,6 +134,7 @@ def test_equivalence_gives_the_largest_p():
     (["identical", "identical"], "Gaze and head are redirected as by the baseline, to the bit."),
     (["different", "equivalent"], "It is different from the baseline's, by up to +1.20° (gaze, MPIIGaze)."),
     (["not shown", "equivalent"], "That it is unchanged is not shown: by up to +1.20° (gaze, MPIIGaze)."),
+    (["not shown", "different"], "It is different from the baseline's, by up to −0.10° (head, MPIIGaze)."),
 ])  # fmt: skip
 def test_redirection_is_told_beside_its_controls_with_its_verdict(verdicts, said):
     errors = {"both": 5.4, "still": 18.5, "real": 3.8, "oracle": 3.7}

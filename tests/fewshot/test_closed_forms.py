@@ -261,6 +261,22 @@ def test_factors_that_nothing_tells_stay_1_and_others_are_the_likeliest() -> Non
     assert found[0] == pytest.approx(9, rel=0.1) and found[1] == 1
 
 
+@pytest.mark.parametrize("learner", CLOSED)
+def test_val_people_may_err_many_times_more_than_train_people(learner: str) -> None:
+    """A network that has learnt its train people by heart. Seen red: the search tried factors of e to the 45."""
+
+    def known(rng: np.random.Generator, seen: Seen) -> np.ndarray:
+        return rng.normal(0, 0.3, 2) + rng.normal(0, 1, (len(seen.head), 2))
+
+    def others(rng: np.random.Generator, seen: Seen) -> np.ndarray:
+        return rng.normal(0, 20, 2) + rng.normal(0, 10, (len(seen.head), 2))
+
+    for first in range(0, 60, 10):
+        known_people, val = people(known, 8, first, entries=60), people(others, 4, 500 + first, entries=30, split="val")
+        learned = LEARNERS[learner].meta_train(MetaTraining(known_people, val, settings(), 0))
+        assert all(value.isfinite().all() for value in learned.state.values())
+
+
 @pytest.mark.parametrize("learner", ["affine", "bayes", "gp"])
 def test_the_samples_that_are_asked_for_lower_the_variance_most(learner: str) -> None:
     """Against brute force: calibrate with each entry in turn, and take the one after which the variance is least.

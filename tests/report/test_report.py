@@ -20,7 +20,7 @@ from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.tier_colors import tier_colors
 from faze.report import figure_files, formats
 from faze.report.data_uris import Embedder
-from faze.report.results import Results, read_evaluation
+from faze.report.results import Results, read_csv, read_evaluation
 from faze.report.shot_figures import draw_learners, draw_shots, draw_shots_by_tier, thinned
 from faze.report.style import drawing, learner_colors
 from faze.report.tier_figures import draw_changes, draw_talk_charts
@@ -569,12 +569,22 @@ def test_colours_tell_tiers_apart():
     (formats.machine({"processor": "AMD EPYC 7B13", "cores": "2"}), "AMD EPYC 7B13, 2 cores"),
     (formats.machine({"processor": "Xeon", "cores": "32", "gpus": "NVIDIA H200"}), "NVIDIA H200"),
     (formats.count(12345), "12,345"),
+    (formats.needed(100, 100), "100"),
+    (formats.needed(1001, 1000), "none up to 1,000"),
     (formats.walk_title(Path("gazecapture_00300.mp4")), "GazeCapture 00300"),
     (formats.walk_title(Path("clip.mp4")), "clip"),
     (formats.facts({"memory_gib": "23.5", "apex": "absent"}), [("Memory", "23.5 GiB")]),
 ])  # fmt: skip
 def test_words(made, text):
     assert made == text
+
+
+def test_people_and_tiers_may_be_called_na(tmp_path):
+    """Seen red: they were read as missing, and vanished from the figures."""
+    (tmp_path / "persons.csv").write_text("tier,person,error_deg\nnull,NA,\nNone,007,1.5\n")
+    table = read_csv(tmp_path / "persons.csv", "run evaluate again")
+    assert table[["tier", "person"]].to_numpy().tolist() == [["null", "NA"], ["None", "007"]]
+    assert np.isnan(table["error_deg"][0]) and table["error_deg"][1] == 1.5
 
 
 def tier_section(html: str) -> str:

@@ -74,9 +74,26 @@ def test_the_page_names_the_best_who_may_be_as_good_and_what_has_no_result(stage
     page = (stage.paths.sweep / "index.html").read_text()
     assert "<b>point01</b>: model.growth 4, engine.lean true. The error on val people is 4.30°" in page
     assert "(95 % interval over seeds 0.49 to 8.11)" in page
-    assert "2 of the other points lie within that interval" in page
+    assert "3 of the other points lie within that interval" in page  # point03's only error, too; seen red
     assert "Without a result: point03, seed 1, under way." in page
     assert page.count("data:image/svg+xml") == 2
+
+
+def test_the_best_may_have_one_ended_seed(stage):
+    """Seen red: its interval was told as a dash."""
+    write_run_log(stage.paths, "point03", 0, 3.0)
+    assert stage() == 0
+    page = (stage.paths.sweep / "index.html").read_text()
+    assert "The error on val people is 3.00°, of one seed that has ended: what chance does to it is not known." in page
+    assert "of the other points" not in page
+
+
+def test_a_key_of_lists_is_told_in_words(stage):
+    """Seen red: the figures could not place a list, after all trainings."""
+    assert stage({"grid": {"engine.keep_fp32": [["conv"], ["conv", "linear"], [], ["linear"]]}}) == 0
+    page = (stage.paths.sweep / "index.html").read_text()
+    assert "<b>point01</b>: engine.keep_fp32 conv, linear." in page
+    assert "none" in (stage.paths.sweep / "points.csv").read_text()
 
 
 def test_with_one_seed_no_interval_is_told(stage):
