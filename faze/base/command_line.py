@@ -59,6 +59,13 @@ def at_least_one(text: str) -> int:
     return int(text)
 
 
+def port_number(text: str) -> int:
+    """Read an argument that is the number of a port, or 0 for any that is free."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a port, 0 to 65535")
+    return int(text)
+
+
 CONFIG = needed("--config", "this stage's own parameters, as the workflow and `faze resolve` write them")
 MADE_ONCE = argument(
     "--made-once",
@@ -112,6 +119,7 @@ def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> 
     parser.prog = os.path.basename(sys.argv[0])  # `faze train`: known when it runs
     args = parser.parse_args()
     try:
+        _check_own_names(args)
         main(args)
     except (UserError, OSError) as error:
         if args.traceback:
@@ -125,3 +133,18 @@ def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> 
         error.add_note(NO_MEMORY if type(error).__name__ in ("MemoryError", "OutOfMemoryError") else OUR_FAULT)
         raise
     return 0
+
+
+def _check_own_names(args: Namespace) -> None:
+    """Refuse an --out that is also what another argument names: it would be overwritten."""
+    paths = {name: [path for path in _listed(value) if isinstance(path, Path)] for name, value in vars(args).items()}
+    outputs = {path.resolve(): path for path in paths.pop("out", [])}
+    for name, others in paths.items():
+        for path in others:
+            if path.resolve() in outputs:
+                words = name.replace("_", "-")
+                raise UserError(f"--out {path} is also what `{words}` names: give it a name of its own")
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import glob
 import json
 import os
 import shutil
@@ -117,7 +118,7 @@ def whole_file(path: Path | str) -> Iterator[Path]:
     """Give a temporary path beside `path`; rename it into place when the block ends well, remove it otherwise."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=_prefix(path), suffix=path.suffix, dir=path.parent)
     os.close(handle)
     temporary = Path(name)
     try:
@@ -139,8 +140,11 @@ def check_replaceable(folder: Path, names: Collection[str]) -> None:
         names: files by which such an output is known.
 
     Raises:
-        UserError: anything else lies there, which would be lost.
+        UserError: anything else lies there, which would be lost; or the process is in the folder.
     """
+    here = Path.cwd()
+    if folder.resolve() in (here, *here.parents):
+        raise UserError(f"--out {folder}: is replaced as a whole, and you are in it: start from outside")
     is_output = folder.is_dir() and (all((folder / name).is_file() for name in names) or not any(folder.iterdir()))
     if folder.exists() and not is_output:
         raise UserError(f"--out {folder}: is there already, and holds no {' and '.join(names)}: name a new folder")
@@ -152,14 +156,25 @@ def whole_folder(path: Path | str) -> Iterator[Path]:
 
     Where a person names `path`, `check_replaceable` comes first.
     """
-    path = Path(path)
+    path = Path(path).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    temporary, former = (Path(tempfile.mkdtemp(prefix=_prefix(path), dir=path.parent)) for _ in range(2))
     try:
         yield temporary
         temporary.chmod(0o755)
         if path.exists():
-            shutil.rmtree(path)
+            path.replace(former)
         temporary.replace(path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(former, ignore_errors=True)
+
+
+def torn(path: Path) -> list[Path]:
+    """List the temporary files and folders of an output, which killed writers left if nobody is writing it."""
+    return list(path.parent.glob(f"{glob.escape(_prefix(path))}*"))
+
+
+def _prefix(path: Path) -> str:
+    """Begin the name of a temporary of an output; no hidden file of somebody else's begins so."""
+    return f".{path.name}.writing-"

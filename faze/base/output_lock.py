@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+from faze.base.files import torn
+
 
 @contextlib.contextmanager
 def sole_writer(path: Path | str, *beside: Path | None) -> Iterator[None]:
@@ -40,11 +42,11 @@ def sole_writer(path: Path | str, *beside: Path | None) -> Iterator[None]:
 
 def _remove_torn(path: Path) -> None:
     """Remove what killed writers of an output left."""
-    for torn in path.parent.glob(f".{path.name}.*"):
-        if torn.is_dir():
-            shutil.rmtree(torn, ignore_errors=True)
-        elif torn.name != f".{path.name}.lock":
-            torn.unlink(missing_ok=True)
+    for left in torn(path):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 def take(lock: IO[str], kind: int, if_held: Callable[[], None]) -> None:

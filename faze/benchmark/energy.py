@@ -55,7 +55,8 @@ def lengthened(steps: int, seconds: float, least_s: float) -> int:
 
 def _rapl(folder: Path) -> Meter:
     """Add up all processor packages; the counter of each starts anew from 0 when it is full."""
-    packages = sorted(path for path in folder.glob("intel-rapl:*") if path.name.count(":") == 1)
+    # Their parts stand beside them, and on many laptops the whole platform (psys), which holds the packages.
+    packages = sorted(name.parent for name in folder.glob("intel-rapl:*/name") if _is_package(name))
     if not packages:
         return Meter("none", f"no energy counters of the processor (RAPL) under {folder}")
     try:
@@ -74,6 +75,10 @@ def _rapl(folder: Path) -> Meter:
         return total
 
     return Meter("RAPL, processor packages", read=read)
+
+
+def _is_package(name: Path) -> bool:
+    return name.read_text().startswith("package")
 
 
 def _microjoules(package: Path) -> int:

@@ -41,8 +41,6 @@ from faze.fewshot.residual_model import ResidualModel
 )
 def main(args: Namespace) -> None:
     """Read codes and learner, adapt, measure, write."""
-    if args.out.resolve() in [path.resolve() for path in (args.codes, args.learner_file) if path]:
-        raise UserError(f"--out {args.out} would overwrite an input: give it a name of its own")
     began = time.perf_counter()
     learned = read_learner(args.learner_file, args.learner, args.shots)
     probe(args.codes, "codes")

@@ -46,8 +46,6 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 def main(args: Namespace) -> None:
     """Convert, write, read back and compare."""
     trained = load_model(args.checkpoint)
-    if args.out.exists() and args.out.samefile(args.checkpoint):
-        raise UserError(f"--out {args.out} is the checkpoint itself; a copy needs a name of its own")
     if args.onnx == (args.precision is not None):
         raise UserError("say either --precision, for a copy, or --onnx, for the decoder alone")
     if args.onnx:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from faze.base.command_line import argument, at_least_one, command
+from faze.base.command_line import argument, at_least_one, command, port_number
 from faze.base.errors import UserError
 from faze.base.files import check_replaceable
 from faze.data.store.strips import StripStore
@@ -33,7 +33,9 @@ PORT = 8080
     argument("--checkpoint", type=Path, nargs="+", help=f"trained DT-ED (default: {OWN[0]}, else {OWN[1]})"),
     argument("--data", type=Path, default=STRIPS, help=f"store of normalised strips (default: {STRIPS})"),
     argument("--people", type=at_least_one, default=12, help="how many, evenly from the test people (default: 12)"),
-    argument("--port", type=int, default=PORT, help=f"of the page, on this machine alone; 0: a free one ({PORT})"),
+    argument(
+        "--port", type=port_number, default=PORT, help=f"of the page, on this machine alone; 0: a free one ({PORT})"
+    ),
     argument("--out", type=Path, help="folder to write instead of serving"),
 )
 def main(args: Namespace) -> None:
@@ -60,7 +62,7 @@ def main(args: Namespace) -> None:
 
 def choose(strips: StripStore, count: int, path: Path) -> list[str]:
     """Choose people evenly from the test people; from everybody where there is no such split."""
-    names = strips.persons("test") or strips.persons()
+    names = [name for name in strips.persons("test") or strips.persons() if strips.count(name)]
     if not names:
         raise UserError(f"{path}: nobody has a strip")
     return [names[at] for at in np.linspace(0, len(names) - 1, min(count, len(names))).round().astype(int)]

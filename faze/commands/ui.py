@@ -10,7 +10,7 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from faze.base.command_line import CONFIGFILE, argument, command
+from faze.base.command_line import CONFIGFILE, argument, command, port_number
 from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.config.check import build
@@ -26,7 +26,7 @@ from faze.tracking.view import PORT, address, serving, share_view
     __doc__,
     CONFIGFILE,
     argument("--results", type=Path, default=Path("results"), help="folder of all ablations"),
-    argument("--port", type=int, default=PORT, help="of the page, on this machine alone"),
+    argument("--port", type=port_number, default=PORT, help="of the page, on this machine alone"),
 )
 def main(args: Namespace) -> None:
     """Serve the store and follow the trainings until interrupted."""

@@ -60,7 +60,7 @@ def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[
     Raises:
         UserError: a code is not a number, as after a training that diverged.
     """
-    people = strips.persons()
+    people = [person for person in strips.persons() if strips.count(person)]
     progress = Progress("encode", sum(map(strips.count, people)), "strips")
     done = 0
     for person in people:

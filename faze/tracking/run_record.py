@@ -84,8 +84,9 @@ class RunRecord:
 
 def run_places(tiers: Sequence[str], seeds: Sequence[int], controls: Sequence[str] = ()) -> list[RunPlace]:
     """List every run of an ablation, in the order of the ladder, then its noise controls."""
+    digits = len(str(len(tiers) - 1))  # names are sorted as text
     places = [
-        RunPlace(tier, seed, f"{rung}-{tier}" + (f"-s{seed}" if len(seeds) > 1 else ""), color)
+        RunPlace(tier, seed, f"{rung:0{digits}}-{tier}" + (f"-s{seed}" if len(seeds) > 1 else ""), color)
         for rung, (tier, color) in enumerate(tier_colors(tiers).items())
         for seed in seeds
     ]

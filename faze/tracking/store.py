@@ -156,15 +156,22 @@ def check_answers(uri: str) -> None:
     """Knock at the store's host: mlflow itself would take minutes to give up on a database.
 
     Raises:
-        UserError: nobody answers.
+        UserError: nobody answers, or it is no address.
     """
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+        port = parts.port
+    except ValueError:  # whose words may hold a part of a password
+        raise UserError(
+            "the address of the MLflow store, in tracking.uri or MLFLOW_TRACKING_URI, is none: a port is a number to"
+            " 65535, an IPv6 host stands in brackets, and in a password / is %2F and @ is %40"
+        ) from None
     scheme = parts.scheme.partition("+")[0]
     proxied = scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(parts.hostname or "")
     if scheme not in PORTS or not parts.hostname or proxied:
         return
     with explained(uri):
-        socket.create_connection((parts.hostname, parts.port or PORTS[scheme]), timeout=CONNECT_SECONDS).close()
+        socket.create_connection((parts.hostname, port or PORTS[scheme]), timeout=CONNECT_SECONDS).close()
 
 
 @contextlib.contextmanager
@@ -181,16 +188,17 @@ def explained(uri: str) -> Iterator[None]:
             raise
         reason, until = _refusal(error) or (" ".join(str(_root(error)).split())[:300], "the store answers")
         if uri.startswith(SQLITE) and any(words in reason for words in _DAMAGED):
-            raise UserError(
-                f"MLflow store {uri}: {reason}. Remove {database_path(uri)}; the same command makes it again from the"
-                " run logs"
-            ) from error
+            raise UserError(f"MLflow store {uri}: {reason}. Remove {database_path(uri)}; {_AGAIN}") from error
         raise UserError(
             f"MLflow store {bare(uri)}: {reason.replace(_credentials(uri), '')}. Nothing is lost: the run logs hold"
             f" every value, and the same command mirrors them as soon as {until}"
         ) from error
 
 
+_AGAIN = (
+    "`snakemake --cores all ablation --forcerun track`, of a sweep `... sweep --forcerun track_sweep`, makes it again"
+    " from the results"
+)
 _DAMAGED = ("malformed", "not a database")  # sqlite's words: trying again would not help
 _FOREIGN = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3", "botocore", "boto3", "s3transfer")
 _REFUSALS = {
@@ -246,6 +254,5 @@ def _check_place(experiment: "Experiment", artifacts: str | None) -> None:
     if experiment.artifact_location != artifacts:
         raise UserError(
             f"MLflow keeps the artifacts of experiment {experiment.name!r} in {experiment.artifact_location}, not in"
-            f" {artifacts}: were the results moved or copied? Remove mlflow.db beside them; the same command makes it"
-            " again from the run logs"
+            f" {artifacts}: were the results moved or copied? Remove mlflow.db beside them; {_AGAIN}"
         )

@@ -68,6 +68,19 @@ def test_an_output_takes_the_place_of_its_like_only(tmp_path: Path) -> None:
     check_replaceable(tmp_path, ["a", "b"])
 
 
+def test_the_folder_where_one_is_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen red: of `--out .` in a finished page, the old page and the new one were gone."""
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "a").touch()
+    monkeypatch.chdir(tmp_path / "page")
+    for folder in (Path(), tmp_path, Path("..") / "page"):
+        with pytest.raises(UserError, match="is replaced as a whole, and you are in it"):
+            check_replaceable(folder, [])
+    with whole_folder(Path()) as temporary:
+        (temporary / "b").touch()
+    assert names(tmp_path / "page") == ["b"] and names(tmp_path) == ["page"]
+
+
 def test_json_that_was_changed_is_refused(tmp_path):
     """Seen red: of numbers that a flipped bit made others, nobody knew."""
     path = tmp_path / "errors.json"

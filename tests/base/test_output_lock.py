@@ -5,11 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+from faze.base.files import whole_folder
 from faze.base.output_lock import sole_writer
 
 HOLDER = """
@@ -51,13 +53,28 @@ def test_lock_dies_with_a_killed_holder(tmp_path: Path) -> None:
 
 def test_what_killed_writers_left_of_every_output_goes(tmp_path: Path) -> None:
     """Seen red: the torn table of a killed adapt stayed beside its errors for ever, as only the first output's went."""
-    errors, trace, other = (tmp_path / name for name in ("errors.parquet", "trace.parquet", "other.parquet"))
-    for path in (errors, trace, other):
-        (tmp_path / f".{path.name}.abc.parquet").touch()
-    (tmp_path / ".trace.parquet.def").mkdir()
-    with sole_writer(errors, trace, None):
+    outputs = [tmp_path / name for name in ("errors.parquet", "trace.parquet", "other.parquet", "f[1]*")]
+    for path in outputs:
+        os.close(tempfile.mkstemp(prefix=f".{path.name}.writing-", suffix=path.suffix, dir=tmp_path)[0])
+    tempfile.mkdtemp(prefix=".trace.parquet.writing-", dir=tmp_path)
+    errors, trace, other, odd = outputs
+    with sole_writer(errors, trace, None), sole_writer(odd):
         pass
-    assert {path.name for path in tmp_path.iterdir()} == {".errors.parquet.lock", ".other.parquet.abc.parquet"}
+    (left,) = tmp_path.glob(".other.parquet.writing-*")
+    assert {path.name for path in tmp_path.iterdir()} == {".errors.parquet.lock", ".f[1]*.lock", left.name}
+
+
+def test_hidden_files_of_others_stay(tmp_path: Path) -> None:
+    """Seen red: a page called env took .env.local with it, and a page the one called page.v2 that was being written."""
+    (tmp_path / ".env.local").touch()
+    (tmp_path / ".env.d").mkdir()
+    with sole_writer(tmp_path / "env.v2"), whole_folder(tmp_path / "env.v2") as longer:
+        with sole_writer(tmp_path / "env"), whole_folder(tmp_path / "env"):
+            pass
+        assert longer.is_dir()
+    assert {path.name for path in tmp_path.iterdir() if path.suffix != ".lock"} == {
+        *(".env.local", ".env.d", "env", "env.v2")
+    }
 
 
 def test_lock_is_free_again_after_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

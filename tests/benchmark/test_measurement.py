@@ -168,8 +168,16 @@ def test_a_measuring_process_that_debugs_measures_nothing(do: str, tmp_path: Pat
 
 
 def test_energy_of_a_processor_adds_its_packages_and_survives_the_counters_end(tmp_path: Path) -> None:
-    for name, counter in {"intel-rapl:0": 900_000, "intel-rapl:1": 0, "intel-rapl:0:0": 5}.items():
+    """Seen red with the whole platform added to its packages."""
+    counters = {
+        "intel-rapl:0": ("package-0", 900_000),
+        "intel-rapl:1": ("package-1", 0),
+        "intel-rapl:0:0": ("core", 5),
+        "intel-rapl:2": ("psys", 5),
+    }
+    for name, (domain, counter) in counters.items():
         (tmp_path / name).mkdir()
+        (tmp_path / name / "name").write_text(f"{domain}\n")
         (tmp_path / name / "energy_uj").write_text(f"{counter}\n")
         (tmp_path / name / "max_energy_range_uj").write_text("999999\n")
     meter = _rapl(tmp_path)
@@ -177,6 +185,7 @@ def test_energy_of_a_processor_adds_its_packages_and_survives_the_counters_end(t
     (tmp_path / "intel-rapl:0" / "energy_uj").write_text("400000\n")  # through its end: 0.5 J
     (tmp_path / "intel-rapl:1" / "energy_uj").write_text("250000\n")
     (tmp_path / "intel-rapl:0:0" / "energy_uj").write_text("999999\n")  # a part of package 0, counted there
+    (tmp_path / "intel-rapl:2" / "energy_uj").write_text("999999\n")  # what all of this is a part of
     assert meter.since(before) == pytest.approx(0.75)
 
 

@@ -4,14 +4,14 @@ import importlib
 import os
 import subprocess
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from faze.__main__ import COMMANDS, STAGES
-from faze.base.command_line import CONFIGFILE, NO_MEMORY, OUR_FAULT, command, threads
+from faze.base.command_line import CONFIGFILE, NO_MEMORY, OUR_FAULT, argument, command, needed, port_number, threads
 from faze.base.errors import UserError
 from faze.config.stage_parameters import STAGES as WITH_A_CONFIG
 
@@ -73,6 +73,32 @@ def test_what_the_user_can_mend_is_one_sentence_or_its_traceback(
     with pytest.raises(type(error)) as shown:
         fail_with(error)
     assert not hasattr(shown.value, "__notes__")
+
+
+def test_an_output_is_no_input(tmp_path: Path, arguments: Callable, capsys: pytest.CaptureFixture) -> None:
+    """Seen red: an export took the strips that it was compared on, encode those that it read."""
+    copied: list[Namespace] = []
+    listed = (
+        needed("--data", "read", nargs="+"),
+        argument("published", type=Path),
+        needed("--out", "to write", nargs="+"),
+    )
+    copy = command("Copy.", *listed)(copied.append)
+    a, b, c = (str(tmp_path / name) for name in "abc")
+    for given, name in ((["x", "--data", a, b, "--out", c, b], "data"), ([a, "--data", b, "--out", a], "published")):
+        arguments(*given)
+        assert copy() == 1
+        assert f"is also what `{name}` names: give it a name of its own" in capsys.readouterr().err
+    arguments("x", "--data", a, b, "--out", c)
+    assert copy() == 0 and len(copied) == 1
+
+
+@pytest.mark.parametrize("text", ["-1", "65536", "8080.0", "http"])
+def test_a_port_is_a_number_to_65535(text: str) -> None:
+    """Seen red: a traceback, when the page was served."""
+    assert [port_number("0"), port_number("65535")] == [0, 65535]
+    with pytest.raises(ArgumentTypeError, match="is not the number of a port, 0 to 65535"):
+        port_number(text)
 
 
 @pytest.mark.parametrize("given", [(), ("--traceback",)])

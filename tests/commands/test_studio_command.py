@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from damaged import add_nobody
 
 from faze.commands import studio
 from faze.config.parameters import Model
@@ -30,6 +31,7 @@ def store(tmp_path) -> Path:
 
     people = [of(1, "train"), *(of(number, "test") for number in range(2, 13))]
     write_strips(tmp_path / "gazecapture.h5", "gazecapture", people)
+    add_nobody(tmp_path / "gazecapture.h5", "00014")  # who has no strip is not chosen; seen red
     return tmp_path / "gazecapture.h5"
 
 

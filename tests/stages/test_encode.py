@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from damaged import add_nobody
 
 from faze.config.check import build
 from faze.config.parameters import Model
@@ -75,6 +76,13 @@ def test_every_strip_is_encoded(stage):
         shapes = {"z_app": (4,), "z_gaze": (2, 3), "z_head": (3, 3), "gaze": (2,), "head": (2,), "gaze_hat": (3,)}
         assert {name: array.shape for name, array in found.items()} == {n: (count, *s) for n, s in shapes.items()}
         np.testing.assert_allclose(np.linalg.norm(found["gaze_hat"], axis=1), 1, rtol=1e-5)
+
+
+def test_who_has_no_strip_has_no_codes(stage):
+    """Seen red: a traceback."""
+    add_nobody(stage.folder / "data.h5", "00001")
+    assert stage() == 0
+    assert CodeStore(stage.folder / "codes.h5").persons() == ["00002", "00003", "00010"]
 
 
 def test_codes_of_several_stores_are_those_of_each(stage, monkeypatch):

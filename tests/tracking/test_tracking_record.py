@@ -22,6 +22,8 @@ def test_names_sort_as_the_ladder_and_carry_the_seed_only_where_there_are_severa
     assert names == ["0-baseline", "1-amp", "2-ddp", "3-fused_sgd", "4-autotune"]
     names = [place.name for place in run_places(TIERS[:2], [0, 7])]
     assert names == ["0-baseline-s0", "0-baseline-s7", "1-amp-s0", "1-amp-s7"] == sorted(names)
+    names = [place.name for place in run_places([f"rung{letter}" for letter in "zyxwvutsrqp"], [0])]
+    assert names[1] == "01-rungy" and names == sorted(names)  # seen red: 10 before 2
 
 
 def test_metrics_of_a_run(paths):

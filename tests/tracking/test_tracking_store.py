@@ -144,6 +144,14 @@ def test_moved_or_copied_results_are_told(results, tmp_path):
         open_store(Tracking("faze", None), copied)
 
 
+@pytest.mark.parametrize("netloc", ["host:500000", "host:abc", "[::1", "ann:hush/hush@host:5000"])
+def test_what_is_no_address_is_told_without_a_part_of_a_password(netloc, tmp_path):
+    """Seen red: a traceback."""
+    with pytest.raises(UserError, match="the address of the MLflow store, .* is none") as told:
+        open_store(Tracking("faze", f"http://{netloc}"), tmp_path)
+    assert "hush" not in str(told.value) and told.value.__suppress_context__
+
+
 def test_a_deleted_experiment_is_told(results):
     store = open_store(Tracking("doomed", None), results)
     store.client.delete_experiment(store.experiment_id)
@@ -205,7 +213,7 @@ def test_a_damaged_database_is_to_be_removed(tmp_path, kept):
     database = tmp_path / "mlflow.db"
     content = sqlite_database(tmp_path / "whole.db")
     database.write_bytes(content[: len(content) // 2] if kept is None else b"x" * kept)
-    with pytest.raises(UserError, match=rf"(malformed|not a database)\. Remove {database}; the same command makes it"):
+    with pytest.raises(UserError, match=rf"(malformed|not a database)\. Remove {database}; .*--forcerun track. *"):
         open_store(Tracking("faze", None), tmp_path)
 
 

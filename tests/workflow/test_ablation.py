@@ -237,11 +237,14 @@ def test_raw_gazecapture_without_annotation_gets_landmarks_by_the_python_that_is
 ) -> None:
     python = tmp_path / "python"
     python.touch()
-    keys = f"preprocess:\n  gazecapture: {tmp_path}\nlandmarks:\n  python: {python}\n"
+    model = tmp_path / "face.task"
+    model.touch()
+    keys = f"preprocess:\n  gazecapture: {tmp_path}\nlandmarks:\n  python: {python}\n  model: {model}\n"
     with fresh.appended("config/smoke.yaml", f"\n{keys}"):
         answer = fresh.dry_run("ablation", "--printshellcmds")
     assert answer.jobs["landmarks"] == 1 and answer.jobs["preprocess"] == 2
-    assert f"{python} -m faze landmarks" in answer.text
+    assert f"{python} -m faze landmarks" in answer.text and f"--model={model}" in answer.text
+    assert re.search(rf"input: .*{model}", answer.text), "another model of this name makes other landmarks"
     assert "--supplementary=results/smoke/raw/gazecapture_landmarks.h5" in answer.text
     python.unlink()
     with fresh.appended("config/smoke.yaml", f"\n{keys}"):

@@ -76,6 +76,7 @@ rule synthesise:
 rule landmarks:
     input:
         raw=lambda wildcards: data_set("gazecapture", wildcards.name),
+        model=lambda wildcards: given(config["landmarks"]["model"]) if config["landmarks"]["model"] else [],
     output:
         "results/{name}/raw/gazecapture_landmarks.h5",
     log:
@@ -88,7 +89,7 @@ rule landmarks:
     params:
         *code("landmarks"),
         python=config["landmarks"]["python"] or "python",
-        model=[f"--model={config['landmarks']['model']}"] if config["landmarks"]["model"] else [],
+        model=lambda wildcards, input: [f"--model={input.model}"] if input.model else [],
     shell:
         r"""
         beside {params.python:q} -m faze landmarks \
