@@ -81,6 +81,9 @@ def _names_a_folder(name: str) -> bool:
     return plain and len(name.encode()) <= LONGEST_NAME
 
 
+_NO_WEIGHTS = ("triplet_margin", "ramp_pairs", "chunk_pairs")  # of the section loss
+
+
 def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     """What no single value shows: combinations that would fail later, or silently mean something else."""
     if not _names_a_folder(c["name"]):
@@ -93,6 +96,8 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     for tier, engine in engines.items():
         yield from _check_batch(tier, engine, c)
         yield from _check_switches(tier, engine)
+    if not any(weight for key, weight in c["loss"].items() if key not in _NO_WEIGHTS):
+        yield Fault("loss", "every weight is 0: nothing would be learnt")
     model, height, width = c["model"], c["preprocess"]["height_px"], c["preprocess"]["width_px"]
     if model["image_height_px"] * width != model["image_width_px"] * height:
         yield Fault("model.image_width_px", f"must keep the {width} x {height} strip's aspect")
@@ -168,6 +173,19 @@ def _check_switches(tier: str, engine: Engine) -> Iterator[Fault]:
             f"tiers.{tier}",
             f"static_graph does not go with accumulate {engine.accumulate}: torch's DistributedDataParallel fails in "
             "the first step (pytorch#187732); set static_graph false or accumulate 1",
+        )
+    if engine.compile != "eager" and engine.parallel == "ddp" and 0 < engine.bucket_mib < 1:
+        yield Fault(
+            f"tiers.{tier}",
+            f"bucket_mib {engine.bucket_mib} does not go with compile: torch's compiler makes a first bucket of 1 MiB, "
+            "and no later one may be smaller; take at least 1, or 0",
+        )
+    lists = engine.precision != "fp32" and (engine.keep_fp32 or engine.force_low)
+    if engine.compile != "eager" and engine.checkpointing and not engine.lean and lists:
+        yield Fault(
+            f"tiers.{tier}",
+            "compile with checkpointing does not go with keep_fp32 or force_low: torch's compiler knows no formats by "
+            "operation in what is computed again; take one of the three out",
         )
     both = sorted(set(engine.keep_fp32) & set(engine.force_low))
     if both:

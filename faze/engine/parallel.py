@@ -101,12 +101,22 @@ def pick_device(device: str) -> torch.device:
 
 
 def count_processes(engine: Engine) -> int:
-    """Count the processes on this machine that a tier trains with."""
+    """Count the processes on this machine that a tier trains with.
+
+    Raises:
+        UserError: there are fewer GPUs.
+    """
     if engine.parallel != "ddp":
         return 1
-    if engine.processes:
-        return engine.processes
-    return torch.cuda.device_count() if pick_device(engine.device).type == "cuda" else 2
+    if pick_device(engine.device).type == "cpu":
+        return engine.processes or 2
+    gpus = torch.cuda.device_count()
+    if engine.processes > gpus:
+        raise UserError(
+            f"engine.processes {engine.processes}: each needs a GPU of its own, and {gpus} can be seen here; set 0, "
+            "which takes as many as there are, or device: cpu"
+        )
+    return engine.processes or gpus
 
 
 def share(threads: int, engine: Engine) -> int:
@@ -277,7 +287,8 @@ def build_wrap(engine: Engine, world: World) -> Wrap:
     elif parallel == "dp":
         switch = replace(switch, reason="DataParallel needs several CUDA devices")
     reason = "" if parallel == "ddp" else "an option of DistributedDataParallel"
-    asked = [Switch.of(name, getattr(engine, name), reason) for name in ("bucket_mib", "bucket_view", "static_graph")]
+    names = ("processes", "bucket_mib", "bucket_view", "static_graph")
+    asked = [Switch.of(name, getattr(engine, name), reason) for name in names]
     return Wrap(make, replicas, (switch, *asked))
 
 

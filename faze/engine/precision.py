@@ -93,6 +93,7 @@ def build_precision(engine: Engine, device: torch.device) -> Precision:
     tf32_reason = "" if device.type == "cuda" else "TF32 is a format of CUDA devices"
     switches = (
         Switch("precision", engine.precision, acted, reason),
+        Switch.of("force", engine.force, "" if acts != "fp32" else "no low precision is asked for"),
         Switch.of("tf32", engine.tf32, tf32_reason),
         Switch.of("keep_fp32", engine.keep_fp32, lists_reason),
         Switch.of("force_low", engine.force_low, lists_reason),

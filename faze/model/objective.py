@@ -20,6 +20,8 @@ from faze.model.dted import DTED
 class Objective(nn.Module):
     """Loss terms of a batch of pairs.
 
+    What no term reaches asks for no gradient: DistributedDataParallel would wait for it.
+
     Args:
         dted: the model.
         loss: weights (a term of weight 0 is not computed) and chunk_pairs.
@@ -30,6 +32,16 @@ class Objective(nn.Module):
         self.dted = dted
         self.loss = loss
         self.angle, self.euclidean = losses.CodeAngle(), losses.CodeEuclidean()
+        gaze = loss.gaze_angle or loss.gaze_mse
+        embedding = loss.embedding_consistency or loss.triplet_angular or loss.triplet_euclidean or loss.all_equal
+        reached = {
+            (dted.fc_dec, dted.decoder): loss.reconstruction_l1,
+            (dted.gaze1, dted.gaze2): gaze,
+            (dted.encoder, dted.fc_enc): loss.reconstruction_l1 or embedding or (gaze and dted.model.backprop_gaze),
+        }
+        for parts, terms in reached.items():
+            for part in parts:
+                part.requires_grad_(bool(terms))
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Compute the unweighted terms, under the names of their weights in `loss`.

@@ -41,7 +41,7 @@ class LogWindow:
 
         Sums of each process, not of all: added up in another order, the next line would differ in its last digit.
         """
-        if not self.steps:
+        if not self.steps and not isinstance(self.lost, Tensor):
             return {}
         own = torch.stack([*self.terms.values(), torch.as_tensor(self.lost)])
         rows = torch.zeros(world.size, len(own), dtype=own.dtype, device=own.device)

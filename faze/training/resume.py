@@ -1,7 +1,8 @@
 """The work folder of a training: checkpoint and run log, from which a killed training goes on.
 
 However it is killed, it ends with the weights of one that was not, and with a log without gap: the folder keeps both
-until the outputs are whole, and a checkpoint whose log is not as long as it says is not resumed from.
+until the outputs are whole, and a checkpoint whose log is not as long as it says is not resumed from. With three or
+more processes of ddp, to rounding: their first step after a start adds gradients up in other buckets than later ones.
 """
 
 import dataclasses

@@ -4,73 +4,27 @@ Who would do the very same steps as another run, since its switches cannot act h
 """
 
 import contextlib
-import sys
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from faze.base import code_hash
-from faze.base.made_once import key_of, made_once
+from faze.base.made_once import made_once
 from faze.base.preemption import defer
-from faze.base.run_log import RunLog, acting, read_events
+from faze.base.run_log import RunLog, read_events
 from faze.config.stage_config import Resolved
 from faze.data.pairs import PeopleStrips, hold_what_fits, load_people
 from faze.data.store.strips import StripStore
-from faze.engine import machine
 from faze.engine.parallel import World, check_chunks
 from faze.engine.step import Step
-from faze.engine.switches import Switch
 from faze.model.dted import DTED
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import Feed, build_feed
 from faze.training.loop import Fit, bare_model, build_step
 from faze.training.resume import WorkFolder
 from faze.training.setup import TrainingSetup
-
-# Of the machine, what rounds: the same steps on another processor end with slightly other weights.
-ROUNDS = ("processor", "gpus", "cuda", "cudnn", "torch")
-
-
-@dataclass(frozen=True)
-class Trainee:
-    """Who trains: what the run log says first."""
-
-    config: Resolved
-    fingerprint: str  # of the code
-    switches: tuple[Switch, ...]
-    notes: tuple[str, ...]
-
-    def key(self, world: World, read: tuple) -> str:
-        """Name what is trained, by what acts: all but the tier's name and what cannot act here."""
-        acted = {f"engine.{name}": words for name, words in acting(map(asdict, self.switches)).items()}
-        facts = machine.describe()
-        place = (world.device.type, world.size, torch.get_num_threads(), [facts.get(fact) for fact in ROUNDS])
-        return key_of("train", dict(self.config.values) | acted, place, self.fingerprint, read)
-
-    def introduce(self, log: RunLog, pairs: int) -> None:
-        """Log who is running and how each switch acts; or, if resumed, from where the run goes on."""
-        if pairs:
-            log.event("resume", step=pairs)
-            print(f"train: resumed after {pairs} pairs", file=sys.stderr)
-        else:
-            log.event(
-                "start",
-                stage=self.config.stage,
-                name=self.config.name,
-                tier=self.config.tier,
-                seed=self.config.seed,
-                config=dict(self.config.flat),
-                config_hash=self.config.hash,
-                fingerprint=self.fingerprint,
-                machine=machine.describe(),
-            )
-            for switch in self.switches:
-                log.event("switch", **asdict(switch))
-                if switch.reason:
-                    print(f"train: {switch}", file=sys.stderr)
-        for note in self.notes:
-            log.event("note", text=note)
+from faze.training.trainee import Trainee
 
 
 def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, records: Path | None = None) -> None:
@@ -107,6 +61,8 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
         taken = False
         if world.rank == 0:
             outputs, copies = (run_log, out), (work.donor_log, work.checkpoint)
+            trainee = replace(trainee, moved=trainee.moved_from(work))
+            records = None if trainee.moved else records  # what two machines made is not what either would make
             taken = stack.enter_context(made_once(records, trainee.key(world, read), outputs, copies))
             defer()  # to the end: who leaves between the outputs and the end would lose them to the workflow
         anew = world.least(int(not taken))

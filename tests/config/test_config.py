@@ -155,6 +155,23 @@ def test_switches_that_exclude_each_other_are_refused(defaults: dict) -> None:
     assert "tiers.baseline: static_graph" not in text
 
 
+def test_what_the_compiler_cannot_take_is_refused(defaults: dict) -> None:
+    """Seen red: torch's assertions, after the tiers below were trained."""
+    defaults["tiers"]["ddp"] |= {"bucket_mib": 0.5}
+    defaults["tiers"]["compile"] |= {"checkpointing": True, "keep_fp32": ["mean"]}
+    defaults["run"]["tiers"] = ["baseline", "ddp", "compile"]
+    text = "\n".join(faults(defaults))
+    assert "tiers.compile: bucket_mib 0.5 does not go with compile" in text
+    assert "tiers.compile: compile with checkpointing does not go with keep_fp32 or force_low" in text
+    assert "tiers.ddp" not in text
+
+
+def test_a_loss_without_any_weight_is_refused(defaults: dict) -> None:
+    kept = ("triplet_margin", "ramp_pairs", "chunk_pairs")
+    defaults["loss"] |= {key: 0 for key in defaults["loss"] if key not in kept}
+    assert faults(defaults) == ["loss: every weight is 0: nothing would be learnt"]
+
+
 def test_list_of_operations_may_be_empty_but_not_unknown(defaults: dict) -> None:
     defaults["tiers"]["baseline"]["keep_fp32"] = ["convs"]
     assert faults(defaults)[0].endswith("did you mean conv?")

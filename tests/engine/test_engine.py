@@ -81,7 +81,7 @@ def test_gradients_are_freed_only_if_asked(set_to_none, left):
 def test_every_switch_is_reported_once_and_inactive_ones_say_why():
     switches = {s.switch: s for s in make("baseline", precision="fp16", cudnn_benchmark=True, tf32=True).switches}
     names = {"precision", "tf32", "cudnn_benchmark", "channels_last", "lean", "parallel", "accumulate", "optimizer"}
-    names |= {"bucket_mib", "bucket_view", "static_graph", "keep_fp32", "force_low"}
+    names |= {"processes", "bucket_mib", "bucket_view", "static_graph", "force", "keep_fp32", "force_low"}
     names |= {"checkpointing", "expandable_segments", "allocator", "graphs"}
     names |= {"compile", "fused_norm"}
     assert set(switches) == names
@@ -260,3 +260,13 @@ def test_processes_default_to_two_on_a_cpu():
     assert count_processes(climbed) == 2
     assert count_processes(dataclasses.replace(climbed, processes=3)) == 3
     assert count_processes(dataclasses.replace(climbed, parallel="single")) == 1
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch):
+    """Seen red: torch's error about a device's number, reported as ours."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    climbed = climb(CONFIG["tiers"], "ddp")
+    assert [count_processes(dataclasses.replace(climbed, processes=number)) for number in (0, 1)] == [1, 1]
+    with pytest.raises(ValueError, match=r"engine\.processes 2: each needs a GPU of its own, and 1 can be seen here"):
+        count_processes(dataclasses.replace(climbed, processes=2))

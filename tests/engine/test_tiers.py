@@ -6,6 +6,8 @@ Seen red once by breaking the code: fused_sgd without Nesterov, ddp with shares
 shifted by a pair and with positives searched over all that a process holds, fp16 with the scaler bypassed.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -87,6 +89,20 @@ def test_rung_with_two_processes_gives_the_baseline(name, baseline_float64, base
     np.testing.assert_allclose(found, baseline_float64, rtol=1e-10)
     found = losses(engine, steps=5, dtype=torch.float32, processes=2)
     np.testing.assert_allclose(found, baseline_float32, rtol=1e-6)
+
+
+WITHOUT = ({"reconstruction_l1": 0.0}, {"gaze_angle": 0.0, "gaze_mse": 0.0})
+
+
+@pytest.mark.parametrize("without", WITHOUT, ids=["no picture", "no gaze"])
+def test_two_processes_train_without_some_terms_too(without):
+    """Seen red: DistributedDataParallel waited for gradients of what no term reaches."""
+    loss = dataclasses.replace(LOSS, **without)
+    alone, together = (
+        losses(engine, steps=4, dtype=torch.float64, processes=processes, loss=loss)
+        for engine, processes in ((tier("baseline"), 1), (tier("ddp", precision="fp32", accumulate=2), 2))
+    )
+    np.testing.assert_allclose(together, alone, rtol=1e-10)
 
 
 def test_forced_fp16_moves_the_weights_as_the_baseline_does(trained_float32):

@@ -71,42 +71,50 @@ class Trained:
 
 
 def losses(
-    engine: Engine, *, steps: int, dtype: torch.dtype, processes: int = 1, loss_scale: float | None = None
+    engine: Engine,
+    *,
+    steps: int,
+    dtype: torch.dtype,
+    processes: int = 1,
+    loss_scale: float | None = None,
+    loss: Loss = LOSS,
 ) -> list[float]:
     """Loss of each step over the global batch; loss_scale: the scaler's first, instead of its default of 65536."""
     if processes == 1:
-        return train(engine, ALONE, steps=steps, dtype=dtype, loss_scale=loss_scale)
+        return trained(engine, ALONE, steps=steps, dtype=dtype, loss_scale=loss_scale, loss=loss).losses
     with tempfile.TemporaryDirectory() as folder:
         # Forked: torch is loaded already, which takes longer than these steps.
-        mp.start_processes(_process, (engine, steps, dtype, processes, folder), processes, start_method="fork")
+        mp.start_processes(_process, (engine, steps, dtype, processes, folder, loss), processes, start_method="fork")
         return np.load(f"{folder}/losses.npy").tolist()
 
 
-def _process(rank: int, engine: Engine, steps: int, dtype: torch.dtype, processes: int, folder: str) -> None:
+def _process(
+    rank: int, engine: Engine, steps: int, dtype: torch.dtype, processes: int, folder: str, loss: Loss
+) -> None:
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=processes)
-    found = train(engine, World(rank, processes, torch.device("cpu")), steps=steps, dtype=dtype)
+    world = World(rank, processes, torch.device("cpu"))
+    found = trained(engine, world, steps=steps, dtype=dtype, loss=loss).losses
     if rank == 0:
         np.save(f"{folder}/losses.npy", found)
     dist.destroy_process_group()
 
 
-def train(
-    engine: Engine, world: World, *, steps: int, dtype: torch.dtype, loss_scale: float | None = None
-) -> list[float]:
-    """The same as one process among those that train together."""
-    return trained(engine, world, steps=steps, dtype=dtype, loss_scale=loss_scale).losses
-
-
 def trained(
-    engine: Engine, world: World = ALONE, *, steps: int, dtype: torch.dtype, loss_scale: float | None = None
+    engine: Engine,
+    world: World = ALONE,
+    *,
+    steps: int,
+    dtype: torch.dtype,
+    loss_scale: float | None = None,
+    loss: Loss = LOSS,
 ) -> Trained:
-    """Train as one process, and tell how the weights moved too."""
+    """Train as one process, perhaps of several, and tell how the weights moved too."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        chosen = setup(engine, world)
+        chosen = setup(engine, world, loss=loss)
         step = build_step(chosen)
         if loss_scale and step.scaler.is_enabled():
             step.scaler.load_state_dict(step.scaler.state_dict() | {"scale": loss_scale})
@@ -114,8 +122,8 @@ def trained(
         for number, batch in enumerate(build_feed(people(), chosen)(range(steps))):
             pairs = number * TRAIN.global_batch
             step.set_learning_rates(learning_rates(pairs, TRAIN))
-            loss = step(batch, loss_weights(pairs, LOSS, TRAIN.global_batch))["loss"]
-            found.append(float(world.sum(loss.clone()) / world.size))
+            value = step(batch, loss_weights(pairs, loss, TRAIN.global_batch))["loss"]
+            found.append(float(world.sum(value.clone()) / world.size))
         return Trained(found, weight_changes.change(first, weight_changes.copy_of(bare_model(step))))
     finally:
         torch.set_default_dtype(before)

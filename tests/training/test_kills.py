@@ -22,6 +22,7 @@ from faze.base.run_log import RunLog, read_events
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
 from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.engine import machine
 from faze.stages import train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,3 +157,20 @@ def test_a_checkpoint_whose_log_lost_its_end_is_not_resumed_from(run, tmp_path, 
     os.truncate(log, 10)
     assert told(run("cut")[1]) == wanted
     assert "run.jsonl: lacks what was written before the checkpoint; training begins anew" in capfd.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_training_that_goes_on_elsewhere_says_so_and_is_no_others(run, tmp_path, monkeypatch, capfd):
+    """Seen red: the log knew the first machine alone, and others took the training over as made by the second."""
+    here = machine.describe()
+    with monkeypatch.context() as patch:
+        patch.setattr(machine, "describe", lambda: here | {"processor": "another one"})
+        patch.setattr(shutil, "copyfile", lambda *_: os._exit(KILLED))
+        assert exit_status(lambda: run("moved", share=True)) == KILLED
+    _, log = run("moved", share=True)
+    words = f"baseline, seed 0, went on elsewhere after 16 pairs: processor {here['processor']}, before another one"
+    assert [event["text"] for event in read_events(log) if event["event"] == "note"] == [words]
+    assert f"train: {words}" in capfd.readouterr().err
+    assert not list((tmp_path / "made_once").glob("*.json"))
+    run("at once", share=True)
+    assert list((tmp_path / "made_once").glob("*.json"))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from trajectory import setup, tier
+from trajectory import ALONE, setup, tier
 from worlds import Apart
 
 from faze.base.errors import UserError
@@ -16,6 +16,7 @@ from faze.config.stage_config import Resolved, build_config, resolve
 from faze.config.yaml_files import DEFAULTS, read_yaml
 from faze.data.store.strip_writing import PersonStrips, write_strips
 from faze.training import loop, run
+from faze.training.log_window import LogWindow
 from faze.training.loop import MOST_LOST_STEPS, Fit
 from faze.training.resume import Resume
 
@@ -83,3 +84,14 @@ def test_processes_of_one_machine_share_memory_gib(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(UserError, match=r"2 groups, 2\.0 GiB"):
         run.train(config(), tmp_path / "strips.h5", Apart(0, 2, CPU), tmp_path / "out.pt", tmp_path / "run.jsonl")
+
+
+def test_steps_lost_in_a_row_are_counted_across_a_checkpoint():
+    """Seen red: of a checkpoint that falls on a log line they were forgotten."""
+    window = LogWindow()
+    window.add({"loss": torch.tensor(NAN)})
+    window.read(ALONE, 8)
+    resumed = LogWindow.resumed(window.state(ALONE), ALONE)
+    resumed.add({"loss": torch.tensor(NAN)})
+    assert float(resumed.lost) == 2 and resumed.steps == 1
+    assert LogWindow().state(ALONE) == {}
