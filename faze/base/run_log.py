@@ -4,7 +4,7 @@ Events, each with `time` (unix seconds) and `event`:
     start     stage, name, tier, seed, config (flat dict), config_hash, fingerprint, machine (dict)
     switch    switch, wanted, acted, reason ("" = active)
     metrics   pairs (or step), values {name: number}
-    resume    step, in pairs
+    resume    step, in pairs; moved: what is another than where the training began, "" if nothing is
     taken_over  tier: whose training this is; its metrics follow, with their times
     note      text
     end       seconds, checksum (of all before)
@@ -63,10 +63,10 @@ class RunLog:
         self._file.close()
 
 
-def read_events(path: Path | str) -> list[dict[str, Any]]:
-    """All whole events of a run log, in order; a last line torn by a kill is left out."""
+def read_events(path: Path | str, first_bytes: int | None = None) -> list[dict[str, Any]]:
+    """All whole events of a run log, or of its first bytes, in order; a last line torn by a kill is left out."""
     events = []
-    for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in Path(path).read_bytes()[:first_bytes].decode(errors="replace").splitlines():
         with contextlib.suppress(ValueError):
             events.append(parse_json(line))
     return [event for event in events if isinstance(event, dict) and "event" in event]
@@ -101,8 +101,16 @@ def acting(switches: Iterable[Mapping[str, str]]) -> dict[str, str]:
 def changed_switches(
     switches: Iterable[Mapping[str, str]], before: Iterable[Mapping[str, str]]
 ) -> list[Mapping[str, str]]:
-    """`switch` events that want or do something else than another run's; of the first run, those that cannot act."""
+    """`switch` events that want or do something else than another run's; of the first run, those that cannot act.
+
+    A switch of which the other run, by an older version, says nothing is passed over where it is off.
+    """
     old = {switch["switch"]: (switch["wanted"], switch["acted"]) for switch in before}
     if not old:
         return [switch for switch in switches if switch["reason"]]
-    return [switch for switch in switches if old.get(switch["switch"]) != (switch["wanted"], switch["acted"])]
+    return [
+        switch
+        for switch in switches
+        if old.get(switch["switch"]) != (switch["wanted"], switch["acted"])
+        and (switch["switch"] in old or switch["wanted"] not in ("false", "0", "none"))
+    ]

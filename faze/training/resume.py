@@ -17,7 +17,7 @@ import torch
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.base.run_log import is_whole
+from faze.base.run_log import is_whole, read_events
 from faze.engine.step import Step
 from faze.model.dted import DTED
 from faze.model.torch_file import read_mapping, write_mapping
@@ -86,6 +86,16 @@ class WorkFolder:
         step.load_state_dict(state)
         torch.set_rng_state(state["rng"]["torch"].cpu())
         return Resume(state["step"], state["pairs"], state["log_bytes"], state["window"])
+
+    def events(self) -> list[dict[str, Any]]:
+        """Read what the log says up to the checkpoint that a training goes on from; nothing where it begins anew."""
+        if not self.checkpoint.exists():
+            return []
+        try:
+            self._check(state := read_mapping(self.checkpoint))
+        except UserError:
+            return []
+        return read_events(self.log, state["log_bytes"])
 
     def _check(self, state: Mapping) -> None:
         if state.get("identity") != self.identity:

@@ -61,8 +61,10 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
         taken = False
         if world.rank == 0:
             outputs, copies = (run_log, out), (work.donor_log, work.checkpoint)
-            trainee = replace(trainee, moved=trainee.moved_from(work))
-            records = None if trainee.moved else records  # what two machines made is not what either would make
+            before = work.events()
+            trainee = replace(trainee, moved=trainee.moved_from(before))
+            if trainee.moved or any(event.get("moved") for event in before):
+                records = None  # what two machines made is not what either would make
             taken = stack.enter_context(made_once(records, trainee.key(world, read), outputs, copies))
             defer()  # to the end: who leaves between the outputs and the end would lose them to the workflow
         anew = world.least(int(not taken))

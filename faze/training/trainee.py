@@ -1,17 +1,18 @@
 """Who trains: what the run log says first, and what tells a training from another."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
 from faze.base.made_once import key_of
-from faze.base.run_log import RunLog, acting, read_events
+from faze.base.run_log import RunLog, acting
 from faze.config.stage_config import Resolved
 from faze.engine import machine
 from faze.engine.parallel import World
 from faze.engine.switches import Switch
-from faze.training.resume import WorkFolder
 
 # Of the machine, what rounds: the same steps on another processor end with slightly other weights.
 ROUNDS = ("processor", "gpus", "cuda", "cudnn", "torch")
@@ -34,24 +35,26 @@ class Trainee:
         place = (world.device.type, world.size, torch.get_num_threads(), [facts.get(fact) for fact in ROUNDS])
         return key_of("train", dict(self.config.values) | acted, place, self.fingerprint, read)
 
-    def moved_from(self, work: WorkFolder) -> str:
-        """Say what is another on this machine than where the training began that goes on here; "" if nothing is."""
-        events = read_events(work.log) if work.checkpoint.exists() and work.log.exists() else []
-        if not events:
-            return ""
-        before, now = acting(e for e in events if e["event"] == "switch"), acting(map(asdict, self.switches))
-        then, here = events[0].get("machine", {}), machine.describe()
-        before, now = before | {f: then.get(f) for f in ROUNDS}, now | {f: here.get(f) for f in ROUNDS}
-        return "; ".join(f"{name} {now[name]}, before {old}" for name, old in before.items() if now.get(name) != old)
+    def moved_from(self, events: Sequence[Mapping[str, Any]]) -> str:
+        """Say what is another here than where the training that these events are of began; "" if nothing is."""
+        before = {event.get("switch"): event.get("acted") for event in events if event["event"] == "switch"}
+        now = acting(map(asdict, self.switches))
+        if events:
+            began, here = events[0].get("machine") or {}, machine.describe()
+            before |= {fact: began[fact] for fact in ROUNDS if fact in began}
+            now |= {fact: str(here.get(fact)) for fact in ROUNDS}
+        return "; ".join(
+            f"{name} {now[name]}, before {old}" for name, old in before.items() if now.get(name, old) != old
+        )
 
     def introduce(self, log: RunLog, pairs: int) -> None:
         """Log who is running and how each switch acts; or, if resumed, from where the run goes on, and what moved."""
         if pairs:
-            log.event("resume", step=pairs)
+            log.event("resume", step=pairs, moved=self.moved)
             print(f"train: resumed after {pairs} pairs", file=sys.stderr)
             if self.moved:
                 run = f"{self.config.tier}, seed {self.config.seed}"
-                note = f"{run}, went on elsewhere after {pairs} pairs: {self.moved}"
+                note = f"{run}: from {pairs} pairs on not as it began: {self.moved}"
                 log.event("note", text=note)
                 print(f"train: {note}", file=sys.stderr)
         else:

@@ -7,12 +7,12 @@ import sys
 
 import numpy as np
 import torch
-from trajectory import STEPS, tier, train
+from trajectory import STEPS, tier, trained
 
 from faze.engine.parallel import join
 
 engine = tier("ddp")
 with join(engine, threads=1) as world:
-    losses = train(engine, world, steps=STEPS, dtype=torch.float64)
+    losses = trained(engine, world, steps=STEPS, dtype=torch.float64).losses
     if world.rank == 0:
         np.save(sys.argv[1], [world.size, *losses])

@@ -131,11 +131,12 @@ def test_how_far_redirected_strips_turn_is_averaged_over_people_and_judged_as_th
 ):
     """Seen red: every pair counted once, however many of a person; a control's variant taken for the redirected one."""
     case, paths = small
-    path = paths.redirected_pairs("amp", 0)
-    rows = pd.read_parquet(path)
-    first = rows["person"] == rows["person"].iloc[0]
-    rows = rows[~first | (rows["pair"] < 2)]  # fewer pairs of one person
-    rows.to_parquet(path, index=False)
+    for tier in case.tiers:
+        path = paths.redirected_pairs(tier, 0)
+        rows = pd.read_parquet(path)
+        first = rows["person"] == rows["person"].iloc[0]
+        rows[~first | (rows["pair"] < 2)].to_parquet(path, index=False)  # fewer pairs of one person
+    rows = pd.read_parquet(paths.redirected_pairs("amp", 0))
     _, tables, summary = run(tmp_path, monkeypatch, case)
     some = rows[(rows["variant"] == "both") & (rows["dataset"] == "mpiigaze")]
     error = np.degrees(

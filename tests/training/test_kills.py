@@ -24,6 +24,7 @@ from faze.config.yaml_files import merge, read_yaml
 from faze.data.store.strip_writing import PersonStrips, write_strips
 from faze.engine import machine
 from faze.stages import train
+from faze.training.resume import WorkFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 200  # more writes than a training has
@@ -160,16 +161,26 @@ def test_a_checkpoint_whose_log_lost_its_end_is_not_resumed_from(run, tmp_path, 
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-def test_a_training_that_goes_on_elsewhere_says_so_and_is_no_others(run, tmp_path, monkeypatch, capfd):
-    """Seen red: the log knew the first machine alone, and others took the training over as made by the second."""
-    here = machine.describe()
-    with monkeypatch.context() as patch:
-        patch.setattr(machine, "describe", lambda: here | {"processor": "another one"})
-        patch.setattr(shutil, "copyfile", lambda *_: os._exit(KILLED))
-        assert exit_status(lambda: run("moved", share=True)) == KILLED
+def test_a_training_that_was_elsewhere_says_so_and_nobody_takes_it_over(run, tmp_path, monkeypatch, capfd):
+    """From this machine to another and back. Seen red: what another made was recorded as made here."""
+    facts, save = machine.describe(), WorkFolder.save
+    before = f"processor another one, before {facts['processor']}"
+    for processor, pairs in ((facts["processor"], 8), ("another one", 16)):
+
+        def save_and_die(*given, last=pairs):
+            save(*given)
+            if given[-1].pairs == last:
+                os._exit(KILLED)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(machine, "describe", lambda processor=processor: facts | {"processor": processor})
+            patch.setattr(WorkFolder, "save", save_and_die)
+            assert exit_status(lambda: run("moved", share=True)) == KILLED
     _, log = run("moved", share=True)
-    words = f"baseline, seed 0, went on elsewhere after 16 pairs: processor {here['processor']}, before another one"
-    assert [event["text"] for event in read_events(log) if event["event"] == "note"] == [words]
+    events = read_events(log)
+    assert [event["moved"] for event in events if event["event"] == "resume"] == [before, ""]
+    words = f"baseline, seed 0: from 8 pairs on not as it began: {before}"
+    assert [event["text"] for event in events if event["event"] == "note"] == [words]
     assert f"train: {words}" in capfd.readouterr().err
     assert not list((tmp_path / "made_once").glob("*.json"))
     run("at once", share=True)
