@@ -136,9 +136,12 @@ def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> 
 
 
 def _check_own_names(args: Namespace) -> None:
-    """Refuse an --out that is also what another argument names: it would be overwritten."""
+    """Refuse an --out that is also what another argument, or itself, names: it would be overwritten."""
     paths = {name: [path for path in _listed(value) if isinstance(path, Path)] for name, value in vars(args).items()}
-    outputs = {path.resolve(): path for path in paths.pop("out", [])}
+    listed = paths.pop("out", [])
+    outputs = {path.resolve() for path in listed}
+    if len(outputs) < len(listed):
+        raise UserError("--out names a file twice: give each a name of its own")
     for name, others in paths.items():
         for path in others:
             if path.resolve() in outputs:

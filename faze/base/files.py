@@ -162,9 +162,15 @@ def whole_folder(path: Path | str) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o755)
-        if path.exists():
+        was_there = path.exists()
+        if was_there:
             path.replace(former)
-        temporary.replace(path)
+        try:
+            temporary.replace(path)
+        except BaseException:
+            if was_there and not path.exists():
+                former.replace(path)
+            raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(former, ignore_errors=True)

@@ -23,9 +23,9 @@ def sole_writer(path: Path | str, *beside: Path | None) -> Iterator[None]:
         path: of the output.
         beside: other outputs that are written under the same lock.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with (path.parent / f".{path.name}.lock").open("a+") as lock:
+    place = Path(path).resolve()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with (place.parent / f".{place.name}.lock").open("a+") as lock:
 
         def say() -> None:
             lock.seek(0)
@@ -35,8 +35,8 @@ def sole_writer(path: Path | str, *beside: Path | None) -> Iterator[None]:
 
         take(lock, fcntl.LOCK_EX, say)
         write_anew(lock, str(os.getpid()))
-        for output in filter(None, [path, *beside]):
-            _remove_torn(output)
+        for output in filter(None, [place, *beside]):
+            _remove_torn(output.resolve())
         yield
 
 

@@ -164,7 +164,7 @@ def check_answers(uri: str) -> None:
     except ValueError:  # whose words may hold a part of a password
         raise UserError(
             "the address of the MLflow store, in tracking.uri or MLFLOW_TRACKING_URI, is none: a port is a number to"
-            " 65535, an IPv6 host stands in brackets, and in a password / is %2F and @ is %40"
+            " 65535, an IPv6 host stands in brackets, and in a password / is %2F, @ %40, ? %3F, # %23"
         ) from None
     scheme = parts.scheme.partition("+")[0]
     proxied = scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(parts.hostname or "")
@@ -197,7 +197,7 @@ def explained(uri: str) -> Iterator[None]:
 
 _AGAIN = (
     "`snakemake --cores all ablation --forcerun track`, of a sweep `... sweep --forcerun track_sweep`, makes it again"
-    " from the results"
+    " from the results, of each ablation with its own --configfile"
 )
 _DAMAGED = ("malformed", "not a database")  # sqlite's words: trying again would not help
 _FOREIGN = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3", "botocore", "boto3", "s3transfer")

@@ -55,6 +55,22 @@ def test_failed_folder_leaves_the_old_one(tmp_path: Path) -> None:
     assert names(tmp_path) == ["walks"]
 
 
+def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(tmp_path: Path, monkeypatch) -> None:
+    path, replace = tmp_path / "walks", Path.replace
+    path.mkdir()
+    (path / "old.mp4").touch()
+
+    def not_the_new_one(source: Path, target: Path) -> Path:
+        if target == path and (source / "new.mp4").exists():
+            raise OSError("boom")
+        return replace(source, target)
+
+    monkeypatch.setattr(Path, "replace", not_the_new_one)
+    with pytest.raises(OSError, match="boom"), whole_folder(path) as temporary:
+        (temporary / "new.mp4").touch()
+    assert names(path) == ["old.mp4"] and names(tmp_path) == ["walks"]
+
+
 def test_an_output_takes_the_place_of_its_like_only(tmp_path: Path) -> None:
     """Seen red: one of the names suffices."""
     check_replaceable(tmp_path / "absent", ["a", "b"])

@@ -64,6 +64,16 @@ def test_what_killed_writers_left_of_every_output_goes(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {".errors.parquet.lock", ".f[1]*.lock", left.name}
 
 
+def test_two_names_of_one_output_are_one(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").symlink_to("there")
+    tempfile.mkdtemp(prefix=".page.writing-", dir=tmp_path / "there")
+    with sole_writer(tmp_path / "here" / "page"), (tmp_path / "there" / ".page.lock").open() as lock:
+        assert [path.name for path in (tmp_path / "there").iterdir()] == [".page.lock"]
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def test_hidden_files_of_others_stay(tmp_path: Path) -> None:
     """Seen red: a page called env took .env.local with it, and a page the one called page.v2 that was being written."""
     (tmp_path / ".env.local").touch()

@@ -89,6 +89,8 @@ def test_an_output_is_no_input(tmp_path: Path, arguments: Callable, capsys: pyte
         arguments(*given)
         assert copy() == 1
         assert f"is also what `{name}` names: give it a name of its own" in capsys.readouterr().err
+    arguments("x", "--data", a, "--out", c, c)
+    assert copy() == 1 and "--out names a file twice" in capsys.readouterr().err
     arguments("x", "--data", a, b, "--out", c)
     assert copy() == 0 and len(copied) == 1
 
