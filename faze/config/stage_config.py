@@ -6,6 +6,7 @@ config.yaml -> read_yaml() -> validate() -> climb() the ladder -> resolve() one 
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,16 @@ def other_seed(seeds: Sequence[int]) -> int:
 
 def to_lines(flat: Mapping[str, Any]) -> list[str]:
     """One `key: value` line per entry, each YAML by itself: what a resolved file holds."""
-    return [f"{key}: {yaml_number(v) if isinstance(v, float) else json.dumps(v)}" for key, v in flat.items()]
+    return [f"{key}: {yaml_number(v) if isinstance(v, float) else _text(v)}" for key, v in flat.items()]
+
+
+def _text(value: Any) -> str:
+    r"""Write a value in JSON's letters, all of them ASCII; YAML knows no pairs of surrogates, so \U0001f600."""
+    return re.sub(
+        r"\\u(d[89ab]..)\\u(d[c-f]..)",
+        lambda pair: f"\\U{ord(bytes.fromhex(pair[1] + pair[2]).decode('utf-16-be')):08x}",
+        json.dumps(value),
+    )
 
 
 SUM = "# sha256 of "  # begins the first line of a file that the workflow wrote

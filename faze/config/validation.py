@@ -106,8 +106,10 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault(
             "model.image_height_px", f"must be a multiple of {times} (2^(model.blocks + 1)) that divides {height}"
         )
+    elif model["image_width_px"] % times or model["image_height_px"] * model["image_width_px"] <= times**2:
+        yield Fault("model.image_width_px", f"must be a multiple of {times} (2^(model.blocks + 1)) above {times}")
     if not (c["preprocess"]["mpiifacegaze"] and c["preprocess"]["gazecapture"]):
-        yield from _check_people(c["synthetic"], c["fewshot"])
+        yield from _check_people(c["synthetic"], c["fewshot"], c["data"], rendered=not c["preprocess"]["gazecapture"])
     yield from check_steps(c["fewshot"])
 
 
@@ -130,12 +132,14 @@ def _check_points(c: Mapping[str, Any], kinds: Mapping[str, Any]) -> Iterator[Fa
         yield from (Fault("sweep", f"{point} ({told}): {fault}") for fault in wrong)
 
 
-def _check_people(synthetic: Mapping[str, Any], fewshot: Mapping[str, Any]) -> Iterator[Fault]:
-    """Synthetic people have enough frames for calibration beside the query, and for a meta-training task."""
+def _check_people(
+    synthetic: Mapping[str, Any], fewshot: Mapping[str, Any], data: Mapping[str, Any], rendered: bool
+) -> Iterator[Fault]:
+    """Synthetic people have enough frames for calibration beside the query; who trains, if rendered, for that, too."""
     frames, shots = synthetic["frames_per_person"], max(fewshot["shots"])
     of_tasks = META_LEARNERS & set(fewshot["learners"])
     key = "frames_per_person" if synthetic["gazecapture_train_frames"] is None else "gazecapture_train_frames"
-    needs = {"query_entries": "frames_per_person"} | ({"meta_query": key} if of_tasks else {})
+    needs = {"query_entries": "frames_per_person"} | ({"meta_query": key} if of_tasks and rendered else {})
     for query, of_whom in needs.items():
         if synthetic[of_whom] < shots + fewshot[query]:
             yield Fault(
@@ -145,7 +149,9 @@ def _check_people(synthetic: Mapping[str, Any], fewshot: Mapping[str, Any]) -> I
             )
     if frames < fewshot["min_entries"]:
         yield Fault("fewshot.min_entries", f"{fewshot['min_entries']} is more than synthetic.frames_per_person")
-    if of_tasks and synthetic["gazecapture_train_people"] < fewshot["tasks"]:
+    if rendered and synthetic[key] < data["min_entries"]:
+        yield Fault("data.min_entries", f"{data['min_entries']} is more than synthetic.{key}: nobody would train")
+    if of_tasks and rendered and synthetic["gazecapture_train_people"] < fewshot["tasks"]:
         yield Fault("fewshot.tasks", f"{fewshot['tasks']} is more than synthetic.gazecapture_train_people")
 
 

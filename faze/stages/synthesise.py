@@ -11,7 +11,7 @@ from faze.base.output_lock import sole_writer
 from faze.config.data_parameters import RAW
 from faze.config.stage_config import load
 from faze.data.store.supplementary import write_supplementary, write_truth
-from faze.data.synthetic.faults import plant, truncate, write_list
+from faze.data.synthetic.faults import check_frames, plant, truncate, write_list
 from faze.data.synthetic.native import rounds
 from faze.data.synthetic.people import annotation_of, render_everybody
 
@@ -31,6 +31,7 @@ def main(args: Namespace) -> None:
     """Render everybody."""
     config = load(args.config, "synthesise")
     synthetic = config.synthetic
+    check_frames(synthetic)
     folders = {dataset: getattr(args, layout) for dataset, layout in RAW.items()}
     files = {dataset: getattr(args, f"{layout}_supplementary") for dataset, layout in RAW.items()}
     faults = args.truth.with_name("faults.csv")

@@ -200,6 +200,36 @@ def test_frames_of_train_people_are_enough_for_a_task(defaults: dict) -> None:
     validate(defaults)
 
 
+def test_who_is_not_rendered_needs_no_rendered_frames(defaults: dict) -> None:
+    """Seen red: real people were refused for what rendered ones lack."""
+    defaults["synthetic"] |= {"gazecapture_train_people": 1, "gazecapture_train_frames": 2}
+    assert len(faults(defaults)) == 2
+    defaults["preprocess"]["gazecapture"] = "/data/gazecapture"
+    validate(defaults)
+
+
+def test_train_people_have_as_many_frames_as_train_entries_are_asked_for(defaults: dict) -> None:
+    defaults["data"]["min_entries"] = 31
+    assert faults(defaults) == [
+        "data.min_entries: 31 is more than synthetic.gazecapture_train_frames: nobody would train"
+    ]
+
+
+@pytest.mark.parametrize(("strip", "image"), [((96, 64), (24, 16)), ((64, 64), (16, 16))])
+def test_an_image_leaves_something_to_normalise(defaults: dict, strip: tuple, image: tuple) -> None:
+    """Seen red: the network refused it, after all people were rendered."""
+    defaults["preprocess"] |= dict(zip(("width_px", "height_px"), strip, strict=True))
+    defaults["model"] |= dict(zip(("image_width_px", "image_height_px"), image, strict=True)) | {"blocks": 3}
+    assert faults(defaults) == ["model.image_width_px: must be a multiple of 16 (2^(model.blocks + 1)) above 16"]
+
+
+def test_any_text_comes_to_a_stage_as_it_was(defaults: dict, tmp_path: Path) -> None:
+    """Seen red: of letters beyond U+FFFF, YAML read halves, which no file takes."""
+    defaults["report"]["title"] = title = "𠮷野 😀 é \\ud83d \u2028 \x85 \"'#: \t"
+    (tmp_path / "report.yaml").write_text("\n".join(to_lines(resolve(validate(defaults), "report"))))
+    assert load(tmp_path / "report.yaml", "report").report.title == title
+
+
 def test_image_height_follows_the_blocks(defaults: dict) -> None:
     defaults["model"] |= {"image_height_px": 16, "image_width_px": 64, "blocks": 4}
     assert any("multiple of 32 (2^(model.blocks + 1)) that divides 64" in line for line in faults(defaults))

@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from one_frame import normalize_pose
+from raw_data import supplementary
 from scipy.io import savemat
 
 from faze.data.readers import Frame, Reject
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
+from faze.data.store.supplementary import write_supplementary
 
 LANDMARKS = range(501, 525)
 # The 6-point model's inner eye corners lie at (-+21.3129, 0.4838, -2.3970), their midpoint at (0, 0.4838, -2.3970).
@@ -62,6 +64,15 @@ def test_line_n_of_a_day_annotates_image_n(original: Path) -> None:
     assert [frame.on_screen for frame in frames] == [True, True, False, True]  # 1300 px of 1280
     np.testing.assert_allclose(found["day02/0003.jpg"].rotation_vector, [0, np.pi / 6, 0])
     assert all(tuple(frame.translation_mm) == STRAIGHT_MM for frame in frames)
+
+
+def test_the_supplementary_annotation_knows_the_original_layout(original: Path, tmp_path: Path) -> None:
+    """From the whole download on, too. Seen red: it was refused, and no target was known to lie off the screen."""
+    write_supplementary(tmp_path / "s.h5", [("p03", supplementary(["p03/day02/0001.jpg", "p03/day02/0003.jpg"]))])
+    for raw in (original.parents[2], original.parent):
+        frames = list(open_mpiifacegaze(raw, tmp_path / "s.h5").entries("p03"))
+        assert [frame.image_path for frame in frames] == [original / "day02/0001.jpg", original / "day02/0003.jpg"]
+        assert [frame.on_screen for frame in frames] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,15 @@ def test_a_list_of_splits_tells_what_the_file_does_not(tmp_path: Path, run: Call
     ]
 
 
+def test_a_list_of_splits_goes_before_the_files_own(tmp_path: Path, run: Callable) -> None:
+    """Seen red: it was passed over in silence, and a person meant for test trained."""
+    write_released(tmp_path / "released.h5", {"00001": "train", "00002": "val", "00003": "test"})
+    (tmp_path / "split.json").write_text(json.dumps({"train": ["00003"], "val": [], "test": ["00001"]}))
+    assert run("gazecapture", gazecapture_split=str(tmp_path / "split.json")) == 0
+    with StripStore(tmp_path / "strips.h5") as strips:
+        assert [strips.persons(split) for split in ("train", "val", "test")] == [["00003"], ["00002"], ["00001"]]
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

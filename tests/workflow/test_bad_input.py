@@ -61,6 +61,13 @@ def test_annotation_without_its_frames(fresh: Checkout, tmp_path: Path) -> None:
     )
 
 
+def test_a_list_of_splits_without_strips(fresh: Checkout, tmp_path: Path) -> None:
+    """Seen red: of a folder of frames it was passed over in silence."""
+    (tmp_path / "split.json").touch()
+    with fresh.edited("config/config.yaml", "gazecapture_split: null", f"gazecapture_split: {tmp_path / 'split.json'}"):
+        assert "preprocess.gazecapture_split: is for an HDF5 of strips" in refusal(fresh)
+
+
 def test_overrides_without_a_name_do_not_mix_with_the_defaults_results(fresh: Checkout) -> None:
     with fresh.edited("config/smoke.yaml", "name: smoke\n", ""):
         assert "config/smoke.yaml: needs a `name`" in refusal(fresh)

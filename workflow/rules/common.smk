@@ -50,6 +50,10 @@ def check_data(preprocess):
             raise faze.config.check.ConfigError(
                 f"preprocess.{raw}_supplementary: annotates the frames of a folder, but preprocess.{raw} names none"
             )
+    if preprocess["gazecapture_split"] and not holds_strips(preprocess["gazecapture"] or ""):
+        raise faze.config.check.ConfigError(
+            "preprocess.gazecapture_split: is for an HDF5 of strips; of frames, each recording's info.json tells the split"
+        )
 
 
 def check_cluster():

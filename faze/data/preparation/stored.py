@@ -75,7 +75,7 @@ def copy_stored(
     Args:
         strips: opened by `open_stored`.
         dataset: its id; of MPIIGaze all are test people.
-        splits: of people for whom the file states none.
+        splits: of people, instead of what the file states.
         size: height and width that the strips must have, px.
         exclude_off_screen: whether samples are left out whose target is known to lie off the screen.
         progress: is told how many strips are done.
@@ -130,7 +130,7 @@ def _judge(
         return "", "pixels or labels are not what was written, by their checksum"
     if dataset == "mpiigaze":
         return "test", ""
-    split = strips.split(person) if strips.states_split(person) else (splits or {}).get(person, "")
+    split = (splits or {}).get(person) or (strips.split(person) if strips.states_split(person) else "")
     return split, "" if split else "not in the list of splits"
 
 

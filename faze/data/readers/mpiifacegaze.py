@@ -34,10 +34,10 @@ def open_mpiifacegaze(raw: Path, supplementary: Path | None) -> Reader:
     # MPIIGaze's people lie in the folder that is given, or within the whole download.
     original = next((folder for folder in (raw / "Data" / "Original", raw / "Original") if folder.is_dir()), raw)
     is_original = next(original.glob("p*/day*/annotation.txt"), None) is not None
+    reader, people = (MPIIGaze, original) if is_original else (MPIIFaceGaze, raw)
     if supplementary:
-        on_screen = None if is_original else functools.partial(_on_screen_by_name, raw)
-        return SupplementaryReader(raw, supplementary, SPLIT, on_screen)
-    return MPIIGaze(raw, original) if is_original else MPIIFaceGaze(raw, raw)
+        return SupplementaryReader(people, supplementary, SPLIT, functools.partial(_on_screen, reader, people))
+    return reader(raw, people)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class MPIIFaceGaze:
     def count(self, person: str) -> int:
         """Count the annotated frames; 1 for a person whose files are broken."""
         try:
-            return len(self._read_annotation(person)[0]) + len(self._gaps(person))
+            return len(self.read_annotation(self.folder(person))[0]) + len(self._gaps(person))
         except UserError:
             return 1
 
@@ -97,7 +97,7 @@ class MPIIFaceGaze:
         folder = self.folder(person)
         try:
             camera_matrix, distortion = read_camera(folder)
-            names, numbers = self._read_annotation(person)
+            names, numbers = self.read_annotation(folder)
             on_screen = lie_on_screen(numbers[:, self.columns.target_px], read_screen_px(folder))
         except UserError as error:
             yield Reject(person, "", str(error))
@@ -128,9 +128,10 @@ class MPIIFaceGaze:
         """List what lacks its annotation: nothing here, as one file annotates all days."""
         return []
 
-    def _read_annotation(self, person: str) -> tuple[list[str], NDArray]:
+    @classmethod
+    def read_annotation(cls, folder: Path) -> tuple[list[str], NDArray]:
         """Read image paths within the person's folder, and (N, columns) numbers."""
-        texts, numbers = read_columns(self.folder(person) / f"{person}.txt", self.columns)
+        texts, numbers = read_columns(folder / f"{folder.name}.txt", cls.columns)
         return [words[0] for words in texts], numbers
 
 
@@ -148,27 +149,28 @@ class MPIIGaze(MPIIFaceGaze):
             if not (day / "annotation.txt").exists()
         ]
 
-    def _read_annotation(self, person: str) -> tuple[list[str], NDArray]:
+    @classmethod
+    def read_annotation(cls, folder: Path) -> tuple[list[str], NDArray]:
         """Read image paths within the person's folder, and (N, columns) numbers, day by day."""
         names, numbers = [], []
-        for path in sorted(self.folder(person).glob("day*/annotation.txt")):
-            rows = read_columns(path, self.columns)[1]
+        for path in sorted(folder.glob("day*/annotation.txt")):
+            rows = read_columns(path, cls.columns)[1]
             names += [f"{path.parent.name}/{line:04d}.jpg" for line in range(1, len(rows) + 1)]
             numbers.append(rows)
         if not numbers:
-            raise UserError(f"{self.folder(person)}: has no dayYY/annotation.txt; fetch person {person} again")
+            raise UserError(f"{folder}: has no dayYY/annotation.txt; fetch person {folder.name} again")
         return names, np.concatenate(numbers)
 
 
-def _on_screen_by_name(raw: Path, person: str) -> dict[str, bool | None]:
+def _on_screen(reader: type[MPIIFaceGaze], people: Path, person: str) -> dict[str, bool | None]:
     """Tell by file name whether targets lie on the screen, by the data set's own annotation; {} if it is unreadable."""
-    folder = raw / person
+    folder = people / person
     try:
-        texts, numbers = read_columns(folder / f"{person}.txt", FACE)
-        on_screen = lie_on_screen(numbers[:, FACE.target_px], read_screen_px(folder))
+        names, numbers = reader.read_annotation(folder)
+        on_screen = lie_on_screen(numbers[:, reader.columns.target_px], read_screen_px(folder))
     except UserError:
         return {}
-    return {f"{person}/{words[0]}": is_on for words, is_on in zip(texts, on_screen, strict=True)}
+    return {f"{folder.name}/{name}": is_on for name, is_on in zip(names, on_screen, strict=True)}
 
 
 def read_columns(path: Path, columns: Columns) -> tuple[list[list[str]], NDArray]:

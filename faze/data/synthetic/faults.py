@@ -17,6 +17,7 @@ import numpy as np
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
+from faze.config.data_parameters import Synthetic
 from faze.data.store.supplementary import Supplementary
 from faze.data.synthetic.written_data import WrittenData, WrittenGazeCapture, WrittenMPIIFaceGaze
 
@@ -36,6 +37,16 @@ class Planted:
     reason: str
 
 
+def check_frames(synthetic: Synthetic) -> None:
+    """Refuse faults that would not have a frame each of a data set's first person: of GazeCapture's, who trains."""
+    frames = {"frames_per_person": synthetic.frames_per_person}
+    if synthetic.gazecapture_train_frames is not None:
+        frames["gazecapture_train_frames"] = synthetic.gazecapture_train_frames
+    few = [key for key, count in frames.items() if count <= len(_FRAME_FAULTS)]
+    if synthetic.faults and few:
+        raise UserError(f"synthetic.faults: need more than {len(_FRAME_FAULTS)} synthetic.{few[0]}, one for each fault")
+
+
 def plant(
     faults: Sequence[str], roots: Mapping[str, Path], annotation: Mapping[str, dict[str, Supplementary]]
 ) -> list[Planted]:
@@ -49,16 +60,10 @@ def plant(
     Returns:
         In the order of data set and fault.
 
-    Raises:
-        UserError: there are too few frames for faults of their own.
     """
     planted = []
     for kind in (WrittenMPIIFaceGaze, WrittenGazeCapture):
         written = kind(roots[kind.dataset], annotation[kind.dataset])
-        if faults and len(written.annotation[written.person].file_names) <= len(_FRAME_FAULTS):
-            raise UserError(
-                f"synthetic.faults: need more than {len(_FRAME_FAULTS)} synthetic.frames_per_person, one for each fault"
-            )
         here = [fault for fault in faults if kind is WrittenGazeCapture or fault not in _GAZECAPTURE_FAULTS]
         for row, (fault, (plant_one, reason)) in enumerate(_FRAME_FAULTS.items()):
             if fault in here:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.base.errors import UserError
 from faze.base.geometry import pitchyaw_from_vector, rotation_from_pitchyaw, vector_from_pitchyaw
 from faze.data.synthetic.person import SyntheticPerson
 from faze.data.synthetic.setting import Screen, Setting
@@ -77,7 +78,10 @@ def sample_scene(rng: np.random.Generator, person: SyntheticPerson, setting: Set
         if not missing:
             columns = [vars(part) for part in parts]
             return Scene(**{name: np.concatenate([c[name] for c in columns]) for name in columns[0]})
-    raise AssertionError(f"no plausible frames of a person with {setting.device} at {setting.distance_mm:.0f} mm")
+    raise UserError(
+        f"a person with {setting.device} at {setting.distance_mm:.0f} mm has no frame in which the eyes look at the "
+        "screen: lower synthetic.kappa_spread_deg or synthetic.bias_deg"
+    )
 
 
 @dataclass(frozen=True, eq=False)
