@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from one_frame import normalize_pose
 
+from faze.base.errors import UserError
 from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.data_parameters import Synthetic
 from faze.config.yaml_files import read_yaml
@@ -128,6 +129,14 @@ def test_kappa_turns_the_visual_axis_toward_the_nose_and_up() -> None:
     assert optical[0, 0] < 0 < optical[1, 0], "with both eyes on a far target the optical axes point outward"
     assert (optical[:, 1] > 0).all(), "and down"
     np.testing.assert_allclose(np.degrees(np.arcsin(np.abs(optical[:, 0]))), 5.0, atol=0.1)
+
+
+def test_people_who_cannot_look_at_the_screen_are_told_with_the_key() -> None:
+    """Seen red: an assertion, which no person can mend."""
+    squinting = dataclasses.replace(TINY, people="simple", kappa_spread_deg=60.0)
+    with pytest.raises(UserError, match=r"lower synthetic\.kappa_spread_deg or synthetic\.bias_deg"):
+        for role in cast(squinting):
+            sample_frames(role, squinting)
 
 
 def test_people_depend_on_seed_domain_and_index_alone() -> None:
