@@ -7,6 +7,7 @@ since what is waited for is the C++ compiler. The whole network, and its trainin
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,22 +34,23 @@ class OneOfEach(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.down = nn.Conv2d(3, 4, 3, stride=2, padding=1, bias=False)
-        self.layer = Composite(nn.Conv2d(4, 4, 3, padding=1, bias=False))
+        down = nn.Conv2d(3, 4, 3, stride=2, padding=1, bias=False)
+        self.encoder = nn.Sequential(down, Composite(nn.Conv2d(4, 4, 3, padding=1, bias=False)))
         self.fc_enc, self.fc_dec = nn.Linear(4, 2 + 6 + 6), nn.Linear(2 + 6 + 6, 4 * 4 * 8)
-        self.up = nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1, output_padding=1, bias=False)
-        self.gaze = nn.Linear(6, 3)
+        self.decoder = nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1, output_padding=1, bias=False)
+        self.gaze1, self.gaze2 = nn.Linear(6, 3), nn.Identity()
+        self.model = SimpleNamespace(backprop_gaze=True)
         self.dtype = torch.float64
 
     def encode(self, image: Tensor) -> Codes:
-        app, gaze, head = self.fc_enc(self.layer(self.down(image)).mean(dim=(2, 3))).split([2, 6, 6], dim=1)
+        app, gaze, head = self.fc_enc(self.encoder(image).mean(dim=(2, 3))).split([2, 6, 6], dim=1)
         return Codes(app, *(F.normalize(code.reshape(len(code), -1, 3), dim=1) for code in (gaze, head)))
 
     def decode(self, codes: Codes) -> Tensor:
-        return self.up(self.fc_dec(torch.cat([code.flatten(1) for code in codes], dim=1)).view(-1, 4, 4, 8))
+        return self.decoder(self.fc_dec(torch.cat([code.flatten(1) for code in codes], dim=1)).view(-1, 4, 4, 8))
 
     def gaze_vector(self, z_gaze: Tensor) -> Tensor:
-        return F.normalize(self.gaze(z_gaze.flatten(1)), dim=1)
+        return F.normalize(self.gaze1(z_gaze.flatten(1)), dim=1)
 
 
 def objective(loss: Loss) -> Objective:
