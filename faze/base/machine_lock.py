@@ -99,9 +99,11 @@ def _cleared(lock: IO[str]) -> Iterator[None]:
     try:
         yield
     finally:
+        # An interrupt between two lines of the caller leaves this to the end of the generator, after the file's.
         with contextlib.suppress(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            write_anew(lock, "")
+            if not lock.closed:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                write_anew(lock, "")
 
 
 def name_plate(what: str) -> str:

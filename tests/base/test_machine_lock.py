@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from faze.base import machine_lock
 from faze.base.machine_lock import machine_alone, machine_shared
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import read_yaml
@@ -198,3 +199,11 @@ def test_on_each_machine_the_first_process_of_a_training_stands_for_all(
     monkeypatch.setenv("LOCAL_RANK", str(local_rank))
     with train.writing(tmp_path / "checkpoint.pt", tmp_path / "run.jsonl"):
         assert lock.exists() == holds
+
+
+def test_an_interrupt_as_the_lock_is_taken_is_no_traceback(lock: Path) -> None:
+    """Between two lines of its holder, so that the file closes first. Seen red."""
+    with machine_lock.opened(str(lock)) as file:
+        clearing = machine_lock._cleared(file)
+        clearing.__enter__()
+    clearing.gen.close()
