@@ -130,6 +130,8 @@ def test_learners_are_made_anew_in_s3(made, s3, tmp_path: Path) -> None:
     assert answer.code == 0, answer.text[-8000:]
     s3.get(f"{MADE}/results/smoke/baseline", tmp_path)
     assert_same_results(made[0].folder / "results/smoke/baseline", tmp_path)
+    again = made[0].snakemake(errors, "--cores", "2")  # with the values of before: others compare with these results
+    assert again.code == 0, again.text[-8000:]
 
 
 def test_another_checkout_is_refused(made, checkout) -> None:
