@@ -59,11 +59,15 @@ def at_least_one(text: str) -> int:
     return int(text)
 
 
-def port_number(text: str) -> int:
-    """Read an argument that is the number of a port, or 0 for any that is free."""
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a port, 0 to 65535")
-    return int(text)
+def port_number(least: int) -> Callable[[str], int]:
+    """Make the type of an argument that is the number of a port: of at least 1, or of 0 for any that is free."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= 65535:
+            raise argparse.ArgumentTypeError(f"{text!r} is not the number of a port, {least} to 65535")
+        return int(text)
+
+    return read
 
 
 CONFIG = needed("--config", "this stage's own parameters, as the workflow and `faze resolve` write them")

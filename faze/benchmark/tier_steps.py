@@ -15,10 +15,11 @@ from faze.config.validation import read_config
 from faze.config.yaml_files import DEFAULTS, merge
 from faze.data.pairs import PeopleStrips, hold_what_fits, load_people
 from faze.data.row_sources import TableRows
-from faze.engine.parallel import World, check_chunks
+from faze.engine.parallel import World
 from faze.engine.step import Clock, Step, no_clock
 from faze.engine.switches import Switch
 from faze.engine.transfer import Tensors
+from faze.engine.wrap import check_chunks
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import Feed, build_feed
 from faze.training.loop import build_step, loss_weights

@@ -34,7 +34,7 @@ PORT = 8080
     argument("--data", type=Path, default=STRIPS, help=f"store of normalised strips (default: {STRIPS})"),
     argument("--people", type=at_least_one, default=12, help="how many, evenly from the test people (default: 12)"),
     argument(
-        "--port", type=port_number, default=PORT, help=f"of the page, on this machine alone; 0: a free one ({PORT})"
+        "--port", type=port_number(0), default=PORT, help=f"of the page, on this machine alone; 0: a free one ({PORT})"
     ),
     argument("--out", type=Path, help="folder to write instead of serving"),
 )

@@ -26,12 +26,10 @@ from faze.tracking.view import PORT, address, serving, share_view
     __doc__,
     CONFIGFILE,
     argument("--results", type=Path, default=Path("results"), help="folder of all ablations"),
-    argument("--port", type=port_number, default=PORT, help="of the page, on this machine alone"),
+    argument("--port", type=port_number(1), default=PORT, help="of the page, on this machine alone"),
 )
 def main(args: Namespace) -> None:
     """Serve the store and follow the trainings until interrupted."""
-    if not args.port:
-        raise UserError("--port 0: MLflow is to have a port of its own, 1 to 65535")
     config = read_config(args.configfile)
     run = build(Run, config["run"])
     store = open_store(build(Tracking, config["tracking"]), args.results)

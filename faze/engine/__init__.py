@@ -27,10 +27,11 @@ from faze.engine.fusion import set_compile, set_fused_norm
 from faze.engine.graphs import Launching, build_launching, hold_rates
 from faze.engine.memory import find_allocator, set_checkpointing, set_expandable_segments, set_lean
 from faze.engine.optim import build_clip, build_optimizer
-from faze.engine.parallel import World, Wrap, build_exchanges, build_wrap
+from faze.engine.parallel import World
 from faze.engine.precision import Precision, build_precision
 from faze.engine.step import DeviceNumbers, Step
 from faze.engine.switches import Switch
+from faze.engine.wrap import Wrap, build_exchanges, build_wrap
 
 
 def build(

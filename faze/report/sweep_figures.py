@@ -27,7 +27,7 @@ class Scale:
         numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in known)
         if not numbers or len(known) == 1:
             self.places = {value: (at + 0.5) / len(known) for at, value in enumerate(known)}
-            self.ticks = {place: _word(value) for value, place in self.places.items()}
+            self.ticks = {place: in_words(value) for value, place in self.places.items()}
             return
         by_log = min(known) > 0 and max(known) / min(known) >= LOG_FROM
         form = np.log if by_log else np.asarray
@@ -44,7 +44,10 @@ class Scale:
         return np.array([self.places[value] for value in values])
 
 
-def _word(value: object) -> str:
+def in_words(value: object) -> str:
+    """Write a swept value as YAML has it; a list by its items."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

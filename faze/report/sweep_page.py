@@ -9,7 +9,7 @@ from faze.evaluation.swept import ERROR, NUMBERS
 from faze.report.data_uris import Embedder
 from faze.report.figure_files import save_figures
 from faze.report.style import drawing
-from faze.report.sweep_figures import draw_against, draw_parallel
+from faze.report.sweep_figures import draw_against, draw_parallel, in_words
 from faze.report.template import load_template
 
 PAGE = ("index.html", "points.csv")  # by which its folder is known
@@ -28,12 +28,14 @@ def write_sweep(
         level: of the intervals, in words.
         folder: exists.
     """
-    points = points.assign(**{key: points[key].map(_in_words) for key in keys})
+    points = points.assign(
+        **{key: points[key].map(lambda value: in_words(value) if isinstance(value, list) else value) for key in keys}
+    )
     for table, rows in (("runs", runs), ("points", points)):
         rows.to_csv(folder / f"{table}.csv", index=False, float_format="%.6g")
     rows = [
         {key: row[key] for key in ("point", *NUMBERS, "seeds", "low", "high")}
-        | {"shown": {key: _shown(row[key]) for key in keys}}
+        | {"shown": {key: in_words(row[key]) for key in keys}}
         for row in points.to_dict("records")
     ]
     best = rows[0] if points[ERROR].notna().any() else None
@@ -55,12 +57,3 @@ def write_sweep(
         name=name, rows=rows, best=best, keys=list(keys), figures=pictures, interval=interval, level=level, **content
     )
     (folder / "index.html").write_text(page, encoding="utf-8")
-
-
-def _in_words(value: object) -> object:
-    """Write a list as words, which figures can place."""
-    return (", ".join(map(str, value)) or "none") if isinstance(value, list) else value
-
-
-def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

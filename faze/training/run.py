@@ -16,8 +16,9 @@ from faze.base.run_log import RunLog, read_events
 from faze.config.stage_config import Resolved
 from faze.data.pairs import PeopleStrips, hold_what_fits, load_people
 from faze.data.store.strips import StripStore
-from faze.engine.parallel import World, check_chunks
+from faze.engine.parallel import World
 from faze.engine.step import Step
+from faze.engine.wrap import check_chunks
 from faze.model.dted import DTED
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import Feed, build_feed

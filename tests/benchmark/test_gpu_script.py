@@ -19,8 +19,8 @@ import pytest
 import torch
 
 from faze.config.parameters import Engine
-from faze.engine.parallel import check_chunks
 from faze.engine.step import Step, at_once
+from faze.engine.wrap import check_chunks
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))

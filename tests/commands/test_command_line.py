@@ -98,9 +98,10 @@ def test_an_output_is_no_input(tmp_path: Path, arguments: Callable, capsys: pyte
 @pytest.mark.parametrize("text", ["-1", "65536", "8080.0", "http"])
 def test_a_port_is_a_number_to_65535(text: str) -> None:
     """Seen red: a traceback, when the page was served."""
-    assert [port_number("0"), port_number("65535")] == [0, 65535]
-    with pytest.raises(ArgumentTypeError, match="is not the number of a port, 0 to 65535"):
-        port_number(text)
+    assert [port_number(0)("0"), port_number(1)("65535")] == [0, 65535]
+    for wrong, least in ((text, 0), ("0", 1)):
+        with pytest.raises(ArgumentTypeError, match=f"is not the number of a port, {least} to 65535"):
+            port_number(least)(wrong)
 
 
 @pytest.mark.parametrize("given", [(), ("--traceback",)])

@@ -15,8 +15,9 @@ from faze.engine import memory
 from faze.engine.convolution import set_channels_last
 from faze.engine.memory import set_expandable_segments
 from faze.engine.optim import build_optimizer
-from faze.engine.parallel import World, build_wrap, check_chunks, count_processes, pick_device
+from faze.engine.parallel import World, count_processes, pick_device
 from faze.engine.step import Step
+from faze.engine.wrap import build_wrap, check_chunks
 
 CONFIG = read_yaml(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
 CPU = World(0, 1, torch.device("cpu"))

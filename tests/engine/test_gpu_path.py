@@ -23,8 +23,9 @@ from faze.commands import largest_batch, profile
 from faze.config.yaml_files import merge
 from faze.engine import graphs, parallel
 from faze.engine.optim import build_optimizer
-from faze.engine.parallel import World, build_wrap, check_chunks, join
+from faze.engine.parallel import World, join
 from faze.engine.precision import exact
+from faze.engine.wrap import build_wrap, check_chunks
 from faze.model.dted import DTED
 from faze.training.loop import bare_model, build_step, validate
 

@@ -59,7 +59,6 @@ def plant(
 
     Returns:
         In the order of data set and fault.
-
     """
     planted = []
     for kind in (WrittenMPIIFaceGaze, WrittenGazeCapture):
