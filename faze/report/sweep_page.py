@@ -28,9 +28,8 @@ def write_sweep(
         level: of the intervals, in words.
         folder: exists.
     """
-    points = points.assign(
-        **{key: points[key].map(lambda value: in_words(value) if isinstance(value, list) else value) for key in keys}
-    )
+    lists = [key for key in keys if points[key].map(lambda value: isinstance(value, list)).any()]
+    points = points.assign(**{key: points[key].map(in_words) for key in lists})  # figures place no lists
     for table, rows in (("runs", runs), ("points", points)):
         rows.to_csv(folder / f"{table}.csv", index=False, float_format="%.6g")
     rows = [
