@@ -52,7 +52,7 @@ def measured(stage: str, strips: int, words: Sequence[object]) -> Cost:
     """Run a command of faze, and look at it and its children every few hundredths of a second."""
     threads = ["--threads", 1] if stage not in ("inspect", "train") else []
     command = [sys.executable, "-m", "faze", stage, *map(str, [*words, *threads])]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "FAZE_MADE_ONCE": ""}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "FAZE_OUTPUT_CACHE": ""}
     seconds: dict[int, float] = {}  # of each process, as last seen
     peak = 0
     with tempfile.TemporaryFile() as output:

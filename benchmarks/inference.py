@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from faze.base.kept_memory import keep_memory
+from faze.base.allocator_retention import keep_memory
 from faze.config.check import build
 from faze.config.parameters import Model
 from faze.config.yaml_files import DEFAULTS, read_yaml

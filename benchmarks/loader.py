@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from faze.benchmark.intervals import ratio_interval
 from faze.config.check import build
-from faze.config.ladder import climb
 from faze.config.parameters import Loss, Model, Train
+from faze.config.tiers import resolve_tier
 from faze.config.yaml_files import DEFAULTS, read_yaml
 from faze.data.pairs import PairBatches, PairOrder, PairPlaces, load_people
 from faze.data.store.strip_writing import PersonStrips, write_strips
@@ -84,7 +84,7 @@ class Ours:
         self._setup = TrainingSetup(
             build(Model, values["model"] | size),
             build(Loss, values["loss"]),
-            climb(values["tiers"], "baseline"),
+            resolve_tier(values["tiers"], "baseline"),
             build(Train, values["train"] | {"global_batch": batch}),
             World(0, 1, HOST),
             seed=0,

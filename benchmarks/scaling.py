@@ -27,9 +27,9 @@ from faze.benchmark.interleave import RooflineRates, measure
 from faze.benchmark.intervals import mean_interval, ratio_interval
 from faze.benchmark.processes import fork_servers, measuring_command, measuring_processes
 from faze.config.check import build
-from faze.config.ladder import climb
 from faze.config.parameters import Benchmark, Engine, Model
 from faze.config.stage_config import resolve, to_lines
+from faze.config.tiers import resolve_tier
 from faze.config.validation import read_config
 from faze.config.yaml_files import merge
 from faze.engine import machine
@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON to write")
     args = parser.parse_args()
     values = read_config(args.configfile)
-    engine = climb(values["tiers"], args.tier)
+    engine = resolve_tier(values["tiers"], args.tier)
     benchmark = build(Benchmark, values["benchmark"])
     benchmark = replace(benchmark, blocks=benchmark.blocks * benchmark.rounds)  # of one round
     result: dict[str, Any] = {"machine": machine.describe(), "tier": args.tier, "blocks_ms": {}}

@@ -8,8 +8,8 @@ import sys
 
 import faze.commands
 import faze.stages
+from faze.base.allocator_retention import keep_memory
 from faze.base.command_line import TRACEBACK
-from faze.base.kept_memory import keep_memory
 from faze.base.preemption import INTERRUPTED, PREEMPTED, Preempted, all_is_written, heed
 from faze.config.check import nearest
 

@@ -57,7 +57,7 @@ def machine_lock(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def nothing_shared() -> None:
     """Workflows under test take nothing over from the user's ablations, nor they from them."""
-    os.environ["FAZE_MADE_ONCE"] = ""
+    os.environ["FAZE_OUTPUT_CACHE"] = ""
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -24,7 +24,7 @@ SAME: dict[str, dict] = {
     "cudnn_benchmark": {"cudnn_benchmark": True},
     "channels_last": {"channels_last": True},
     "fused_norm": {"fused_norm": True},
-    "lean": {"lean": True},
+    "recompute": {"recompute": True},
     "checkpointing": {"checkpointing": True},
     "accumulate": {"accumulate": 2},
     "allocator": {"allocator": "keep"},

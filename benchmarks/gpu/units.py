@@ -14,9 +14,9 @@ from alone import LAST, OTHERWISE, SAME
 from proof import Proof
 
 from faze.base.code_hash import module_hash
-from faze.config.ladder import climb, leave_one_out
 from faze.config.parameters import Engine
 from faze.config.stage_config import resolve, to_lines
+from faze.config.tiers import leave_one_out, resolve_tier
 from faze.config.validation import validate
 from faze.config.yaml_files import flatten, merge, read_yaml
 from faze.data.store.strip_writing import PersonStrips, write_strips
@@ -85,7 +85,7 @@ def identity(c: dict) -> str:
 def plan(c: dict) -> Iterator[Unit]:
     """Plan all units, the most wanted first."""
     tiers, measured = c["tiers"], c["run"]["tiers"]
-    engines = {rung: climb(tiers, rung) for rung in tiers}
+    engines = {rung: resolve_tier(tiers, rung) for rung in tiers}
     first, *rungs = tiers
     baseline = dataclasses.replace(engines[first], parallel="single")
     on_cpu = dataclasses.replace(baseline, device="cpu")

@@ -72,7 +72,7 @@ def port_number(least: int) -> Callable[[str], int]:
 
 CONFIG = needed("--config", "this stage's own parameters, as the workflow and `faze resolve` write them")
 MADE_ONCE = argument(
-    "--made-once",
+    "--output-cache",
     type=Path,
     help="folder of records: what another run has made of the same is taken over; without it, everything is made",
 )

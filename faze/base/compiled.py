@@ -21,7 +21,7 @@ from pathlib import Path
 
 from faze.base.cache_folder import cache_folder
 from faze.base.files import whole_file
-from faze.base.output_lock import sole_writer
+from faze.base.output_lock import output_lock
 
 _FLAGS = ("-std=gnu11", "-O3", "-march=native", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 _OF_X86 = ("-mprefer-vector-width=512",)  # of use where the processor has such vectors, no hindrance where not
@@ -52,7 +52,7 @@ def library(source: Path, folder: str, flags: tuple[str, ...]) -> ctypes.CDLL | 
     identity = "\0".join([*all_flags, compiler, *command[1:], processor(), platform.platform(), text])
     path = cache_folder(folder) / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
     try:
-        with sole_writer(path):
+        with output_lock(path):
             if path.exists():
                 with contextlib.suppress(OSError):  # a damaged one is made anew
                     return ctypes.CDLL(str(path))

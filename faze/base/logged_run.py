@@ -35,7 +35,7 @@ class LoggedRun:
     switches: Sequence[Mapping[str, Any]]  # the last event of each: switch, wanted, acted, reason ("" = active)
     notes: Sequence[str]
     values: Sequence[LoggedValue]  # one for each metric and step: of a step that was done twice, the last
-    taken_over: str = ""  # the tier whose run did the training, if another's
+    reused_from: str = ""  # the tier whose run did the training, if another's
 
 
 def read_ended_run(path: Path) -> LoggedRun:
@@ -67,7 +67,7 @@ def _told(events: Sequence[Mapping[str, Any]]) -> LoggedRun:
         raise TypeError(f"{', '.join(wrong)} of its start")
     switches: dict[str, Mapping[str, Any]] = {}
     values: dict[tuple[str, int], LoggedValue] = {}
-    notes, ended, taken_over = [], None, ""
+    notes, ended, reused_from = [], None, ""
     for event in events:
         kind, time = event["event"], event["time"]
         if not isinstance(time, int | float) or not abs(time) < _LATEST_S:
@@ -80,10 +80,10 @@ def _told(events: Sequence[Mapping[str, Any]]) -> LoggedRun:
                 if value is not None and math.isfinite(value):  # nan and infinity are none in the log
                     key = (FORMER_NAMES.get(name, name), operator.index(event["step"]))
                     values[key] = LoggedValue(*key, float(value), time)
-        elif kind == "taken_over":
-            taken_over = str(event["tier"])
+        elif kind == "reused_from":
+            reused_from = str(event["tier"])
         elif kind == "note":
             notes.append(str(event["text"]))
         elif kind == "end":
             ended = time
-    return LoggedRun(events[0], ended, list(switches.values()), notes, list(values.values()), taken_over)
+    return LoggedRun(events[0], ended, list(switches.values()), notes, list(values.values()), reused_from)

@@ -13,7 +13,7 @@ from faze.base.files import torn
 
 
 @contextlib.contextmanager
-def sole_writer(path: Path | str, *beside: Path | None) -> Iterator[None]:
+def output_lock(path: Path | str, *beside: Path | None) -> Iterator[None]:
     """Hold the lock on an output while writing it; wait, and say for whom, while another process holds it.
 
     The kernel drops the lock when its holder dies, however it dies. So an orphan of a killed workflow and the re-run

@@ -5,7 +5,7 @@ Events, each with `time` (unix seconds) and `event`:
     switch    switch, wanted, acted, reason ("" = active)
     metrics   pairs (or step), values {name: number}
     resume    step, in pairs; moved: what is another than where the training began, "" if nothing is
-    taken_over  tier: whose training this is; its metrics follow, with their times
+    reused_from  tier: whose training this is; its metrics follow, with their times
     note      text
     end       seconds, checksum (of all before)
 

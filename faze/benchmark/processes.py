@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
+from faze.base.allocator_retention import VARIABLE, with_allocator_retention
 from faze.base.errors import UserError
-from faze.base.kept_memory import VARIABLE, with_kept_memory
 from faze.benchmark.debugging import refuse_debugging
 from faze.benchmark.energy import Meter
 from faze.benchmark.fork_server import Fork, ForkServer
@@ -175,7 +175,7 @@ def measuring_command(args: Namespace, *what: str, engine: Engine | None = None)
 @contextlib.contextmanager
 def fork_servers(commands: Iterable[Command]) -> Iterator[Mapping[bool, ForkServer]]:
     """Start the fork servers that commands need: the allocator is chosen as a process starts, so each has its own."""
-    kept = {VARIABLE: with_kept_memory(os.environ.get(VARIABLE, ""))}
+    kept = {VARIABLE: with_allocator_retention(os.environ.get(VARIABLE, ""))}
     with contextlib.ExitStack() as stack:
         yield {
             keeps: stack.enter_context(ForkServer(IMPORTED, kept if keeps else {}))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from faze.base.command_line import argument, at_least_one, command, needed
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.base.output_lock import sole_writer
+from faze.base.output_lock import output_lock
 from faze.data.store.strips import StripStore
 from faze.model.dted import DTED
 from faze.model.losses import angle_deg
@@ -53,7 +53,7 @@ def main(args: Namespace) -> None:
         return
     pixels = stored_strips(args.data, args.strips) if args.data else random_strips(args.strips)
     dtype = DTYPES[args.precision]
-    with sole_writer(args.out):
+    with output_lock(args.out):
         save_weights(args.out, trained, dtype)
     copy = load_model(args.out)
     before, after = (path.stat().st_size / 2**20 for path in (args.checkpoint, args.out))
@@ -66,7 +66,7 @@ def main(args: Namespace) -> None:
 
 def write_decoder(dted: DTED, out: Path) -> None:
     """Export, compare, and only then give the file its name."""
-    with sole_writer(out), whole_file(out) as temporary:
+    with output_lock(out), whole_file(out) as temporary:
         export_decoder(dted, temporary)
         found = largest_difference(dted, temporary)
         if not found <= LARGEST_DIFFERENCE:

@@ -9,7 +9,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from faze.base.command_line import CONFIGFILE, argument, command, needed
-from faze.base.output_lock import sole_writer
+from faze.base.output_lock import output_lock
 from faze.config.check import build
 from faze.config.parameters import Model
 from faze.config.validation import read_config
@@ -26,7 +26,7 @@ def main(args: Namespace) -> None:
     """Check name by name, and write."""
     model = build(Model, read_config(args.configfile)["model"])
     dted = import_published(args.published, model)
-    with sole_writer(args.out):
+    with output_lock(args.out):
         save_weights(args.out, dted)
     print(
         f"{args.out}: {len(dted.state_dict())} tensors, {sum(p.numel() for p in dted.parameters()):,} parameters, "

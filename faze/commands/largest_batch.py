@@ -1,7 +1,7 @@
 """For people: the largest micro-batch of a tier that fits into memory, on one device.
 
-    faze largest-batch --tier lean --memory-gib 4
-    faze largest-batch --tier lean --configfile config/width.yaml    (a GPU: until it is full)
+    faze largest-batch --tier recompute --memory-gib 4
+    faze largest-batch --tier recompute --configfile config/width.yaml    (a GPU: until it is full)
 
 Every size is tried in a fresh process with two steps after those that settle (a graph is captured in the last of
 them); the second meets the optimiser's state. Sizes are doubled until one does not fit, then bisected. Memory is the

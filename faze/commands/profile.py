@@ -1,7 +1,7 @@
 """For people: where the time of a tier's step goes.
 
-    faze profile --tier lean
-    faze profile --tier lean --configfile config/width.yaml --data results/width/data/gazecapture.h5
+    faze profile --tier recompute
+    faze profile --tier recompute --configfile config/width.yaml --data results/width/data/gazecapture.h5
 
 Writes trace.json.gz (for chrome://tracing or ui.perfetto.dev), and the costliest operations as operations.txt and
 operations.json: time, share of the step, rates, and share of the device's own roofline, a copy or a matrix product

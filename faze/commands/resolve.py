@@ -1,6 +1,6 @@
 """`faze resolve`: a stage's own parameters, as the workflow writes them for it, for whoever runs the stage alone.
 
-faze resolve train --tier lean --seed 0 --configfile mine.yaml --out train.yaml
+faze resolve train --tier recompute --seed 0 --configfile mine.yaml --out train.yaml
 faze train --config train.yaml --data strips.h5 --out checkpoint.pt --run-log run.jsonl
 """
 
@@ -11,11 +11,11 @@ from faze.base.command_line import CONFIGFILE, argument, command
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.config.data_parameters import RAW
-from faze.config.ladder import climb
 from faze.config.parameters import CONTROLS
 from faze.config.stage_config import resolve, to_lines
 from faze.config.stage_parameters import PER_DATASET, PER_RUN, STAGES
 from faze.config.sweep import points
+from faze.config.tiers import resolve_tier
 from faze.config.validation import read_config
 
 
@@ -35,7 +35,7 @@ def main(args: Namespace) -> None:
             raise UserError(f"--{option} is {'needed' if args.stage in stages else 'not'} for {args.stage}")
     config = read_config(args.configfile)
     if args.tier is not None and args.tier not in (*CONTROLS, *points(config)):
-        climb(config["tiers"], args.tier)  # or say that it is not defined
+        resolve_tier(config["tiers"], args.tier)  # or say that it is not defined
     lines = to_lines(resolve(config, args.stage, args.tier, args.seed, args.dataset))
     text = "".join(f"{line}\n" for line in lines)
     if args.out:

@@ -1,7 +1,7 @@
 """`faze studio`: a local page on which gaze, head and appearance of a strip move, decoded in the browser.
 
     faze studio
-    faze studio --checkpoint results/default/baseline/seed0/checkpoint.pt results/default/lean/seed0/checkpoint.pt
+    faze studio --checkpoint results/default/baseline/seed0/checkpoint.pt results/default/recompute/seed0/checkpoint.pt
 
 Several checkpoints stand side by side. Without one it is the network that `make weights` hands out, or else the
 default ablation's baseline. The page needs no network: with --out it is a folder that any web server can serve. `make

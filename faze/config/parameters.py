@@ -62,7 +62,7 @@ class Engine:
     channels_last: bool
     compile: Literal["eager", "default", "max-autotune-no-cudagraphs"]
     fused_norm: bool
-    lean: bool
+    recompute: bool
     checkpointing: bool
     accumulate: Positive
     allocator: Literal["default", "keep"]

@@ -1,6 +1,6 @@
 """A stage's own configuration: the file that the workflow writes for it, with the sections that it declares alone.
 
-config.yaml -> read_yaml() -> validate() -> climb() the ladder -> resolve() one stage's file -> load() in that stage.
+config.yaml -> read_yaml() -> validate() -> resolve_tier() the ladder -> resolve() one stage's file -> load() in that stage.
 """
 
 import hashlib
@@ -14,10 +14,10 @@ from typing import Any, get_origin
 
 from faze.config.check import ConfigError, build, check_mapping, fields_of, shown, yaml_number
 from faze.config.data_parameters import RAW, RAW_PATHS
-from faze.config.ladder import climb, leave_one_out
 from faze.config.parameters import CONTROLS
 from faze.config.stage_parameters import SHARED, STAGES
 from faze.config.sweep import at_point, points
+from faze.config.tiers import leave_one_out, resolve_tier
 from faze.config.validation import check_steps
 from faze.config.yaml_files import flatten, read_yaml, refuse, unflatten
 
@@ -51,11 +51,11 @@ def resolve(
     for section, kind in STAGES[stage].items():
         if section == "engine":
             assert tier is not None, f"stage {stage} needs a tier"
-            known = climb(tiers, config["run"]["tiers"][0] if tier in CONTROLS else tier)
+            known = resolve_tier(tiers, config["run"]["tiers"][0] if tier in CONTROLS else tier)
         elif section == "points":
             known = {point: unflatten(values) for point, values in of_sweep.items()}
         elif section == "engines":
-            known = {rung: climb(tiers, rung) for rung in config["run"]["tiers"]}
+            known = {rung: resolve_tier(tiers, rung) for rung in config["run"]["tiers"]}
         elif section == "leave_one_out":
             known = leave_one_out(tiers, config["run"]["tiers"][-1]) if config["benchmark"]["leave_one_out"] else {}
         else:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from faze.config.check import Fault, fields_of, nearest, shown
-from faze.config.ladder import climb
 from faze.config.stage_parameters import STAGES
+from faze.config.tiers import resolve_tier
 from faze.config.yaml_files import merge, unflatten
 
 SECTIONS = ("engine", "model", "loss", "train", "data", "augment")  # a training's own; its strips are the ablation's
@@ -50,7 +50,7 @@ def at_point(config: Mapping[str, Any], point: str, values: Mapping[str, Any]) -
     """Give the configuration of a point: the first tier's, with its values laid over it, under a tier of its name."""
     sections = unflatten(values)
     change = sections.pop("engine", {})
-    first = dataclasses.asdict(climb(config["tiers"], config["run"]["tiers"][0]))
+    first = dataclasses.asdict(resolve_tier(config["tiers"], config["run"]["tiers"][0]))
     return merge(config, sections) | {"tiers": {"first": first, point: change}}
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from faze.config.check import Fault, as_text, check_mapping, fields_of, nearest, short, shown
-from faze.config.ladder import climb, leave_one_out
 from faze.config.parameters import CONTROLS, META_LEARNERS, SECTIONS, Engine
 from faze.config.sweep import at_point, check_sweep, points
+from faze.config.tiers import leave_one_out, resolve_tier
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
 
 LONGEST_NAME = 100  # bytes of a tier's or an ablation's: it becomes part of longer names
@@ -25,7 +25,7 @@ RESERVED = (
         "sweep",
         "tracking",
         "profile",
-        "made_once",
+        "output_cache",
     ),
     *("weights", "configs", "logs", "benchmarks"),  # the last three of Snakemake's rules
     *CONTROLS,
@@ -88,7 +88,7 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
     """What no single value shows: combinations that would fail later, or silently mean something else."""
     if not _names_a_folder(c["name"]):
         yield Fault("name", f"{shown(c['name'])} must be letters, digits, - and _: it names a folder")
-    engines = {tier: climb(c["tiers"], tier) for tier in c["run"]["tiers"]}
+    engines = {tier: resolve_tier(c["tiers"], tier) for tier in c["run"]["tiers"]}
     if c["benchmark"]["leave_one_out"]:
         topmost = c["run"]["tiers"][-1]
         variants = leave_one_out(c["tiers"], topmost)
@@ -187,7 +187,7 @@ def _check_switches(tier: str, engine: Engine) -> Iterator[Fault]:
             "and no later one may be smaller; take at least 1, or 0",
         )
     lists = engine.precision != "fp32" and (engine.keep_fp32 or engine.force_low)
-    if engine.compile != "eager" and engine.checkpointing and not engine.lean and lists:
+    if engine.compile != "eager" and engine.checkpointing and not engine.recompute and lists:
         yield Fault(
             f"tiers.{tier}",
             "compile with checkpointing does not go with keep_fp32 or force_low: torch's compiler knows no formats by "

@@ -25,7 +25,7 @@ from faze.config.parameters import Engine, Train
 from faze.engine.convolution import set_channels_last, set_cudnn_benchmark
 from faze.engine.fusion import set_compile, set_fused_norm
 from faze.engine.graphs import Launching, build_launching, hold_rates
-from faze.engine.memory import find_allocator, set_checkpointing, set_expandable_segments, set_lean
+from faze.engine.memory import find_allocator, set_checkpointing, set_expandable_segments, set_recompute
 from faze.engine.optim import build_clip, build_optimizer
 from faze.engine.parallel import World
 from faze.engine.precision import Precision, build_precision
@@ -83,14 +83,14 @@ def build(
 
 def _shape(objective: nn.Module, engine: Engine, precision: Precision, device: torch.device) -> tuple[Switch, ...]:
     """Set how the model computes and what it keeps."""
-    lean = set_lean(objective, engine.lean)  # the two that follow look at which parts are lean
+    recompute = set_recompute(objective, engine.recompute)  # the two that follow look at which parts are recompute
     within = precision.operations
     return (
         set_cudnn_benchmark(engine.cudnn_benchmark, device),
-        set_channels_last(objective, engine.channels_last, lean=engine.lean),
+        set_channels_last(objective, engine.channels_last, recompute=engine.recompute),
         set_fused_norm(objective, engine.fused_norm, device),
-        lean,
-        set_checkpointing(objective, engine.checkpointing, lean=engine.lean, within=within),
+        recompute,
+        set_checkpointing(objective, engine.checkpointing, recompute=engine.recompute, within=within),
     )
 
 
@@ -100,7 +100,9 @@ def _spread(
     """Bring the model to its devices and processes, compiled if wanted, and choose how its kernels are launched."""
     wrap = build_wrap(engine, world)
     launching = build_launching(engine, optimizer, wrap.replicas, world.device)
-    compiled = set_compile(objective, engine.compile, device=world.device, replicas=wrap.replicas, lean=engine.lean)
+    compiled = set_compile(
+        objective, engine.compile, device=world.device, replicas=wrap.replicas, recompute=engine.recompute
+    )
     with launching.stream():
         module = wrap.module(objective)
     parts = Switch("accumulate", str(engine.accumulate), f"{engine.accumulate} parts")

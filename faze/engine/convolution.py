@@ -12,14 +12,14 @@ def set_cudnn_benchmark(wanted: bool, device: torch.device) -> Switch:
     return Switch.of("cudnn_benchmark", wanted, "" if device.type == "cuda" else "cuDNN runs on CUDA devices only")
 
 
-def set_channels_last(module: nn.Module, wanted: bool, *, lean: bool) -> Switch:
+def set_channels_last(module: nn.Module, wanted: bool, *, recompute: bool) -> Switch:
     """Store the kernels channels-last; a convolution then computes and answers in that order.
 
     Args:
         module: the objective.
         wanted: else every kernel is contiguous.
-        lean: its layers are the lean ones, which normalise plane by plane and would lay out every map anew for that.
+        recompute: its layers are the recompute ones, which normalise plane by plane and would lay out every map anew for that.
     """
-    switch = Switch.of("channels_last", wanted, "the lean layers normalise plane by plane" if lean else "")
+    switch = Switch.of("channels_last", wanted, "the recompute layers normalise plane by plane" if recompute else "")
     module.to(memory_format=torch.channels_last if wanted and switch.active else torch.contiguous_format)
     return switch

@@ -14,7 +14,7 @@ from faze.base.cache_folder import cache_folder
 from faze.engine.switches import Switch
 
 
-def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas: int, lean: bool) -> Switch:
+def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas: int, recompute: bool) -> Switch:
     """Compile a module in place, at its first call; the names of its parameters stay.
 
     Only calls of the module itself run compiled, not those of its parts: a model inside an objective stays free to take
@@ -25,12 +25,12 @@ def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas:
         mode: of torch.compile; eager does not compile.
         device: on which it runs.
         replicas: of the module in this process, as of `faze.engine.parallel.Wrap`.
-        lean: its layers are the lean ones.
+        recompute: its layers are the recompute ones.
     """
     if mode == "eager":
         return Switch("compile", mode, mode)
     _keep_kernels()
-    if reason := _no_whole_graph(replicas, lean) or _no_compiler(device):
+    if reason := _no_whole_graph(replicas, recompute) or _no_compiler(device):
         return Switch("compile", mode, "eager", reason)
     module.compile(mode=mode, fullgraph=True, dynamic=False)
     return Switch("compile", mode, f"torch.compile, inductor, {mode}")
@@ -39,20 +39,20 @@ def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas:
 def set_fused_norm(module: nn.Module, wanted: bool, device: torch.device) -> Switch:
     """Let every part with the attribute `fused_norm` normalise and activate in one operation.
 
-    A part that takes its lean way (`faze.engine.memory.set_lean`, called before) normalises there by itself.
+    A part that takes its recompute way (`faze.engine.memory.set_recompute`, called before) normalises there by itself.
     """
     parts = [part for part in module.modules() if hasattr(part, "fused_norm")]
-    free = [part for part in parts if not getattr(part, "lean", False)]
+    free = [part for part in parts if not getattr(part, "recompute", False)]
     triton = device.type == "cuda" and has_triton()
     reason = "" if parts else "no part of the model normalises and activates"
-    reason = reason or ("" if free else "lean normalises by itself, and every part is lean")
+    reason = reason or ("" if free else "recompute normalises by itself, and every part is recompute")
     reason = reason or (_no_compiler(device) if wanted and triton else "")
     switch = Switch.of("fused_norm", wanted, reason)
     for part in parts:
         part.fused_norm = wanted and switch.active
     if not wanted or reason:
         return switch
-    where = "" if len(free) == len(parts) else f", in the {len(free)} of {len(parts)} parts that are not lean"
+    where = "" if len(free) == len(parts) else f", in the {len(free)} of {len(parts)} parts that are not recompute"
     return replace(switch, acted=("Triton kernels" if triton else "torch operations") + where)
 
 
@@ -65,9 +65,9 @@ def _keep_kernels() -> None:
         config.cpp_cache_precompile_headers = False
 
 
-def _no_whole_graph(replicas: int, lean: bool) -> str:
-    if lean:
-        return "the loops of lean would be unrolled: minutes of compiling"
+def _no_whole_graph(replicas: int, recompute: bool) -> str:
+    if recompute:
+        return "the loops of recompute would be unrolled: minutes of compiling"
     return "DataParallel's replicas would all call the compiled original" if replicas > 1 else ""
 
 

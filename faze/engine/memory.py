@@ -9,31 +9,31 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from faze.base.kept_memory import keeps_memory
+from faze.base.allocator_retention import keeps_memory
 from faze.engine.switches import Switch
 
 
-def set_lean(module: nn.Module, wanted: bool) -> Switch:
-    """Let every part with the attribute `lean` take its second way, which keeps fewer activations."""
-    parts = [part for part in module.modules() if hasattr(part, "lean")]
+def set_recompute(module: nn.Module, wanted: bool) -> Switch:
+    """Let every part with the attribute `recompute` take its second way, which keeps fewer activations."""
+    parts = [part for part in module.modules() if hasattr(part, "recompute")]
     for part in parts:
-        part.lean = wanted
-    return Switch.of("lean", wanted, "" if parts else "no part of the model has a lean way")
+        part.recompute = wanted
+    return Switch.of("recompute", wanted, "" if parts else "no part of the model has a recompute way")
 
 
 def set_checkpointing(
-    module: nn.Module, wanted: bool, *, lean: bool, within: Callable[[], contextlib.AbstractContextManager] | None
+    module: nn.Module, wanted: bool, *, recompute: bool, within: Callable[[], contextlib.AbstractContextManager] | None
 ) -> Switch:
     """Let every network that calls its parts by its attribute `call` keep only what passes between them.
 
     Args:
         module: the objective.
         wanted: compute what is inside a part again in the backward pass.
-        lean: the parts are lean already; a lean block keeps its output alone, as a checkpoint would.
+        recompute: the parts are recompute already; a recompute block keeps its output alone, as a checkpoint would.
         within: context that the second computation must enter; autocast is entered anyway.
     """
     parts = [part for part in module.modules() if hasattr(part, "call")]
-    reason = "the lean layers compute inner activations again anyway" if lean else ""
+    reason = "the recompute layers compute inner activations again anyway" if recompute else ""
     reason = reason or ("" if parts else "no part of the model can be computed again")
     if wanted and not reason:
         # Without random numbers there is no random state to restore.
@@ -46,7 +46,7 @@ def set_checkpointing(
 
 
 def find_allocator(wanted: str) -> Switch:
-    """Say what becomes of freed memory (`faze.base.kept_memory`): that was settled when the process started."""
+    """Say what becomes of freed memory (`faze.base.allocator_retention`): that was settled when the process started."""
     acted = "keep" if keeps_memory() else "default"
     if wanted == acted:
         return Switch("allocator", wanted, acted)

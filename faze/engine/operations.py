@@ -1,7 +1,7 @@
 """Operations kept out of low precision, or forced into it, against what autocast would choose.
 
 The network's functions are intercepted by name (`torch.overrides.TorchFunctionMode`), so that it need not know. What
-computes below them, as the lean layers' own backward pass does, is out of reach.
+computes below them, as the recompute layers' own backward pass does, is out of reach.
 """
 
 import contextlib

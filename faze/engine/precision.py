@@ -108,11 +108,11 @@ def _inside(autocast: Context, operations: Context) -> Iterator[None]:
 
 
 def _no_lists(acts: str, engine: Engine) -> str:
-    """Say why operations cannot have a format of their own: their names are not known inside lean or fused layers."""
+    """Say why operations cannot have a format of their own: their names are not known inside recompute or fused layers."""
     if acts == "fp32":
         return "no operation is in low precision"
-    if engine.lean:
-        return "the lean layers follow autocast alone"
+    if engine.recompute:
+        return "the recompute layers follow autocast alone"
     if engine.fused_norm and {*engine.keep_fp32, *engine.force_low} & {"instance_norm", "leaky_relu"}:
         return "fused_norm makes one operation of instance_norm and leaky_relu, which follows autocast alone"
     return ""

@@ -120,7 +120,7 @@ def _read_learner(path: Path, learner: str) -> pd.DataFrame:
 
 def same_steps(trainings: Mapping[str, LoggedRun]) -> dict[str, str]:
     """Name for each tier the first one whose training is its own too; "" where no tier before it shares it."""
-    trained_by = {tier: training.taken_over or tier for tier, training in trainings.items()}
+    trained_by = {tier: training.reused_from or tier for tier, training in trainings.items()}
     first: dict[str, str] = {}
     for tier, maker in trained_by.items():
         first.setdefault(maker, tier)

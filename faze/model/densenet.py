@@ -4,7 +4,7 @@ Blocks of four layers (the paper has four blocks), growth g, no compression, no 
 with transposed convolutions.
 
 Encoder and decoder call their parts by their attribute `call`, so that `faze.engine.memory` can keep less of a part.
-Modules with the attribute `lean` have a second way to the same result that keeps fewer activations
+Modules with the attribute `recompute` have a second way to the same result that keeps fewer activations
 (`faze.model.low_memory`); those with the attribute `fused_norm` can normalise and activate in one operation
 (`faze.model.fused_norm`).
 
@@ -31,7 +31,7 @@ def shrinkage(blocks: int) -> int:
 class Composite(nn.Module):
     """InstanceNorm -> LeakyReLU -> convolution."""
 
-    lean = False
+    recompute = False
     fused_norm = False
 
     def __init__(self, conv: nn.Module) -> None:
@@ -40,13 +40,13 @@ class Composite(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, C', H', W')."""
-        return _lean(x, self.conv) if self.lean else self.conv(activate(x, fused=self.fused_norm))
+        return _recompute(x, self.conv) if self.recompute else self.conv(activate(x, fused=self.fused_norm))
 
 
 class DenseBlock(nn.Module):
     """Four composite layers; each sees the block's input and all channels added before it."""
 
-    lean = False
+    recompute = False
 
     def __init__(self, channels: int, growth: int, conv: type[nn.Conv2d] | type[nn.ConvTranspose2d]) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class DenseBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, C + 4 g, H, W)."""
-        if self.lean:
+        if self.recompute:
             kernels = [layer.conv.weight for layer in self.children()]
             return dense_block(x, kernels, transposed=isinstance(self.compo1.conv, nn.ConvTranspose2d))
         # As published: each layer concatenates, and normalises anew what the one before it already had.
@@ -69,7 +69,7 @@ class DenseBlock(nn.Module):
 class Initial(nn.Module):
     """Two strided convolutions: an image -> 4 g channels at a quarter of its size."""
 
-    lean = False
+    recompute = False
     fused_norm = False
 
     def __init__(self, growth: int) -> None:
@@ -79,15 +79,15 @@ class Initial(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """(B, 3, H, W) -> (B, 4 g, H/4, W/4)."""
-        if self.lean:
-            return _lean(image, self.conv1, self.conv2, first_activated=False)
+        if self.recompute:
+            return _recompute(image, self.conv1, self.conv2, first_activated=False)
         return self.conv2(activate(self.conv1(image), fused=self.fused_norm))
 
 
 class TransitionDown(nn.Module):
     """1 x 1 composite, then average pooling."""
 
-    lean = False
+    recompute = False
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class TransitionDown(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, C, H/2, W/2)."""
-        if self.lean:
+        if self.recompute:
             return chain(x, [Layer(pooled=True)], [self.composite.conv.weight])
         return F.avg_pool2d(self.composite(x), 2)
 
@@ -108,7 +108,7 @@ def transition_up(channels: int) -> Composite:
 class Last(nn.Module):
     """Two doublings and a convolution to an image; no activation on the image."""
 
-    lean = False
+    recompute = False
     fused_norm = False
 
     def __init__(self, channels: int, growth: int) -> None:
@@ -119,9 +119,9 @@ class Last(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, 3, 4 H, 4 W)."""
-        if self.lean:
-            x = _lean(x, self.conv1, first_activated=False)
-            return _lean(x, self.conv2, self.conv3)
+        if self.recompute:
+            x = _recompute(x, self.conv1, first_activated=False)
+            return _recompute(x, self.conv2, self.conv3)
         x = self.conv1(x)
         for conv in (self.conv2, self.conv3):
             x = conv(activate(x, fused=self.fused_norm))
@@ -187,8 +187,8 @@ class DenseNetDecoder(nn.Module):
         return x
 
 
-def _lean(x: Tensor, *convs: nn.Conv2d | nn.ConvTranspose2d, first_activated: bool = True) -> Tensor:
-    """Apply convolutions to x the lean way, each after InstanceNorm -> LeakyReLU."""
+def _recompute(x: Tensor, *convs: nn.Conv2d | nn.ConvTranspose2d, first_activated: bool = True) -> Tensor:
+    """Apply convolutions to x the recompute way, each after InstanceNorm -> LeakyReLU."""
     layers = [
         Layer(conv.stride[0], isinstance(conv, nn.ConvTranspose2d), activated=first_activated or number > 0)
         for number, conv in enumerate(convs)

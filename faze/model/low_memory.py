@@ -1,4 +1,4 @@
-"""The layers of the switch and tier `lean`: few activations, both kept for the backward pass and alive in passing.
+"""The layers of the switch and tier `recompute`: few activations, both kept for the backward pass and alive in passing.
 
 The same mathematics as the stock layers of `faze.model.densenet`, from five observations:
 

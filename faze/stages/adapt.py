@@ -21,8 +21,8 @@ from typing import NamedTuple
 from faze.base import code_hash
 from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, in_rows, needed, threads
 from faze.base.errors import UserError
-from faze.base.made_once import content, key_of, made_once
-from faze.base.output_lock import sole_writer
+from faze.base.output_cache import content, key_of, output_cache
+from faze.base.output_lock import output_lock
 from faze.config.parameters import FewshotAdapt
 from faze.config.stage_config import load
 from faze.fewshot.draws import draw_calibrations
@@ -61,7 +61,7 @@ def main(args: Namespace) -> None:
         key = key_of("adapt", name, config.values, fingerprint, content(file), *codes, args.threads, wanted)
         tables = Tables(out, trace, predictions)
         outputs = [path for path in reversed(tables) if path]
-        with sole_writer(*tables), made_once(args.made_once, key, outputs) as taken:
+        with output_lock(*tables), output_cache(args.output_cache, key, outputs) as taken:
             if not taken:
                 adapt(learned, adaptation, people, left_out, tables)
 

@@ -8,7 +8,7 @@ from argparse import Namespace
 from faze.base.command_line import CONFIG, command, needed
 from faze.base.errors import UserError
 from faze.base.files import check_replaceable, whole_folder
-from faze.base.output_lock import sole_writer
+from faze.base.output_lock import output_lock
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import load
 from faze.config.yaml_files import flatten
@@ -31,7 +31,7 @@ def main(args: Namespace) -> None:
         raise UserError(f"{args.config}: has no points, since sweep.grid and sweep.sobol are empty")
     runs = swept_runs(ResultPaths(args.results), list(points), config.run.seeds)
     table = swept_points(runs, points, config.evaluate.confidence)
-    with sole_writer(args.out), whole_folder(args.out) as folder:
+    with output_lock(args.out), whole_folder(args.out) as folder:
         level = f"{100 * config.evaluate.confidence:g} %"
         write_sweep(config.name, runs, table, list(next(iter(points.values()))), level, folder)
     best = table.dropna(subset=[ERROR]).head(1)

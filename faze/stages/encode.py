@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from faze.base import code_hash
 from faze.base.command_line import CONFIG, MADE_ONCE, command, in_rows, needed, threads
 from faze.base.errors import UserError
-from faze.base.made_once import content, key_of, made_once, same_file
-from faze.base.output_lock import sole_writer
+from faze.base.output_cache import content, key_of, output_cache, same_file
+from faze.base.output_lock import output_lock
 from faze.base.progress import Progress
 from faze.config.stage_config import load
 from faze.data.network_input import to_network
@@ -47,9 +47,9 @@ def main(args: Namespace) -> None:
     decisive = config.values, code_hash.fingerprint("faze.stages.encode"), content(args.checkpoint)
     fast = for_inference(dted)
     for data, out in stores:
-        with sole_writer(out), StripStore(data) as strips, exact(dted):
+        with output_lock(out), StripStore(data) as strips, exact(dted):
             key = key_of("encode", *decisive, same_file(data), args.threads, device.type)
-            with made_once(args.made_once, key, [out]) as taken:
+            with output_cache(args.output_cache, key, [out]) as taken:
                 if not taken:
                     write_codes(out, strips.dataset, encode_people(fast, strips, config.encode.batch), head)
 

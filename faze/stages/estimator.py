@@ -11,8 +11,8 @@ import torch
 from faze.base import code_hash
 from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
 from faze.base.files import whole_file, write_json
-from faze.base.made_once import content, key_of, made_once
-from faze.base.output_lock import sole_writer
+from faze.base.output_cache import content, key_of, output_cache
+from faze.base.output_lock import output_lock
 from faze.base.progress import Progress
 from faze.config.stage_config import load
 from faze.data.pairs import hold, load_people
@@ -40,7 +40,7 @@ def main(args: Namespace) -> None:
     stores = [args.data, *args.judged]
     of = (config.values, [content(path) for path in stores], code_hash.fingerprint("faze.stages.estimator"))
     key = key_of("estimator", *of, args.threads, device.type, torch.__version__)
-    with sole_writer(args.out, args.errors), made_once(args.made_once, key, [args.out, args.errors]) as taken:
+    with output_lock(args.out, args.errors), output_cache(args.output_cache, key, [args.out, args.errors]) as taken:
         if taken:
             return
         for path in stores:

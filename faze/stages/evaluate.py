@@ -9,7 +9,7 @@ import pandas as pd
 from faze.base.command_line import CONFIG, command, needed
 from faze.base.files import check_replaceable, whole_folder
 from faze.base.logged_run import read_ended_run
-from faze.base.output_lock import sole_writer
+from faze.base.output_lock import output_lock
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, load
 from faze.evaluation.convergence import times_to_error, validation_curves
@@ -43,7 +43,7 @@ def main(args: Namespace) -> None:
         controls=config.run.controls,
     )
     check_replaceable(args.out, ["summary.json"])
-    with sole_writer(args.out):
+    with output_lock(args.out):
         ablation.check_complete()
         write_evaluation(ablation, config, args.out)
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from faze.base.command_line import argument, command
 from faze.base.errors import UserError
 from faze.base.files import check_replaceable, whole_folder
-from faze.base.output_lock import sole_writer
+from faze.base.output_lock import output_lock
 from faze.base.progress import Progress
 from faze.data.inspection import Inspection, inspect, summarise
 from faze.data.rejects import read_rejects, sidecar_of
@@ -41,7 +41,7 @@ def main(args: Namespace) -> None:
         inspection = look(strips, args)
         print(describe(summarise(inspection)))
         if args.out:
-            with sole_writer(args.out), whole_folder(args.out) as folder:
+            with output_lock(args.out), whole_folder(args.out) as folder:
                 sidecar = address(os.path.relpath(inspection.sidecar, args.out)) if inspection.sidecar else ""
                 write_page(inspection, pick_strips(strips), folder, sidecar)
             print(f"\ninspect: open {args.out / 'index.html'}")

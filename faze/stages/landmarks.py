@@ -11,7 +11,7 @@ from pathlib import Path
 
 from faze.base.command_line import argument, command, needed, threads
 from faze.base.errors import UserError
-from faze.base.output_lock import sole_writer
+from faze.base.output_lock import output_lock
 from faze.data.preparation.estimated_annotation import annotate_everybody, identity_of, read_parts
 from faze.data.preparation.stamp import stamp_of
 from faze.data.readers.face_mesh import open_detector
@@ -33,7 +33,7 @@ def main(args: Namespace) -> None:
         raise UserError(f"{args.raw}: holds no folder 00002, ...; preprocess.gazecapture is the one that does")
     open_detector(args.model)  # only to say at once what it lacks
     folder = args.out.with_name(f"{args.out.stem}.{identity_of(args.raw, args.model)}.parts")
-    with sole_writer(args.out):
+    with output_lock(args.out):
         for old in set(args.out.parent.glob(f"{args.out.stem}.*.parts")) - {folder}:
             print(f"{old}: recordings annotated with other data, code or model are discarded", file=sys.stderr)
             shutil.rmtree(old)

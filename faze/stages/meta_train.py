@@ -16,8 +16,8 @@ import numpy as np
 from faze.base import code_hash
 from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, in_rows, needed, threads
 from faze.base.errors import UserError
-from faze.base.made_once import content, key_of, made_once
-from faze.base.output_lock import sole_writer
+from faze.base.output_cache import content, key_of, output_cache
+from faze.base.output_lock import output_lock
 from faze.config.parameters import Fewshot
 from faze.config.stage_config import load
 from faze.data.store.codes import CodeStore
@@ -59,7 +59,7 @@ def main(args: Namespace) -> None:
         resume_files.append(ResumeFile(out.with_suffix(".work") / "resume.pt", own))
         training = MetaTraining(seen, val, config.fewshot, config.seed, args.threads, head, resume_files[-1])
         key = key_of("meta_train", name, config.values, fingerprint, learnt_from, args.threads)
-        with sole_writer(out), made_once(args.made_once, key, [out]) as taken:
+        with output_lock(out), output_cache(args.output_cache, key, [out]) as taken:
             if not taken:
                 began = time.perf_counter()
                 learned = learner.meta_train(training)

@@ -13,8 +13,8 @@ import numpy as np
 from faze.base import code_hash
 from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
 from faze.base.errors import UserError
-from faze.base.made_once import content, key_of, made_once
-from faze.base.output_lock import sole_writer
+from faze.base.output_cache import content, key_of, output_cache
+from faze.base.output_lock import output_lock
 from faze.base.process_pool import worker_processes
 from faze.base.progress import Progress
 from faze.config.data_parameters import RAW, Synthetic
@@ -42,7 +42,7 @@ def main(args: Namespace) -> None:
     config = load(args.config, "oracle")
     fingerprint = code_hash.fingerprint("faze.stages.oracle")
     key = key_of("oracle", config.values, args.dataset, fingerprint, content(args.data), cv2.__version__)
-    with sole_writer(args.out), made_once(args.made_once, key, [args.out]) as taken:
+    with output_lock(args.out), output_cache(args.output_cache, key, [args.out]) as taken:
         if not taken:
             maker = StripMaker.of(config.preprocess, args.dataset)
             jobs = list(plan(args, config.redirect.seed, config.redirect.strips, config.synthetic))

@@ -17,9 +17,9 @@ from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed,
 from faze.base.compiled import processor
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.base.made_once import content_within, made_once
-from faze.base.made_once import key_of as made_key
-from faze.base.output_lock import sole_writer
+from faze.base.output_cache import content_within, output_cache
+from faze.base.output_cache import key_of as made_key
+from faze.base.output_lock import output_lock
 from faze.base.process_pool import load_ahead
 from faze.base.progress import Progress
 from faze.config.data_parameters import Preprocess
@@ -64,9 +64,9 @@ def main(args: Namespace) -> None:
         raise UserError(f"{args.raw}: no such folder, nor an HDF5 of strips")
     config = load(args.config, "preprocess")
     prepare = take_strips if args.raw.is_file() else normalise
-    with sole_writer(args.out), sole_writer(args.rejects), disk_may_fill(args.out.parent):
-        key = identity(args, config) if args.made_once else None
-        with made_once(args.made_once if key else None, key or "", [args.rejects, args.out]) as taken:
+    with output_lock(args.out), output_lock(args.rejects), disk_may_fill(args.out.parent):
+        key = identity(args, config) if args.output_cache else None
+        with output_cache(args.output_cache if key else None, key or "", [args.rejects, args.out]) as taken:
             if not taken:
                 counts = prepare(args, config.preprocess)
                 print(f"{args.dataset}: {counts}, listed in {args.rejects}")

@@ -18,8 +18,8 @@ from faze.base import code_hash
 from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.base.made_once import content, key_of, made_once, same_file
-from faze.base.output_lock import sole_writer
+from faze.base.output_cache import content, key_of, output_cache, same_file
+from faze.base.output_lock import output_lock
 from faze.base.progress import Progress
 from faze.config.parameters import Redirect
 from faze.config.stage_config import load
@@ -61,7 +61,7 @@ def main(args: Namespace) -> None:
     of = (content(args.checkpoint), content(args.estimator), [same_file(path) for path in [*args.data, *args.oracle]])
     key = key_of("redirect", config.values, code_hash.fingerprint("faze.stages.redirect"), *of, args.threads, device)
     outputs = [args.out, args.pairs]
-    with sole_writer(*outputs), made_once(args.made_once, key, outputs) as taken:
+    with output_lock(*outputs), output_cache(args.output_cache, key, outputs) as taken:
         if taken:
             return
         with exact(dted), ExitStack() as stack:

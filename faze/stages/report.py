@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from faze.base.command_line import CONFIG, command, needed
 from faze.base.files import check_replaceable, whole_folder
-from faze.base.output_lock import sole_writer
+from faze.base.output_lock import output_lock
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config.stage_config import load
 from faze.report.data_uris import Embedder
@@ -42,7 +42,7 @@ def main(args: Namespace) -> None:
     check_replaceable(args.out, PAGE)
     config = load(args.config, "report")
     paths = ResultPaths(args.results)
-    with sole_writer(args.out):
+    with output_lock(args.out):
         summary, results = read_evaluation(paths)
         figures = draw(results, walk_angles(paths, results.tiers, summary["seeds"][0]))
         embedder = Embedder()

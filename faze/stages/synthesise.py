@@ -6,8 +6,8 @@ from argparse import Namespace
 from faze.base import code_hash
 from faze.base.command_line import CONFIG, MADE_ONCE, command, needed, threads
 from faze.base.files import whole_folder
-from faze.base.made_once import key_of, made_once
-from faze.base.output_lock import sole_writer
+from faze.base.output_cache import key_of, output_cache
+from faze.base.output_lock import output_lock
 from faze.config.data_parameters import RAW
 from faze.config.stage_config import load
 from faze.data.store.supplementary import write_supplementary, write_truth
@@ -37,12 +37,12 @@ def main(args: Namespace) -> None:
     faults = args.truth.with_name("faults.csv")
     with contextlib.ExitStack() as outputs:
         for dataset, folder in folders.items():
-            outputs.enter_context(sole_writer(folder, files[dataset], faults, args.truth))
+            outputs.enter_context(output_lock(folder, files[dataset], faults, args.truth))
         key = key_of("synthesise", config.values, code_hash.fingerprint("faze.stages.synthesise"), rounds())
         everything = [*folders.values(), *files.values(), *([faults] if synthetic.faults else []), args.truth]
         if not synthetic.faults:
             faults.unlink(missing_ok=True)
-        if outputs.enter_context(made_once(args.made_once, key, everything)):
+        if outputs.enter_context(output_cache(args.output_cache, key, everything)):
             return
         roots = {dataset: outputs.enter_context(whole_folder(folder)) for dataset, folder in folders.items()}
         people = render_everybody(synthetic, roots, args.threads)

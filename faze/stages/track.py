@@ -9,7 +9,7 @@ from argparse import Namespace
 
 from faze.base.command_line import CONFIG, argument, command, needed
 from faze.base.files import whole_file
-from faze.base.output_lock import sole_writer
+from faze.base.output_lock import output_lock
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import load
 from faze.tracking.mirror import mirror_runs
@@ -28,7 +28,7 @@ from faze.tracking.view import address, invitation, share_view
 def main(args: Namespace) -> None:
     """Mirror every run of the ablation and say where to look at it."""
     config = load(args.config, "track")
-    with sole_writer(args.out):
+    with output_lock(args.out):
         paths, run = ResultPaths(args.results), config.run
         if args.points:
             records = read_sweep(paths, run_places(args.points, run.seeds))

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from faze.base.command_line import CONFIG, MADE_ONCE, command, needed
 from faze.base.machine_lock import machine_shared
-from faze.base.made_once import same_file
-from faze.base.output_lock import sole_writer
+from faze.base.output_cache import same_file
+from faze.base.output_lock import output_lock
 from faze.base.preemption import Preempted
 from faze.config.parameters import Engine
 from faze.config.stage_config import load
@@ -37,7 +37,7 @@ def main(args: Namespace) -> None:
     if launched(config.engine, args.out):
         return
     with writing(args.out, args.run_log), join(config.engine, config.train.threads) as world:
-        train(config, args.data, world, args.out, args.run_log, args.made_once)
+        train(config, args.data, world, args.out, args.run_log, args.output_cache)
 
 
 def launched(engine: Engine, out: Path) -> bool:
@@ -59,8 +59,8 @@ def writing(out: Path, run_log: Path) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         if int(os.environ.get("RANK", 0)) == 0:
-            stack.enter_context(sole_writer(out))
-            stack.enter_context(sole_writer(run_log))
+            stack.enter_context(output_lock(out))
+            stack.enter_context(output_lock(run_log))
         if int(os.environ.get("LOCAL_RANK", 0)) == 0:
             stack.enter_context(machine_shared(f"the training {out.absolute()}"))
         yield

@@ -14,8 +14,8 @@ from faze.base import code_hash
 from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
 from faze.base.errors import UserError
 from faze.base.files import check_replaceable, whole_folder
-from faze.base.made_once import content, key_of, made_once, same_file
-from faze.base.output_lock import sole_writer
+from faze.base.output_cache import content, key_of, output_cache, same_file
+from faze.base.output_lock import output_lock
 from faze.base.progress import Progress
 from faze.config.parameters import Walk
 from faze.config.stage_config import load
@@ -55,7 +55,7 @@ def main(args: Namespace) -> None:
     judging.check_size(args.estimator, dted.model.image_height_px, dted.model.image_width_px)
     of = (*map(content, (args.checkpoint, args.estimator, args.pairs)), [same_file(path) for path in args.data])
     key = key_of("walk", config.values, code_hash.fingerprint("faze.stages.walk"), *of, args.threads, device)
-    with sole_writer(args.out), made_once(args.made_once, key, [args.out]) as taken:
+    with output_lock(args.out), output_cache(args.output_cache, key, [args.out]) as taken:
         if not taken:
             people = walkers(args.pairs, config.walk.people)
             write_walks(dted, judging.network, args.data, people, config.walk, args.out)

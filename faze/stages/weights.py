@@ -1,6 +1,6 @@
 """Rule `weights`, and for people: one run's trained network and few-shot learners with a model card, to hand out.
 
-faze weights --results results/default --tier lean --seed 0 --learners bayes --out lean_weights
+faze weights --results results/default --tier recompute --seed 0 --learners bayes --out recompute_weights
 """
 
 import shutil
@@ -10,7 +10,7 @@ from faze.base.command_line import argument, command, needed
 from faze.base.errors import UserError
 from faze.base.files import check_replaceable, whole_folder
 from faze.base.logged_run import read_ended_run
-from faze.base.output_lock import sole_writer
+from faze.base.output_lock import output_lock
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.data.store.strips import StripStore
 from faze.evaluation.redirection import redirection
@@ -50,7 +50,7 @@ def main(args: Namespace) -> None:
         redirected=redirection(ablation),
         files=list(copies)[1:],
     )
-    with sole_writer(args.out), whole_folder(args.out) as folder:
+    with output_lock(args.out), whole_folder(args.out) as folder:
         for name, trained in copies.items():
             shutil.copyfile(trained, folder / name)
         (folder / CARD).write_text(card, encoding="utf-8")

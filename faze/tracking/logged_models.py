@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
 
 MODEL_TYPE = "gaze"
-TAGS = ("ablation", "tier", "seed", "git_commit", "code_fingerprint", "config_hash", "device", "control", "taken_over")
+TAGS = ("ablation", "tier", "seed", "git_commit", "code_fingerprint", "config_hash", "device", "control", "reused_from")
 PARAMS = ("model.", "engine.")  # of the run's: by what a network is looked for
 
 

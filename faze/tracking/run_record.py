@@ -121,7 +121,7 @@ def _record(run: LoggedRun, place: RunPlace) -> RunRecord:
         start_ms=_milliseconds(run.start["time"]),
         end_ms=None if run.ended is None else _milliseconds(run.ended),
         params={key: _text(value) for key, value in run.start["config"].items()},
-        tags=_tags(run.start) | switches | ({"taken_over": run.taken_over} if run.taken_over else {}),
+        tags=_tags(run.start) | switches | ({"reused_from": run.reused_from} if run.reused_from else {}),
         training=_training_metrics(run.values),
     )
 
@@ -244,7 +244,7 @@ def _description(training: RunRecord, results: Sequence[MetricValue], run: Logge
     """Write headline numbers, then inactive switches, as markdown: MLflow folds away what follows the fifth line."""
     whose = f"**{training.place.tier}** of the ablation *{training.tags['ablation']}*, seed {training.place.seed}"
     numbers = [f"{m.key} **{m.value:.4g}**" for m in results if m.key.startswith(("error/", "speed/", "memory/"))]
-    taken = [f"The same training as {run.taken_over} here: taken over."] if run.taken_over else []
+    taken = [f"The same training as {run.reused_from} here: taken over."] if run.reused_from else []
     inactive = [f"{switch['switch']} inactive: {switch['reason']}" for switch in run.switches if switch["reason"]]
     whose_page = "" if keeper == training.place else f" of run {keeper.name}"
     report = f"Figures and intervals: artifact `report/index.html`{whose_page}."

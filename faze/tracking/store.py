@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.base.output_lock import sole_writer
+from faze.base.output_lock import output_lock
 from faze.config.parameters import Tracking
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Store:
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Keep every other faze process on this machine from making runs in this store."""
-        with sole_writer(self.lock), explained(self.uri):
+        with output_lock(self.lock), explained(self.uri):
             yield
 
 
@@ -92,7 +92,7 @@ def open_store(tracking: Tracking, results: Path) -> Store:
     lock = lock_path(uri)
     check_answers(uri)
     prepare_environment()
-    with sole_writer(lock), explained(uri):
+    with output_lock(lock), explained(uri):
         from mlflow import MlflowClient
 
         # alembic reports each of its forty steps when it makes the tables.

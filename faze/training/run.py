@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from faze.base import code_hash
-from faze.base.made_once import made_once
+from faze.base.output_cache import output_cache
 from faze.base.preemption import defer
 from faze.base.run_log import RunLog, read_events
 from faze.config.stage_config import Resolved
@@ -66,14 +66,14 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
             trainee = replace(trainee, moved=trainee.moved_from(before))
             if trainee.moved or any(event.get("moved") for event in before):
                 records = None  # what two machines made is not what either would make
-            taken = stack.enter_context(made_once(records, trainee.key(world, read), outputs, copies))
+            taken = stack.enter_context(output_cache(records, trainee.key(world, read), outputs, copies))
             defer()  # to the end: who leaves between the outputs and the end would lose them to the workflow
         anew = world.least(int(not taken))
         defer()  # the others: while the first one waits for another training, they end at once
         if anew:
             go_on(trainee, setup, step, feed, validation, work)
         elif world.rank == 0:
-            take_over(trainee, work)
+            reuse_training(trainee, work)
         world.wait()  # nobody leaves while the first process still writes
         if world.rank == 0:
             work.publish(out, run_log)
@@ -102,12 +102,12 @@ def go_on(
         Fit(setup, step, feed, validation, work, log).run(resume)
 
 
-def take_over(trainee: Trainee, work: WorkFolder) -> None:
+def reuse_training(trainee: Trainee, work: WorkFolder) -> None:
     """Write the log of a training that another run has done: its own beginning, then what the other has measured."""
     donor = read_events(work.donor_log)
     with RunLog(work.log) as log:
         trainee.introduce(log, 0)
-        log.event("taken_over", tier=donor[0]["tier"])
+        log.event("reused_from", tier=donor[0]["tier"])
         for event in donor:
             if event["event"] in ("metrics", "resume"):
                 log.event(**event)  # with the time at which the other wrote it

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from faze.base.made_once import key_of
+from faze.base.output_cache import key_of
 from faze.base.run_log import RunLog, acting
 from faze.config.stage_config import Resolved
 from faze.engine import machine

@@ -83,8 +83,12 @@ def test_a_switch_has_changed_where_it_wants_or_does_something_else():
         return {"switch": name, "wanted": wanted, "acted": acted, "reason": reason}
 
     before = [switch("pin", "true", "false", "no GPU"), switch("compile", "default", "inductor")]
-    before += [switch("lean", "false", "false")]
-    after = [before[0], switch("compile", "default", "eager", "inactive with lean"), switch("lean", "true", "true")]
+    before += [switch("recompute", "false", "false")]
+    after = [
+        before[0],
+        switch("compile", "default", "eager", "inactive with recompute"),
+        switch("recompute", "true", "true"),
+    ]
     assert changed_switches(before, ()) == before[:1]
     assert changed_switches(after, before) == after[1:]
     assert changed_switches(before, before) == []

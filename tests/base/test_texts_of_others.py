@@ -16,7 +16,7 @@ from faze.base.errors import UserError
 from faze.base.files import as_written, open_plain, parse_json, read_json, read_plain
 from faze.base.job_times import read_seconds
 from faze.base.logged_run import read_logged_run
-from faze.base.made_once import made_once
+from faze.base.output_cache import output_cache
 from faze.base.run_log import read_events
 
 DEEP = "[" * 100_000
@@ -116,10 +116,10 @@ def test_a_time_without_end_is_not_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize("donor", ["../..", "/", "x" * 300, "a\0b", "."])
 def test_a_record_of_what_cannot_be_copied_is_made_anew(donor: str, tmp_path: Path) -> None:
     """Seen red: a folder that holds the target was copied into itself."""
-    records, made = tmp_path / "results/made_once", tmp_path / "results/made"
+    records, made = tmp_path / "results/output_cache", tmp_path / "results/made"
     records.mkdir(parents=True)
     (records / "x.json").write_text(json.dumps([{donor: "0" * 64}]))
-    with made_once(records, "x", [made]) as taken:
+    with output_cache(records, "x", [made]) as taken:
         assert not taken
         made.write_text("new")
     assert made.read_text() == "new"

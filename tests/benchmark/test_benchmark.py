@@ -19,9 +19,9 @@ from faze.benchmark.roofline import Roofline, count_work, number_format, shares
 from faze.benchmark.rows import why_same
 from faze.benchmark.tier_table import markdown_tables
 from faze.config.check import build
-from faze.config.ladder import climb, leave_one_out
 from faze.config.parameters import Benchmark, Loss, Model, Train
 from faze.config.stage_config import resolve, to_lines
+from faze.config.tiers import leave_one_out, resolve_tier
 from faze.config.validation import validate
 from faze.config.yaml_files import merge, read_yaml
 from faze.data.store.strip_writing import PersonStrips, write_strips
@@ -53,9 +53,9 @@ def measured(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict
     folder = tmp_path_factory.mktemp("benchmark")
     tiers = {"baseline": DEFAULTS["tiers"]["baseline"] | {"device": "cpu"}}
     tiers |= {"autotune": {"cudnn_benchmark": True}, "foreach": {"foreach": True}}
-    tiers |= {"kept_memory": {"allocator": "keep"}, "lean": {"lean": True}}
+    tiers |= {"allocator_retention": {"allocator": "keep"}, "recompute": {"recompute": True}}
     values = merge(DEFAULTS, read_yaml(ROOT / "config" / "smoke.yaml")) | {"tiers": tiers}
-    values["run"] = {"tiers": ["baseline", "lean"], "seeds": [0], "controls": []}
+    values["run"] = {"tiers": ["baseline", "recompute"], "seeds": [0], "controls": []}
     values["benchmark"] = values["benchmark"] | {"leave_one_out": True}
     path, out = folder / "benchmark.yaml", folder / "benchmark.json"
     path.write_text("\n".join(to_lines(resolve(validate(values), "benchmark"))) + "\n")
@@ -80,7 +80,7 @@ def measured(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict
 
 def test_every_tier_is_measured_against_the_first(measured: tuple[dict, str]) -> None:
     tiers = measured[0]["tiers"]
-    assert list(tiers) == ["baseline", "lean"]
+    assert list(tiers) == ["baseline", "recompute"]
     assert tiers["baseline"]["speedup"] == {"ratio": 1.0, "low": 1.0, "high": 1.0}
     for tier in tiers.values():
         assert tier["phases_ms"].keys() == {"data", "copy", "forward", "backward", "optimizer"}
@@ -103,20 +103,24 @@ def test_each_share_of_the_roof_follows_from_work_time_and_roof(measured: tuple[
 
 def test_leave_one_outs_are_measured_against_the_topmost_tier(measured: tuple[dict, str]) -> None:
     left_out = measured[0]["leave_one_out"]
-    assert left_out["of"] == "lean"
-    assert list(left_out["left_out"]) == ["foreach", "kept_memory", "lean", "autotune"]
+    assert left_out["of"] == "recompute"
+    assert list(left_out["left_out"]) == ["foreach", "allocator_retention", "recompute", "autotune"]
     assert "same" not in left_out["left_out"]["foreach"]
-    without_lean = left_out["left_out"]["lean"]
-    assert without_lean["memory_ratio"] == pytest.approx(left_out["full"]["peak_gib"] / without_lean["peak_gib"])
-    assert without_lean["speedup"] == rounds_interval(left_out["full"]["blocks_ms"], without_lean["blocks_ms"])
-    assert {s["switch"]: s["acted"] for s in without_lean["switches"]}["lean"] == "false"
+    without_recompute = left_out["left_out"]["recompute"]
+    assert without_recompute["memory_ratio"] == pytest.approx(
+        left_out["full"]["peak_gib"] / without_recompute["peak_gib"]
+    )
+    assert without_recompute["speedup"] == rounds_interval(
+        left_out["full"]["blocks_ms"], without_recompute["blocks_ms"]
+    )
+    assert {s["switch"]: s["acted"] for s in without_recompute["switches"]}["recompute"] == "false"
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone can be told to keep memory")
 def test_only_tiers_that_keep_memory_are_measured_so(measured: tuple[dict, str]) -> None:
     """Seen red: every process started alike."""
     tiers, left_out = measured[0]["tiers"], measured[0]["leave_one_out"]
-    found = [tiers["baseline"], tiers["lean"], left_out["full"], left_out["left_out"]["kept_memory"]]
+    found = [tiers["baseline"], tiers["recompute"], left_out["full"], left_out["left_out"]["allocator_retention"]]
     allocators = [{s["switch"]: s for s in row["switches"]}["allocator"] for row in found]
     assert [s["acted"] for s in allocators] == ["default", "keep", "keep", "default"]
     assert not any(s["reason"] for s in allocators)
@@ -133,7 +137,7 @@ def test_the_ledger_is_printed_with_a_row_each(measured: tuple[dict, str]) -> No
     assert markdown_tables(result) in printed
     for row in (
         "| baseline |",
-        "| lean | allocator keep (keep); cudnn_benchmark true inactive: cuDNN",
+        "| recompute | allocator keep (keep); cudnn_benchmark true inactive: cuDNN",
         "| foreach |",
         "| autotune |  | inactive",
     ):
@@ -142,15 +146,15 @@ def test_the_ledger_is_printed_with_a_row_each(measured: tuple[dict, str]) -> No
 
 def test_the_ledger_names_switches_that_ceased_to_act_and_when_a_warm_up_pays_off(measured: tuple[dict, str]) -> None:
     result = copy.deepcopy(measured[0])
-    before, after = result["tiers"]["baseline"], result["tiers"]["lean"]
+    before, after = result["tiers"]["baseline"], result["tiers"]["recompute"]
     for tier, acted in ((before, "true"), (after, "false")):
         (switch,) = [switch for switch in tier["switches"] if switch["switch"] == "channels_last"]
         switch |= {"wanted": "true", "acted": acted, "reason": "" if acted == "true" else "planes"}
     after |= {"pays_off_after_pairs": 12345.6, "reserved_gib": 1.25}
-    row = next(line for line in markdown_tables(result).splitlines() if line.startswith("| lean |"))
+    row = next(line for line in markdown_tables(result).splitlines() if line.startswith("| recompute |"))
     assert "channels_last true inactive: planes" in row and "(1.250 reserved)" in row and row.endswith("| 12,346 |")
     after["pays_off_after_pairs"] = None
-    row = next(line for line in markdown_tables(result).splitlines() if line.startswith("| lean |"))
+    row = next(line for line in markdown_tables(result).splitlines() if line.startswith("| recompute |"))
     assert row.endswith("| never |")
 
 
@@ -168,17 +172,17 @@ def test_the_ledger_command_prints_the_same(measured: tuple[dict, str], tmp_path
 LADDER = {
     "a": DEFAULTS["tiers"]["baseline"],
     "b": {"precision": "fp16"},
-    "c": {"lean": True},
+    "c": {"recompute": True},
     "d": {"precision": "bf16"},
 }
 
 
 def test_leave_one_out_takes_back_one_rung_and_keeps_the_others() -> None:
     variants = leave_one_out(LADDER, "d")
-    full = climb(LADDER, "d")
+    full = resolve_tier(LADDER, "d")
     assert list(variants) == ["b", "c", "d"]
     assert variants["b"] == full  # d sets the same switch
-    assert variants["c"] == dataclasses.replace(full, lean=False)
+    assert variants["c"] == dataclasses.replace(full, recompute=False)
     assert variants["d"] == dataclasses.replace(full, precision="fp16")
 
 
@@ -188,10 +192,10 @@ def test_leave_one_out_stops_at_the_tier_and_of_the_first_there_is_none() -> Non
 
 
 def test_the_topmost_tier_is_the_ladders_last_whatever_the_order_of_run_tiers() -> None:
-    values = merge(DEFAULTS, {"run": {"tiers": ["lean", "baseline", "amp"]}, "benchmark": {"leave_one_out": True}})
+    values = merge(DEFAULTS, {"run": {"tiers": ["recompute", "baseline", "amp"]}, "benchmark": {"leave_one_out": True}})
     flat = resolve(validate(values), "benchmark")
-    assert flat["leave_one_out.amp.lean"] is True
-    assert flat["leave_one_out.lean.lean"] is False
+    assert flat["leave_one_out.amp.recompute"] is True
+    assert flat["leave_one_out.recompute.recompute"] is False
     values["benchmark"]["leave_one_out"] = False
     assert not [key for key in resolve(values, "benchmark") if key.startswith("leave_one_out.")]
 
@@ -204,14 +208,14 @@ def describe(engine: dict, **acted: str) -> dict:
 @pytest.mark.parametrize(
     ("variant", "same"),
     [
-        (describe({"lean": True, "foreach": False}, lean="true"), True),  # a later rung
-        (describe({"lean": False, "foreach": False}, lean="false"), False),
-        (describe({"lean": False, "foreach": False}, lean="true"), True),
-        (describe({"lean": True, "foreach": True}, lean="true"), False),  # no switch speaks of foreach
+        (describe({"recompute": True, "foreach": False}, recompute="true"), True),  # a later rung
+        (describe({"recompute": False, "foreach": False}, recompute="false"), False),
+        (describe({"recompute": False, "foreach": False}, recompute="true"), True),
+        (describe({"recompute": True, "foreach": True}, recompute="true"), False),  # no switch speaks of foreach
     ],
 )
 def test_same_is_only_what_is_known_to_act_the_same(variant: dict, same: bool) -> None:
-    assert bool(why_same(describe({"lean": True, "foreach": False}, lean="true"), variant)) == same
+    assert bool(why_same(describe({"recompute": True, "foreach": False}, recompute="true"), variant)) == same
 
 
 class Pace:
@@ -323,6 +327,6 @@ def test_the_table_of_an_older_file_is_as_it_was(measured: tuple[dict, str]) -> 
         for name in ("peaks_gib", "peak_gib_low", "peak_gib_high", "memory_low", "memory_high", "same_as_baseline"):
             del tier[name]
         tier |= {"blocks_ms": tier["blocks_ms"][0], "peak_gib": 0.125, "memory_ratio": 2.0}
-    row = next(line for line in markdown_tables(older).splitlines() if line.startswith("| lean |"))
+    row = next(line for line in markdown_tables(older).splitlines() if line.startswith("| recompute |"))
     assert "| 0.125 | 2.00× less |" in row
     assert "In brackets 95 % intervals over blocks; 1 round of fresh processes." in markdown_tables(older)

@@ -125,7 +125,7 @@ def verdict(step: Step, batches: list[dict], baseline: list[moves.Moved], number
     return moves.compare(moved(step, batches), baseline[0], baseline[1:], number_format)
 
 
-@pytest.mark.parametrize("switches", [{}, {"optimizer": "fused_sgd"}, {"accumulate": 2}, {"lean": True}])
+@pytest.mark.parametrize("switches", [{}, {"optimizer": "fused_sgd"}, {"accumulate": 2}, {"recompute": True}])
 def test_the_same_experiment_passes(switches, baseline) -> None:
     found = verdict(*built(**switches), baseline)
     assert "failed" not in found and found["cosine"] > 0.999999 and abs(found["length"] - 1) < 1e-5

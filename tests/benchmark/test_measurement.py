@@ -27,7 +27,7 @@ from faze.benchmark.memory_peak import MemoryPeak
 from faze.benchmark.processes import MeasuringProcess
 from faze.benchmark.tier_steps import TierSteps
 from faze.benchmark.timing import PhaseClock
-from faze.config.ladder import climb
+from faze.config.tiers import resolve_tier
 from faze.config.yaml_files import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,7 +144,7 @@ def test_a_measuring_process_that_debugs_measures_nothing(do: str, tmp_path: Pat
     world = SimpleNamespace(rank=0, size=1, device=torch.device("cpu"), wait=lambda: steps.append("wait"))
     step = SimpleNamespace(switches=(), settling_steps=0, __call__=steps.append)
     feed = SimpleNamespace(switches=(), notes=(), transfer=SimpleNamespace(ahead=0))
-    engine = climb(read_yaml(ROOT / "config" / "config.yaml")["tiers"], "baseline")
+    engine = resolve_tier(read_yaml(ROOT / "config" / "config.yaml")["tiers"], "baseline")
     process = MeasuringProcess(
         tier=TierSteps(SimpleNamespace(world=world, engine=engine), step, feed),
         block_steps=1,

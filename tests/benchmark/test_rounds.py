@@ -182,7 +182,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[FakeProcesses]]:
     return groups
 
 
-TIERS = ("baseline", "amp", "ddp", "lean")
+TIERS = ("baseline", "amp", "ddp", "recompute")
 COMMANDS = {tier: command(tier) for tier in TIERS}
 
 
@@ -192,7 +192,7 @@ def test_each_round_starts_fresh_processes_in_an_order_of_its_own(started: list)
     assert [sorted(order) for order in orders] == [sorted([*TIERS, ROOFLINE])] * 3
     assert len({tuple(order) for order in orders}) > 1
     assert list(found.tiers) == list(TIERS) and all(len(rounds) == 3 for rounds in found.tiers.values())
-    assert len(found.rates.copy) == 3 * SETTINGS.blocks and found.tiers["lean"][0].phases_ms == {"forward": 100.0}
+    assert len(found.rates.copy) == 3 * SETTINGS.blocks and found.tiers["recompute"][0].phases_ms == {"forward": 100.0}
     again = list(orders)
     started.clear()
     measure_rounds(COMMANDS, SETTINGS, roofline=command(ROOFLINE))
@@ -208,11 +208,14 @@ def test_one_at_a_time_no_two_tiers_are_there_together(started: list) -> None:
 
 def test_what_does_anothers_step_is_left_out_after_the_first_round(started: list) -> None:
     found = measure_rounds(COMMANDS, SETTINGS, leave_out=same_steps)
-    assert [sorted(p.name for p in group) for group in started] == [sorted(TIERS), *[["baseline", "ddp", "lean"]] * 2]
-    assert found.same["amp"][0] == "baseline" and list(found.tiers) == ["baseline", "ddp", "lean"]
-    assert found.tiers["lean"][0].phases_ms == {}  # they are the ladder's
+    assert [sorted(p.name for p in group) for group in started] == [
+        sorted(TIERS),
+        *[["baseline", "ddp", "recompute"]] * 2,
+    ]
+    assert found.same["amp"][0] == "baseline" and list(found.tiers) == ["baseline", "ddp", "recompute"]
+    assert found.tiers["recompute"][0].phases_ms == {}  # they are the ladder's
     assert paper_width_rows(found)["amp"] == {"same": found.same["amp"][1], "as": "baseline"}
-    assert without_rung("lean", "amp") == "lean without amp"
+    assert without_rung("recompute", "amp") == "recompute without amp"
 
 
 def wide(changes: dict) -> object:

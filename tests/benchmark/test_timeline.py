@@ -12,10 +12,10 @@ import timeline  # noqa: E402
 LOG = """
 [Mon Nov 23 00:59:50 2026]
 localrule train:
-    input: results/default/lean/seed0/configs/train.yaml
+    input: results/default/recompute/seed0/configs/train.yaml
     jobid: 25
-    reason: Missing output files: results/default/lean/seed0/checkpoint.pt
-    wildcards: name=default, tier=lean, seed=0
+    reason: Missing output files: results/default/recompute/seed0/checkpoint.pt
+    wildcards: name=default, tier=recompute, seed=0
     threads: 2
 Select jobs to execute...
 [Mon Nov 23 01:00:05 2026]
@@ -29,7 +29,7 @@ localrule inspect:
 [Mon Nov 23 01:00:05 2026]
 rule encode:
     jobid: 8
-    wildcards: name=default, tier=lean, seed=0, dataset=mpiigaze
+    wildcards: name=default, tier=recompute, seed=0, dataset=mpiigaze
 [Mon Nov 23 01:00:09 2026]
 Finished jobid: 8 (Rule: encode)
 [Mon Nov 23 01:00:12 2026]
@@ -47,9 +47,9 @@ rule report:
 
 def test_a_log_tells_of_each_finished_job():
     assert timeline.read_log(LOG).to_dict("split")["data"] == [
-        ["train", "lean", 2, 0, 15],
+        ["train", "recompute", 2, 0, 15],
         ["inspect", "", 1, 15, 22],
-        ["encode", "lean", 1, 15, 19],
+        ["encode", "recompute", 1, 15, 19],
     ]
 
 

@@ -21,7 +21,7 @@ import torch
 
 from faze.base.run_log import read_events
 
-MARKS = ("logs", "benchmarks", "made_once", "tracking", "report")  # compared by their names alone, or not at all
+MARKS = ("logs", "benchmarks", "output_cache", "tracking", "report")  # compared by their names alone, or not at all
 NOT_EQUAL = {  # columns of evaluation/*.csv that are of times and memory
     "performance.csv": lambda column: column not in ("tier", "seed", "same_as"),
     "training.csv": lambda column: "seconds" in column or "time" in column,

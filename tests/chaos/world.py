@@ -85,7 +85,7 @@ class World:
         own = {
             MARK: self.mark,
             "FAZE_MACHINE_LOCK": str(self.folder / "machine.lock"),
-            "FAZE_MADE_ONCE": "",
+            "FAZE_OUTPUT_CACHE": "",
             "OMP_WAIT_POLICY": "passive",  # as for the tests: threads sleep while they wait
             "TMPDIR": str(self.temporary),
         }

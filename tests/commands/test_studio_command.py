@@ -38,7 +38,7 @@ def store(tmp_path) -> Path:
 @pytest.fixture
 def trained(tmp_path) -> Path:
     torch.manual_seed(0)
-    path = tmp_path / "lean/seed0/checkpoint.pt"
+    path = tmp_path / "recompute/seed0/checkpoint.pt"
     path.parent.mkdir(parents=True)
     save_weights(path, DTED(MODEL))
     return path
@@ -56,9 +56,12 @@ def test_people_are_taken_evenly_from_the_test_people(store):
 
 
 def test_networks_are_called_as_their_tiers_or_files():
-    tiers = [Path("results/default/baseline/seed0/checkpoint.pt"), Path("results/default/lean/seed0/checkpoint.pt")]
-    assert [studio.name_of(path, tiers) for path in tiers] == ["baseline", "lean"]
-    alike = [Path("a/lean/seed0/checkpoint.pt"), Path("b/lean/seed0/checkpoint.pt"), Path("weights/dted.pt")]
+    tiers = [
+        Path("results/default/baseline/seed0/checkpoint.pt"),
+        Path("results/default/recompute/seed0/checkpoint.pt"),
+    ]
+    assert [studio.name_of(path, tiers) for path in tiers] == ["baseline", "recompute"]
+    alike = [Path("a/recompute/seed0/checkpoint.pt"), Path("b/recompute/seed0/checkpoint.pt"), Path("weights/dted.pt")]
     assert [studio.name_of(path, alike) for path in alike] == [str(alike[0]), str(alike[1]), "dted"]
 
 

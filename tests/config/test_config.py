@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faze.config.check import ConfigError, fields_of, yaml_number
-from faze.config.ladder import climb
 from faze.config.parameters import SECTIONS, Engine
 from faze.config.stage_config import load, resolve, to_lines
 from faze.config.stage_parameters import STAGES
+from faze.config.tiers import resolve_tier
 from faze.config.validation import validate
 from faze.config.yaml_files import read_yaml
 
@@ -124,9 +124,9 @@ def test_batch_is_a_multiple_of_processes_times_chunk(defaults: dict) -> None:
 
 def test_each_part_of_the_batch_holds_whole_chunks(defaults: dict) -> None:
     """Found from the configuration alone, before any frame is read."""
-    defaults["tiers"]["lean"] |= {"accumulate": 4}
+    defaults["tiers"]["recompute"] |= {"accumulate": 4}
     assert faults(defaults) == [
-        "train.global_batch: 16 is not a multiple of 1 processes x accumulate 4 x loss.chunk_pairs 8 (tier lean)"
+        "train.global_batch: 16 is not a multiple of 1 processes x accumulate 4 x loss.chunk_pairs 8 (tier recompute)"
     ]
 
 
@@ -287,7 +287,7 @@ def test_overrides_merge_key_by_key_and_replace_lists(tmp_path: Path, defaults: 
 
 
 def test_a_rung_is_the_rung_above_plus_its_own_change(defaults: dict) -> None:
-    rungs = {tier: climb(defaults["tiers"], tier) for tier in defaults["tiers"]}
+    rungs = {tier: resolve_tier(defaults["tiers"], tier) for tier in defaults["tiers"]}
     assert rungs["baseline"].precision == "fp32"
     assert rungs["amp"].precision == rungs["autotune"].precision == "fp16"
     assert (rungs["amp"].parallel, rungs["ddp"].parallel) == ("dp", "ddp")
@@ -297,7 +297,7 @@ def test_a_rung_is_the_rung_above_plus_its_own_change(defaults: dict) -> None:
 
 def test_climb_refuses_a_rung_that_is_not_there(defaults: dict) -> None:
     with pytest.raises(ConfigError, match="'turbo' is not defined under tiers: baseline, amp"):
-        climb(defaults["tiers"], "turbo")
+        resolve_tier(defaults["tiers"], "turbo")
 
 
 def needs_tier(stage: str) -> bool:
@@ -322,7 +322,7 @@ def test_stage_reads_back_exactly_its_own_sections(defaults: dict, tmp_path: Pat
 def test_resolved_engine_is_the_climbed_rung(defaults: dict, tmp_path: Path) -> None:
     path = tmp_path / "train.yaml"
     path.write_text("\n".join(to_lines(resolve(defaults, "train", "fused_sgd", 0))))
-    assert load(path, "train").engine == climb(defaults["tiers"], "fused_sgd")
+    assert load(path, "train").engine == resolve_tier(defaults["tiers"], "fused_sgd")
 
 
 @pytest.mark.parametrize("workers", [0, 8, "auto"])

@@ -65,7 +65,7 @@ def test_bounds_are_kept_whole_numbers_are_whole_and_a_logarithm_halves_by_ratio
 
 def test_a_training_at_a_point_is_the_first_tiers_with_its_values() -> None:
     config = swept(grid={"model.growth": [6], "engine.precision": ["bf16"], "train.base_lr": [0.5]})
-    config["run"]["tiers"] = ["fused_sgd", "lean"]
+    config["run"]["tiers"] = ["fused_sgd", "recompute"]
     config = validate(config)
     first, point = (resolve(config, "train", tier, 3) for tier in ("fused_sgd", "point00"))
     changed = {"tier": "point00", "model.growth": 6, "engine.precision": "bf16", "train.base_lr": 0.5}
@@ -76,7 +76,7 @@ def test_a_training_at_a_point_is_the_first_tiers_with_its_values() -> None:
     # Nothing of an ablation knows that there is a sweep.
     plain = validate(read_yaml(DEFAULTS) | {"run": config["run"]})
     for stage in ("train", "encode", "redirect"):
-        assert resolve(config, stage, "lean", 0) == resolve(plain, stage, "lean", 0)
+        assert resolve(config, stage, "recompute", 0) == resolve(plain, stage, "recompute", 0)
     assert resolve(config, "evaluate") == resolve(plain, "evaluate")
 
 
@@ -129,6 +129,6 @@ def test_what_is_refused(sweep: dict, words: str) -> None:
 
 
 def test_a_tier_may_not_have_a_points_name() -> None:
-    config = merge(swept(grid={"model.growth": [4]}), {"tiers": {"point00": {"lean": True}}})
+    config = merge(swept(grid={"model.growth": [4]}), {"tiers": {"point00": {"recompute": True}}})
     with pytest.raises(ConfigError, match=r"tiers\.point00: is the name of a point of the sweep"):
         validate(config)

@@ -93,7 +93,7 @@ def nothing_compiled_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 def test_kernels_of_the_objective_give_the_gradient_of_the_eager_one(tmp_path: Path) -> None:
     """The default's terms. Seen red: a module left eager."""
     compiled = objective(DEFAULT_TERMS)
-    assert fusion.set_compile(compiled, "default", device=CPU, replicas=1, lean=False).active
+    assert fusion.set_compile(compiled, "default", device=CPU, replicas=1, recompute=False).active
     assert_one_graph(compiled)
     assert list(tmp_path.rglob("*.so"))  # the compiler was at work
 

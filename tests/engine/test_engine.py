@@ -9,7 +9,7 @@ import torch.distributed as dist
 from trajectory import TRAIN, tier
 
 from faze import engine
-from faze.config.ladder import climb
+from faze.config.tiers import resolve_tier
 from faze.config.yaml_files import read_yaml
 from faze.engine import memory
 from faze.engine.convolution import set_channels_last
@@ -38,7 +38,7 @@ def make(tier: str, *, clip_norm: float = 0.0, **switches) -> Step:
     return engine.build(
         lambda precision: Line(),
         lambda module: [{"params": list(module.parameters()), "lr": 0.1}],
-        engine=dataclasses.replace(climb(CONFIG["tiers"], tier), device="cpu", **switches),
+        engine=dataclasses.replace(resolve_tier(CONFIG["tiers"], tier), device="cpu", **switches),
         train=dataclasses.replace(TRAIN, momentum=0.0, weight_decay=0.0, clip_norm=clip_norm),
         world=CPU,
     )
@@ -81,7 +81,16 @@ def test_gradients_are_freed_only_if_asked(set_to_none, left):
 
 def test_every_switch_is_reported_once_and_inactive_ones_say_why():
     switches = {s.switch: s for s in make("baseline", precision="fp16", cudnn_benchmark=True, tf32=True).switches}
-    names = {"precision", "tf32", "cudnn_benchmark", "channels_last", "lean", "parallel", "accumulate", "optimizer"}
+    names = {
+        "precision",
+        "tf32",
+        "cudnn_benchmark",
+        "channels_last",
+        "recompute",
+        "parallel",
+        "accumulate",
+        "optimizer",
+    }
     names |= {"processes", "bucket_mib", "bucket_view", "static_graph", "force", "keep_fp32", "force_low"}
     names |= {"checkpointing", "expandable_segments", "allocator", "graphs"}
     names |= {"compile", "fused_norm"}
@@ -94,12 +103,12 @@ def test_every_switch_is_reported_once_and_inactive_ones_say_why():
         assert not switches["precision"].active and switches["precision"].acted == "fp32"
 
 
-def test_channels_last_leaves_the_lean_layers_their_planes():
+def test_channels_last_leaves_the_recompute_layers_their_planes():
     conv = torch.nn.Conv2d(2, 2, 3)
-    assert set_channels_last(conv, True, lean=False).active
+    assert set_channels_last(conv, True, recompute=False).active
     assert conv.weight.is_contiguous(memory_format=torch.channels_last)
-    lean = set_channels_last(conv, True, lean=True)
-    assert conv.weight.is_contiguous() and lean.acted == "false" and "lean" in lean.reason
+    recompute = set_channels_last(conv, True, recompute=True)
+    assert conv.weight.is_contiguous() and recompute.acted == "false" and "recompute" in recompute.reason
 
 
 def test_baseline_turns_off_what_today_is_on_by_default():
@@ -124,7 +133,7 @@ def test_cudnn_search_is_set_for_its_tier_alone_and_marked_inactive_on_a_cpu(mon
 
 def test_the_rung_autotune_is_the_one_above_it_with_cudnn_search():
     """All that a CPU can show of it, with the test above."""
-    autotune, above = (climb(CONFIG["tiers"], rung) for rung in ("autotune", "fused_sgd"))
+    autotune, above = (resolve_tier(CONFIG["tiers"], rung) for rung in ("autotune", "fused_sgd"))
     assert autotune == dataclasses.replace(above, cudnn_benchmark=True) != above
 
 
@@ -159,9 +168,9 @@ def test_bf16_without_kernels_is_inactive_and_with_force_acts(monkeypatch):
     assert acting.active and acting.acted == "bf16 autocast" and not forced.scaler.is_enabled()
 
 
-def test_lean_says_so_where_nothing_has_a_lean_way():
-    [lean] = [s for s in make("baseline", lean=True).switches if s.switch == "lean"]
-    assert not lean.active and "no part" in lean.reason
+def test_recompute_says_so_where_nothing_has_a_recompute_way():
+    [recompute] = [s for s in make("baseline", recompute=True).switches if s.switch == "recompute"]
+    assert not recompute.active and "no part" in recompute.reason
 
 
 @pytest.mark.parametrize(
@@ -173,7 +182,7 @@ def test_lean_says_so_where_nothing_has_a_lean_way():
         ({"keep_fp32": ("mean",)}, "no operation is in low precision"),
         ({"force_low": ("mean",)}, "no operation is in low precision"),
         ({"checkpointing": True}, "no part of the model"),
-        ({"checkpointing": True, "lean": True}, "lean layers"),
+        ({"checkpointing": True, "recompute": True}, "recompute layers"),
         ({"expandable_segments": True}, "CUDA"),
     ],
 )
@@ -257,7 +266,7 @@ def test_cuda_that_is_not_there_is_one_sentence(monkeypatch):
 
 
 def test_processes_default_to_two_on_a_cpu():
-    climbed = dataclasses.replace(climb(CONFIG["tiers"], "ddp"), device="cpu")
+    climbed = dataclasses.replace(resolve_tier(CONFIG["tiers"], "ddp"), device="cpu")
     assert count_processes(climbed) == 2
     assert count_processes(dataclasses.replace(climbed, processes=3)) == 3
     assert count_processes(dataclasses.replace(climbed, parallel="single")) == 1
@@ -267,7 +276,7 @@ def test_more_processes_than_gpus_are_refused(monkeypatch):
     """Seen red: torch's error about a device's number, reported as ours."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    climbed = climb(CONFIG["tiers"], "ddp")
+    climbed = resolve_tier(CONFIG["tiers"], "ddp")
     assert [count_processes(dataclasses.replace(climbed, processes=number)) for number in (0, 1)] == [1, 1]
     with pytest.raises(ValueError, match=r"engine\.processes 2: each needs a GPU of its own, and 1 can be seen here"):
         count_processes(dataclasses.replace(climbed, processes=2))

@@ -4,7 +4,7 @@ The Triton kernels run on a GPU where there is one; elsewhere in Triton's interp
 
 Seen red once by breaking the code. Fused: the gradient without its part along the normalised values, another slope
 undone, another layout, the input kept as well, statistics in the input's format, without the root, a switch that
-reaches no part or counts lean ones. Triton: tiles combined without the distance of their means, a gradient without its
+reaches no part or counts recompute ones. Triton: tiles combined without the distance of their means, a gradient without its
 slant. Compiled: not compiled at all, or to another gradient; replicas, compiler, header files, openssl and a chosen
 cache ignored. Said to be inactive, and acting.
 """
@@ -174,18 +174,18 @@ def no_compiler() -> str:
 
 def test_compile_says_why_it_does_not_act(monkeypatch):
     module = nn.Linear(2, 2)
-    copies = fusion.set_compile(module, "default", device=CPU, replicas=2, lean=False)
+    copies = fusion.set_compile(module, "default", device=CPU, replicas=2, recompute=False)
     assert not copies.active and "DataParallel" in copies.reason
-    lean = fusion.set_compile(module, "default", device=CPU, replicas=1, lean=True)
-    assert not lean.active and "lean" in lean.reason
-    old = fusion.set_compile(module, "default", device=torch.device("cuda"), replicas=1, lean=False)
+    recompute = fusion.set_compile(module, "default", device=CPU, replicas=1, recompute=True)
+    assert not recompute.active and "recompute" in recompute.reason
+    old = fusion.set_compile(module, "default", device=torch.device("cuda"), replicas=1, recompute=False)
     assert not old.active and "Triton" in old.reason
     with monkeypatch.context() as without:
         without.setattr("torch._inductor.cpp_builder.cpp_compiler_search", lambda names: no_compiler())
-        bare = fusion.set_compile(module, "default", device=CPU, replicas=1, lean=False)
+        bare = fusion.set_compile(module, "default", device=CPU, replicas=1, recompute=False)
     assert not bare.active and bare.acted == "eager" and "C++ compiler" in bare.reason
     monkeypatch.setattr(fusion.sysconfig, "get_path", lambda name: "/no/such/folder")
-    headless = fusion.set_compile(module, "default", device=CPU, replicas=1, lean=False)
+    headless = fusion.set_compile(module, "default", device=CPU, replicas=1, recompute=False)
     assert not headless.active and "header" in headless.reason
     assert module._compiled_call_impl is None
 
@@ -193,19 +193,19 @@ def test_compile_says_why_it_does_not_act(monkeypatch):
 def test_kernels_are_kept_where_the_user_says(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, lean=False)
+    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, recompute=False)
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "faze" / "inductor")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "elsewhere"))
-    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, lean=False)
+    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, recompute=False)
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "elsewhere")
 
 
 def test_headers_are_compiled_beforehand_only_where_torch_can_name_them(monkeypatch):
     monkeypatch.setattr(config, "cpp_cache_precompile_headers", True)
-    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, lean=False)
+    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, recompute=False)
     assert config.cpp_cache_precompile_headers
     monkeypatch.setattr(fusion.shutil, "which", lambda command: None)
-    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, lean=False)
+    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, recompute=False)
     assert not config.cpp_cache_precompile_headers
 
 
@@ -216,17 +216,17 @@ def test_fused_norm_says_where_it_acts():
     class Part(nn.Module):
         fused_norm = False
 
-        def __init__(self, lean: bool) -> None:
+        def __init__(self, recompute: bool) -> None:
             super().__init__()
-            self.lean = lean
+            self.recompute = recompute
 
     plain = nn.Sequential(Part(False), Part(False))
     assert switch(plain).acted == "torch operations" and all(part.fused_norm for part in plain)
     fusion.set_fused_norm(plain, False, CPU)
     assert not any(part.fused_norm for part in plain)
-    assert "1 of 2 parts that are not lean" in switch(nn.Sequential(Part(True), Part(False))).acted
-    lean = switch(nn.Sequential(Part(True)))
-    assert not lean.active and "lean" in lean.reason
+    assert "1 of 2 parts that are not recompute" in switch(nn.Sequential(Part(True), Part(False))).acted
+    recompute = switch(nn.Sequential(Part(True)))
+    assert not recompute.active and "recompute" in recompute.reason
     assert not switch(nn.Linear(2, 2)).active
 
 

@@ -132,7 +132,7 @@ GRAPHED = [
     {"optimizer": "fused_sgd", "precision": "fp16"},
     {"optimizer": "sgd", "precision": "fp16", "set_to_none": True},
     {"optimizer": "fused_sgd", "precision": "bf16", "channels_last": True},
-    {"optimizer": "fused_sgd", "precision": "bf16", "lean": True},
+    {"optimizer": "fused_sgd", "precision": "bf16", "recompute": True},
     {"optimizer": "fused_sgd", "resident": True, "prefetch": True, "set_to_none": True},
 ]
 

@@ -2,7 +2,7 @@
 
 Seen red once by breaking the code: processes that train apart when gradients are bucket views, or with a static graph;
 checkpoints that cut the gradient, do not enter the lists of operations again, or are not made; an operation left out of
-a list; lists outside autocast, or acting with lean; parts not averaged; the fallback of an optimiser without momentum.
+a list; lists outside autocast, or acting with recompute; parts not averaged; the fallback of an optimiser without momentum.
 """
 
 import dataclasses
@@ -94,7 +94,7 @@ def test_lists_change_what_autocast_computes():
 @pytest.mark.parametrize("lists", [{"keep_fp32": ("conv",)}, {"force_low": ("mean",)}])
 def test_lists_are_inactive_where_they_cannot_reach(lists, baseline_float32):
     [name] = lists
-    for switches, words in (({}, "no operation"), ({**BF16, "lean": True}, "lean layers")):
+    for switches, words in (({}, "no operation"), ({**BF16, "recompute": True}, "recompute layers")):
         step, _ = step_and_batch(**lists, **switches)
         [switch] = [s for s in step.switches if s.switch == name]
         assert not switch.active and words in switch.reason and switch.acted == "none"

@@ -57,10 +57,10 @@ def test_exact_switch_alone_gives_the_baseline(switches, baseline_float64, basel
 
 
 REORDERING = [
-    {"lean": True},
+    {"recompute": True},
     {"channels_last": True},
     {"accumulate": 2},
-    {"accumulate": 4, "lean": True},
+    {"accumulate": 4, "recompute": True},
 ]
 
 
@@ -74,7 +74,7 @@ def test_switch_that_reorders_sums_gives_the_baseline(switches, baseline_float64
 
 def test_two_processes_that_accumulate_give_the_baseline(baseline_float64):
     """Both hold back their gradients until the last part."""
-    found = losses(tier("ddp", accumulate=2, lean=True), steps=STEPS, dtype=torch.float64, processes=2)
+    found = losses(tier("ddp", accumulate=2, recompute=True), steps=STEPS, dtype=torch.float64, processes=2)
     np.testing.assert_allclose(found, baseline_float64, rtol=1e-10)
 
 
@@ -119,10 +119,10 @@ def test_forced_fp16_moves_the_weights_as_the_baseline_does(trained_float32):
     np.testing.assert_allclose(found.losses, trained_float32.losses, rtol=2e-2)
 
 
-@pytest.mark.parametrize("lean", [False, True])
-def test_forced_bf16_moves_the_weights_as_the_baseline_does(lean, trained_float32):
-    """Bf16 has 8 bits: 4e-3 per rounding. Seen red: as for fp16; lean layers that give their kernels no gradient."""
-    found = trained(tier("baseline", precision="bf16", lean=lean, force=True), steps=5, dtype=torch.float32)
+@pytest.mark.parametrize("recompute", [False, True])
+def test_forced_bf16_moves_the_weights_as_the_baseline_does(recompute, trained_float32):
+    """Bf16 has 8 bits: 4e-3 per rounding. Seen red: as for fp16; recompute layers that give their kernels no gradient."""
+    found = trained(tier("baseline", precision="bf16", recompute=recompute, force=True), steps=5, dtype=torch.float32)
     assert_alike(found.moved, trained_float32.moved, "bf16")
     np.testing.assert_allclose(found.losses, trained_float32.losses, rtol=5e-2)
 

@@ -360,9 +360,9 @@ def test_noise_controls_are_compared_with_the_baseline_of_their_seed(tmp_path, m
 def test_tiers_that_were_trained_once_are_told(tmp_path, monkeypatch):
     """Whichever of them was first: the baseline may have taken over from a tier above it."""
     tiers = ("baseline", "amp", "ddp", "fused_sgd", "autotune")
-    for number, taken_over in enumerate(({"amp": "baseline", "autotune": "fused_sgd"}, {"baseline": "amp"}, {})):
+    for number, reused_from in enumerate(({"amp": "baseline", "autotune": "fused_sgd"}, {"baseline": "amp"}, {})):
         folder = tmp_path / str(number)
-        case = Fabricated(**SMALL | {"tiers": tiers}, taken_over=taken_over)
+        case = Fabricated(**SMALL | {"tiers": tiers}, reused_from=reused_from)
         case.write(folder)
         _, tables, summary = run(folder, monkeypatch, case)
         same = {"amp": "baseline"} if number < 2 else {}
@@ -573,7 +573,7 @@ def test_reading_results_needs_no_torch():
 
 
 def test_the_baseline_is_the_lowest_rung_whatever_the_order_of_run_tiers(tmp_path, monkeypatch):
-    """Seen red: run.tiers [lean, baseline] turned the verdict over: lean was the baseline."""
+    """Seen red: run.tiers [recompute, baseline] turned the verdict over: recompute was the baseline."""
     case = Fabricated(**SMALL | {"tiers": ("baseline", "amp")}, shift_deg=0.4, person_spread_deg=0.01)
     case.write(tmp_path)
     _, tables, summary = run(tmp_path, monkeypatch, case)

@@ -138,14 +138,14 @@ def test_equivalence_gives_the_largest_p():
 ])  # fmt: skip
 def test_redirection_is_told_beside_its_controls_with_its_verdict(verdicts, said):
     errors = {"both": 5.4, "still": 18.5, "real": 3.8, "oracle": 3.7}
-    row = {"tier": "lean", "dataset": "mpiigaze", "number": "gaze_error_deg"}
+    row = {"tier": "recompute", "dataset": "mpiigaze", "number": "gaze_error_deg"}
     head = row | {"variant": "both", "number": "head_error_deg", "mean": 99.0}
     other = row | {"variant": "both", "tier": "baseline", "mean": 98.0}
     means = pd.DataFrame([*(row | {"variant": v, "mean": deg} for v, deg in errors.items()), head, other])
-    changes = pd.DataFrame({"tier": ["lean", "lean", "amp"], "dataset": "mpiigaze", "factor": ["gaze", "head", "gaze"],
+    changes = pd.DataFrame({"tier": ["recompute", "recompute", "amp"], "dataset": "mpiigaze", "factor": ["gaze", "head", "gaze"],
                             "difference_deg": [1.2, -0.1, 9.0], "margin_deg": 0.5,
                             "verdict": [*verdicts, "not judged"]})  # fmt: skip
-    assert verdict.describe_redirection(means, changes, "lean") == (
+    assert verdict.describe_redirection(means, changes, "recompute") == (
         "The gaze of redirected strips misses what was asked by 5.4° on MPIIGaze, as an independent estimator sees it; "
         f"of strips that are not turned by 18.5° on MPIIGaze, of real ones by 3.8° on MPIIGaze. {said}"
     )

@@ -5,8 +5,8 @@ from pathlib import Path
 from cases import Target
 from hostile import VALUES, Draw, edited_lines
 
-from faze.config.ladder import climb
 from faze.config.stage_config import load, resolve, to_lines
+from faze.config.tiers import resolve_tier
 from faze.config.validation import validate
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml
 
@@ -84,7 +84,7 @@ def _parse_overrides(folder: Path) -> None:
     path = folder / "given.yaml"
     config = validate(merge(_DEFAULTS, read_yaml(path)), [path])
     for tier in config["run"]["tiers"]:
-        climb(config["tiers"], tier)
+        resolve_tier(config["tiers"], tier)
         to_lines(resolve(config, "train", tier, 0))
     to_lines(resolve(config, "evaluate"))
 

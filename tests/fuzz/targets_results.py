@@ -25,7 +25,7 @@ from faze.base import machine_lock
 from faze.base.errors import UserError
 from faze.base.job_times import read_seconds
 from faze.base.logged_run import LoggedRun, read_logged_run
-from faze.base.made_once import made_once
+from faze.base.output_cache import output_cache
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import read_events
 from faze.commands import ledger
@@ -80,7 +80,7 @@ def _ablation(paths: ResultPaths) -> Ablation:
 @functools.cache
 def _log() -> str:
     return written(
-        lambda path: write_log(path, start_event(path.parent, "amp", 0), steps=3, taken_over="baseline")
+        lambda path: write_log(path, start_event(path.parent, "amp", 0), steps=3, reused_from="baseline")
     ).decode()
 
 
@@ -306,8 +306,8 @@ def _parse_lock(folder: Path) -> None:
 
 def _make_marks(draw: Draw, folder: Path) -> None:
     record = [{"a.txt": "0" * 64}, {"../b.txt": "1" * 64}]
-    (folder / "made_once").mkdir()
-    (folder / "made_once/x.json").write_bytes(edited_json(draw, record))
+    (folder / "output_cache").mkdir()
+    (folder / "output_cache/x.json").write_bytes(edited_json(draw, record))
     table = "s\th:m:s\tmax_rss\n1.5\t0:00:01\t12\n"
     (folder / "job.tsv").write_bytes(edited_lines(draw, table, (*TEXTS, "\t", '"')))
 
@@ -315,7 +315,7 @@ def _make_marks(draw: Draw, folder: Path) -> None:
 def _parse_marks(folder: Path) -> None:
     seconds = read_seconds(folder / "job.tsv")
     assert seconds is None or isinstance(seconds, float)
-    with made_once(folder / "made_once", "x", [folder / "made"]) as taken:
+    with output_cache(folder / "output_cache", "x", [folder / "made"]) as taken:
         if not taken:
             (folder / "made").write_text("new")
 

@@ -1,4 +1,4 @@
-"""The lean layers: the stock ones' gradients, in far less memory.
+"""The recompute layers: the stock ones' gradients, in far less memory.
 
 Memory is counted in bytes of live tensors, which no other job and no allocator can disturb.
 
@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from trajectory import MODEL
 
-from faze.engine.memory import set_lean
+from faze.engine.memory import set_recompute
 from faze.model import low_memory
 from faze.model.densenet import DenseBlock, Initial, Last, TransitionDown
 from faze.model.dted import DTED
@@ -56,7 +56,7 @@ class LiveTensors(TorchDispatchMode):
 def network(*, wanted: bool, dtype: torch.dtype, growth: int = 4, channels_last: bool = False) -> DTED:
     torch.manual_seed(0)
     dted = DTED(dataclasses.replace(MODEL, growth=growth)).to(dtype)
-    set_lean(dted, wanted)
+    set_recompute(dted, wanted)
     return dted.to(memory_format=torch.channels_last) if channels_last else dted
 
 
@@ -97,7 +97,7 @@ def test_gradients_under_autocast_are_as_near_as_its_format(part, slice_bytes):
     x = torch.randn(IMAGES, channels, 16, 64, generator=torch.Generator().manual_seed(1), requires_grad=True)
     gradients = []
     for wanted in (False, True):
-        set_lean(part, wanted)
+        set_recompute(part, wanted)
         with torch.autocast("cpu", torch.bfloat16):
             y = part(x if channels == 3 else x.bfloat16())  # only the picture comes in float32
         assert y.dtype == torch.bfloat16
@@ -121,6 +121,6 @@ def test_a_step_holds_a_fraction_of_the_stock_ones_tensors(slice_bytes):
     """At a slice of two images, as at paper width on a CPU. Seen: 0.15 kept, 0.19 at the peak."""
     slice_bytes["cpu"] = 2 * 16 * 32 * 128 * 4
     kept, peak = bytes_of_a_step(wanted=False)
-    lean_kept, lean_peak = bytes_of_a_step(wanted=True)
-    assert lean_kept < 0.2 * kept
-    assert lean_peak < 0.25 * peak
+    recompute_kept, recompute_peak = bytes_of_a_step(wanted=True)
+    assert recompute_kept < 0.2 * kept
+    assert recompute_peak < 0.25 * peak

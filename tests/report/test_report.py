@@ -69,7 +69,9 @@ def look(patch: pytest.MonkeyPatch, paths: ResultPaths, dataset: str) -> None:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("ablation")
-    case = Fabricated(tiers=("baseline", "amp", "ddp"), taken_over={"amp": "baseline"}, controls=("rounding",), **SMALL)
+    case = Fabricated(
+        tiers=("baseline", "amp", "ddp"), reused_from={"amp": "baseline"}, controls=("rounding",), **SMALL
+    )
     case.write(folder)
     out = make(folder, case)
     return out, (out / "index.html").read_text()

@@ -39,7 +39,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory):
         own = Checkout(tmp_path_factory.mktemp(name) / "faze", "config/smoke.yaml")
         smoke = own.folder / "config/smoke.yaml"
         text = smoke.read_text(encoding="utf-8")
-        for several, one in (("[baseline, amp, ddp, lean]", "[baseline]"), ("[rounding]", "[]")):
+        for several, one in (("[baseline, amp, ddp, recompute]", "[baseline]"), ("[rounding]", "[]")):
             assert several in text
             text = text.replace(several, one)
         smoke.write_text(text, encoding="utf-8")
@@ -81,7 +81,7 @@ def test_results_are_those_of_this_machine_to_the_bit(made, fetched: Path) -> No
     local = made[0].folder / "results/smoke"
     print(assert_same_results(local, fetched))
     # Neither more nor less, but for locks and records of what was made once, and the marks of folders.
-    ours = {path for path in files(local) if not path.startswith("made_once/") and not path.endswith(".lock")}
+    ours = {path for path in files(local) if not path.startswith("output_cache/") and not path.endswith(".lock")}
     stored = files(fetched)
     assert ours == {path for path in stored if not path.endswith(".whole")}
     assert len(stored - ours) == 5  # walks, two inspections, evaluation, report
@@ -94,7 +94,7 @@ def test_page_knows_that_people_are_rendered(fetched: Path) -> None:
 
 def test_no_result_stays_on_this_machine(made) -> None:
     stored = made[1].folder
-    assert files(stored / "results") == {path for path in files(stored / "results") if "/made_once/" in path}
+    assert files(stored / "results") == {path for path in files(stored / "results") if "/output_cache/" in path}
     left = {path for path in files(stored / ".snakemake/storage") if "/mlartifacts/" not in path}
     assert not [path for path in left if path.endswith((".h5", ".pt", ".jsonl", ".parquet", ".mp4"))]
 

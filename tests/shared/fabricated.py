@@ -54,7 +54,7 @@ class Fabricated:
     seed_spread_deg: float = 0.02
     idle: bool = True  # a CPU: most switches cannot act
     controls: Sequence[str] = ()  # noise controls, with the first seed
-    taken_over: Mapping[str, str] = field(default_factory=dict)  # tier -> the one whose training it is
+    reused_from: Mapping[str, str] = field(default_factory=dict)  # tier -> the one whose training it is
     speed: tuple[float, ...] = (1.0, 1.003, 0.94, 0.985, 0.98)
     memory: tuple[float, ...] = (1.0, 1.0, 0.58, 0.58, 0.58)
     older: bool = False  # a benchmark.json of one process for each tier
@@ -108,8 +108,8 @@ class Fabricated:
             pq.write_table(table.replace_schema_metadata({"seconds": json.dumps(SECONDS)}), path)
         _write_redirection(paths.redirection(tier, seed), self.people, rng)
         write_pairs(paths.redirected_pairs(tier, seed), self.people, rng)
-        donor = self.taken_over.get(tier)
-        taken = [{"event": "taken_over", "tier": donor}] if donor else []
+        donor = self.reused_from.get(tier)
+        taken = [{"event": "reused_from", "tier": donor}] if donor else []
         _write_log(paths.run_log(tier, seed), [*self._switches(tier), *taken], tier, seed, rng)
         _write_walks(paths.walks(tier, seed), tier)
 

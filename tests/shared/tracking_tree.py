@@ -45,11 +45,11 @@ def start_event(results: Path, tier: str, seed: int, fingerprint: str = "0123456
     }
 
 
-def write_log(path: Path, start: dict, steps: int = 30, end: bool = True, taken_over: str = "") -> None:
+def write_log(path: Path, start: dict, steps: int = 30, end: bool = True, reused_from: str = "") -> None:
     log = RunLog(path)
     log.event("start", **start)
-    if taken_over:
-        log.event("taken_over", tier=taken_over)
+    if reused_from:
+        log.event("reused_from", tier=reused_from)
     fp16 = start["tier"] != "baseline"
     reason = "this CPU has no kernels for fp16; force: true runs it all the same" if fp16 else ""
     log.event("switch", switch="precision", wanted="fp16" if fp16 else "fp32", acted="fp32", reason=reason)

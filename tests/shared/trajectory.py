@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from faze.config.check import build
-from faze.config.ladder import climb
 from faze.config.parameters import Engine, Loss, Model, Train
+from faze.config.tiers import resolve_tier
 from faze.config.yaml_files import read_yaml
 from faze.data.pairs import PeopleStrips
 from faze.data.row_sources import TableRows
@@ -54,7 +54,7 @@ def made_up_people(pixels: list[NDArray], labels: list[NDArray]) -> PeopleStrips
 
 def tier(name: str, **switches) -> Engine:
     """The switches of a rung, on the CPU."""
-    return dataclasses.replace(climb(CONFIG["tiers"], name), device="cpu", **switches)
+    return dataclasses.replace(resolve_tier(CONFIG["tiers"], name), device="cpu", **switches)
 
 
 def setup(engine: Engine, world: World = ALONE, *, loss: Loss = LOSS, train: Train = TRAIN) -> TrainingSetup:

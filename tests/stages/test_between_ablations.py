@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from faze.base.made_once import content
+from faze.base.output_cache import content
 from faze.config.data_parameters import RAW
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
@@ -26,7 +26,7 @@ def run(stage: object, root: Path, monkeypatch: pytest.MonkeyPatch, changes: dic
     config = root / "configs" / f"{name}.yaml"
     config.parent.mkdir(parents=True, exist_ok=True)
     config.write_text("\n".join(to_lines(resolve(values, name))))
-    words = ["--config", config, *words, f"--made-once={root.parent / 'shared'}"]
+    words = ["--config", config, *words, f"--output-cache={root.parent / 'shared'}"]
     monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
     assert stage.main() == 0
 

@@ -21,7 +21,7 @@ from faze.evaluation.swept import swept_runs
 from faze.stages import compare
 
 ROOT = Path(__file__).resolve().parents[2]
-SWEEP = {"grid": {"model.growth": [4, 8], "engine.lean": [False, True]}}
+SWEEP = {"grid": {"model.growth": [4, 8], "engine.recompute": [False, True]}}
 ERRORS = {"point00": (6.0, 6.4), "point01": (4.0, 4.6), "point02": (4.5, 4.7), "point03": (7.0, None)}
 
 
@@ -58,7 +58,7 @@ def test_points_are_averaged_over_seeds_and_the_best_comes_first(stage, capsys):
     assert "point01 has the least error on val people, 4.30°" in capsys.readouterr().out
     table = pd.read_csv(stage.paths.sweep / "points.csv").set_index("point")
     assert list(table.index) == ["point01", "point02", "point00", "point03"]
-    assert table.loc["point01", ["model.growth", "engine.lean"]].tolist() == [4, True]
+    assert table.loc["point01", ["model.growth", "engine.recompute"]].tolist() == [4, True]
     half = t.ppf(0.975, 1) * np.std([4.0, 4.6], ddof=1) / np.sqrt(2)
     assert table.loc["point01", ["gaze_deg", "low", "high"]].tolist() == pytest.approx(
         [4.3, 4.3 - half, 4.3 + half], rel=1e-4
@@ -72,7 +72,7 @@ def test_points_are_averaged_over_seeds_and_the_best_comes_first(stage, capsys):
 def test_the_page_names_the_best_who_may_be_as_good_and_what_has_no_result(stage):
     assert stage() == 0
     page = (stage.paths.sweep / "index.html").read_text()
-    assert "<b>point01</b>: model.growth 4, engine.lean true. The error on val people is 4.30°" in page
+    assert "<b>point01</b>: model.growth 4, engine.recompute true. The error on val people is 4.30°" in page
     assert "(95 % interval over seeds 0.49 to 8.11)" in page
     assert "3 of the other points lie within that interval" in page  # point03's only error, too; seen red
     assert "Without a result: point03, seed 1, under way." in page

@@ -52,7 +52,7 @@ def one_thread(_: int, start: Callable[..., None], *arguments: object) -> Iterat
 
 STUBS: dict[str, dict[str, object]] = {
     "faze.base.progress": {"Progress": Silence},
-    "faze.base.output_lock": {"sole_writer": nothing},
+    "faze.base.output_lock": {"output_lock": nothing},
     "faze.base.gpu_slots": {},  # no stage knows of it
     "faze.base.machine_lock": {"machine_shared": nothing, "machine_alone": nothing},
     "faze.base.process_pool": {"worker_processes": one_thread, "load_ahead": lambda *_: None},
@@ -121,7 +121,7 @@ def test_stages_write_the_same_without_them(tmp_path: Path, monkeypatch: pytest.
                 if getattr(module, name, None) is getattr(sys.modules[neutral], name) and module.__name__ != neutral:
                     monkeypatch.setattr(module, name, stub)
                     replaced.add(name)
-    assert {"Progress", "sole_writer", "machine_shared", "worker_processes", "load_ahead"} <= replaced
+    assert {"Progress", "output_lock", "machine_shared", "worker_processes", "load_ahead"} <= replaced
     without = chain(tmp_path / "without", monkeypatch)
 
     def files(folder: Path) -> dict[str, Path]:

@@ -35,7 +35,7 @@ def network(seed: int) -> DTED:
 
 @pytest.fixture(scope="module")
 def networks() -> dict[str, DTED]:
-    return {"baseline": network(0), "lean": network(1)}
+    return {"baseline": network(0), "recompute": network(1)}
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_the_page_opens_on_the_first_strip_as_it_was_recorded(page, networks, st
     label_deg = np.degrees(strips.labels(PEOPLE[0])[0])
     rounded = np.round(2 * label_deg) / 2  # the sliders' steps
     assert_same(page, networks, strips, PEOPLE[0], rounded[:2].tolist(), rounded[2:].tolist())
-    assert page.locator("figcaption").all_inner_texts()[:2] == ["baseline", "lean"]
+    assert page.locator("figcaption").all_inner_texts()[:2] == ["baseline", "recompute"]
     assert not page.locator("#message").is_visible()
 
 

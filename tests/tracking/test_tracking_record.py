@@ -73,10 +73,10 @@ def test_tags_params_and_description(paths):
 
 def test_a_training_that_was_taken_over_says_whose_it_is(paths):
     record = read_run(paths, run_places(TIERS, [0])[1])
-    assert "taken_over" not in record.tags and "taken over" not in record.tags["mlflow.note.content"]
-    write_log(paths.run_log("amp", 0), start_event(paths.root, "amp", 0), taken_over="baseline")
+    assert "reused_from" not in record.tags and "taken over" not in record.tags["mlflow.note.content"]
+    write_log(paths.run_log("amp", 0), start_event(paths.root, "amp", 0), reused_from="baseline")
     record = read_run(paths, run_places(TIERS, [0])[1])
-    assert record.tags["taken_over"] == "baseline" and series(record)["train/loss"]
+    assert record.tags["reused_from"] == "baseline" and series(record)["train/loss"]
     assert "The same training as baseline here: taken over." in record.tags["mlflow.note.content"]
 
 

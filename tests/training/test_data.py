@@ -129,7 +129,7 @@ WAITLESS = [
     {},
     {"foreach": True, "set_to_none": True},
     {"optimizer": "fused_sgd", "accumulate": 2, "resident": True},
-    {"lean": True},
+    {"recompute": True},
     {"precision": "fp16", "force": True, "optimizer": "fused_sgd"},
 ]
 

@@ -82,7 +82,7 @@ def run(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
         config.write_text("\n".join(to_lines(resolve(values, "train", tier, 0))) + "\n")
         out, log = tmp_path / name / "checkpoint.pt", tmp_path / name / "run.jsonl"
         arguments = {"config": config, "data": store, "out": out, "run-log": log}
-        arguments |= {"made-once": tmp_path / "made_once"} if share else {}
+        arguments |= {"output-cache": tmp_path / "output_cache"} if share else {}
         monkeypatch.setattr(sys, "argv", ["train", *(f"--{key}={value}" for key, value in arguments.items())])
         assert train.main() == 0
         return out, log
@@ -96,7 +96,7 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
 
 def told(log: Path) -> list[tuple]:
     """What the log says of who trains and how it went, without times."""
-    kinds = ("start", "switch", "taken_over", "metrics")
+    kinds = ("start", "switch", "reused_from", "metrics")
     events = [event for event in read_events(log) if event["event"] in kinds]
     return [
         (event["event"], event.get("step"), event.get("switch"), event.get("values", {}).get("train/loss"))
@@ -128,7 +128,7 @@ def test_a_kill_at_any_write_costs_neither_weights_nor_log(what, run, tmp_path, 
     out, log = run("undisturbed", *what)
     wanted, lines = weights(out), told(log)
     assert [line[0] for line in lines].count("start") == 1
-    assert [line[0] for line in lines].count("taken_over") == (what == ("idle", True))
+    assert [line[0] for line in lines].count("reused_from") == (what == ("idle", True))
     kills = Kills(monkeypatch)
     for number in range(1, PATIENCE):
         kills.left, folder = number, tmp_path / str(number)
@@ -182,6 +182,6 @@ def test_a_training_that_was_elsewhere_says_so_and_nobody_takes_it_over(run, tmp
     words = f"baseline, seed 0: from 8 pairs on not as it began: {before}"
     assert [event["text"] for event in events if event["event"] == "note"] == [words]
     assert f"train: {words}" in capfd.readouterr().err
-    assert not list((tmp_path / "made_once").glob("*.json"))
+    assert not list((tmp_path / "output_cache").glob("*.json"))
     run("at once", share=True)
-    assert list((tmp_path / "made_once").glob("*.json"))
+    assert list((tmp_path / "output_cache").glob("*.json"))

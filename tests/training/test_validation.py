@@ -15,7 +15,7 @@ from faze.training import loop
 
 
 @pytest.mark.parametrize(
-    "switches", [{}, {"channels_last": True}, {"lean": True}, {"precision": "bf16", "force": True}]
+    "switches", [{}, {"channels_last": True}, {"recompute": True}, {"precision": "bf16", "force": True}]
 )
 def test_validation_is_fast_and_knows_the_last_weights(switches, monkeypatch):
     if shutil.which("cc") is None:

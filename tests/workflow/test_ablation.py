@@ -12,7 +12,7 @@ from checkout import NOTHING, Answer, Checkout
 
 pytestmark = pytest.mark.workflow
 
-TIERS = ["baseline", "amp", "ddp", "lean"]
+TIERS = ["baseline", "amp", "ddp", "recompute"]
 CONTROLS = 1  # noise control, of the baseline; nobody walks through it
 NOT_WALK = ("train", "encode", "meta_train", "adapt", "redirect")
 JUDGES = {"estimator": 1, "oracle": 2}
@@ -86,7 +86,7 @@ def test_the_benchmark_takes_every_core_and_a_training_those_of_its_threads(fres
     for block in answer.blocks("train"):
         told = re.search(r"    threads: (\d+)\n", block)  # one is not told
         cores[re.search(r"tier=(\w+)", block)[1]] = int(told[1]) if told else 1
-    assert cores == {"baseline": 2, "amp": 2, "rounding": 2, "ddp": 4, "lean": 4}  # two processes of ddp as one
+    assert cores == {"baseline": 2, "amp": 2, "rounding": 2, "ddp": 4, "recompute": 4}  # two processes of ddp as one
 
 
 def test_the_benchmark_had_the_machine_to_itself_and_the_baseline_was_trained_first(

@@ -10,7 +10,7 @@ from checkout import ROOT, Checkout
 pytestmark = pytest.mark.workflow
 
 TIERS = {"baseline": {"parallel": "single"}, "replicas": {"parallel": "dp"}, "two": {"parallel": "ddp", "processes": 2}}
-TIERS |= {"all": {"processes": 0}, "alone": {"parallel": "single", "lean": True}, "cpu": {"device": "cpu"}}
+TIERS |= {"all": {"processes": 0}, "alone": {"parallel": "single", "recompute": True}, "cpu": {"device": "cpu"}}
 SINGLE = ("baseline", "alone")
 
 

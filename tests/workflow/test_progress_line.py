@@ -20,7 +20,7 @@ config.update(name="toy", run={{"seeds": [0]}}, train={{"pairs": 9}})
 config["model"] = {{"growth": 1, "image_height_px": 1, "image_width_px": 1}}
 
 rule all:
-    input: expand("{{tier}}/checkpoint", tier=["amp", "lean"])
+    input: expand("{{tier}}/checkpoint", tier=["amp", "recompute"])
 
 rule train:
     output: "{{tier}}/checkpoint"
@@ -82,10 +82,10 @@ def test_a_terminal_has_the_line_at_its_foot_and_is_given_back(toy):
     code, text = on_a_terminal(toy())
     assert code == 0
     lines = re.findall(r"\x1b7\x1b\[24;1H\x1b\[2K\x1b\[7m(toy: [^\x1b]*)\x1b\[0m\x1b8", text)
-    first = re.compile(r"toy: 0 of 3 jobs, \d+ min left \(a guess\); train (amp|lean) \(1 s\)")
+    first = re.compile(r"toy: 0 of 3 jobs, \d+ min left \(a guess\); train (amp|recompute) \(1 s\)")
     assert any(map(first.fullmatch, lines))
     # The guess was in minutes. Once one training of 1.5 seconds has been seen, what is left is told in seconds.
-    after = re.compile(r"toy: 1 of 3 jobs, \d+ s left \(a guess\); train (amp|lean) \(\d+ s\)")
+    after = re.compile(r"toy: 1 of 3 jobs, \d+ s left \(a guess\); train (amp|recompute) \(\d+ s\)")
     assert any(map(after.fullmatch, lines))
     assert max(map(len, lines)) < 80
     # The region without the last row, once; then all rows, and nothing in the last one.

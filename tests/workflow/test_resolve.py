@@ -9,7 +9,7 @@ import pytest
 from checkout import Checkout, environment
 
 pytestmark = pytest.mark.workflow
-RUN = ("--tier", "lean", "--seed", "0")
+RUN = ("--tier", "recompute", "--seed", "0")
 WANTED = {
     "synthesise": (),
     "preprocess_mpiigaze": ("--dataset", "mpiigaze"),
@@ -25,10 +25,10 @@ WANTED = {
 def test_every_stage_is_told_the_same_by_the_command_and_by_the_workflow(tmp_path: Path) -> None:
     work = Checkout(tmp_path / "project", "mine.yaml")
     (work.folder / "strips.h5").touch()
-    own = "name: mine\nrun: {tiers: [lean, baseline]}\npreprocess: {gazecapture: strips.h5}\n"
+    own = "name: mine\nrun: {tiers: [recompute, baseline]}\npreprocess: {gazecapture: strips.h5}\n"
     (work.folder / "mine.yaml").write_text(own + "benchmark: {leave_one_out: true}\ntrain: {base_lr: 1.0e-5}\n")
     written = {
-        name: f"results/mine/{'lean/seed0/' if options == RUN else ''}configs/{name}.yaml"
+        name: f"results/mine/{'recompute/seed0/' if options == RUN else ''}configs/{name}.yaml"
         for name, options in WANTED.items()
     }
     answer = work.snakemake("--cores", "1", *written.values())

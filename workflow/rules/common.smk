@@ -19,7 +19,7 @@ import faze.config.validation
 import faze.config.yaml_files
 import faze.base.code_hash
 import faze.base.run_progress
-import faze.base.made_once
+import faze.base.output_cache
 import faze.base.errors
 import faze.base.gpu_slots
 import faze.base.slurm_nodes
@@ -151,7 +151,7 @@ shell.prefix(r"""
 
 # Rendered frames and prepared strips are taken over from other ablations with the same values; no param, since where
 # they are found changes nothing.
-SHARED_RECORDS = [f"--made-once={folder}" for folder in [faze.base.made_once.shared_records()] if folder]
+SHARED_RECORDS = [f"--output-cache={folder}" for folder in [faze.base.output_cache.shared_records()] if folder]
 
 
 def every(path, **chosen):

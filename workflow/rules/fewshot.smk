@@ -34,7 +34,7 @@ rule encode:
             --data {input.mpiigaze:q} {input.gazecapture:q} \
             --threads {threads} \
             --out {output.mpiigaze:q} {output.gazecapture:q} \
-            --made-once results/{wildcards.name:q}/made_once \
+            --output-cache results/{wildcards.name:q}/output_cache \
             2>&1 | tee -p {log:q}
         """
 
@@ -62,7 +62,7 @@ rule meta_train:
             --codes {input.codes:q} \
             --threads {threads} \
             --out {output:q} \
-            --made-once results/{wildcards.name:q}/made_once \
+            --output-cache results/{wildcards.name:q}/output_cache \
             2>&1 | tee -p {log:q}
         """
 
@@ -101,6 +101,6 @@ rule adapt:
             --out {output.errors:q} \
             --trace {output.trace:q} \
             --predictions {output.predictions:q} \
-            --made-once results/{wildcards.name:q}/made_once \
+            --output-cache results/{wildcards.name:q}/output_cache \
             2>&1 | tee -p {log:q}
         """

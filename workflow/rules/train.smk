@@ -61,6 +61,6 @@ rule train:
             --data {input.data:q} \
             --out {output.checkpoint:q} \
             --run-log {output.run_log:q} \
-            --made-once results/{wildcards.name:q}/made_once \
+            --output-cache results/{wildcards.name:q}/output_cache \
             2>&1 | tee -p {log:q}
         """

@@ -39,7 +39,7 @@ rule walk:
             --data {input.mpiigaze:q} {input.gazecapture:q} \
             --threads {threads} \
             --out {output[0]:q} \
-            --made-once results/{wildcards.name:q}/made_once \
+            --output-cache results/{wildcards.name:q}/output_cache \
             2>&1 | tee -p {log:q}
         """
 
@@ -146,6 +146,6 @@ rule redirect:
             --threads {threads} \
             --out {output.people:q} \
             --pairs {output.pairs:q} \
-            --made-once results/{wildcards.name:q}/made_once \
+            --output-cache results/{wildcards.name:q}/output_cache \
             2>&1 | tee -p {log:q}
         """

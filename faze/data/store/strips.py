@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import DamagedFile, UserError
-from faze.base.made_once import same_file
+from faze.base.output_cache import same_file
 from faze.data.store.foreign import text_attribute, understood
 from faze.data.store.layout import (
     DAMAGED,

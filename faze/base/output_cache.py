@@ -4,7 +4,7 @@ Who made it and makes it again, as a job does of whose many outputs one is missi
 
 A record, <records>/<key>.json, leads from all that decides an output to the files that were made of it, by up to four
 runs. Its lock lets a second maker wait for the first. A file that is gone, or no longer the one that was made, is not
-taken. The runs of an ablation share results/<name>/made_once; ablations share `shared_records`. Standard library only.
+taken. The runs of an ablation share results/<name>/output_cache; ablations share `shared_records`. Standard library only.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ from pathlib import Path
 
 from faze.base.cache_folder import cache_folder
 from faze.base.files import parse_json, reason_of, whole_file, whole_folder
-from faze.base.output_lock import sole_writer
+from faze.base.output_lock import output_lock
 
-SHARED_VARIABLE = "FAZE_MADE_ONCE"  # another folder of records for all ablations, or none
+SHARED_VARIABLE = "FAZE_OUTPUT_CACHE"  # another folder of records for all ablations, or none
 MOST_RECORDS = 1000  # of all ablations: some hundred bytes each
 _MOST_RUNS = 4
 
@@ -63,12 +63,12 @@ def content_within(path: Path, most_bytes: int) -> str | None:
 def shared_records() -> Path | None:
     """Name the folder of records that all ablations of this user share, and throw out its oldest records.
 
-    $FAZE_MADE_ONCE names another; where that is empty, or nothing can be written there, ablations share nothing: None.
+    $FAZE_OUTPUT_CACHE names another; where that is empty, or nothing can be written there, ablations share nothing: None.
     """
     named = os.environ.get(SHARED_VARIABLE)
     if named == "":
         return None
-    folder = Path(named).absolute() if named else cache_folder("made_once")
+    folder = Path(named).absolute() if named else cache_folder("output_cache")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         records = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
@@ -81,7 +81,7 @@ def shared_records() -> Path | None:
 
 
 @contextlib.contextmanager
-def made_once(
+def output_cache(
     records: Path | None, key: str, outputs: Sequence[Path], into: Sequence[Path] | None = None
 ) -> Iterator[bool]:
     """Keep or take over what was made of the same, or let the block make the outputs and record them at its end.
@@ -100,7 +100,7 @@ def made_once(
     with contextlib.ExitStack() as stack:
         if records is not None:
             try:
-                stack.enter_context(sole_writer(records / f"{key}.json"))
+                stack.enter_context(output_lock(records / f"{key}.json"))
             except OSError as error:
                 print(f"{records}: nothing is taken over or recorded: {error.strerror}", file=sys.stderr)
                 records = None
@@ -109,7 +109,7 @@ def made_once(
             return
         record = _Record(records / f"{key}.json")
         paths = [path.resolve() for path in outputs]
-        runs = record.keep_or_take_over(outputs, into)
+        runs = record.keep_or_copy(outputs, into)
         yield runs is not None
         if runs is None:
             record.write([{path: content(path) for path in paths}])
@@ -123,7 +123,7 @@ class _Record:
     def __init__(self, path: Path) -> None:
         self._path, self._root = path, path.resolve().parents[1]  # paths are relative: results may move
 
-    def keep_or_take_over(self, outputs: Sequence[Path], into: Sequence[Path] | None) -> list[dict[Path, str]] | None:
+    def keep_or_copy(self, outputs: Sequence[Path], into: Sequence[Path] | None) -> list[dict[Path, str]] | None:
         """Keep the outputs if they are recorded and whole, or copy those of another run.
 
         What is recorded and not whole is made again by who made it, not copied.

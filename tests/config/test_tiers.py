@@ -14,7 +14,7 @@ from faze.config.validation import RESERVED, read_config, validate
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-UPSIDE_DOWN = "run: {tiers: [lean, amp, baseline]}\n"
+UPSIDE_DOWN = "run: {tiers: [recompute, amp, baseline]}\n"
 
 
 @pytest.mark.parametrize("stage", ["evaluate", "report", "track"])
@@ -22,19 +22,19 @@ def test_the_ladder_decides_which_tier_comes_first(stage: str, tmp_path: Path) -
     """The first of run.tiers is what the others are compared with, so its place in the file must not matter."""
     (tmp_path / "mine.yaml").write_text(UPSIDE_DOWN)
     config = read_config([tmp_path / "mine.yaml"])
-    assert config["run"]["tiers"] == ["baseline", "amp", "lean"]
-    assert resolve(config, stage)["run.tiers"] == ["baseline", "amp", "lean"]
+    assert config["run"]["tiers"] == ["baseline", "amp", "recompute"]
+    assert resolve(config, stage)["run.tiers"] == ["baseline", "amp", "recompute"]
 
 
 def test_the_benchmark_measures_in_the_order_of_the_ladder(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(UPSIDE_DOWN)
     keys = [key for key in resolve(read_config([tmp_path / "mine.yaml"]), "benchmark") if key.startswith("engines.")]
-    assert list(dict.fromkeys(key.split(".")[1] for key in keys)) == ["baseline", "amp", "lean"]
+    assert list(dict.fromkeys(key.split(".")[1] for key in keys)) == ["baseline", "amp", "recompute"]
 
 
 def test_a_tier_is_run_once() -> None:
-    values = merge(read_yaml(DEFAULTS), {"run": {"tiers": ["baseline", "lean", "baseline"]}})
-    with pytest.raises(ConfigError, match=r"run\.tiers: \['baseline', 'lean', 'baseline'\] names something twice"):
+    values = merge(read_yaml(DEFAULTS), {"run": {"tiers": ["baseline", "recompute", "baseline"]}})
+    with pytest.raises(ConfigError, match=r"run\.tiers: \['baseline', 'recompute', 'baseline'\] names something twice"):
         validate(values)
 
 
@@ -65,7 +65,7 @@ def test_no_tier_takes_the_folder_of_something_else() -> None:
 
 
 def test_noise_controls_are_the_baseline_but_for_what_tells_them_apart() -> None:
-    config = validate(merge(read_yaml(DEFAULTS), {"run": {"tiers": ["lean", "amp"], "seeds": [0, 1000]}}))
+    config = validate(merge(read_yaml(DEFAULTS), {"run": {"tiers": ["recompute", "amp"], "seeds": [0, 1000]}}))
     baseline, rounding, seed = (resolve(config, "train", tier, 0) for tier in ("amp", "rounding", "seed"))
     assert rounding == baseline | {"tier": "rounding", "control": "rounding"}
     assert seed == baseline | {"tier": "seed", "control": "seed", "seed": 1001}  # not among run.seeds
@@ -80,4 +80,4 @@ def test_without_a_second_tier_there_is_nothing_to_control() -> None:
         "rounding",
         "seed",
     ]
-    assert validate(merge(values, {"run": {"tiers": ["lean"]}}))["run"]["controls"] == []
+    assert validate(merge(values, {"run": {"tiers": ["recompute"]}}))["run"]["controls"] == []

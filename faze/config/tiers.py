@@ -7,7 +7,7 @@ from faze.config.check import ConfigError, build
 from faze.config.parameters import Engine
 
 
-def climb(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> Engine:
+def resolve_tier(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> Engine:
     """Add up the rungs from the first to this one: the switches of a tier."""
     switches: dict[str, Any] = {}
     for rung, change in tiers.items():
@@ -25,7 +25,7 @@ def leave_one_out(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> dict[str
     Returns:
         The rung that is left out -> switches, in the order of the ladder; the last is the tier's own rung.
     """
-    climb(tiers, tier)  # or say that it is not defined
+    resolve_tier(tiers, tier)  # or say that it is not defined
     rungs = list(tiers)[: list(tiers).index(tier) + 1]
     rest = {out: [rung for rung in rungs if rung != out] for out in rungs[1:]}
-    return {out: climb({rung: tiers[rung] for rung in left}, left[-1]) for out, left in rest.items()}
+    return {out: resolve_tier({rung: tiers[rung] for rung in left}, left[-1]) for out, left in rest.items()}

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from faze.base import made_once as module
-from faze.base.made_once import content, content_within, key_of, made_once, same_file, shared_records
+from faze.base import output_cache as module
+from faze.base.output_cache import content, content_within, key_of, output_cache, same_file, shared_records
 
 KEY = key_of("stage", "all that decides")
 FORK = multiprocessing.get_context("fork")
@@ -22,7 +22,7 @@ FORK = multiprocessing.get_context("fork")
 def make(root: Path, tier: str, key: str = KEY, text: str = "") -> bool:
     """Make a file and a folder, as a stage would; whether they were taken over."""
     out = [root / tier / "file.pt", root / tier / "folder"]
-    with made_once(root / "made_once", key, out) as taken:
+    with output_cache(root / "output_cache", key, out) as taken:
         if not taken:
             out[1].mkdir(parents=True, exist_ok=True)
             out[0].write_text(text or tier)
@@ -52,7 +52,7 @@ def test_another_key_is_another_output(tmp_path):
 
 def test_without_records_nothing_is_taken(tmp_path):
     make(tmp_path, "baseline")
-    with made_once(None, KEY, [tmp_path / "amp/file.pt"]) as taken:
+    with output_cache(None, KEY, [tmp_path / "amp/file.pt"]) as taken:
         assert not taken
 
 
@@ -73,11 +73,11 @@ def remove_folder(root: Path) -> None:
 
 
 def break_record(root: Path) -> None:
-    (root / f"made_once/{KEY}.json").write_text('{"baseline/fi')
+    (root / f"output_cache/{KEY}.json").write_text('{"baseline/fi')
 
 
 def empty_record(root: Path) -> None:
-    (root / f"made_once/{KEY}.json").write_text("[]")
+    (root / f"output_cache/{KEY}.json").write_text("[]")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_who_makes_it_again_keeps_nothing_that_is_gone_or_torn(harm, tmp_path):
 def test_who_makes_it_elsewhere_first_makes_it_again(tmp_path):
     out, work = [tmp_path / "baseline/file.pt"], [tmp_path / "work/file.pt"]
     for _ in range(2):
-        with made_once(tmp_path / "made_once", KEY, out, into=work) as taken:
+        with output_cache(tmp_path / "output_cache", KEY, out, into=work) as taken:
             assert not taken
             out[0].parent.mkdir(exist_ok=True)
             out[0].write_text("made")
@@ -126,13 +126,16 @@ def test_results_may_move(tmp_path):
 
 
 def test_an_error_records_nothing(tmp_path):
-    with pytest.raises(ZeroDivisionError), made_once(tmp_path / "made_once", KEY, [tmp_path / "baseline/file.pt"]):
+    with (
+        pytest.raises(ZeroDivisionError),
+        output_cache(tmp_path / "output_cache", KEY, [tmp_path / "baseline/file.pt"]),
+    ):
         raise ZeroDivisionError
     assert not make(tmp_path, "amp")
 
 
 def killed_while_making(root: Path) -> None:
-    with made_once(root / "made_once", KEY, [root / "baseline/file.pt", root / "baseline/folder"]):
+    with output_cache(root / "output_cache", KEY, [root / "baseline/file.pt", root / "baseline/folder"]):
         (root / "baseline/folder").mkdir(parents=True)
         (root / "baseline/file.pt").write_text("half")
         os._exit(137)
@@ -176,7 +179,7 @@ def test_a_killed_taker_leaves_nothing_torn(which, tmp_path):
 
 
 def slow_maker(root: Path, began, may_end) -> None:
-    with made_once(root / "made_once", KEY, [root / "baseline/file.pt", root / "baseline/folder"]) as taken:
+    with output_cache(root / "output_cache", KEY, [root / "baseline/file.pt", root / "baseline/folder"]) as taken:
         assert not taken
         began.set()
         may_end.wait(60)
@@ -206,9 +209,9 @@ def test_two_at_once_the_second_waits_and_takes_over(tmp_path):
 
 def test_a_record_is_readable(tmp_path):
     make(tmp_path, "baseline")
-    record = json.loads((tmp_path / f"made_once/{KEY}.json").read_text())
+    record = json.loads((tmp_path / f"output_cache/{KEY}.json").read_text())
     assert record == [{name: content(tmp_path / name) for name in ("baseline/file.pt", "baseline/folder")}]
-    assert same_file(tmp_path / "baseline/file.pt") != same_file(tmp_path / f"made_once/{KEY}.json")
+    assert same_file(tmp_path / "baseline/file.pt") != same_file(tmp_path / f"output_cache/{KEY}.json")
 
 
 def test_who_took_over_is_taken_from_when_the_first_is_gone(tmp_path):
@@ -216,14 +219,14 @@ def test_who_took_over_is_taken_from_when_the_first_is_gone(tmp_path):
     assert make(tmp_path, "amp")
     shutil.rmtree(tmp_path / "baseline")
     assert make(tmp_path, "bf16") and read(tmp_path, "bf16")[0] == "baseline"
-    record = json.loads((tmp_path / f"made_once/{KEY}.json").read_text())
+    record = json.loads((tmp_path / f"output_cache/{KEY}.json").read_text())
     assert [sorted(run)[0] for run in record] == ["amp/file.pt", "bf16/file.pt"]
 
 
 def test_only_so_many_runs_are_recorded(tmp_path):
     make(tmp_path, "0")
     assert all(make(tmp_path, str(run)) for run in range(1, 7))
-    assert len(json.loads((tmp_path / f"made_once/{KEY}.json").read_text())) == 4
+    assert len(json.loads((tmp_path / f"output_cache/{KEY}.json").read_text())) == 4
 
 
 @pytest.mark.parametrize("step", ["lock", "record"])
@@ -231,7 +234,7 @@ def test_a_full_disk_of_records_stops_nothing(step, tmp_path, monkeypatch, capsy
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, {"lock": "sole_writer", "record": "whole_file"}[step], full)
+    monkeypatch.setattr(module, {"lock": "output_lock", "record": "whole_file"}[step], full)
     assert not make(tmp_path, "baseline")
     assert read(tmp_path, "baseline")[0] == "baseline" and "No space left on device" in capsys.readouterr().err
     monkeypatch.undo()
@@ -239,26 +242,26 @@ def test_a_full_disk_of_records_stops_nothing(step, tmp_path, monkeypatch, capsy
 
 
 def test_all_ablations_share_a_folder_of_records(tmp_path, monkeypatch):
-    monkeypatch.setenv("FAZE_MADE_ONCE", "")
+    monkeypatch.setenv("FAZE_OUTPUT_CACHE", "")
     assert shared_records() is None
-    monkeypatch.setenv("FAZE_MADE_ONCE", str(tmp_path / "named"))
+    monkeypatch.setenv("FAZE_OUTPUT_CACHE", str(tmp_path / "named"))
     assert shared_records() == tmp_path / "named"
-    monkeypatch.delenv("FAZE_MADE_ONCE")
+    monkeypatch.delenv("FAZE_OUTPUT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert shared_records() == tmp_path / "cache/faze/made_once"
+    assert shared_records() == tmp_path / "cache/faze/output_cache"
     (tmp_path / "file").write_text("no folder")
-    monkeypatch.setenv("FAZE_MADE_ONCE", str(tmp_path / "file/records"))
+    monkeypatch.setenv("FAZE_OUTPUT_CACHE", str(tmp_path / "file/records"))
     assert shared_records() is None
 
 
 def test_the_oldest_records_are_thrown_out(tmp_path, monkeypatch):
-    monkeypatch.setenv("FAZE_MADE_ONCE", str(tmp_path / "made_once"))
+    monkeypatch.setenv("FAZE_OUTPUT_CACHE", str(tmp_path / "output_cache"))
     monkeypatch.setattr(module, "MOST_RECORDS", 2)
     for age, tier in enumerate(("old", "older", "new")):
         make(tmp_path, tier, key_of("stage", tier))
-        os.utime(tmp_path / f"made_once/{key_of('stage', tier)}.json", (age, (2, 1, 3)[age]))
+        os.utime(tmp_path / f"output_cache/{key_of('stage', tier)}.json", (age, (2, 1, 3)[age]))
     shared_records()
-    left = {path.name for path in (tmp_path / "made_once").iterdir()}
+    left = {path.name for path in (tmp_path / "output_cache").iterdir()}
     assert left == {
         f"{dot}{key_of('stage', tier)}.json{end}" for tier in ("old", "new") for dot, end in (("", ""), (".", ".lock"))
     }

@@ -18,7 +18,7 @@ SETTINGS = {
 }
 
 
-def with_kept_memory(given: str) -> str:
+def with_allocator_retention(given: str) -> str:
     """Add the settings to a value of GLIBC_TUNABLES; what somebody set already stays."""
     theirs = dict(setting.partition("=")[::2] for setting in given.split(":") if setting)
     return ":".join(f"{name}={value}" for name, value in (SETTINGS | theirs).items())
@@ -27,13 +27,13 @@ def with_kept_memory(given: str) -> str:
 def keeps_memory() -> bool:
     """Say whether this process was started with the settings."""
     given = os.environ.get(VARIABLE, "")
-    return given == with_kept_memory(given) and _is_glibc()
+    return given == with_allocator_retention(given) and _is_glibc()
 
 
 def keep_memory() -> None:
     """Start this process once more with the settings, unless it has them or its C library is another than glibc."""
     if not keeps_memory() and _is_glibc():
-        wanted = with_kept_memory(os.environ.get(VARIABLE, ""))
+        wanted = with_allocator_retention(os.environ.get(VARIABLE, ""))
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {VARIABLE: wanted})
 
 

@@ -1,6 +1,6 @@
 """A tier whose change cannot act takes over what another run has made, from checkpoint to walks: the same bytes.
 
-`idle` asks for cuDNN's search, which no CPU has; `lean` acts everywhere. Seen red: before anything was taken over, each
+`idle` asks for cuDNN's search, which no CPU has; `recompute` acts everywhere. Seen red: before anything was taken over, each
 tier was trained. By breaking the code: a key with the switches as wanted, without the data, without the code;
 no weight moved.
 """
@@ -35,7 +35,7 @@ SMALL = {
     | {"record_steps": [], "validate_every_steps": 3, "repeats": 2},
     "walk": {"people": 1, "frames": 2},
 }
-TIERS = {"idle": {"cudnn_benchmark": True}, "lean": {"lean": True}}
+TIERS = {"idle": {"cudnn_benchmark": True}, "recompute": {"recompute": True}}
 OUTPUTS = (
     *("checkpoint.pt", "codes/mpiigaze.h5", "codes/gazecapture.h5", "fewshot/maml.pt"),
     *("fewshot/errors.parquet", "fewshot/trace.parquet", "redirection.parquet"),
@@ -85,7 +85,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]
         own.write_text("\n".join(to_lines(resolve(wanted, name, tier, seed))), encoding="utf-8")
         threads = [] if name == "train" else ["--threads", processes]
         words = [name, "--config", own, *threads, *arguments]
-        words = [*map(str, words), *([f"--made-once={root / 'made_once'}"] if share else [])]
+        words = [*map(str, words), *([f"--output-cache={root / 'output_cache'}"] if share else [])]
         if several:  # it becomes torchrun
             subprocess.run([sys.executable, "-m", "faze", *words], cwd=ROOT, check=True)
         else:
@@ -129,7 +129,7 @@ def judge(root: Path) -> Path:
 
 
 def was_taken(run: Path) -> bool:
-    return any(event["event"] == "taken_over" for event in read_events(run / "run.jsonl"))
+    return any(event["event"] == "reused_from" for event in read_events(run / "run.jsonl"))
 
 
 def content(path: Path) -> object:
@@ -161,7 +161,7 @@ def test_the_log_of_a_training_that_was_taken_over_is_its_own(call, tmp_path):
     first, taken = (trained(call, tmp_path, tier) for tier in ("baseline", "idle"))
     assert (first / "checkpoint.pt").read_bytes() == (taken / "checkpoint.pt").read_bytes()
     donor, run = (read_logged_run(folder / "run.jsonl") for folder in (first, taken))
-    assert (donor.taken_over, run.taken_over) == ("", "baseline")
+    assert (donor.reused_from, run.reused_from) == ("", "baseline")
     assert run.start["tier"] == "idle" and run.start["config"]["engine.cudnn_benchmark"] is True
     assert run.start["time"] > donor.ended and run.ended > run.start["time"]
     assert run.values == donor.values and len(run.values) > 5  # their seconds too
@@ -184,7 +184,7 @@ def test_several_processes_take_over_and_move_a_weight(call, tmp_path):
 def test_what_acts_is_trained(call, tmp_path):
     write_people(tmp_path)
     trained(call, tmp_path, "baseline")
-    assert not was_taken(trained(call, tmp_path, "lean"))
+    assert not was_taken(trained(call, tmp_path, "recompute"))
     assert not was_taken(trained(call, tmp_path, "idle", seed=1))
     assert was_taken(trained(call, tmp_path, "idle"))
     assert was_taken(trained(call, tmp_path, "baseline", seed=1))  # whoever was first

@@ -9,12 +9,12 @@ import sys
 import pytest
 
 from faze import __main__
-from faze.base import kept_memory
-from faze.base.kept_memory import SETTINGS, VARIABLE, keeps_memory, with_kept_memory
+from faze.base import allocator_retention
+from faze.base.allocator_retention import SETTINGS, VARIABLE, keeps_memory, with_allocator_retention
 
 PROGRAM = """
 import json, os, sys
-from faze.base.kept_memory import VARIABLE, keep_memory
+from faze.base.allocator_retention import VARIABLE, keep_memory
 starts = int(os.environ.get("STARTS", "0")) + 1
 os.environ["STARTS"] = str(starts)
 keep_memory()
@@ -32,11 +32,11 @@ def started(**environment: str) -> tuple[dict, int]:
 
 def test_a_process_starts_itself_once_more_with_the_same_words_and_number() -> None:
     found, process = started()
-    assert found == {"starts": 2, "tunables": with_kept_memory(""), "process": process, "words": ["a b", "--c"]}
+    assert found == {"starts": 2, "tunables": with_allocator_retention(""), "process": process, "words": ["a b", "--c"]}
 
 
 def test_one_that_has_the_settings_goes_on() -> None:
-    assert started(**{VARIABLE: with_kept_memory("")})[0]["starts"] == 1
+    assert started(**{VARIABLE: with_allocator_retention("")})[0]["starts"] == 1
 
 
 @pytest.mark.parametrize("start", ["", "glibc.malloc.trim_threshold=1"])
@@ -44,7 +44,7 @@ def test_whether_memory_is_kept_is_said_by_the_settings(start: str, monkeypatch:
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
     monkeypatch.setenv(VARIABLE, start)
     assert not keeps_memory()
-    monkeypatch.setenv(VARIABLE, with_kept_memory(""))
+    monkeypatch.setenv(VARIABLE, with_allocator_retention(""))
     assert keeps_memory()
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     assert not keeps_memory()
@@ -73,4 +73,4 @@ def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     monkeypatch.setattr(os, "execve", lambda *words: pytest.fail("started again"))
-    kept_memory.keep_memory()
+    allocator_retention.keep_memory()
