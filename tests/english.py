@@ -28,7 +28,9 @@ RULES = {
 def files(paths: list[str]) -> list[Path]:
     """Return the tracked text files below the paths."""
     listed = subprocess.run(["git", "ls-files", "--", *paths], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [ROOT / name for name in listed.stdout.splitlines() if name.endswith(KINDS) and not name.startswith(LEFT_OUT)]
+    return [
+        ROOT / name for name in listed.stdout.splitlines() if name.endswith(KINDS) and not name.startswith(LEFT_OUT)
+    ]
 
 
 def main(paths: list[str]) -> int:

@@ -51,7 +51,7 @@ class Command:
 
     def finished(self) -> int:
         """Count the jobs that it has finished, but for those that write config files."""
-        return len(re.findall(r"^Finished jobid: \d+ \(Rule: (?!configure_)", self.text(), re.MULTILINE))
+        return len(re.findall(r"^Finished jobid: \d+ \(Rule: ", self.text(), re.MULTILINE))
 
     def sentences(self) -> list[str]:
         """Sentences of stages, and what Snakemake says where there is none of a stage; each once."""

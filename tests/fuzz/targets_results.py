@@ -23,7 +23,7 @@ from tracking_tree import start_event, write_log
 
 from faze.base import machine_lock
 from faze.base.errors import UserError
-from faze.base.job_times import read_seconds
+from faze.base.run_progress import read_seconds
 from faze.base.logged_run import LoggedRun, read_logged_run
 from faze.base.output_cache import output_cache
 from faze.base.result_paths import ResultPaths

@@ -68,7 +68,7 @@ def test_every_job_has_its_log_and_its_time(done: Checkout) -> None:
     # Six stages per run, of a control five; eight per ablation, two of them per data set.
     assert len(configured) == 6 * len(TIERS) + 5 * CONTROLS + 10
     tables = list(results.rglob("benchmarks/*.tsv"))
-    assert len(tables) == len(configured) + sum(everything().values()) + 9
+    assert len(tables) == sum(everything().values()) + 9
     for table in tables:
         assert (table.parents[1] / "logs" / f"{table.stem}.log").exists()
 
@@ -156,8 +156,7 @@ def test_value_of_evaluate_re_evaluates_only(done: Checkout) -> None:
     with done.edited("config/smoke.yaml", "resamples: 100", "resamples: 101"):
         answer = done.dry_run("ablation")
     assert answer.jobs == AFTER_TRAINING
-    assert answer.configured == {"evaluate": 1}
-    assert "before: 'evaluate.resamples: 100' now: 'evaluate.resamples: 101'" in answer.blocks("configure_evaluate")[0]
+    assert "before: 'evaluate.resamples: 100' now: 'evaluate.resamples: 101'" in answer.blocks("evaluate")[0]
 
 
 @pytest.mark.parametrize(
@@ -168,12 +167,12 @@ def test_value_of_evaluate_re_evaluates_only(done: Checkout) -> None:
     ],
     ids=["defaults", "overrides"],
 )
-def test_change_of_a_rung_re_runs_it_and_those_above_it(done: Checkout, path: str, old: str, new: str) -> None:
+def test_change_of_a_tier_re_runs_it_and_those_after_it(done: Checkout, path: str, old: str, new: str) -> None:
     with done.edited(path, old, new):
         answer = done.dry_run("ablation")
     assert answer.jobs == of_runs(len(TIERS) - 1) | {"benchmark": 1}
     assert not any("baseline" in block for block in answer.blocks("train"))
-    for block in answer.blocks("configure_train"):
+    for block in answer.blocks("train"):
         assert "before: 'engine.tf32: false' now: 'engine.tf32: true'" in block
 
 
@@ -211,7 +210,7 @@ def test_real_mpiigaze_leaves_training_alone(done: Checkout, tmp_path: Path) -> 
     runs = len(TIERS) + CONTROLS
     after = dict.fromkeys(("encode", "meta_train", "adapt", "redirect"), runs) | {"walk": len(TIERS)} | AFTER_TRAINING
     assert answer.jobs == {"preprocess": 1, "inspect": 1, "estimator": 1} | after
-    assert f"input: results/smoke/configs/preprocess_mpiigaze.yaml, {tmp_path}\n" in answer.blocks("preprocess")[0]
+    assert f"input: {tmp_path}\n" in answer.blocks("preprocess")[0]
 
 
 def test_predictions_train_no_learner(done: Checkout) -> None:

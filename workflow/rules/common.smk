@@ -144,8 +144,8 @@ shell.prefix(r"""
         flock --nonblock "$1" {MACHINE_LOCK} true || echo "$4: waiting for other jobs on this machine to end" >&2
         flock "$1" {MACHINE_LOCK} "${{on_gpus[@]}}" "${{@:2}}"
     }}
-    alone() {{ hold --exclusive "$@"; }}
-    beside() {{ hold --shared "$@"; }}
+    exclusive() {{ hold --exclusive "$@"; }}
+    shared() {{ hold --shared "$@"; }}
     """)
 
 
@@ -181,48 +181,42 @@ def code(stage):
 
 @functools.cache
 def own_config(stage, tier=None, seed=None, dataset=None):
-    """Give the lines of a stage's own config file: all that it may know, as `faze resolve` prints it."""
+    """Return the lines of a stage's own configuration, as `faze resolve` prints it."""
     flat = faze.config.stage_config.resolve(config, stage, tier, seed and int(seed), dataset)
     return faze.config.stage_config.to_lines(flat)
 
 
-def values(stage, path):
-    """Give one param per line of a stage's own config file, so that a dry run names the value that changed."""
-    any_job = {"tier": config["run"]["tiers"][0], "seed": "0", "dataset": "mpiigaze"}
-    keys = [key for key in any_job if f"{{{key}}}" in path]
-
-    def line(position):
-        return lambda wildcards: own_config(stage, **{key: wildcards[key] for key in keys})[position]
-
-    return [line(position) for position in range(len(own_config(stage, **{key: any_job[key] for key in keys})))]
+def keys_of(stage):
+    """Return the wildcards that a stage's own configuration depends on, each with any valid value."""
+    run = {"tier": config["run"]["tiers"][0], "seed": "0"} if stage in faze.config.stage_parameters.PER_RUN else {}
+    return run | ({"dataset": "mpiigaze"} if stage in faze.config.stage_parameters.PER_DATASET else {})
 
 
-ABLATION, RUN = "results/{name}", "results/{name}/{tier}/seed{seed}"
-OWN_CONFIGS = {
-    stage: (
-        RUN if stage in faze.config.stage_parameters.PER_RUN else ABLATION,
-        f"{stage}_{{dataset}}" if stage in faze.config.stage_parameters.PER_DATASET else stage,
-    )
-    for stage in faze.config.stage_parameters.STAGES
-}
+def values(stage):
+    """Return one param per line of a stage's own configuration, so that a dry run names the value that changed."""
+    keys = keys_of(stage)
 
-for stage, (folder, file) in OWN_CONFIGS.items():
+    def line(number):
+        return lambda wildcards: own_config(stage, **{key: wildcards[key] for key in keys})[number]
 
-    rule:
-        name:
-            f"configure_{stage}"
-        output:
-            f"{folder}/configs/{file}.yaml",
-        log:
-            f"{folder}/logs/configure_{file}.log",
-        benchmark:
-            f"{folder}/benchmarks/configure_{file}.tsv"
-        priority: 4  # before everything: only what has its config can be chosen by its own priority
-        localrule: True
-        params:
-            *values(stage, f"{folder}/{file}"),
-        shell:
-            r"""
-            printf '# sha256 of what follows: %s\n' "$(printf '%s\n' {params:q} | sha256sum)" 2>{log:q} >{output:q}
-            printf '%s\n' {params:q} 2>>{log:q} >>{output:q}
-            """
+    return [line(number) for number in range(len(own_config(stage, **keys)))]
+
+
+def config_file(stage):
+    """Return a param: the file that contains a stage's own configuration."""
+
+    def path(wildcards):
+        keys = {key: wildcards[key] for key in keys_of(stage)}
+        run = f"/{keys['tier']}/seed{keys['seed']}" if "tier" in keys else ""
+        return f"results/{config['name']}{run}/configs/{'_'.join([stage, *keys.get('dataset', '').split()])}.yaml"
+
+    return path
+
+
+def write_configs():
+    """Write the own configuration of every job that is to run; a file with the same content is left alone."""
+    for job in workflow.dag.needrun_jobs():
+        stage = {"track_sweep": "track"}.get(job.rule.name, job.rule.name)
+        if stage in faze.config.stage_parameters.STAGES:
+            lines = own_config(stage, **{key: job.wildcards_dict[key] for key in keys_of(stage)})
+            faze.config.stage_config.write(Path(config_file(stage)(job.wildcards_dict)), lines)

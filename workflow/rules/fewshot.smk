@@ -8,7 +8,6 @@ LEARNERS = config["fewshot"]["learners"]
 
 rule encode:
     input:
-        config="results/{name}/{tier}/seed{seed}/configs/encode.yaml",
         checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
         mpiigaze="results/{name}/data/mpiigaze.h5",
         gazecapture="results/{name}/data/gazecapture.h5",
@@ -25,11 +24,13 @@ rule encode:
     resources:
         gpu=ONE_GPU,
     params:
+        *values("encode"),
         *code("encode"),
+        config=config_file("encode"),
     shell:
         r"""
-        GPUS={resources.gpu} beside python -m faze encode \
-            --config {input.config:q} \
+        GPUS={resources.gpu} shared python -m faze encode \
+            --config {params.config:q} \
             --checkpoint {input.checkpoint:q} \
             --data {input.mpiigaze:q} {input.gazecapture:q} \
             --threads {threads} \
@@ -41,7 +42,6 @@ rule encode:
 
 rule meta_train:
     input:
-        config="results/{name}/{tier}/seed{seed}/configs/meta_train.yaml",
         codes="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",
     output:
         kept(each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt")),
@@ -53,11 +53,13 @@ rule meta_train:
         "../../envs/faze.yaml"
     threads: 1  # matrices so small that a second thread only spins
     params:
+        *values("meta_train"),
         *code("meta_train"),
+        config=config_file("meta_train"),
     shell:
         r"""
-        beside python -m faze meta_train \
-            --config {input.config:q} \
+        shared python -m faze meta_train \
+            --config {params.config:q} \
             --learner {LEARNERS} \
             --codes {input.codes:q} \
             --threads {threads} \
@@ -69,7 +71,6 @@ rule meta_train:
 
 rule adapt:
     input:
-        config="results/{name}/{tier}/seed{seed}/configs/adapt.yaml",
         learners=each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt"),
         mpiigaze="results/{name}/{tier}/seed{seed}/codes/mpiigaze.h5",
         gazecapture="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",
@@ -89,11 +90,13 @@ rule adapt:
         "../../envs/faze.yaml"
     threads: max(1, CORES // 2)
     params:
+        *values("adapt"),
         *code("adapt"),
+        config=config_file("adapt"),
     shell:
         r"""
-        beside python -m faze adapt \
-            --config {input.config:q} \
+        shared python -m faze adapt \
+            --config {params.config:q} \
             --learner {LEARNERS} \
             --learner-file {input.learners:q} \
             --codes {input.mpiigaze:q} {input.gazecapture:q} \
