@@ -1,4 +1,4 @@
-"""How Sphinx builds these pages: `make docs`, then open docs/_build/index.html. Nothing is fetched from elsewhere."""
+"""Configure Sphinx: run `make docs`, then open docs/_build/index.html. Nothing is downloaded."""
 
 import sys
 from pathlib import Path

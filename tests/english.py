@@ -13,7 +13,7 @@ KINDS = (".py", ".md", ".smk", ".yaml", ".j2", ".js", ".c", ".sh", "Snakefile", 
 LEFT_OUT = ("tests/english.py", "CONTRIBUTING.md", "faze/studio/ort/", "docs/_build/")
 BEGIN = r"(?:^\s*(?:#+|//|/?\*+|\"{3}|[-|*])?\s*|[.:;]\s+|\"{3})"  # of a sentence, of a comment or of a table's cell
 RULES = {
-    "begin with a standard verb: return, compute, describe": rf"{BEGIN}(?:Give|Say|Tell|Name|Listen)\b(?![.:])",
+    "begin with a standard verb: return, compute, describe": r"\"{3}(?:Give|Say|Tell|Name|Listen)\b(?![.:])",
     "name the noun": rf"{BEGIN}(?:Who|Whom|Of (?:which|these|those|each|several|all|a|the))\b(?!.*\?)",
     "again, re-run": r"\banew\b",
     "say, report, show": r"\b(?:tells?|told) (?:of|that|by|what|who|how|whether)\b",
