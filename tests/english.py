@@ -1,6 +1,6 @@
 """List sentences that break the rules of plain English in CONTRIBUTING.md: `python tests/english.py [PATH ...]`.
 
-A rule is a regular expression. A quoted word, as in this file and in CONTRIBUTING.md, is matched too, so both are left out.
+A rule is a regular expression. Quoted words are matched too, so this file and CONTRIBUTING.md are left out.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""A stage's own configuration: the file that the workflow writes for it, with the sections that it declares alone.
+"""A stage's own configuration: the file that the workflow writes for it, with the sections that it declares only.
 
-config.yaml -> read_yaml() -> validate() -> resolve_tier() the ladder -> resolve() one stage's file -> load() in that stage.
+config.yaml -> read_yaml() -> validate() -> resolve_tier() -> resolve() one stage's values -> write() -> load().
 """
 
 import hashlib

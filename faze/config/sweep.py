@@ -35,7 +35,7 @@ def points(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def at_point(config: Mapping[str, Any], point: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a point: that of the first tier with the point's values, as a tier of the point's name."""
+    """Return the configuration of a point: the first tier's with the point's values, as a tier of the point's name."""
     sections = unflatten(values)
     change = sections.pop("engine", {})
     first = dataclasses.asdict(resolve_tier(config["tiers"], config["run"]["tiers"][0]))

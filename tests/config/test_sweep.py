@@ -89,7 +89,7 @@ HUGE = 16**5000  # Python refuses to write it in digits
         ({"grid": {"model.grwth": [4]}}, "sweep.grid.model.grwth: a sweep varies what a training knows.*model.growth?"),
         (
             {"grid": {"synthetic.seed": [4]}},
-            "sweep.grid.synthetic.seed: a sweep varies what a training knows, of engine",
+            "sweep.grid.synthetic.seed: .*engine",
         ),
         ({"grid": {"model.growth": []}}, "sweep.grid.model.growth: the list is empty"),
         ({"grid": {"model.growth": 4}}, "sweep.grid.model.growth: 4 is not a list"),
@@ -106,21 +106,21 @@ HUGE = 16**5000  # Python refuses to write it in digits
         ({"sobol": {"train.base_lr": [0, 1, "log"]}, "points": 4}, "positive for log"),
         ({"sobol": {"train.base_lr": [0.1]}, "points": 4}, r"is not \[lowest, highest\]"),
         ({"sobol": {"train.base_lr": [0.1, 0.2, "ln"]}, "points": 4}, r"is not \[lowest, highest\]"),
-        ({"sobol": {"engine.precision": [0, 1]}, "points": 4}, "is no number; put its values under sweep.grid"),
+        ({"sobol": {"engine.precision": [0, 1]}, "points": 4}, "sweep.grid"),
         ({"sobol": {"train.base_lr": [0.1, 0.2]}}, "sweep.points: 0, with 1 keys under sweep.sobol: both or none"),
         ({"points": 8}, "sweep.points: 8, with 0 keys"),
         (
             {"grid": {"train.base_lr": [0.1]}, "sobol": {"train.base_lr": [0.1, 0.2]}, "points": 2},
-            "sweep.sobol.train.base_lr: stands under sweep.grid too",
+            "sweep.sobol.train.base_lr: .*sweep.grid",
         ),
         ({"sobol": {"train.pairs": [1, 2**63]}, "points": 2}, r"is not \[lowest, highest\]"),
         ({"sobol": {"train.base_lr": [1, float("inf")]}, "points": 2}, r"inf\] is not \[lowest, highest\]"),
         ({"grid": {"train.pairs": [HUGE]}}, "train.pairs a number of thousands of digits.: train.pairs: a number of"),
         (
             {"grid": {"train.pairs": [*range(101)], "model.growth": [*range(100)]}},
-            "sweep: has 10100 points, of which each is a training; at most 10000",
+            "sweep: .*10100.*10000",
         ),
-        ({"sobol": dict.fromkeys(ELEVEN, [0.1, 1]), "points": 2}, "sweep.sobol: spreads at most 10 keys"),
+        ({"sobol": dict.fromkeys(ELEVEN, [0.1, 1]), "points": 2}, "sweep.sobol: .*at most 10 keys"),
     ],
 )
 def test_what_is_refused(sweep: dict, words: str) -> None:

@@ -1,4 +1,4 @@
-"""The lines of progress that a real Snakemake run prints. Seen red: jobs that count twice, a rule that is never known."""
+"""The lines of progress that a real Snakemake run prints."""
 
 import io
 import re
