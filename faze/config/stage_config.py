@@ -86,13 +86,13 @@ def _text(value: Any) -> str:
     )
 
 
-SUM = "# sha256 of what follows: "  # begins the first line of a file that the workflow wrote
+SUM = "# sha256 of "  # begins the first line of a file that the workflow wrote
 
 
 def write(path: Path, lines: Sequence[str]) -> None:
     """Write a stage's own configuration with its checksum; a file with the same content is left alone."""
     text = "".join(f"{line}\n" for line in lines)
-    text = f"{SUM}{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
+    text = f"{SUM}what follows: {hashlib.sha256(text.encode()).hexdigest()}\n{text}"
     if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text:
         with whole_file(path) as temporary:
             temporary.write_text(text, encoding="utf-8")

@@ -207,8 +207,10 @@ def config_file(stage):
 
     def path(wildcards):
         keys = {key: wildcards[key] for key in keys_of(stage)}
-        run = f"/{keys['tier']}/seed{keys['seed']}" if "tier" in keys else ""
-        return f"results/{config['name']}{run}/configs/{'_'.join([stage, *keys.get('dataset', '').split()])}.yaml"
+        file = f"{stage}_{keys['dataset']}" if "dataset" in keys else stage
+        if "tier" in keys:
+            return f"results/{config['name']}/{keys['tier']}/seed{keys['seed']}/configs/{file}.yaml"
+        return f"results/{config['name']}/configs/{file}.yaml"
 
     return path
 
