@@ -18,11 +18,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from faze.base import code_hash
-from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, in_rows, needed, threads
+from faze.base.command_line import CONFIG, KEEP_EXISTING, argument, command, in_rows, needed, threads
 from faze.base.errors import UserError
-from faze.base.output_cache import content, key_of, output_cache
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
+from faze.base.output_cache import content, existing_output, key_of
 from faze.config.parameters import FewshotAdapt
 from faze.config.stage_config import load
 from faze.fewshot.draws import draw_calibrations
@@ -43,7 +42,7 @@ from faze.fewshot.result_tables import errors_table, predictions_tables, trace_t
     needed("--out", "errors (parquet), as many", nargs="+"),
     argument("--trace", type=Path, nargs="*", help="errors along the adaptation (parquet), as many or none"),
     argument("--predictions", type=Path, nargs="*", help="gaze of every query entry (parquet), as many or none"),
-    MADE_ONCE,
+    KEEP_EXISTING,
 )
 def main(args: Namespace) -> None:
     """Read test people and learners, draw calibrations, adapt, write the errors."""
@@ -55,14 +54,13 @@ def main(args: Namespace) -> None:
     for sentence in left_out:
         print(f"warning: {sentence}", file=sys.stderr)
     adaptation = Adaptation(draw_calibrations(people, settings, repeats=settings.repeats), settings, args.threads)
-    fingerprint, codes = code_hash.fingerprint("faze.stages.adapt"), [content(path) for path in args.codes]
-    for learned, (name, file, out, trace, predictions) in zip(learnt, learners, strict=True):
-        wanted = (bool(trace), bool(predictions))
-        key = key_of("adapt", name, config.values, fingerprint, content(file), *codes, args.threads, wanted)
-        tables = Tables(out, trace, predictions)
-        outputs = [path for path in reversed(tables) if path]
-        with output_lock(*tables), output_cache(args.output_cache, key, outputs) as taken:
-            if not taken:
+    codes = [content(path) for path in args.codes]
+    for learned, (name, file, *paths) in zip(learnt, learners, strict=True):
+        tables = Tables(*paths)
+        outputs = [path for path in tables if path]
+        key = key_of("adapt", name, config.values, content(file), codes, args.threads)
+        with output_lock(*tables), existing_output(key, outputs, args.keep_existing) as kept:
+            if not kept:
                 adapt(learned, adaptation, people, left_out, tables)
 
 

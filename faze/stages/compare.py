@@ -8,7 +8,7 @@ from argparse import Namespace
 from faze.base.command_line import CONFIG, command, needed
 from faze.base.errors import UserError
 from faze.base.files import check_replaceable, whole_folder
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import load
 from faze.config.yaml_files import flatten

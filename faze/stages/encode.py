@@ -10,11 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from faze.base import code_hash
-from faze.base.command_line import CONFIG, MADE_ONCE, command, in_rows, needed, threads
+from faze.base.command_line import CONFIG, command, in_rows, needed, threads
 from faze.base.errors import UserError
-from faze.base.output_cache import content, key_of, output_cache, same_file
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.base.progress import Progress
 from faze.config.stage_config import load
 from faze.data.network_input import to_network
@@ -33,7 +31,6 @@ from faze.model.weights import check_same_model, load_model
     needed("--data", "stores of normalised strips", nargs="+"),
     threads(),
     needed("--out", "stores of codes to write, as many", nargs="+"),
-    MADE_ONCE,
 )
 def main(args: Namespace) -> None:
     """Encode every person of every store."""
@@ -44,14 +41,10 @@ def main(args: Namespace) -> None:
     dted = load_model(args.checkpoint, device)
     check_same_model(args.checkpoint, dted.model, config.model)
     head = {name: dted.get_parameter(name).detach().cpu().numpy() for name in GAZE_HEAD}
-    decisive = config.values, code_hash.fingerprint("faze.stages.encode"), content(args.checkpoint)
     fast = for_inference(dted)
     for data, out in stores:
         with output_lock(out), StripStore(data) as strips, exact(dted):
-            key = key_of("encode", *decisive, same_file(data), args.threads, device.type)
-            with output_cache(args.output_cache, key, [out]) as taken:
-                if not taken:
-                    write_codes(out, strips.dataset, encode_people(fast, strips, config.encode.batch), head)
+            write_codes(out, strips.dataset, encode_people(fast, strips, config.encode.batch), head)
 
 
 def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:

@@ -8,8 +8,8 @@ import pandas as pd
 
 from faze.base.command_line import CONFIG, command, needed
 from faze.base.files import check_replaceable, whole_folder
+from faze.base.locks import output_lock
 from faze.base.logged_run import read_ended_run
-from faze.base.output_lock import output_lock
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, load
 from faze.evaluation.convergence import times_to_error, validation_curves

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from faze.base import code_hash
-from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, in_rows, needed, threads
+from faze.base.command_line import CONFIG, KEEP_EXISTING, argument, command, in_rows, needed, threads
 from faze.base.errors import UserError
-from faze.base.output_cache import content, key_of, output_cache
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
+from faze.base.output_cache import content, existing_output, key_of
 from faze.config.parameters import Fewshot
 from faze.config.stage_config import load
 from faze.data.store.codes import CodeStore
@@ -37,7 +37,7 @@ from faze.fewshot.person_codes import PersonCodes, open_codes, read_people, unad
     needed("--codes", "store of codes with people of the split train"),
     threads(default=1),
     needed("--out", "learners' files to write, as many", nargs="+"),
-    MADE_ONCE,
+    KEEP_EXISTING,
 )
 def main(args: Namespace) -> None:
     """Read the people's codes, let each learner learn, write the learners' files."""
@@ -58,9 +58,9 @@ def main(args: Namespace) -> None:
         own = f"{name}-{config.hash}-{fingerprint}-{learnt_from}"
         resume_files.append(ResumeFile(out.with_suffix(".work") / "resume.pt", own))
         training = MetaTraining(seen, val, config.fewshot, config.seed, args.threads, head, resume_files[-1])
-        key = key_of("meta_train", name, config.values, fingerprint, learnt_from, args.threads)
-        with output_lock(out), output_cache(args.output_cache, key, [out]) as taken:
-            if not taken:
+        key = key_of("meta_train", name, config.values, learnt_from, args.threads)
+        with output_lock(out), existing_output(key, [out], args.keep_existing) as kept:
+            if not kept:
                 began = time.perf_counter()
                 learned = learner.meta_train(training)
                 about = {

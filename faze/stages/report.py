@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from faze.base.command_line import CONFIG, command, needed
 from faze.base.files import check_replaceable, whole_folder
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config.stage_config import load
 from faze.report.data_uris import Embedder

@@ -9,7 +9,7 @@ from argparse import Namespace
 
 from faze.base.command_line import CONFIG, argument, command, needed
 from faze.base.files import whole_file
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import load
 from faze.tracking.mirror import mirror_runs

@@ -12,10 +12,8 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from faze.base.command_line import CONFIG, MADE_ONCE, command, needed
-from faze.base.machine_lock import machine_shared
-from faze.base.output_cache import same_file
-from faze.base.output_lock import output_lock
+from faze.base.command_line import CONFIG, OUTPUT_CACHE, command, needed
+from faze.base.locks import machine_shared, output_lock
 from faze.base.preemption import Preempted
 from faze.config.parameters import Engine
 from faze.config.stage_config import load
@@ -29,7 +27,7 @@ from faze.training.run import train
     needed("--data", "store of normalised strips, with train and val people"),
     needed("--out", "checkpoint.pt to write"),
     needed("--run-log", "run.jsonl to write"),
-    MADE_ONCE,
+    OUTPUT_CACHE,
 )
 def main(args: Namespace) -> None:
     """Train, or go on training."""
@@ -42,11 +40,11 @@ def main(args: Namespace) -> None:
 
 def launched(engine: Engine, out: Path) -> bool:
     """Train in processes of their own, if the tier wants that. A signal that came when all was written ends nothing."""
-    before = same_file(out) if out.exists() else None
+    before = out.stat().st_mtime_ns if out.exists() else None
     try:
         return launch(engine, ["train", *sys.argv[1:]])
     except Preempted:
-        if out.exists() and same_file(out) != before:
+        if out.exists() and out.stat().st_mtime_ns != before:
             return True
         raise
 
@@ -62,5 +60,5 @@ def writing(out: Path, run_log: Path) -> Iterator[None]:
             stack.enter_context(output_lock(out))
             stack.enter_context(output_lock(run_log))
         if int(os.environ.get("LOCAL_RANK", 0)) == 0:
-            stack.enter_context(machine_shared(f"the training {out.absolute()}"))
+            stack.enter_context(machine_shared())
         yield

@@ -9,8 +9,8 @@ from argparse import Namespace
 from faze.base.command_line import argument, command, needed
 from faze.base.errors import UserError
 from faze.base.files import check_replaceable, whole_folder
+from faze.base.locks import output_lock
 from faze.base.logged_run import read_ended_run
-from faze.base.output_lock import output_lock
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.data.store.strips import StripStore
 from faze.evaluation.redirection import redirection

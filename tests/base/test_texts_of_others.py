@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from faze.base import machine_lock
 from faze.base.command_line import printable
 from faze.base.errors import UserError
 from faze.base.files import as_written, open_plain, parse_json, read_json, read_plain
@@ -93,19 +92,6 @@ def test_numbers_that_are_none_and_lines_without_end_are_left_out(tmp_path: Path
     (tmp_path / "run.jsonl").write_text("\n".join(lines))
     assert len(read_events(tmp_path / "run.jsonl")) == 2
     assert read_logged_run(tmp_path / "run.jsonl").values == []
-
-
-@pytest.mark.parametrize(
-    "plate", [DEEP, '{"process": 1e999, "user": "a", "what": "b", "since": "c"}', "9" * 5000, "[1]"]
-)
-def test_nobody_can_break_the_machine_lock_by_what_they_write(
-    plate: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Anyone on the machine can write there."""
-    (tmp_path / "lock").write_text(plate + "\n")
-    monkeypatch.setenv(machine_lock.LOCK_VARIABLE, str(tmp_path / "lock"))
-    with machine_lock.opened(machine_lock.lock_path()) as lock:
-        assert machine_lock.holders(lock) == "a process that has not written its name"
 
 
 def test_a_time_without_end_is_not_known(tmp_path: Path) -> None:

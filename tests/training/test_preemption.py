@@ -189,7 +189,7 @@ def test_who_waits_for_another_writer_can_be_asked_to_go(data, tmp_path):
     wait_for(first.work, holder)
     os.killpg(holder.pid, signal.SIGSTOP)
     waiting = second.start()
-    assert "is being written by process" in waiting.stderr.readline()
+    assert "held by process" in waiting.stderr.readline()
     waiting.send_signal(signal.SIGTERM)
     assert waiting.wait(timeout=30) == PREEMPTED
     os.killpg(holder.pid, signal.SIGCONT)
