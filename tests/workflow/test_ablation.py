@@ -58,7 +58,8 @@ def test_ablation_leaves_report_table_walks_and_tracking(finished: tuple[Checkou
 
 
 def test_no_stage_leaves_temporary_files(done: Checkout) -> None:
-    left = [path for path in (done.folder / "results").rglob(".*") if not path.name.endswith((".lock", ".inputs", "timestamp"))]
+    expected = (".lock", ".inputs", "timestamp")
+    left = [path for path in (done.folder / "results").rglob(".*") if not path.name.endswith(expected)]
     assert [path for path in left if "mlflow" not in str(path)] == []
 
 
