@@ -208,7 +208,7 @@ def _wait(lock: FileLock, message: str) -> AbstractContextManager:
 
 
 def _holder(path: str, *, command: bool = False) -> str:
-    """Name the process that a lock's file contains, with its command line if wanted and known."""
+    """Return the process that a lock's file contains, with its command line if wanted and known."""
     with contextlib.suppress(OSError, ValueError), open_plain(path) as file:
         process = int(file.read(20))
         words = ""
