@@ -28,13 +28,13 @@ from faze.report.tier_figures import (
 )
 from faze.report.walk_pictures import collect_atlas, collect_walks, walk_angles
 
-PAGE = ("index.html", "table.csv")  # by which its folder is known
+PAGE = ("index.html", "table.csv")  # files that identify its folder
 
 
 @command(
     __doc__,
     CONFIG,
-    needed("--results", "results/<name>, evaluated"),
+    needed("--results", "results/<name>, after evaluate"),
     needed("--out", "folder of the page to write"),
 )
 def main(args: Namespace) -> None:
@@ -64,7 +64,7 @@ def main(args: Namespace) -> None:
 
 
 def draw(results: Results, angles: Mapping[str, pd.DataFrame]) -> dict[str, Figure]:
-    """Draw every figure; one without content is left out."""
+    """Draw every figure that has content."""
     with drawing():
         figures = {"talk": draw_talk_charts(results), "shots": draw_shots(results)}
         if len(results.learners) > 1:

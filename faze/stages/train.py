@@ -1,8 +1,8 @@
 """Rule `train`: normalised strips -> DT-ED checkpoint of one tier and seed.
 
-Under the tier `ddp` the stage is torchrun with one process per device, of several nodes where the environment names
-their meeting point. A killed training leaves its work folder and resumes from it. At SIGTERM, SIGUSR1 or SIGUSR2 it
-writes a checkpoint after the step under way and ends with code 75.
+With `parallel: ddp` it runs torchrun with one process per device, on several nodes if the environment names their
+rendezvous. A killed training resumes from its work folder. At SIGTERM, SIGUSR1 or SIGUSR2 it finishes the current step,
+writes a checkpoint and exits with code 75.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from faze.training.run import train
     OUTPUT_CACHE,
 )
 def main(args: Namespace) -> None:
-    """Train, or go on training."""
+    """Train, or resume a training."""
     config = load(args.config, "train")
     if launched(config.engine, args.out):
         return
@@ -39,7 +39,10 @@ def main(args: Namespace) -> None:
 
 
 def launched(engine: Engine, out: Path) -> bool:
-    """Train in processes of their own, if the tier wants that. A signal that came when all was written ends nothing."""
+    """Train in separate processes if the tier asks for them, and return whether it does.
+
+    A signal that arrives after the checkpoint is written is ignored.
+    """
     before = out.stat().st_mtime_ns if out.exists() else None
     try:
         return launch(engine, ["train", *sys.argv[1:]])
@@ -51,9 +54,9 @@ def launched(engine: Engine, out: Path) -> bool:
 
 @contextlib.contextmanager
 def writing(out: Path, run_log: Path) -> Iterator[None]:
-    """Let only one training write these outputs, and none run beside a benchmark.
+    """Lock the outputs of a training against other writers, and the machine against benchmarks.
 
-    The first of its processes stands for all; where there are several machines, the first on each.
+    The first process locks the outputs; the first process on each machine locks that machine.
     """
     with contextlib.ExitStack() as stack:
         if int(os.environ.get("RANK", 0)) == 0:

@@ -141,7 +141,7 @@ def test_codes_that_are_not_numbers_are_refused(stage, capsys):
         stage.dted.fc_enc.weight.fill_(3e38)  # finite, and the codes overflow
     save_weights(stage.folder / "checkpoint.pt", stage.dted)
     assert stage() == 1
-    assert "person 00002 that are not numbers" in capsys.readouterr().err
+    assert "person 00002" in capsys.readouterr().err
     assert [path.name for path in stage.folder.glob("codes*")] == []
 
 
