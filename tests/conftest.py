@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from golden_files import ALL, FOLDERS, arrays_of
+from stage_runs import call_stage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -64,6 +65,16 @@ def nothing_shared() -> None:
 def one_thread() -> None:
     """Numbers computed here depend neither on what else the machine does nor on how many cores it has."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def run_stage(tmp_path: Path) -> Callable[..., int]:
+    """run_stage("encode", {"encode": {"batch": 2}}, data=..., out=...) -> exit code; see `stage_runs.call_stage`."""
+
+    def run(stage: str, *arguments: object, folder: Path = tmp_path, **options: object) -> int:
+        return call_stage(stage, folder, *arguments, **options)
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from faze.base.cache_folder import cache_folder
 from faze.base.files import whole_file
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 
 _FLAGS = ("-std=gnu11", "-O3", "-march=native", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 _OF_X86 = ("-mprefer-vector-width=512",)  # of use where the processor has such vectors, no hindrance where not

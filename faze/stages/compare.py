@@ -1,6 +1,6 @@
 """Rule `compare`: the run logs of a sweep's trainings -> a page that compares its points.
 
-It reads what validations of val people say: test people are for the ablation that takes the best point's values.
+It reads the validation errors of val people: test people are for the ablation that uses the best point's values.
 """
 
 from argparse import Namespace
@@ -8,7 +8,7 @@ from argparse import Namespace
 from faze.base.command_line import CONFIG, command, needed
 from faze.base.errors import UserError
 from faze.base.files import check_replaceable, whole_folder
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import load
 from faze.config.yaml_files import flatten
@@ -19,7 +19,7 @@ from faze.report.sweep_page import PAGE, write_sweep
 @command(
     __doc__,
     CONFIG,
-    needed("--results", "results/<name>; trainings that are not there or have not ended are named on the page"),
+    needed("--results", "results/<name>; the page lists trainings that are missing or have not ended"),
     needed("--out", "folder of the page to write"),
 )
 def main(args: Namespace) -> None:
@@ -28,7 +28,7 @@ def main(args: Namespace) -> None:
     config = load(args.config, "compare")
     points = {point: flatten(values) for point, values in config.points.items()}
     if not points:
-        raise UserError(f"{args.config}: has no points, since sweep.grid and sweep.sobol are empty")
+        raise UserError(f"{args.config} has no points: set sweep.grid or sweep.sobol")
     runs = swept_runs(ResultPaths(args.results), list(points), config.run.seeds)
     table = swept_points(runs, points, config.evaluate.confidence)
     with output_lock(args.out), whole_folder(args.out) as folder:

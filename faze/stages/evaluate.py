@@ -8,8 +8,8 @@ import pandas as pd
 
 from faze.base.command_line import CONFIG, command, needed
 from faze.base.files import check_replaceable, whole_folder
+from faze.base.locks import output_lock
 from faze.base.logged_run import read_ended_run
-from faze.base.output_lock import output_lock
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, load
 from faze.evaluation.convergence import times_to_error, validation_curves
@@ -32,7 +32,7 @@ from faze.evaluation.tables import CELL, RUN_CELL, TIER_CELL, changes, mean_erro
     needed("--out", "folder of tables to write"),
 )
 def main(args: Namespace) -> None:
-    """Read every run, judge each tier against the first, and write what was found."""
+    """Read every run, compare each tier with the first, and write tables and verdict."""
     config = load(args.config, "evaluate")
     ablation = Ablation(
         paths=ResultPaths(args.results),
@@ -75,14 +75,14 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     chance = persons[persons["tier"].isin([ablation.tiers[0], *ablation.controls])]
     deciding = tables["changes"].loc[tables["changes"]["decides"], CELL]
     levels = {"margin": config.evaluate.margin_deg, "alpha": 1 - config.evaluate.confidence}
-    rungs = int((tables["performance"]["same_as"] == "").sum()) - 1  # that were trained
-    tables["design"] = designs(chance, deciding, len(ablation.seeds), rungs=rungs, **levels)
+    trained = int((tables["performance"]["same_as"] == "").sum()) - 1
+    tables["design"] = designs(chance, deciding, len(ablation.seeds), rungs=trained, **levels)
     summary = summarize(ablation, tables, trainings, benchmark, config.evaluate)
     with whole_folder(out) as folder:
         for name, table in tables.items():
             table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
         checksums = {name: zlib.crc32((folder / f"{name}.csv").read_bytes()) for name in tables}
         write_json(folder / "summary.json", summary | {"checksums": checksums})
-    for part in SENTENCES:  # for the person who waits
+    for part in SENTENCES:  # for the user at the terminal
         if summary["verdict"][part]:
             print(summary["verdict"][part])

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from faze.base.command_line import argument, command
 from faze.base.errors import UserError
 from faze.base.files import check_replaceable, whole_folder
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.base.progress import Progress
 from faze.data.inspection import Inspection, inspect, summarise
 from faze.data.rejects import read_rejects, sidecar_of

@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 import cv2
 import numpy as np
 
-from faze.base import code_hash
-from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
+from faze.base.command_line import CONFIG, OUTPUT_CACHE, argument, command, needed, threads
 from faze.base.errors import UserError
+from faze.base.locks import output_lock
 from faze.base.output_cache import content, key_of, output_cache
-from faze.base.output_lock import output_lock
 from faze.base.process_pool import worker_processes
 from faze.base.progress import Progress
 from faze.config.data_parameters import RAW, Synthetic
@@ -35,15 +34,14 @@ from faze.redirection.draws import LEAST, chosen, draw_pairs
     needed("--data", "store of the rendered people's normalised strips"),
     threads("processes", default=1),
     needed("--out", "HDF5 of strips"),
-    MADE_ONCE,
+    OUTPUT_CACHE,
 )
 def main(args: Namespace) -> None:
     """Render every test person's pairs."""
     config = load(args.config, "oracle")
-    fingerprint = code_hash.fingerprint("faze.stages.oracle")
-    key = key_of("oracle", config.values, args.dataset, fingerprint, content(args.data), cv2.__version__)
-    with output_lock(args.out), output_cache(args.output_cache, key, [args.out]) as taken:
-        if not taken:
+    key = key_of("oracle", config.values, args.dataset, content(args.data), cv2.__version__)
+    with output_lock(args.out), output_cache(args.output_cache, key, [args.out]) as copied:
+        if not copied:
             maker = StripMaker.of(config.preprocess, args.dataset)
             jobs = list(plan(args, config.redirect.seed, config.redirect.strips, config.synthetic))
             write_strips(args.out, args.dataset, render(jobs, config.synthetic, maker, args.threads))

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from faze.base.command_line import CONFIG, command, needed
 from faze.base.files import check_replaceable, whole_folder
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config.stage_config import load
 from faze.report.data_uris import Embedder
@@ -28,13 +28,13 @@ from faze.report.tier_figures import (
 )
 from faze.report.walk_pictures import collect_atlas, collect_walks, walk_angles
 
-PAGE = ("index.html", "table.csv")  # by which its folder is known
+PAGE = ("index.html", "table.csv")  # files that identify its folder
 
 
 @command(
     __doc__,
     CONFIG,
-    needed("--results", "results/<name>, evaluated"),
+    needed("--results", "results/<name>, after evaluate"),
     needed("--out", "folder of the page to write"),
 )
 def main(args: Namespace) -> None:
@@ -64,7 +64,7 @@ def main(args: Namespace) -> None:
 
 
 def draw(results: Results, angles: Mapping[str, pd.DataFrame]) -> dict[str, Figure]:
-    """Draw every figure; one without content is left out."""
+    """Draw every figure that has content."""
     with drawing():
         figures = {"talk": draw_talk_charts(results), "shots": draw_shots(results)}
         if len(results.learners) > 1:

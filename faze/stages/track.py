@@ -1,7 +1,7 @@
 """Rule `track`: run logs, results, walks and report -> one flat MLflow run per tier and seed.
 
-A store that does not answer fails this rule alone, after everything else is written: nothing depends on it, no value is
-lost, and the same command tries again.
+If the MLflow store does not answer, only this rule fails, after everything else is written: nothing depends on it, and
+the same command tries again.
 """
 
 import json
@@ -9,7 +9,7 @@ from argparse import Namespace
 
 from faze.base.command_line import CONFIG, argument, command, needed
 from faze.base.files import whole_file
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import load
 from faze.tracking.mirror import mirror_runs
@@ -21,12 +21,12 @@ from faze.tracking.view import address, invitation, share_view
 @command(
     __doc__,
     CONFIG,
-    needed("--results", "results/<name>, with every run evaluated"),
-    argument("--points", nargs="+", help="of a sweep, whose trainings are mirrored instead, with its page"),
+    needed("--results", "results/<name>, after evaluate"),
+    argument("--points", nargs="+", help="of a sweep: mirror their trainings and the page that compares them instead"),
     needed("--out", "tracked.json to write"),
 )
 def main(args: Namespace) -> None:
-    """Mirror every run of the ablation and say where to look at it."""
+    """Mirror every run of the ablation and print where to look at it."""
     config = load(args.config, "track")
     with output_lock(args.out):
         paths, run = ResultPaths(args.results), config.run

@@ -1,4 +1,4 @@
-"""Rule `weights`, and for people: one run's trained network and few-shot learners with a model card, to hand out.
+"""Rule `weights`, and for people: publish one run's trained network and few-shot learners with a model card.
 
 faze weights --results results/default --tier recompute --seed 0 --learners bayes --out recompute_weights
 """
@@ -9,8 +9,8 @@ from argparse import Namespace
 from faze.base.command_line import argument, command, needed
 from faze.base.errors import UserError
 from faze.base.files import check_replaceable, whole_folder
+from faze.base.locks import output_lock
 from faze.base.logged_run import read_ended_run
-from faze.base.output_lock import output_lock
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.data.store.strips import StripStore
 from faze.evaluation.redirection import redirection
@@ -27,11 +27,11 @@ NETWORK = "dted.pt"
     needed("--results", "results/<name>"),
     argument("--tier", default="baseline", help="of the run (default: baseline)"),
     argument("--seed", type=int, default=0, help="of the run (default: 0)"),
-    argument("--learners", nargs="+", choices=LEARNERS, required=True, help="whose files are handed out too"),
+    argument("--learners", nargs="+", choices=LEARNERS, required=True, help="learners whose files are published too"),
     needed("--out", "folder to write: dted.pt, a file for each learner, the model card"),
 )
 def main(args: Namespace) -> None:
-    """Copy what was trained, byte for byte, and say what it is."""
+    """Copy the trained files byte for byte, and describe them in a model card."""
     check_replaceable(args.out, (NETWORK, CARD))
     paths, run = ResultPaths(args.results), (args.tier, args.seed)
     ablation = Ablation(paths, [args.tier], [args.seed], args.learners, query_entries=0)

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.config.parameters import Tracking
 
 if TYPE_CHECKING:

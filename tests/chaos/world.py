@@ -174,7 +174,7 @@ class World:
             if name.endswith(".lock"):
                 if held(path):
                     yield f"{path.relative_to(self.folder)} is held"
-            elif name.endswith(".work") or (name.startswith(".") and name != ".snakemake_timestamp"):
+            elif name.endswith(".work") or (name.startswith(".") and not name.endswith((".inputs", "timestamp"))):
                 yield f"{path.relative_to(self.folder)} is left"
 
 

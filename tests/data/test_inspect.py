@@ -435,7 +435,7 @@ def test_a_page_takes_the_place_of_a_page_only(tmp_path, monkeypatch, capsys):
     assert run(monkeypatch, store, "--out", tmp_path / "page") == 0
     before = sorted(tmp_path.rglob("*"))
     assert run(monkeypatch, store, "--out", tmp_path) == 1
-    assert "is there already, and holds no index.html and summary.json: name a new folder" in capsys.readouterr().err
+    assert "exists and has no index.html and summary.json" in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
     (tmp_path / "empty").mkdir()
     assert run(monkeypatch, store, "--out", tmp_path / "empty") == 0

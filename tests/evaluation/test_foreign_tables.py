@@ -91,7 +91,7 @@ def test_what_a_table_says_of_itself_may_be_anything(value: bytes, paths: Result
         try:
             read(ablation(paths))
         except UserError as error:
-            assert "maml_errors.parquet: is not as faze wrote it" in str(error)
+            assert "maml_errors.parquet" in str(error) and "corrupt" in str(error)
 
 
 def test_columns_that_only_begin_like_a_coverage_are_none(paths: ResultPaths) -> None:
@@ -146,7 +146,7 @@ def test_a_benchmark_that_somebody_changed_is_one_sentence(change: Callable[[dic
     change(measured)
     paths.benchmark.write_text(json.dumps(measured))
     training = LoggedRun({}, None, [], [], [])
-    with pytest.raises(UserError, match="benchmark.json: .*delete it and run benchmark again"):
+    with pytest.raises(UserError, match="benchmark.json.*delete it and run benchmark again"):
         benchmark = read_benchmark(ablation(paths))
         performance(ablation(paths), benchmark, dict.fromkeys(TIERS, training))
         measured_besides(ablation(paths), benchmark)

@@ -469,7 +469,7 @@ def test_a_k_learns_the_same_alone_and_among_others(run):
         ({"shots": [1, 4, 5]}, r"maml.pt: was trained for k = \[1, 4\], not for \[5\]: run meta_train again"),
         (
             {"query_entries": 18},
-            r"mpiigaze.h5: nobody of the split test has the 22 entries .* \(person 00000 .*: 20 entries",
+            r"mpiigaze.h5: .* split test .* 22 entries.* \(person 00000 .*: 20 entries",
         ),
         ({"adapt_lr": 1e30}, r"person 00000 of mpiigaze with k = 1 diverged: lower fewshot.adapt_lr"),
     ],
@@ -561,7 +561,7 @@ def spoil_code(path: Path) -> None:
         (
             spoil_split,
             "gazecapture.h5: 0 people of the split train have",
-            "gazecapture.h5: holds nobody of the split test",
+            "gazecapture.h5 .*split test",
         ),
         (spoil_code, "z_gaze of 1 of 20 entries is not finite", "z_gaze of 1 of 20 entries is not finite"),
     ],
@@ -640,7 +640,7 @@ def test_two_stores_of_one_data_set_are_refused(run, capsys, tmp_path):
     assert run("meta_train", "offset") == 0
     (tmp_path / "mpiigaze.h5").write_bytes((tmp_path / "gazecapture.h5").read_bytes())
     assert run("adapt", "offset") == 1
-    assert_one_sentence(capsys, "both of the data set gazecapture")
+    assert_one_sentence(capsys, "data set gazecapture")
 
 
 @pytest.mark.parametrize("learner", ["maml", "offset", "bayes"])

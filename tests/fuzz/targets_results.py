@@ -5,7 +5,6 @@ import contextlib
 import functools
 import io
 import json
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from hostile import TEXTS, VALUES, Draw, edited_bytes, edited_json, edited_lines
 from targets_data import written
 from tracking_tree import start_event, write_log
 
-from faze.base import machine_lock
 from faze.base.errors import UserError
 from faze.base.run_progress import read_seconds
 from faze.base.logged_run import LoggedRun, read_logged_run
@@ -289,21 +287,6 @@ def _parse_page(folder: Path) -> None:
 # ---- marks that others can write
 
 
-_PLATE = {"process": 1, "user": "root", "since": "2026-01-01", "what": "the benchmark"}
-
-
-def _make_lock(draw: Draw, folder: Path) -> None:
-    content = edited_json(draw, _PLATE) + b"\n" + json.dumps(_PLATE).encode() + b"\n"
-    (folder / "lock").write_bytes(edited_bytes(draw, content) if draw.flip() else content)
-
-
-def _parse_lock(folder: Path) -> None:
-    os.environ[machine_lock.LOCK_VARIABLE] = str(folder / "lock")
-    with machine_lock.opened(machine_lock.lock_path()) as lock:
-        words = machine_lock.holders(lock)
-    assert words and words.isprintable()
-
-
 def _make_marks(draw: Draw, folder: Path) -> None:
     record = [{"a.txt": "0" * 64}, {"../b.txt": "1" * 64}]
     (folder / "output_cache").mkdir()
@@ -327,6 +310,5 @@ TARGETS = (
     Target("errors", _make_errors, _parse_errors, warm=lambda: _huge(_ERRORS)),
     Target("redirection", _make_redirection, _parse_redirection, warm=lambda: [_huge(name) for name in _REDIRECTED]),
     Target("report", _make_page, _parse_page),
-    Target("lock", _make_lock, _parse_lock),
     Target("marks", _make_marks, _parse_marks),
 )

@@ -139,9 +139,9 @@ def test_sheets_that_are_too_large_leave_the_person_out(page_file, monkeypatch):
 @pytest.mark.parametrize(
     ("index", "sentence"),
     [
-        ({"steps": 15, "range_deg": 30}, "is not whole, or not JSON with steps, range_deg, sheets"),
-        ({"steps": 15, "range_deg": 30, "sheets": [{}]}, "is not as faze wrote it"),
-        ({"steps": 15, "range_deg": 30, "sheets": {"a": 1}}, "is not as faze wrote it"),
+        ({"steps": 15, "range_deg": 30}, "steps, range_deg, sheets"),
+        ({"steps": 15, "range_deg": 30, "sheets": [{}]}, "corrupt"),
+        ({"steps": 15, "range_deg": 30, "sheets": {"a": 1}}, "corrupt"),
         (
             {"steps": 15, "range_deg": 30, "sheets": [{"sheet": "../../secret"}]},
             "its sheet '../../secret' cannot be read",
@@ -158,7 +158,7 @@ def test_an_index_that_somebody_changed_embeds_no_other_file(tmp_path, index, se
     paths.walks("baseline", 0).mkdir(parents=True)
     (tmp_path / "baseline/secret").write_text("x")
     (paths.walks("baseline", 0) / "atlas.json").write_text(json.dumps(index))
-    with pytest.raises(UserError, match=f"atlas.json: .*{sentence}"):
+    with pytest.raises(UserError, match=f"atlas.json.*{sentence}"):
         collect_atlas(paths, ["baseline"], 0)
 
 

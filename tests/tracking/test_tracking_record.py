@@ -201,7 +201,7 @@ def test_names_that_stand_in_queries_are_names(paths, key, value):
     """Seen red: a quote in a log ended the filter by which MLflow's runs are found."""
     log = paths.run_log("amp", 0)
     write_log(log, start_event(paths.root, "amp", 0) | {key: value})
-    with pytest.raises(ValueError, match=r"run\.jsonl: is not as faze wrote it"):
+    with pytest.raises(ValueError, match=r"run\.jsonl is corrupt"):
         read_training(log, run_places(TIERS, [0])[1])
 
 

@@ -58,7 +58,8 @@ def test_ablation_leaves_report_table_walks_and_tracking(finished: tuple[Checkou
 
 
 def test_no_stage_leaves_temporary_files(done: Checkout) -> None:
-    left = [path for path in (done.folder / "results").rglob(".*") if not path.name.endswith((".lock", "timestamp"))]
+    expected = (".lock", ".inputs", "timestamp")
+    left = [path for path in (done.folder / "results").rglob(".*") if not path.name.endswith(expected)]
     assert [path for path in left if "mlflow" not in str(path)] == []
 
 
@@ -201,7 +202,7 @@ def test_one_learner_more_leaves_the_others_as_they_are(done: Checkout, tmp_path
         again = more.dry_run(f"{run}/fewshot/maml_errors.parquet")
     assert NOTHING in again.text
     assert [path.read_bytes() for path in of_maml] == before
-    assert answer.text.count("kept") == 2 * len(("maml", "offset", "bayes"))
+    assert answer.text.count("reusing existing output") == 2 * len(("maml", "offset", "bayes"))
 
 
 def test_real_mpiigaze_leaves_training_alone(done: Checkout, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import faze.base.code_hash
 import faze.base.run_progress
 import faze.base.output_cache
 import faze.base.errors
-import faze.base.gpu_slots
+import faze.base.locks
 import faze.base.slurm_nodes
 
 DEFAULTS = "config/config.yaml"
@@ -73,7 +73,7 @@ def check_gpus():
     if workflow.executor_plugin.name != "local":
         return
     try:
-        faze.base.gpu_slots.check(GPUS)
+        faze.base.locks.check_gpus(GPUS)
     except faze.base.errors.UserError as error:
         raise WorkflowError(f"--resources gpu={GPUS}: {error}") from None
 
@@ -123,7 +123,7 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 # The benchmark claims every core, so Snakemake runs nothing beside it. On a cluster the profile says how many.
 CORES = workflow.resource_settings.cores or 1
 
-# `--resources gpu=N`: that many GPUs are shared, a job of one GPU has one (faze.base.gpu_slots), and trainings run side by
+# `--resources gpu=N`: that many GPUs are shared, a job of one GPU has one (faze.base.locks), and trainings run side by
 # side. Without it (0) a job sees all of them. On a cluster the profile asks for GPUs, and the scheduler hands them out.
 GPUS = getattr(workflow.global_resources.get("gpu"), "value", None) or 0 if workflow.is_main_process else 0
 ONE_GPU = min(GPUS, 1)
@@ -131,7 +131,7 @@ ONE_GPU = min(GPUS, 1)
 # Snakemake knows nothing of the jobs that a killed Snakemake left running, nor of a second one in this checkout. So
 # the benchmark runs `alone` and the others `beside` each other, under one lock per machine that the kernel drops with
 # its last holder. (A prefix takes the place of Snakemake's own, strict mode.) Other checkouts are the stages' own affair:
-# faze.base.machine_lock refuses or waits, once its job has the checkout's lock. `GPUS=2 beside ...` takes GPUs, too.
+# faze.base.locks refuses or waits, once its job has the checkout's lock. `GPUS=2 beside ...` takes GPUs, too.
 MACHINE_LOCK = f".snakemake/{socket.gethostname()}.lock"
 SHARES_GPUS = str(GPUS > 0).lower()
 shell.prefix(r"""
@@ -139,7 +139,7 @@ shell.prefix(r"""
     hold() {{
         local on_gpus=()
         if {SHARES_GPUS} && [ "${{GPUS:-0}}" != 0 ]; then
-            on_gpus=(python -m faze.base.gpu_slots "$GPUS")
+            on_gpus=(python -m faze.base.locks "$GPUS")
         fi
         flock --nonblock "$1" {MACHINE_LOCK} true || echo "$4: waiting for other jobs on this machine to end" >&2
         flock "$1" {MACHINE_LOCK} "${{on_gpus[@]}}" "${{@:2}}"
@@ -151,7 +151,7 @@ shell.prefix(r"""
 
 # Rendered frames and prepared strips are taken over from other ablations with the same values; no param, since where
 # they are found changes nothing.
-SHARED_RECORDS = [f"--output-cache={folder}" for folder in [faze.base.output_cache.shared_records()] if folder]
+SHARED_RECORDS = [f"--output-cache={folder}" for folder in [faze.base.output_cache.shared_folder()] if folder]
 
 
 def every(path, **chosen):

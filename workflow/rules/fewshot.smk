@@ -1,8 +1,8 @@
 # Codes of every strip, then few-shot adaptation on them, per person.
 
-# One process for all data sets or learners of a run: its start takes longer than most learners do. `kept` leaves the
-# outputs to the stage, which keeps what is whole and of the same inputs, values and code, so that one learner more
-# leaves the others as they are. For the same reason their names are no params.
+# One process handles all data sets or learners of a run: it takes longer to start than most learners take to run. `kept`
+# keeps Snakemake from deleting the learners' outputs: the stages reuse those whose inputs, values and code are the same,
+# so that one more learner leaves the others as they are. Their names are no params for the same reason.
 LEARNERS = config["fewshot"]["learners"]
 
 
@@ -12,8 +12,8 @@ rule encode:
         mpiigaze="results/{name}/data/mpiigaze.h5",
         gazecapture="results/{name}/data/gazecapture.h5",
     output:
-        mpiigaze=kept("results/{name}/{tier}/seed{seed}/codes/mpiigaze.h5"),
-        gazecapture=kept("results/{name}/{tier}/seed{seed}/codes/gazecapture.h5"),
+        mpiigaze="results/{name}/{tier}/seed{seed}/codes/mpiigaze.h5",
+        gazecapture="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",
     log:
         "results/{name}/{tier}/seed{seed}/logs/encode.log",
     benchmark:
@@ -35,7 +35,6 @@ rule encode:
             --data {input.mpiigaze:q} {input.gazecapture:q} \
             --threads {threads} \
             --out {output.mpiigaze:q} {output.gazecapture:q} \
-            --output-cache results/{wildcards.name:q}/output_cache \
             2>&1 | tee -p {log:q}
         """
 
@@ -64,7 +63,7 @@ rule meta_train:
             --codes {input.codes:q} \
             --threads {threads} \
             --out {output:q} \
-            --output-cache results/{wildcards.name:q}/output_cache \
+            --keep-existing \
             2>&1 | tee -p {log:q}
         """
 
@@ -104,6 +103,6 @@ rule adapt:
             --out {output.errors:q} \
             --trace {output.trace:q} \
             --predictions {output.predictions:q} \
-            --output-cache results/{wildcards.name:q}/output_cache \
+            --keep-existing \
             2>&1 | tee -p {log:q}
         """

@@ -40,7 +40,6 @@ rule walk:
             --data {input.mpiigaze:q} {input.gazecapture:q} \
             --threads {threads} \
             --out {output[0]:q} \
-            --output-cache results/{wildcards.name:q}/output_cache \
             2>&1 | tee -p {log:q}
         """
 
@@ -150,6 +149,5 @@ rule redirect:
             --threads {threads} \
             --out {output.people:q} \
             --pairs {output.pairs:q} \
-            --output-cache results/{wildcards.name:q}/output_cache \
             2>&1 | tee -p {log:q}
         """
