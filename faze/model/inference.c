@@ -57,6 +57,7 @@ struct results { /* what is wanted of each output */
     float *means;              /* (n, ...) of it over each image */
     integer means_stride;
     float *maps; /* (n, outputs, h, w): it, without normalising and activating */
+    float epsilon, slope; /* of InstanceNorm and of LeakyReLU */
 };
 
 integer outputs_at_once(void) { return OUTPUTS; }
@@ -192,18 +193,19 @@ INLINED float mean_of(const float *in, integer h, integer w, const float *centre
 }
 
 /* InstanceNorm -> LeakyReLU of a plane. */
-static void activate(float *raw, integer n, integer h, integer w, float *active, float *means, integer stride) {
+static void activate(float *raw, const struct results *to, integer n, integer h, integer w, float *active, float *means) {
+    const float slope = to->slope;
     clear_edges(active, n, h, w);
     for (integer i = 0; i < n; i++) {
         const float *in = row_of(raw, h, w, i, 0);
-        float mean = mean_of(in, h, w, NULL), scale = 1 / sqrtf(mean_of(in, h, w, &mean) + EPSILON);
+        float mean = mean_of(in, h, w, NULL), scale = 1 / sqrtf(mean_of(in, h, w, &mean) + to->epsilon);
         float *out = row_of(active, h, w, i, 0);
         for (integer y = 0; y < h; y++, in += w + 1, out += w + 1)
             for (integer x = 0; x < w; x++) {
                 float value = (in[x] - mean) * scale;
-                out[x] = value > 0 ? value : SLOPE * value;
+                out[x] = value > 0 ? value : slope * value;
             }
-        if (means) means[i * stride] = mean;
+        if (means) means[i * to->means_stride] = mean;
     }
 }
 
@@ -232,7 +234,7 @@ static void deliver(float *raw, const struct results *to, integer n, integer h, 
         cut(1, raw, n, h, w, plane_of(to->raw_doubled, o), to->raw_doubled.apart * to->raw_doubled.stride);
     if (activated) {
         plane = to->active.at ? plane_of(to->active, o) : spare;
-        activate(raw, n, h, w, plane, to->means ? to->means + o : NULL, to->means_stride);
+        activate(raw, to, n, h, w, plane, to->means ? to->means + o : NULL);
     }
     if (to->pooled.at) halve(plane, n, h, w, 4, plane_of(to->pooled, o));
     for (int phase = 0; to->split.at && phase < 4; phase++)

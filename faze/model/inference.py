@@ -17,20 +17,15 @@ import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from faze.base.compiled import NativeError, library, say_once
+from faze.base.compiled import library
 from faze.model.densenet import DenseBlock, DenseNetDecoder, DenseNetEncoder
 from faze.model.dted import DTED
 from faze.model.inference_plan import Map, Plan, Workspace
-from faze.model.norm_act import EPSILON, SLOPE
 
-SOURCE = Path(__file__).with_name("inference.c")
-# Sums may be reordered, as vectors need; NaN and infinity stay what they are.
-FLAGS = ("-fno-signed-zeros", "-fassociative-math", f"-DEPSILON={EPSILON}f", f"-DSLOPE={SLOPE}f")
 PIXELS = 2**15  # of the images that pass together
 
 
@@ -45,10 +40,11 @@ def for_inference(dted: DTED) -> DTED:
     fast.autocast = contextlib.nullcontext
     if dted.fc_enc.weight.device.type != "cpu" or dted.dtype != torch.float32:
         return fast
-    code = _code()
-    if isinstance(code, NativeError):
-        say_once(f"DT-ED is applied by torch, slower than compiled: {code}")
+    code = library("model/inference.c", "DT-ED is applied by torch, more slowly")
+    if code is None:
         return fast
+    code.scratch_floats.restype = code.plane_floats.restype = ctypes.c_int64
+    code.begin.restype = code.convolve.restype = None
     size = dted.model.image_height_px, dted.model.image_width_px
     together = max(PIXELS // (size[0] * size[1]), 1)
     encoder = functools.partial(_encoder_plan, code, dted.encoder, *size)
@@ -56,14 +52,6 @@ def for_inference(dted: DTED) -> DTED:
     fast.encoder = CompiledNetwork(encoder, (dted.encoder.channels,), together)
     fast.decoder = CompiledNetwork(decoder, (3, *size), together)
     return fast
-
-
-def _code() -> ctypes.CDLL | NativeError:
-    code = library(SOURCE, "model", FLAGS)
-    if not isinstance(code, NativeError):
-        code.scratch_floats.restype = code.plane_floats.restype = ctypes.c_int64
-        code.begin.restype = code.convolve.restype = None
-    return code
 
 
 class CompiledNetwork(nn.Module):

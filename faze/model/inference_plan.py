@@ -11,6 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from faze.model.norm_act import EPSILON, SLOPE
+
 Taps = Sequence[tuple[int, int, int, int]]  # row and column of a neighbour, and of the kernel's weight for it
 # What inference.c can make of an output; means and maps are the network's result.
 Kind = Literal["active", "pooled", "split", "tiles", "doubled", "raw_doubled", "means", "maps"]
@@ -47,6 +49,7 @@ class _CResults(ctypes.Structure):
         ("means", ctypes.c_void_p),
         ("means_stride", ctypes.c_int64),
         ("maps", ctypes.c_void_p),
+        *((name, ctypes.c_float) for name in ("epsilon", "slope")),
     ]
 
 
@@ -167,7 +170,7 @@ class Workspace:
         return _CPlanes(self._memory[source].data_ptr() + 4 * channel * stride, stride, source.channels)
 
     def _results(self, wanted: Sequence[Map], channel: int, out: Tensor) -> _CResults:
-        results = _CResults()
+        results = _CResults(epsilon=EPSILON, slope=SLOPE)
         for each in wanted:
             if each.kind == "means":
                 results.means, results.means_stride = out.data_ptr() + 4 * channel, out.shape[1]
