@@ -185,7 +185,7 @@ def kernel_for(weights: Weights, activation: Activation) -> Kernel:
 
 
 def same_rates(lr: float, weights: Weights) -> Weights:
-    """Give every parameter the same rate: rates (1, ...)."""
+    """Return the same rate for every parameter: rates (1, ...)."""
     return map_weights(lambda parameter: torch.full_like(parameter[:1], lr), weights)
 
 
