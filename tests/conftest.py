@@ -13,6 +13,8 @@ import torch
 from golden_files import ALL, FOLDERS, arrays_of
 from stage_runs import call_stage
 
+from faze.base import compiled
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
@@ -75,6 +77,15 @@ def run_stage(tmp_path: Path) -> Callable[..., int]:
         return call_stage(stage, folder, *arguments, **options)
 
     return run
+
+
+@pytest.fixture
+def without_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run as after an installation without a C compiler: no C kernel is found."""
+    monkeypatch.setattr(compiled, "library_name", lambda kernel, level: "none")
+    compiled.library.cache_clear()
+    yield
+    compiled.library.cache_clear()
 
 
 @pytest.fixture(scope="session")

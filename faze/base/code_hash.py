@@ -17,7 +17,7 @@ ROOT = Path(faze.__file__).resolve().parents[1]
 # Modules that change no output, each with the reason: no hash follows them. See docs/decisions/0001.
 NEUTRAL = {
     "faze.__main__": "finds the command that is asked for",
-    "faze.base.cache_folder": "says where compiled kernels lie; they are the same wherever they do",
+    "faze.base.cache_folder": "names a folder for files that can be made again; their content does not depend on it",
     "faze.base.code_hash": "names code; no number passes through it",
     "faze.base.command_line": "reads arguments, which are the rule's, and turns an error into one sentence",
     "faze.base.errors": "says what is wrong; there is no output then",

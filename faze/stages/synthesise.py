@@ -10,8 +10,8 @@ from faze.base.output_cache import key_of, output_cache
 from faze.config.data_parameters import RAW
 from faze.config.stage_config import load
 from faze.data.store.supplementary import write_supplementary, write_truth
+from faze.data.synthetic.compiled_layers import rounding_identity
 from faze.data.synthetic.faults import check_frames, plant, truncate, write_list
-from faze.data.synthetic.native import rounds
 from faze.data.synthetic.people import annotation_of, render_everybody
 
 
@@ -37,7 +37,7 @@ def main(args: Namespace) -> None:
     with contextlib.ExitStack() as outputs:
         for dataset, folder in folders.items():
             outputs.enter_context(output_lock(folder, files[dataset], faults, args.truth))
-        key = key_of("synthesise", config.values, rounds())
+        key = key_of("synthesise", config.values, rounding_identity())
         everything = [*folders.values(), *files.values(), *([faults] if synthetic.faults else []), args.truth]
         if not synthetic.faults:
             faults.unlink(missing_ok=True)

@@ -8,7 +8,6 @@ contiguity taken for granted, autocast left on, parts of the given DT-ED replace
 
 import contextlib
 import dataclasses
-import shutil
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,11 +16,10 @@ import torch
 from small_model import MODEL as SMALL
 from torch import Tensor
 
-from faze.base.compiled import NativeError, library, say_once
+from faze.base.compiled import library
 from faze.config.parameters import Model
 from faze.data.store.strip_writing import PersonStrips, write_strips
 from faze.data.store.strips import StripStore
-from faze.model import inference
 from faze.model.dted import DTED, Codes
 from faze.model.inference import for_inference
 from faze.redirection.estimator import GazeHeadEstimator
@@ -33,9 +31,9 @@ DEFAULT = dataclasses.replace(SMALL, growth=8, z_app=64, z_head=16, decoder_chan
 
 
 @pytest.fixture(autouse=True)
-def compiler() -> None:
-    if shutil.which("cc") is None:
-        pytest.skip("no C compiler")
+def compiled() -> None:
+    if library("model/inference.c", "skipped") is None:
+        pytest.skip("inference.c is not compiled")
 
 
 @pytest.fixture
@@ -146,22 +144,19 @@ def test_it_knows_the_weights_that_there_are_when_it_is_made():
     assert_same(dted, for_inference(dted), image)
 
 
-@pytest.mark.parametrize("way", ["float64", "no compiler"])
-def test_elsewhere_it_computes_as_dted(way, monkeypatch, capsys):
-    dted, image = build(SMALL), images(SMALL, 2)
-    if way == "float64":
-        dted = dted.double()
-    else:
-        monkeypatch.setenv("CC", "no-such-compiler")
-        library.cache_clear()
-        say_once.cache_clear()
+def test_float64_is_computed_by_torch():
+    dted, image = build(SMALL).double(), images(SMALL, 2)
     codes = for_inference(dted).encode(image)
     assert all(torch.equal(found, expected) for found, expected in zip(codes, dted.encode(image), strict=True))
-    if way == "no compiler":
-        assert isinstance(inference._code(), NativeError)
-        for_inference(dted)
-        library.cache_clear()
-        assert capsys.readouterr().err.count("no-such-compiler is not on the PATH") == 1
+
+
+def test_without_the_compiled_kernel_torch_is_used_and_one_line_says_so(without_kernels, capsys):
+    dted, image = build(SMALL), images(SMALL, 2)
+    for _ in range(2):
+        codes = for_inference(dted).encode(image)
+    assert all(torch.equal(found, expected) for found, expected in zip(codes, dted.encode(image), strict=True))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "faze/model/inference.c" in line and "torch" in line
 
 
 @pytest.fixture

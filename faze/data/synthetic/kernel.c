@@ -1,9 +1,9 @@
 /* What rays see of a head, an eye and spectacles, sample by sample: the costly part of a rendered frame.
  *
- * faze.data.synthetic.native compiles this; surface, eyeball, lids, light and spectacles are the same in numpy, and
+ * faze.data.synthetic.compiled_layers calls this; surface, eyeball, lids, light and spectacles are the same in numpy, and
  * their sentences say what each formula is. Head frame, mm, float32. A row of samples passes through short loops, each
  * of which the compiler makes vectors of. Whether a ray meets the head must round as in numpy, since a silhouette is
- * sharp: so nothing is contracted or reordered (FLAGS).
+ * sharp: so nothing is contracted or reordered (KERNELS in faze.base.compiled).
  *
  * Maps are contiguous; those of colours and normals have four channels. Planes are (h, w) each, one after the other.
  */
@@ -27,6 +27,11 @@ typedef struct {
     map displacement, normal, colour, iris, lashes[2]; /* lashes with an edge of zeros */
     float eyeball_mm, iris_mm, sclera[3], caruncle[3], pink[3], ink[3], lashes_cover;
 } person;
+typedef struct { /* of the modules named above, where each is explained */
+    float per_axis[3], axis_z, left, top, shape_per_mm, colour_per_mm, cornea_radius_mm, iris_half_mm, iris_per_mm;
+    float lash_above_mm, lash_per_mm, lash_width, front_radius_mm, tilt, lens_edge_mm, bridge_above_mm, bridge_half_mm;
+    int32_t rounds, feather_px;
+} constants;
 typedef struct {
     double lens[9]; /* fx fy cx cy k1 k2 p1 p2 k3 */
     float rotation[9];
@@ -35,6 +40,7 @@ typedef struct {
     float key_rgb[3], screen_rgb[3], ambient[3];
     mirrored lights[2];
     float exposure;
+    constants k;
 } view;
 typedef struct {
     vec start;
@@ -183,17 +189,17 @@ static void meet_face(const view *v, const person *p, int n, float *restrict pla
     const vec s = v->start;
     const float rest = s.x * s.x + s.y * s.y - 1;
     EACH(i, n) {
-        float d0 = AT(RAY, i) * PER_AXIS_X, d1 = AT(RAY + 1, i) * PER_AXIS_Y;
-        deep[i] = AT(RAY + 2, i) * PER_AXIS_Z;
+        float d0 = AT(RAY, i) * v->k.per_axis[0], d1 = AT(RAY + 1, i) * v->k.per_axis[1];
+        deep[i] = AT(RAY + 2, i) * v->k.per_axis[2];
         a[i] = d0 * d0 + d1 * d1 + deep[i] * deep[i];
         lateral[i] = d0 * s.x + d1 * s.y;
         depth[i] = s.z;
     }
-    EACH(round, ROUNDS) {
+    EACH(round, v->k.rounds) {
         if (round) {
-            EACH(i, n) column[i] = (x[i] - LEFT) * SHAPE_PER_MM, row[i] = (y[i] - TOP) * SHAPE_PER_MM;
+            EACH(i, n) column[i] = (x[i] - v->k.left) * v->k.shape_per_mm, row[i] = (y[i] - v->k.top) * v->k.shape_per_mm;
             look_up(&p->displacement, n, column, row, depth);
-            EACH(i, n) depth[i] = s.z - depth[i] / AXIS_Z;
+            EACH(i, n) depth[i] = s.z - depth[i] / v->k.axis_z;
         }
         EACH(i, n) {
             float b = lateral[i] + deep[i] * depth[i], square = b * b - a[i] * (rest + depth[i] * depth[i]);
@@ -203,9 +209,9 @@ static void meet_face(const view *v, const person *p, int n, float *restrict pla
             y[i] = v->origin.y + t * AT(RAY + 1, i);
         }
     }
-    EACH(i, n) column[i] = (x[i] - LEFT) * SHAPE_PER_MM, row[i] = (y[i] - TOP) * SHAPE_PER_MM;
+    EACH(i, n) column[i] = (x[i] - v->k.left) * v->k.shape_per_mm, row[i] = (y[i] - v->k.top) * v->k.shape_per_mm;
     look_up_3(&p->normal, n, column, row, normal[0], normal[1], normal[2]);
-    EACH(i, n) column[i] = (x[i] - LEFT) * COLOUR_PER_MM, row[i] = (y[i] - TOP) * COLOUR_PER_MM;
+    EACH(i, n) column[i] = (x[i] - v->k.left) * v->k.colour_per_mm, row[i] = (y[i] - v->k.top) * v->k.colour_per_mm;
     look_up_3(&p->colour, n, column, row, &AT(0, 0), &AT(1, 0), &AT(2, 0));
     EACH(i, n) {
         vec out = {normal[0][i], normal[1][i], normal[2][i]};
@@ -250,9 +256,9 @@ static void shade_eyeball(const view *v, const person *p, const eye *e, int n, c
         float towards = dot(e->axis, m), off = sqrtf(most(1 - towards * towards, 0)) * p->eyeball_mm;
         cover[i] = (towards > 0) * ramp((p->iris_mm - off) / 0.7f + 0.5f);
         float across = dot(e->right, m) * p->eyeball_mm, down = dot(e->down, m) * p->eyeball_mm;
-        column[i] = (across + IRIS_HALF_MM) * IRIS_PER_MM, row[i] = (down + IRIS_HALF_MM) * IRIS_PER_MM;
+        column[i] = (across + v->k.iris_half_mm) * v->k.iris_per_mm, row[i] = (down + v->k.iris_half_mm) * v->k.iris_per_mm;
         radius[i] = sqrtf(across * across + down * down);
-        float met = meet_sphere(e->cornea, e->cornea_power, 1 / CORNEA_RADIUS_MM, ray, &k), glow = shine(&v->lights[0], k, ray) + shine(&v->lights[1], k, ray);
+        float met = meet_sphere(e->cornea, e->cornea_power, 1 / v->k.cornea_radius_mm, ray, &k), glow = shine(&v->lights[0], k, ray) + shine(&v->lights[1], k, ray);
         bright[i] = glow * (dot(e->axis, k) > 0.72f) * (met > 0);
     }
     look_up_3(&p->iris, n, column, row, iris[0], iris[1], iris[2]);
@@ -276,7 +282,7 @@ static void add_samples(const view *v, const person *p, const eye *e, int n, con
         crease[i] = line + e->fold * (0.3f + 0.7f * high);
         between[i] = ramp(least(along[i], 1 - along[i]) * 9);
         inside[i] = between[i] > 0 ? ramp(least(upper[i], lower[i]) / 0.35f + 0.5f) : 0;
-        column[i] = along[i] * LASH_WIDTH + 1, row[i] = (upper[i] + LASH_ABOVE_MM) * LASH_PER_MM + 1;
+        column[i] = along[i] * v->k.lash_width + 1, row[i] = (upper[i] + v->k.lash_above_mm) * v->k.lash_per_mm + 1;
     }
     EACH(i, n) if (inside[i] > 0) first = i < first ? i : first, last = i + 1;
     look_up(&p->lashes[e->side], n, column, row, hairs);
@@ -299,13 +305,13 @@ static void add_samples(const view *v, const person *p, const eye *e, int n, con
     }
 }
 
-static float feather(int i, int n) { return unit(least(i + 0.5f, n - 0.5f - i) / FEATHER_PX); }
+static float feather(const view *v, int i, int n) { return unit(least(i + 0.5f, n - 0.5f - i) / v->k.feather_px); }
 
 /* An eye's part of the band, at four samples a pixel. */
 static int draw_eye(const view *v, const person *p, const eye *e, const axis *band, int rows, float *planes)
 {
     int w = e->width, h = e->height, stride = band->samples;
-    if (w < 2 * FEATHER_PX || h < 2 * FEATHER_PX) return 0; /* at the frame's edge */
+    if (w < 2 * v->k.feather_px || h < 2 * v->k.feather_px) return 0; /* at the frame's edge */
     float *drawn = calloc(3 * (size_t)w * h, sizeof(float));
     if (!drawn) return 1;
     float near[2][PLANES][2][w], samples[PLANES][w]; /* near: two rows of pixels, at both phases across */
@@ -328,8 +334,8 @@ static int draw_eye(const view *v, const person *p, const eye *e, const axis *ba
         }
     }
     EACH(c, 3) EACH(y, h) {
-        float *to = planes + ((size_t)c * rows + e->top + y) * stride + e->left, *from = drawn + ((size_t)c * h + y) * w, down = feather(y, h);
-        EACH(i, w) to[i] += down * feather(i, w) * (from[i] - to[i]);
+        float *to = planes + ((size_t)c * rows + e->top + y) * stride + e->left, *from = drawn + ((size_t)c * h + y) * w, down = feather(v, y, h);
+        EACH(i, w) to[i] += down * feather(v, i, w) * (from[i] - to[i]);
     }
     free(drawn);
     return 0;
@@ -344,7 +350,7 @@ static inline void meet_lens(const view *v, const spectacles *s, vec ray, float 
     *aside = x - (*right ? right_x : left_x), *below = y - (*right ? right_y : left_y);
     float a = *aside * s->per_half[0], b = *below * s->per_half[1];
     *beyond = (sqrtf(sqrtf(a * a * (a * a) + b * b * (b * b))) - 1) * s->half;
-    *in = ramp(0.5f - *beyond / LENS_EDGE_MM);
+    *in = ramp(0.5f - *beyond / v->k.lens_edge_mm);
 }
 
 static void bend_rays(const view *v, const spectacles *s, int n, float *restrict plane, size_t step)
@@ -369,13 +375,13 @@ static void cover_spectacles(const view *v, const spectacles *s, int n, float *r
         float aside, below, beyond, in, far = length(ray);
         int right;
         meet_lens(v, s, ray, &aside, &below, &right, &beyond, &in);
-        vec front = {aside / FRONT_RADIUS_MM, below / FRONT_RADIUS_MM + TILT, -1};
+        vec front = {aside / v->k.front_radius_mm, below / v->k.front_radius_mm + v->k.tilt, -1};
         float steep = length(front);
         front.x /= steep, front.y /= steep, front.z /= steep, ray.x /= far, ray.y /= far, ray.z /= far;
         float mirrored = shine(&v->lights[0], front, ray) + shine(&v->lights[1], front, ray);
         glow[i] = 3 * mirrored + s->glow, share[i] = s->reflectance * in;
-        float rim = ramp((s->rim_mm - fabsf(beyond - s->rim_mm)) / LENS_EDGE_MM + 0.5f);
-        float beside = fabsf(below - BRIDGE_ABOVE_MM) - BRIDGE_HALF_MM, bridge = ramp(0.5f - beside / LENS_EDGE_MM);
+        float rim = ramp((s->rim_mm - fabsf(beyond - s->rim_mm)) / v->k.lens_edge_mm + 0.5f);
+        float beside = fabsf(below - v->k.bridge_above_mm) - v->k.bridge_half_mm, bridge = ramp(0.5f - beside / v->k.lens_edge_mm);
         metal[i] = most(rim, bridge * ((aside > 0) != right) * (beyond > 0));
     }
     EACH(c, 3) EACH(i, n) {

@@ -1,16 +1,14 @@
-"""The layers of a frame by kernel.c, compiled where there is a C compiler: what `layers` does in numpy.
-
-Pixels of both ways are within one grey level; people, cameras and labels are drawn elsewhere and are the same.
-"""
+"""The layers of a frame, by kernel.c: the pixels of `layers`, which uses numpy, within one grey level."""
 
 import ctypes
+import hashlib
 from pathlib import Path
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.compiled import NativeError, library, processor, say_once
+from faze.base.compiled import library, processor
 from faze.data.synthetic import eyeball, lids, spectacles, surface
 from faze.data.synthetic.layers import Layer, NumpyLayers, Painted
 from faze.data.synthetic.lids import Margins
@@ -18,47 +16,42 @@ from faze.data.synthetic.person import SyntheticPerson
 from faze.data.synthetic.shot import FEATHER_PX, Box, Shot, within
 from faze.data.synthetic.texture import Image
 
-SOURCE = Path(__file__).with_name("kernel.c")
-_CONSTANTS = {
-    **{f"PER_AXIS_{name}": np.float32(1 / mm) for name, mm in zip("XYZ", surface.AXES_MM, strict=True)},
-    "AXIS_Z": surface.AXES_MM[2],
-    "LEFT": surface.LEFT,
-    "TOP": surface.TOP,
-    "SHAPE_PER_MM": surface.SHAPE_PER_MM,
-    "COLOUR_PER_MM": surface.COLOUR_PER_MM,
-    "CORNEA_RADIUS_MM": eyeball.CORNEA_RADIUS_MM,
-    "CORNEA_CENTRE_MM": eyeball.CORNEA_CENTRE_MM,
-    "IRIS_HALF_MM": eyeball.IRIS_HALF_MM,
-    "IRIS_PER_MM": eyeball.IRIS_PER_MM,
-    "LASH_ABOVE_MM": lids.LASH_ABOVE_MM,
-    "LASH_PER_MM": lids.LASH_PER_MM,
-    "LASH_WIDTH": lids.LASH_WIDTH,
-    "FRONT_RADIUS_MM": spectacles.FRONT_RADIUS_MM,
-    "TILT": spectacles.TILT,
-    "LENS_EDGE_MM": spectacles.EDGE_MM,
-    "BRIDGE_ABOVE_MM": spectacles.BRIDGE_MM[0],
-    "BRIDGE_HALF_MM": spectacles.BRIDGE_MM[1],
-}
-# Nothing is contracted: whether a ray meets the head rounds as in numpy.
-FLAGS = (
-    "-ffp-contract=off",
-    *(f"-D{name}=({float(value):.9e}f)" for name, value in _CONSTANTS.items()),
-    *(f"-D{name}={value}" for name, value in (("ROUNDS", surface.ROUNDS), ("FEATHER_PX", FEATHER_PX))),
-)
-
 
 def _record(name: str, **fields: object) -> type[ctypes.Structure]:
-    """A struct of kernel.c; a number n of a field means n floats, None a pointer."""
+    """Define a struct of kernel.c; for a field, a number n means n floats."""
     kinds = {field: ctypes.c_float * kind if isinstance(kind, int) else kind for field, kind in fields.items()}
     return type(name, (ctypes.Structure,), {"_fields_": list(kinds.items())})
 
 
 _Map = _record("_Map", data=ctypes.c_void_p, rows=ctypes.c_int32, columns=ctypes.c_int32)
+_CONSTANTS = {
+    "per_axis": 1 / surface.AXES_MM,
+    "axis_z": surface.AXES_MM[2],
+    "left": surface.LEFT,
+    "top": surface.TOP,
+    "shape_per_mm": surface.SHAPE_PER_MM,
+    "colour_per_mm": surface.COLOUR_PER_MM,
+    "cornea_radius_mm": eyeball.CORNEA_RADIUS_MM,
+    "iris_half_mm": eyeball.IRIS_HALF_MM,
+    "iris_per_mm": eyeball.IRIS_PER_MM,
+    "lash_above_mm": lids.LASH_ABOVE_MM,
+    "lash_per_mm": lids.LASH_PER_MM,
+    "lash_width": lids.LASH_WIDTH,
+    "front_radius_mm": spectacles.FRONT_RADIUS_MM,
+    "tilt": spectacles.TILT,
+    "lens_edge_mm": spectacles.EDGE_MM,
+    "bridge_above_mm": spectacles.BRIDGE_MM[0],
+    "bridge_half_mm": spectacles.BRIDGE_MM[1],
+}
+_COUNTS = {"rounds": ctypes.c_int32, "feather_px": ctypes.c_int32}
+_Constants = _record("_Constants", **{name: np.size(value) for name, value in _CONSTANTS.items()}, **_COUNTS)
 _MAPS = {"displacement": _Map, "normal": _Map, "colour": _Map, "iris": _Map, "lashes": _Map * 2}
 _COLOURS = {"sclera": 3, "caruncle": 3, "pink": 3, "ink": 3, "lashes_cover": 1}
 _Person = _record("_Person", **_MAPS, eyeball_mm=1, iris_mm=1, **_COLOURS)
 _LIGHT = {"key": 3, "screen": 3, "key_rgb": 3, "screen_rgb": 3, "ambient_rgb": 3, "mirrored": 2 * 5}
-_View = _record("_View", lens=ctypes.c_double * 9, rotation=9, origin=3, start=3, **_LIGHT, exposure=1)
+_View = _record(
+    "_View", lens=ctypes.c_double * 9, rotation=9, origin=3, start=3, **_LIGHT, exposure=1, constants=_Constants
+)
 _BALL = {
     "start": 3,
     "power": 1,
@@ -75,21 +68,13 @@ _PLANE = {"plane": 1, "behind": 1, "middle": 1, "centre": 4, "per_half": 2, "hal
 _Spectacles = _record("_Spectacles", **_PLANE, rim_mm=1, reflectance=1, metal=3, glow=1)
 
 
-class NativeLayers:
-    """What layers.NumpyLayers does, by compiled code."""
+class CompiledLayers:
+    """The methods of layers.NumpyLayers, by kernel.c."""
 
-    def __init__(self, person: SyntheticPerson, painted: Painted) -> None:
-        """Compile, or load what was compiled before.
-
-        Raises:
-            NativeError: there is no compiler, or it fails.
-        """
-        compiled = library(SOURCE, "synthetic", FLAGS)
-        if isinstance(compiled, NativeError):
-            raise compiled
-        self._library, self._person = compiled, person
+    def __init__(self, code: ctypes.CDLL, person: SyntheticPerson, painted: Painted) -> None:
+        self._code, self._person = code, person
         face = painted.face
-        lashes = [np.pad(mask, 1) for mask in painted.lashes]  # beyond it there are none
+        lashes = [np.pad(mask, 1) for mask in painted.lashes]  # there are none beyond the edge
         self._maps = [np.ascontiguousarray(m) for m in (face.displacement, face.normal, face.colour, painted.iris)]
         self._maps += [np.ascontiguousarray(mask) for mask in lashes]
         displacement, normal, colour, iris, *lash_maps = (_Map(m.ctypes.data, *m.shape[:2]) for m in self._maps)
@@ -105,33 +90,33 @@ class NativeLayers:
         )
 
     def paint(self, shot: Shot, head: Box, band: Box, eyes: list[Box]) -> tuple[Layer, Layer]:
-        """As NumpyLayers'."""
+        """See NumpyLayers."""
         view = _view(shot)
         placed = [_eye(shot, self._person, side, within(eye, band)) for side, eye in enumerate(eyes)]
         return self._paint(view, head, 0.5, [], None), self._paint(view, band, 1.0, placed, self._spectacles(shot))
 
     def blend(self, frame: NDArray[np.uint8], box: Box, levels: NDArray[np.uint8], cover: Image) -> None:
-        """As NumpyLayers'."""
+        """See NumpyLayers."""
         left, top, width, height = box
         assert levels.shape == (height, width, 3) and cover.shape == (height, width) and cover.dtype == np.float32
         assert all(array.flags.c_contiguous for array in (frame, levels, cover))
         assert left + width <= frame.shape[1] and top + height <= frame.shape[0]
         at = ctypes.c_void_p(frame.ctypes.data + 3 * (top * frame.shape[1] + left))
         stride = ctypes.c_int64(3 * frame.shape[1])
-        self._library.blend(at, stride, _pointer(levels), _pointer(cover), width, height)
+        self._code.blend(at, stride, _pointer(levels), _pointer(cover), width, height)
 
     def add_noise(self, frame: NDArray[np.uint8], noise: NDArray[np.uint8]) -> None:
-        """As NumpyLayers'."""
+        """See NumpyLayers."""
         assert frame.flags.c_contiguous and noise.shape == frame.shape and noise.strides[1:] == (3, 1)
         stride = ctypes.c_int64(noise.strides[0])
-        self._library.add_noise(_pointer(frame), _pointer(noise), stride, 3 * frame.shape[1], frame.shape[0])
+        self._code.add_noise(_pointer(frame), _pointer(noise), stride, 3 * frame.shape[1], frame.shape[0])
 
     def _paint(
         self, view: ctypes.Structure, box: Box, scale: float, eyes: list, worn: ctypes.Structure | None
     ) -> Layer:
         width, height = (round(side * scale) for side in box[2:])
         levels, inside = np.empty((height, width, 3), np.uint8), np.empty((height, width), np.float32)
-        failed = self._library.paint(
+        failed = self._code.paint(
             ctypes.byref(view),
             ctypes.byref(self._record),
             (ctypes.c_int32 * 4)(*box),
@@ -166,32 +151,31 @@ class NativeLayers:
         )
 
 
-def rounds() -> tuple[str, ...]:
-    """Name what pixels round by: the compiled code or numpy, processor, versions."""
-    compiled = library(SOURCE, "synthetic", FLAGS)
-    code = "numpy" if isinstance(compiled, NativeError) else Path(compiled._name).stem
-    return code, processor(), np.__version__, cv2.__version__
+def rounding_identity() -> tuple[str, ...]:
+    """Identify everything that can change the rounding of pixels: the code compiled or numpy, processor, versions."""
+    code = _code()
+    digest = hashlib.sha256(Path(code._name).read_bytes()).hexdigest()[:16] if code else "numpy"
+    return digest, processor(), np.__version__, cv2.__version__
 
 
-def layers_for(person: SyntheticPerson, painted: Painted) -> NativeLayers | NumpyLayers:
-    """Choose the compiled layers where there is a compiler, else numpy's."""
-    try:
-        return NativeLayers(person, painted)
-    except NativeError:
-        return NumpyLayers(person, painted)
+def layers_for(person: SyntheticPerson, painted: Painted) -> CompiledLayers | NumpyLayers:
+    """Return compiled layers where there are any, else numpy's."""
+    code = _code()
+    return CompiledLayers(code, person, painted) if code else NumpyLayers(person, painted)
 
 
-def compile_ahead() -> None:
-    """Compile before several processes do, and say where that cannot be."""
-    compiled = library(SOURCE, "synthetic", FLAGS)
-    if isinstance(compiled, NativeError):
-        say_once(f"people are rendered by numpy, several times slower than compiled: {compiled}")
+def _code() -> ctypes.CDLL | None:
+    return library("data/synthetic/kernel.c", "people are rendered by numpy, several times slower")
 
 
 def _view(shot: Shot) -> ctypes.Structure:
     light, lens = shot.light, [*shot.camera.parameters, *shot.camera.distortion]
+    constants = _fill(_Constants(rounds=surface.ROUNDS, feather_px=FEATHER_PX), **_CONSTANTS)
     return _fill(
-        _View((ctypes.c_double * 9)(*lens)),
+        _View(
+            (ctypes.c_double * 9)(*lens),
+            constants=constants,
+        ),
         rotation=shot.rotation.ravel(),
         origin=shot.viewpoint_mm,
         start=(shot.viewpoint_mm - surface.CENTRE_MM) / surface.AXES_MM,
