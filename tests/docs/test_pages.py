@@ -175,19 +175,3 @@ def test_each_reason_to_leave_a_frame_out_is_found_in_the_file_that_the_table_na
     for path, file in [(path, name(path)) for path in checks if name(path) not in by_file_names]:
         for reason in map("".join, re.findall(given, path.read_text(encoding="utf-8"), re.MULTILINE)):
             assert any(phrase in reason for phrase in told.get(file, ())), (file, reason)
-
-
-def test_every_sentence_of_the_page_has_its_numbers_and_a_test() -> None:
-    text = (ROOT / "docs/reference/sentences.md").read_text(encoding="utf-8")
-    tests = {
-        name
-        for path in (ROOT / "tests").rglob("test_*.py")
-        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)
-    }
-    assert set(re.findall(r"`(test_\w+)`", text)) - tests == set()
-    for module, told in (
-        ("verdict", "faze/evaluation/verdict.py"),
-        ("learner_verdict", "faze/evaluation/learner_verdict.py"),
-    ):
-        makers = set(re.findall(r"^def (describe_\w+)", (ROOT / told).read_text(encoding="utf-8"), re.M))
-        assert makers == set(re.findall(rf"`{module}\.(describe_\w+)`", text)), module
