@@ -85,7 +85,8 @@ def render(
 
 def tier_rows(summary: Mapping[str, Any], results: Results) -> Rows:
     """Return the rows of the tier table: speed, memory, switches, errors with their changes, verdict."""
-    performance = results.tables["performance"].set_index("tier").astype({"same_step": object}).fillna({"same_step": ""})
+    performance = results.tables["performance"].set_index("tier").astype({"same_step": object})
+    performance = performance.fillna({"same_step": ""})
     switches = summary["switches"]
     return [
         {

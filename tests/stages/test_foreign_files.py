@@ -1,5 +1,6 @@
 """Whatever a file holds, whoever reads it says in one sentence what is wrong with it, and never shows a traceback."""
 
+import json
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -93,4 +94,5 @@ def test_a_foreign_file_is_one_sentence_with_its_name(reader: str, content: str,
 def test_a_torn_table_is_one_sentence_with_its_name(content: str, tmp_path: Path) -> None:
     (tmp_path / "given").write_bytes(CONTENT[content])
     with pytest.raises(UserError, match=r"runs\.csv: .*run evaluate again"):
-        read_evaluation(tmp_path / "given", b'{"tiers": [], "learners": [], "seeds": [], "paper_width": {}, "checksums": {}}')
+        summary = dict.fromkeys(("tiers", "learners", "seeds"), []) | {"paper_width": {}, "checksums": {}}
+        read_evaluation(tmp_path / "given", json.dumps(summary).encode())
