@@ -35,6 +35,13 @@ CONTROLS = {
 DASHED = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}
 
 
+def _with_legend(figure: Figure, axes: Axes) -> Figure:
+    """Add the legend of the axes below the figure."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(8, len(handles)))
+    return figure
+
+
 def draw_talk_charts(results: Results) -> Figure:
     """Draw time, memory and error per tier as in the talk, with the talk's headline figures as the last bars."""
     several = len(results.tiers) > 1
@@ -60,12 +67,9 @@ def draw_talk_charts(results: Results) -> Figure:
     adapted = f"{results.learners[0]}, k = {results.largest_k}"
     error.set(title="Error on MPIIGaze", xlabel=f"degrees (pale: unadapted; solid: {adapted})")
     time.set_yticks(range(rows), [*results.tiers, "talk"][:rows])
-    about = f"Solid: measured on {results.machine}."
     if several:
         time.get_yticklabels()[-1].set_color(REFERENCE)
-        about += f" Hatched: speed-up, saving and error of the talk (8 GPUs), applied to {results.tiers[0]} here."
     time.set_ylim(rows - 0.5, -0.6)
-    figure.supxlabel(about, x=0.01, ha="left", fontsize=9, color=MUTED)
     return figure
 
 
@@ -114,8 +118,7 @@ def draw_changes(results: Results) -> Figure:
     for face, label in (("white", "unadapted"), (MUTED, f"{results.learners[0]}, k = {results.largest_k}")):
         row[-1].plot([], [], "o", markerfacecolor=face, markeredgecolor=MUTED, label=label)
     row[-1].fill_between([], [], [], color=BAND, label=f"margin ±{results.margin_deg:g}°")
-    figure.legend(loc="outside lower center", ncols=3)
-    return figure
+    return _with_legend(figure, row[-1])
 
 
 def draw_people(results: Results) -> Figure:
@@ -133,17 +136,15 @@ def draw_people(results: Results) -> Figure:
         x = np.arange(len(before))
         axes.vlines(x, after, before, color=BAND, linewidth=5, zorder=0)
         axes.plot(x, before, "o", color=MUTED, markerfacecolor="white", label="unadapted")
-        axes.plot(
-            x, after, "o", color=learner_colors(results.learners)[learner], label=f"{learner}, k = {results.largest_k}"
-        )
+        color = learner_colors(results.learners)[learner]
+        axes.plot(x, after, "o", color=color, label=f"{learner}, k = {results.largest_k}")
         many = len(before) > 40
         axes.set_xticks([] if many else x, [] if many else before.index, rotation=90, fontsize=8)
         axes.set(title=NAMES[dataset], xlabel=f"{len(before)} test people")
         axes.grid(axis="y")
     row[0].set_ylabel("angular error, degrees")
     row[0].set_ylim(bottom=0)
-    figure.legend(*row[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    return figure
+    return _with_legend(figure, row[0])
 
 
 def draw_training(results: Results) -> Figure:
@@ -171,9 +172,7 @@ def draw_training(results: Results) -> Figure:
     row[1].set(xlabel="seconds at the benchmark's rate")
     errors = curves["error_deg"]  # the first validations may be outside
     row[0].set_ylim(0, min(1.08 * errors.max(), 3 * errors.median()))
-    handles, labels = row[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(8, len(handles)))
-    return figure
+    return _with_legend(figure, row[0])
 
 
 def draw_shots(results: Results) -> Figure:
@@ -187,8 +186,7 @@ def draw_shots(results: Results) -> Figure:
         _label_shots(axes, shots, NAMES[dataset], "large")
     row[0].set_ylabel("angular error, degrees")
     _limit_errors(row[0], results)
-    figure.legend(*row[0].get_legend_handles_labels(), loc="outside lower center", ncols=7)
-    return figure
+    return _with_legend(figure, row[0])
 
 
 def draw_shots_by_tier(results: Results) -> Figure:
@@ -346,9 +344,7 @@ def draw_redirection(results: Results) -> Figure:
     errors[0].set(ylabel="error, degrees", ylim=(0, None))
     turns[0].set(ylabel="turned, degrees")
     turns[0].annotate("dashed: as requested", (0.04, 0.92), xycoords="axes fraction", fontsize=9, color=INK)
-    handles, labels = errors[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(handles)))
-    return figure
+    return _with_legend(figure, errors[0])
 
 
 def _line(
@@ -383,5 +379,4 @@ def draw_walks(results: Results, angles: Mapping[str, pd.DataFrame]) -> Figure:
         axes.set(title=walk, xlabel="requested, degrees")
         axes.grid(axis="y")
     row[0].set_ylabel("estimated, degrees")
-    figure.legend(*row[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return figure
+    return _with_legend(figure, row[0])

@@ -47,7 +47,7 @@ def render(
         atlas: from `media.collect_atlas`.
         data: from `dataset_page.read_page`, for each data set.
     """
-    performance = results.tables["performance"]
+    performance, machine = results.tables["performance"], summary["machine"] or summary["training_machine"]
     return formats.load_template("report.html.j2").render(
         title=title,
         note=note,
@@ -60,7 +60,8 @@ def render(
         paired_seeds=len(summary["seeds"]) >= SEEDS_FOR_A_TIER,  # bootstrap intervals are over seeds from two on
         colors=tier_colors(results.tiers) | dict.fromkeys(results.controls, BASELINE),
         trained=datetime.date.fromtimestamp(summary["began"]).isoformat(),
-        machine=formats.facts(summary["machine"] or summary["training_machine"]),
+        machine=formats.facts(machine),
+        device=formats.machine(machine),
         phases=[phase for phase in PHASES if f"{phase}_ms" in performance],
         roofline=bool(performance["share_of_matmul_roof"].notna().all()),
         talk=TALK,

@@ -12,7 +12,6 @@ from faze.base.errors import UserError
 from faze.base.files import as_written, read_json
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.evaluation import UNADAPTED
-from faze.report import formats
 
 TABLES = ("runs", "tiers", "persons", "changes", "design", "learners", "pixel_checks", "person_variance", "coverage")
 TABLES += ("redirection", "redirected", "turned", "redirected_by_angle", "redirection_changes", "performance")
@@ -31,7 +30,6 @@ class Results:
     margin_deg: float
     learner_margin_deg: float
     tables: Mapping[str, pd.DataFrame]
-    machine: str  # of the benchmark
     real: bool  # people are photographed, not rendered
 
     def cell(self, table: str, dataset: str, learner: str, k: int, *, controls: bool = False) -> pd.DataFrame:
@@ -73,7 +71,6 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
             margin_deg=summary["margin_deg"],
             learner_margin_deg=summary["learner_margin_deg"],
             tables=tables,
-            machine=formats.machine(summary["machine"] or summary["training_machine"]),
             real=not paths.truth.exists(),
         )
 

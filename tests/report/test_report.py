@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import io
 import itertools
 import json
 import re
@@ -16,13 +15,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from fabricated import SHOTS, Fabricated
-from PIL import Image, ImageDraw
 
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.tier_colors import tier_colors
 from faze.report import formats, media
 from faze.report.figures import draw_changes, draw_learners, draw_shots, draw_shots_by_tier, draw_talk_charts, thinned
-from faze.report.media import Embedder, collect_walks, walk_title
 from faze.report.results import Results, read_csv, read_evaluation
 from faze.report.style import drawing, learner_colors
 from faze.stages import evaluate, inspect, report
@@ -352,7 +349,7 @@ def results_of(case: Fabricated) -> Results:
     tiers = tiers.assign(low_deg=tiers["mean_deg"] - 0.5, high_deg=tiers["mean_deg"] + 0.5)
     tables = {"tiers": tiers, "learners": pd.DataFrame(pairs)}
     orders = [list(names) for names in (case.tiers, case.controls, case.kept)]
-    return Results(*orders, DATASETS, max(case.shots), 0.3, 0.1, tables, "A CPU", real=True)
+    return Results(*orders, DATASETS, max(case.shots), 0.3, 0.1, tables, real=True)
 
 
 @pytest.mark.parametrize(("tiers", "learners", "shots"), [(1, 1, 1), (2, 2, 1), (6, 3, 4), (12, 6, 18)])
@@ -441,42 +438,6 @@ def test_labels_of_the_talks_charts_do_not_overlap(page):
     assert len(labels) == 3 and before < after and labels[0].xy[0] == pytest.approx(after, abs=0.01)
 
 
-def test_files_beyond_the_budget_are_not_embedded(tmp_path):
-    (tmp_path / "clip.mp4").write_bytes(b"x" * 300)
-    embedder = Embedder(budget_bytes=500)
-    assert embedder.file(tmp_path / "clip.mp4", "video/mp4").startswith("data:video/mp4;base64,")
-    assert embedder.file(tmp_path / "clip.mp4", "video/mp4") is None
-    paths = ResultPaths(tmp_path)
-    paths.walks("baseline", 0).mkdir(parents=True)
-    (paths.walks("baseline", 0) / "a.mp4").write_bytes(b"x" * 300)
-    [walk] = collect_walks(paths, ["baseline"], 0, embedder)
-    assert (walk["videos"], walk["total"], walk["folder"]) == ([], 1, "baseline/seed0/walks")
-
-
-def test_wide_pictures_shrink_to_the_page(tmp_path):
-    noise = np.random.default_rng(0).integers(0, 255, (60, 3000, 3), np.uint8)
-    Image.fromarray(noise).save(tmp_path / "sheet.png")
-    uri = Embedder().picture(tmp_path / "sheet.png")
-    assert uri.startswith("data:image/jpeg;base64,") and len(uri) < (tmp_path / "sheet.png").stat().st_size
-
-
-@pytest.mark.parametrize("kind", ["drawing", "photograph"])
-def test_a_picture_is_embedded_as_the_smaller_of_png_and_jpeg(tmp_path, kind):
-    """Seen red: the drawing as the fast PNG that it is compared with, as JPEG always, and the photograph as PNG."""
-    picture = Image.new("RGB", (400, 300), "white")
-    if kind == "drawing":
-        ImageDraw.Draw(picture).ellipse((50, 40, 350, 260), "navy")
-    else:
-        picture = Image.fromarray(np.random.default_rng(0).normal(128, 9, (300, 400, 3)).clip(0, 255).astype(np.uint8))
-    picture.save(tmp_path / "picture.png")
-    files = {}
-    for form, settings in (("png", {"optimize": True}), ("jpeg", {"quality": 88, "optimize": True})):
-        buffer = io.BytesIO()
-        picture.save(buffer, form, **settings)
-        files[f"data:image/{form};base64,{base64.b64encode(buffer.getvalue()).decode()}"] = len(buffer.getvalue())
-    assert Embedder().picture(tmp_path / "picture.png") == min(files, key=files.get)
-
-
 def test_colours_are_distinct():
     twelve = [f"t{i}" for i in range(12)]
     for tiers in (twelve[:1], twelve[:2], twelve[:7], twelve):
@@ -506,8 +467,6 @@ def test_number_formats(form, values, text):
     (formats.machine({"processor": "AMD EPYC 7B13", "cores": "2"}), "AMD EPYC 7B13, 2 cores"),
     (formats.machine({"processor": "Xeon", "cores": "32", "gpus": "NVIDIA H200"}), "NVIDIA H200"),
     (formats.facts({"memory_gib": "23.5", "apex": "absent"}), [("Memory", "23.5 GiB")]),
-    (walk_title(Path("gazecapture_00300.mp4")), "GazeCapture 00300"),
-    (walk_title(Path("clip.mp4")), "clip"),
 ])  # fmt: skip
 def test_texts(found, expected):
     assert found == expected

@@ -1,20 +1,24 @@
-"""The interactive atlas of a report that is opened as a file.
+"""Embedded pictures and videos, and the interactive atlas of a report that is opened as a file.
 
 The colour of each picture encodes its row and column in the sheet, which identifies the picture on a canvas.
 Seen red by breaking the code: rows from the lowest pitch, the head's sheet for the gaze, no step kept within the grid.
 """
 
+import base64
+import io
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from fabricated import Fabricated
+from PIL import Image, ImageDraw
 
 from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.redirection.atlas import STEPS, grid
-from faze.report.media import collect_atlas
+from faze.report.media import Embedder, collect_atlas, collect_walks, walk_title
 from faze.stages import evaluate, inspect, report
 
 LAST = STEPS - 1
@@ -155,3 +159,44 @@ def test_sheets_have_the_orientation_of_the_pad():
     angles = grid(30)
     assert angles[0, 0].tolist() == [30, 30] and angles[0, -1].tolist() == [30, -30]
     assert angles[LAST // 2, LAST // 2].tolist() == [0, 0]
+
+
+def test_files_beyond_the_budget_are_not_embedded(tmp_path):
+    (tmp_path / "clip.mp4").write_bytes(b"x" * 300)
+    embedder = Embedder(budget_bytes=500)
+    assert embedder.file(tmp_path / "clip.mp4", "video/mp4").startswith("data:video/mp4;base64,")
+    assert embedder.file(tmp_path / "clip.mp4", "video/mp4") is None
+    paths = ResultPaths(tmp_path)
+    paths.walks("baseline", 0).mkdir(parents=True)
+    (paths.walks("baseline", 0) / "a.mp4").write_bytes(b"x" * 300)
+    [walk] = collect_walks(paths, ["baseline"], 0, embedder)
+    assert (walk["videos"], walk["total"], walk["folder"]) == ([], 1, "baseline/seed0/walks")
+
+
+def test_wide_pictures_shrink_to_the_page(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 255, (60, 3000, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "sheet.png")
+    uri = Embedder().picture(tmp_path / "sheet.png")
+    assert uri.startswith("data:image/jpeg;base64,") and len(uri) < (tmp_path / "sheet.png").stat().st_size
+
+
+@pytest.mark.parametrize("kind", ["drawing", "photograph"])
+def test_a_picture_is_embedded_as_the_smaller_of_png_and_jpeg(tmp_path, kind):
+    """Seen red: the drawing as the fast PNG that it is compared with, as JPEG always, and the photograph as PNG."""
+    picture = Image.new("RGB", (400, 300), "white")
+    if kind == "drawing":
+        ImageDraw.Draw(picture).ellipse((50, 40, 350, 260), "navy")
+    else:
+        picture = Image.fromarray(np.random.default_rng(0).normal(128, 9, (300, 400, 3)).clip(0, 255).astype(np.uint8))
+    picture.save(tmp_path / "picture.png")
+    files = {}
+    for form, settings in (("png", {"optimize": True}), ("jpeg", {"quality": 88, "optimize": True})):
+        buffer = io.BytesIO()
+        picture.save(buffer, form, **settings)
+        files[f"data:image/{form};base64,{base64.b64encode(buffer.getvalue()).decode()}"] = len(buffer.getvalue())
+    assert Embedder().picture(tmp_path / "picture.png") == min(files, key=files.get)
+
+
+@pytest.mark.parametrize(("file", "title"), [("gazecapture_00300.mp4", "GazeCapture 00300"), ("clip.mp4", "clip")])
+def test_titles_of_videos(file, title):
+    assert walk_title(Path(file)) == title
