@@ -24,6 +24,7 @@ NEUTRAL = {
     "faze.base.locks": "makes a job wait, or refuses it",
     "faze.base.process_pool": "hands work to processes; results are the same for any number of them",
     "faze.base.progress": "writes to the terminal and to the job's log alone",
+    "faze.base.run_progress": "prints the progress of a whole run of the workflow",
     "faze.config": "acts through the stage's resolved config file, which is an input; decision 1 says more",
 }
 

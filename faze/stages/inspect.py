@@ -20,9 +20,8 @@ from faze.data.inspection import Inspection, inspect, summarise
 from faze.data.rejects import read_rejects, sidecar_of
 from faze.data.store.probe import probe
 from faze.data.store.strips import StripStore
-from faze.report.dataset_page import PAGE, write_page
-from faze.report.dataset_words import describe
-from faze.report.strip_sheet import pick_strips
+from faze.report.dataset_figures import pick_strips
+from faze.report.dataset_page import PAGE, describe, write_page
 
 
 @command(

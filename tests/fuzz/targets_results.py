@@ -27,7 +27,7 @@ from faze.base.output_cache import output_cache
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import read_events
 from faze.commands import ledger
-from faze.evaluation.coverage import coverage
+from faze.evaluation.diagnostics import coverage
 from faze.evaluation.redirected_angles import by_variant, read_pairs
 from faze.evaluation.redirection import redirection
 from faze.evaluation.runs import (
@@ -38,12 +38,11 @@ from faze.evaluation.runs import (
     read_left_out,
     read_val_errors,
 )
-from faze.evaluation.tables import measured_besides, performance
+from faze.evaluation.tables import other_benchmarks, performance
 from faze.report import results
-from faze.report.data_uris import Embedder
 from faze.report.dataset_page import read_page
+from faze.report.media import Embedder, collect_atlas, walk_angles
 from faze.report.results import read_evaluation
-from faze.report.walk_pictures import collect_atlas, walk_angles
 from faze.tracking.run_record import RunPlace, read_training
 
 TIERS, LEARNERS = ("baseline", "amp"), ("maml", "offset")
@@ -120,7 +119,7 @@ def _parse_benchmark(folder: Path) -> None:
     refused = None
     for use in (
         lambda: performance(ablation, benchmark, dict.fromkeys(TIERS, training)),
-        lambda: measured_besides(ablation, benchmark),
+        lambda: other_benchmarks(ablation, benchmark),
     ):
         try:
             use()
@@ -228,6 +227,7 @@ def _evaluation() -> dict[str, Any]:
         "seeds": [0],
         "paper_width": {},
         "controls": [],
+        "checksums": {},
         "largest_k": 9,
     } | {
         "margin_deg": 0.5,
@@ -255,8 +255,10 @@ def _make_page(draw: Draw, folder: Path) -> None:
     (folder / "inspection/mpiigaze").mkdir(parents=True)
     found = {
         "dataset": "mpiigaze",
-        "rejects": {"sidecar": "x.csv", "frames": 1},
+        "rejects": {"sidecar": "x.csv", "frames": 1, "share": 0.5, "left_out": {}},
         "splits": [],
+        **dict.fromkeys(("origins", "validities", "devices"), {"x": 1}),
+        **{"strip_px": [256, 64], "unusable_labels": 0, "checksums": None, "digest": "x"},
         "people": 1,
         "strips": 2,
     }

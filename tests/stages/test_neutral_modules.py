@@ -62,6 +62,7 @@ WORDS = {
     "faze.base.code_hash",
     "faze.base.command_line",
     "faze.base.errors",
+    "faze.base.run_progress",
     "faze.config",
 }
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from faze.base.logged_run import LoggedRun, LoggedValue, read_logged_run
-from faze.evaluation.convergence import times_to_error, validation_curves
+from faze.evaluation.validation import times_to_error, validation_curves
 
 RATES = pd.Series({"baseline": 20.0, "fast": 40.0})
 

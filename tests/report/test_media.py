@@ -1,20 +1,24 @@
-"""The atlas on the page of a report that was opened as a file, moved as a reader moves it.
+"""Embedded pictures and videos, and the interactive atlas of a report that is opened as a file.
 
-Each picture tells by its colour which row and column of the sheet it is, so that what stands on the canvas is known.
+The colour of each picture encodes its row and column in the sheet, which identifies the picture on a canvas.
 Seen red by breaking the code: rows from the lowest pitch, the head's sheet for the gaze, no step kept within the grid.
 """
 
+import base64
+import io
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from fabricated import Fabricated
+from PIL import Image, ImageDraw
 
 from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.redirection.atlas import STEPS, grid
-from faze.report.walk_pictures import collect_atlas
+from faze.report.media import Embedder, collect_atlas, collect_walks, walk_title
 from faze.stages import evaluate, inspect, report
 
 LAST = STEPS - 1
@@ -67,7 +71,7 @@ def shown(page, code):
     return red, green
 
 
-def test_pads_start_straight_ahead_and_say_so(opened):
+def test_pads_start_frontal(opened):
     for code in ("gaze", "head"):
         pad = opened.locator(f".pad[data-code={code}]")
         assert shown(opened, code) == (LAST / 2, LAST / 2)
@@ -110,7 +114,7 @@ def test_keys_move_by_one_picture_and_stay_on_the_sheet(opened):
     assert opened.evaluate("scrollY") == before
 
 
-def test_a_finger_moves_it(opened):
+def test_a_tap_moves_a_pad(opened):
     pad = opened.locator(".pad[data-code=gaze]")
     pad.scroll_into_view_if_needed()
     box = pad.bounding_box()
@@ -131,38 +135,68 @@ def test_sheets_that_are_too_large_leave_the_person_out(page_file, monkeypatch):
     paths = ResultPaths(page_file.parents[1])
     whole = collect_atlas(paths, ["baseline", "ddp"], 0)
     assert [len(person["codes"]["gaze"]) for person in whole["people"]] == [2, 2]
-    monkeypatch.setattr("faze.report.walk_pictures.ATLAS_BYTES", 1000)
+    monkeypatch.setattr("faze.report.media.ATLAS_BYTES", 1000)
     assert collect_atlas(paths, ["baseline", "ddp"], 0) == {}
     assert len(collect_atlas(paths, ["baseline"], 0)) == 0
 
 
-@pytest.mark.parametrize(
-    ("index", "sentence"),
-    [
-        ({"steps": 15, "range_deg": 30}, "steps, range_deg, sheets"),
-        ({"steps": 15, "range_deg": 30, "sheets": [{}]}, "corrupt"),
-        ({"steps": 15, "range_deg": 30, "sheets": {"a": 1}}, "corrupt"),
-        (
-            {"steps": 15, "range_deg": 30, "sheets": [{"sheet": "../../secret"}]},
-            "its sheet '../../secret' cannot be read",
-        ),
-        (
-            {"steps": 15, "range_deg": 30, "sheets": [{"sheet": "/etc/passwd"}]},
-            "its sheet '/etc/passwd' cannot be read",
-        ),
-    ],
-)
-def test_an_index_that_somebody_changed_embeds_no_other_file(tmp_path, index, sentence):
-    """Seen red: any file that could be read stood in the page, which is made to be handed on."""
+@pytest.mark.parametrize(("sheets", "expected"), [
+    (None, "sheets"), ([{}], ""), ({"a": 1}, ""),
+    ([{"sheet": "../../secret"}], "'../../secret'"), ([{"sheet": "/etc/passwd"}], "'/etc/passwd'"),
+])  # fmt: skip
+def test_a_manipulated_index_embeds_no_other_file(tmp_path, sheets, expected):
+    """Seen red: the page contained any readable file, although it is meant to be passed on."""
     paths = ResultPaths(tmp_path)
     paths.walks("baseline", 0).mkdir(parents=True)
     (tmp_path / "baseline/secret").write_text("x")
+    index = {"steps": 15, "range_deg": 30} | ({} if sheets is None else {"sheets": sheets})
     (paths.walks("baseline", 0) / "atlas.json").write_text(json.dumps(index))
-    with pytest.raises(UserError, match=f"atlas.json.*{sentence}"):
+    with pytest.raises(UserError, match=f"atlas.json: .*{expected}.*run walk again"):
         collect_atlas(paths, ["baseline"], 0)
 
 
-def test_sheets_lie_as_the_pad_does():
+def test_sheets_have_the_orientation_of_the_pad():
     angles = grid(30)
     assert angles[0, 0].tolist() == [30, 30] and angles[0, -1].tolist() == [30, -30]
     assert angles[LAST // 2, LAST // 2].tolist() == [0, 0]
+
+
+def test_files_beyond_the_budget_are_not_embedded(tmp_path):
+    (tmp_path / "clip.mp4").write_bytes(b"x" * 300)
+    embedder = Embedder(budget_bytes=500)
+    assert embedder.file(tmp_path / "clip.mp4", "video/mp4").startswith("data:video/mp4;base64,")
+    assert embedder.file(tmp_path / "clip.mp4", "video/mp4") is None
+    paths = ResultPaths(tmp_path)
+    paths.walks("baseline", 0).mkdir(parents=True)
+    (paths.walks("baseline", 0) / "a.mp4").write_bytes(b"x" * 300)
+    [walk] = collect_walks(paths, ["baseline"], 0, embedder)
+    assert (walk["videos"], walk["total"], walk["folder"]) == ([], 1, "baseline/seed0/walks")
+
+
+def test_wide_pictures_shrink_to_the_page(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 255, (60, 3000, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "sheet.png")
+    uri = Embedder().picture(tmp_path / "sheet.png")
+    assert uri.startswith("data:image/jpeg;base64,") and len(uri) < (tmp_path / "sheet.png").stat().st_size
+
+
+@pytest.mark.parametrize("kind", ["drawing", "photograph"])
+def test_a_picture_is_embedded_as_the_smaller_of_png_and_jpeg(tmp_path, kind):
+    """Seen red: the drawing as the fast PNG that it is compared with, as JPEG always, and the photograph as PNG."""
+    picture = Image.new("RGB", (400, 300), "white")
+    if kind == "drawing":
+        ImageDraw.Draw(picture).ellipse((50, 40, 350, 260), "navy")
+    else:
+        picture = Image.fromarray(np.random.default_rng(0).normal(128, 9, (300, 400, 3)).clip(0, 255).astype(np.uint8))
+    picture.save(tmp_path / "picture.png")
+    files = {}
+    for form, settings in (("png", {"optimize": True}), ("jpeg", {"quality": 88, "optimize": True})):
+        buffer = io.BytesIO()
+        picture.save(buffer, form, **settings)
+        files[f"data:image/{form};base64,{base64.b64encode(buffer.getvalue()).decode()}"] = len(buffer.getvalue())
+    assert Embedder().picture(tmp_path / "picture.png") == min(files, key=files.get)
+
+
+@pytest.mark.parametrize(("file", "title"), [("gazecapture_00300.mp4", "GazeCapture 00300"), ("clip.mp4", "clip")])
+def test_titles_of_videos(file, title):
+    assert walk_title(Path(file)) == title
