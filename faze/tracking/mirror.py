@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from faze.base.errors import UserError
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.base.result_paths import ResultPaths
 from faze.tracking.run_record import MetricValue, RunPlace, RunRecord, read_training
 from faze.tracking.store import Store, at_once, explained, having

@@ -2,7 +2,8 @@
 
 Seen red once by breaking the code: processes that train apart when gradients are bucket views, or with a static graph;
 checkpoints that cut the gradient, do not enter the lists of operations again, or are not made; an operation left out of
-a list; lists outside autocast, or acting with recompute; parts not averaged; the fallback of an optimiser without momentum.
+a list; lists outside autocast, or acting with recompute; parts not averaged; the fallback of an optimiser without
+momentum.
 """
 
 import dataclasses
