@@ -46,7 +46,8 @@ typedef struct { const float *code, *gaze; const int64_t *row, *count; int64_t n
 
 INLINED void load(sizes size, const net *to, const tensors *from, int64_t m)
 {
-    for (int f = 0; f < size.F; f++) memcpy(to->w1 + f * size.P, from->w1 + (m * size.F + f) * size.H, size.H * sizeof(float));
+    for (int f = 0; f < size.F; f++)
+        memcpy(to->w1 + f * size.P, from->w1 + (m * size.F + f) * size.H, size.H * sizeof(float));
     memcpy(to->b1, from->b1 + m * size.H, size.H * sizeof(float));
     for (int h = 0; h < size.H; h++)
         for (int j = 0; j < 3; j++) to->w2[j * size.P + h] = from->w2[(m * size.H + h) * 3 + j];
@@ -55,7 +56,8 @@ INLINED void load(sizes size, const net *to, const tensors *from, int64_t m)
 
 INLINED void store(sizes size, const tensors *to, int64_t m, const net *from)
 {
-    for (int f = 0; f < size.F; f++) memcpy(to->w1 + (m * size.F + f) * size.H, from->w1 + f * size.P, size.H * sizeof(float));
+    for (int f = 0; f < size.F; f++)
+        memcpy(to->w1 + (m * size.F + f) * size.H, from->w1 + f * size.P, size.H * sizeof(float));
     memcpy(to->b1 + m * size.H, from->b1, size.H * sizeof(float));
     for (int h = 0; h < size.H; h++)
         for (int j = 0; j < 3; j++) to->w2[(m * size.H + h) * 3 + j] = from->w2[j * size.P + h];
@@ -67,7 +69,8 @@ static inline float exp_of_negative(float x)
 {
     x = x < -87.0f ? -87.0f : x;
     float n = rintf(x * 1.44269504f), r = x - n * 0.693145752f - n * 1.42860677e-6f; /* |r| <= ln(2) / 2 */
-    float series = 1 + r * (1 + r * (0.5f + r * (0.166666667f + r * (0.0416666667f + r * (0.00833333333f + r * 0.00138888889f)))));
+    float series = 1 + r * (1 + r * (0.5f + r * (0.166666667f + r * (0.0416666667f + r * (0.00833333333f + r *
+        0.00138888889f)))));
     union { int32_t bits; float value; } power = {((int32_t)n + 127) << 23};
     return series * power.value;
 }
@@ -79,7 +82,7 @@ static inline float activate(float a)
 
 INLINED vector choose(mask where, vector a, vector b) { return (vector)(((mask)a & where) | ((mask)b & ~where)); }
 
-/* First and second derivative of the activation, from its value. */
+/* Return the first and the second derivative of the activation, from its value. */
 INLINED vector slope(sizes size, vector z)
 {
     const vector zero = {0};
@@ -122,14 +125,14 @@ INLINED void forward(sizes size, const net *w, const float *x, float *z, float *
 
 static inline float dot(const float *a, const float *b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
 
-/* Degrees between u, of any length, and g. */
+/* Return the degrees between u, of any length, and g. */
 static inline float angle(const float *u, const float *g)
 {
     float cross[3] = {u[1] * g[2] - u[2] * g[1], u[2] * g[0] - u[0] * g[2], u[0] * g[1] - u[1] * g[0]};
     return DEGREES * atan2f(sqrtf(dot(cross, cross)), dot(u, g));
 }
 
-/* Derivative of the angle by u: from g away along the sphere, over the length of u; 0 where the two coincide. */
+/* Compute the derivative of the angle by u: away from g along the sphere, over the length of u; 0 if both coincide. */
 static inline void angle_gradient(const float *u, const float *g, float share, float *p)
 {
     float along = dot(u, g) / dot(u, u), away[3];
@@ -138,8 +141,9 @@ static inline void angle_gradient(const float *u, const float *g, float share, f
     for (int j = 0; j < 3; j++) p[j] = factor * away[j];
 }
 
-/* The same and, in turned, how it changes as u moves by `moved`. */
-static inline void angle_curvature(const float *u, const float *g, const float *moved, float share, float *p, float *turned)
+/* Compute the same, and in `turned` its change as u moves by `moved`. */
+static inline void angle_curvature(const float *u, const float *g, const float *moved, float share, float *p,
+    float *turned)
 {
     float q = dot(u, u), d = dot(u, g), q_moves = 2 * dot(u, moved), away[3], away_moves[3];
     float along = d / q, along_moves = dot(moved, g) / q - along * q_moves / q;
@@ -156,7 +160,8 @@ static inline void angle_curvature(const float *u, const float *g, const float *
     }
 }
 
-INLINED float add_gradient(sizes size, const net *sum, const net *w, const float *x, const float *g, float share, int with_angle)
+INLINED float add_gradient(sizes size, const net *sum, const net *w, const float *x, const float *g, float share,
+    int with_angle)
 {
     float z[size.P] __attribute__((aligned(64))), u[3], p[3];
     forward(size, w, x, z, u);
@@ -172,8 +177,9 @@ INLINED float add_gradient(sizes size, const net *sum, const net *w, const float
     return with_angle ? share * angle(u, g) : 0;
 }
 
-/* Hessian times v, by Pearlmutter's R operator: what the gradient does as the weights move along v. */
-INLINED void add_hessian_product(sizes size, const net *sum, const net *w, const net *v, const float *x, const float *g, float share)
+/* Add the product of the Hessian and v, by Pearlmutter's R operator: the change of the gradient along v. */
+INLINED void add_hessian_product(sizes size, const net *sum, const net *w, const net *v, const float *x,
+    const float *g, float share)
 {
     float a_moves[size.P] __attribute__((aligned(64))), z[size.P] __attribute__((aligned(64)));
     float u[3], u_moves[3], p[3], p_moves[3];
@@ -206,7 +212,8 @@ INLINED void add_hessian_product(sizes size, const net *sum, const net *w, const
     const float *x = s->code + s->row[m] * s->n * size.F, *g = s->gaze + s->row[m] * s->n * 3; \
     for (int64_t i = 0; i < s->count[m]; i++, x += size.F, g += 3)
 
-INLINED void each_sgd(sizes size, int64_t models, const samples *s, const tensors *weights, const tensors *rates, int64_t steps)
+INLINED void each_sgd(sizes size, int64_t models, const samples *s, const tensors *weights, const tensors *rates,
+    int64_t steps)
 {
     NET(w);
     NET(rate);
@@ -223,7 +230,8 @@ INLINED void each_sgd(sizes size, int64_t models, const samples *s, const tensor
     }
 }
 
-INLINED void each_gradient(sizes size, int64_t models, const samples *s, const tensors *weights, const tensors *out, float *degrees)
+INLINED void each_gradient(sizes size, int64_t models, const samples *s, const tensors *weights, const tensors *out,
+    float *degrees)
 {
     NET(w);
     NET(sum);
@@ -237,7 +245,8 @@ INLINED void each_gradient(sizes size, int64_t models, const samples *s, const t
     }
 }
 
-INLINED void each_hessian_product(sizes size, int64_t models, const samples *s, const tensors *weights, const tensors *directions, const tensors *out)
+INLINED void each_hessian_product(sizes size, int64_t models, const samples *s, const tensors *weights,
+    const tensors *directions, const tensors *out)
 {
     NET(w);
     NET(v);
@@ -276,19 +285,22 @@ INLINED void each_mean_angle(sizes size, int64_t models, const samples *s, const
         function((sizes){size->F, size->H, size->relu, padded}, models, s, weights, __VA_ARGS__)
 
 /* Move each of `models` networks by `steps` full-batch steps of SGD, each parameter at its own rate, (1, ...). */
-void sgd(const sizes *size, int64_t models, const samples *s, const tensors *weights, const tensors *rates, int64_t steps)
+void sgd(const sizes *size, int64_t models, const samples *s, const tensors *weights, const tensors *rates,
+    int64_t steps)
 {
     WITH_SIZES(each_sgd, rates, steps);
 }
 
 /* Compute the gradient of each model's mean angle, and the angle itself, degrees. */
-void gradient(const sizes *size, int64_t models, const samples *s, const tensors *weights, const tensors *out, float *degrees)
+void gradient(const sizes *size, int64_t models, const samples *s, const tensors *weights, const tensors *out,
+    float *degrees)
 {
     WITH_SIZES(each_gradient, out, degrees);
 }
 
 /* Multiply the Hessian of each model's mean angle by a direction. */
-void hessian_product(const sizes *size, int64_t models, const samples *s, const tensors *weights, const tensors *directions, const tensors *out)
+void hessian_product(const sizes *size, int64_t models, const samples *s, const tensors *weights,
+    const tensors *directions, const tensors *out)
 {
     WITH_SIZES(each_hessian_product, directions, out);
 }

@@ -193,7 +193,8 @@ INLINED float mean_of(const float *in, integer h, integer w, const float *centre
 }
 
 /* Apply InstanceNorm -> LeakyReLU to a plane. */
-static void activate(float *raw, const struct results *to, integer n, integer h, integer w, float *active, float *means) {
+static void activate(float *raw, const struct results *to, integer n, integer h, integer w, float *active,
+    float *means) {
     const float slope = to->slope;
     clear_edges(active, n, h, w);
     for (integer i = 0; i < n; i++) {
