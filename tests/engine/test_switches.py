@@ -23,9 +23,7 @@ EVERY_OPERATION = ("conv", "conv_transpose", "linear", "instance_norm", "leaky_r
 
 DDP_OPTIONS = [
     {"bucket_mib": 0.02},
-    {"static_graph": True},
-    {"bucket_view": True, "accumulate": 2},
-    {"bucket_mib": 0.02, "bucket_view": True, "static_graph": True, "set_to_none": True, "checkpointing": True},
+    {"bucket_mib": 0.02, "accumulate": 2, "set_to_none": True, "checkpointing": True},
 ]
 
 
