@@ -38,7 +38,7 @@ def simulated_power(variances: VarianceComponents, seeds: int, people: int, marg
 def simulated_power_of_tiers(
     variances: VarianceComponents, seeds: int, people: int, margin: float, tiers: int
 ) -> float:
-    """A tier has half the variance of a difference of two."""
+    """Simulate tiers, each with half the variance of a difference of two."""
     deviations = np.sqrt([variances.seeds / 2, variances.people / 2, variances.residual / 2])
     shown = []
     for errors in draw(seeds, 1000 * (tiers + 1), seeds, people, 4.0, *deviations).reshape(1000, -1, seeds, people):
@@ -114,7 +114,7 @@ def trainings(count: int, people: int) -> pd.DataFrame:
 CONDITION = pd.DataFrame([{"dataset": "mpiigaze", "learner": "unadapted", "k": 0}] * 2)
 
 
-def test_each_condition_is_planned_once_and_for_three_seeds_at_least():
+def test_each_condition_has_one_row_for_at_least_three_seeds():
     found = design_table(trainings(3, 15), CONDITION, 1, tiers=1, margin=0.1, alpha=0.05)
     assert found[["k", "seeds", "people", "trainings"]].values.tolist() == [[0, 3, 15, 3]]
 

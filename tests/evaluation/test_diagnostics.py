@@ -13,7 +13,7 @@ from faze.evaluation.diagnostics import permuted_error, pixel_blind_error, resid
 
 
 def person(seed: int, offset: float, slope: float, head: float, noise: float, entries: int = 150) -> dict:
-    """Codes of somebody whose residual has parts of these sizes, in degrees, alike on both axes."""
+    """Return codes of a person with residual components of these sizes in degrees, equal on both axes."""
     rng = np.random.default_rng(seed)
     hat, pose = rng.normal(0, 0.2, (entries, 2)), rng.normal(0, 0.2, (entries, 2))
     unit = [offset * rng.choice([-1, 1], (1, 2)), slope * hat / 0.2, head * pose[:, ::-1] / 0.2]

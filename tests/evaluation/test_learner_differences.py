@@ -23,7 +23,7 @@ def persons(
     spread: float = 0.05,
     seeds: tuple[int, ...] = (0,),
 ) -> pd.DataFrame:
-    """Errors whose mean change by learner and k is exact; people differ by degrees, pairs by `spread`."""
+    """Return errors with an exact mean change by learner and k. People differ by degrees, pairs by `spread`."""
     rows = []
     names = [f"p{i:02d}" for i in range(PEOPLE)]
     own = np.linspace(2.0, 8.0, PEOPLE)
@@ -102,7 +102,7 @@ def test_against_swaps_pairs():
     assert swapped.loc["none", "learner_deg"] > swapped.loc["none", "other_deg"]
 
 
-def test_crossings_are_between_the_k_that_show_them():
+def test_crossings_are_between_the_k_with_a_shown_difference():
     pairs = judged({"maml": {1: 0.5, 3: 0.01, 5: -0.01, 9: -0.5}, "offset": dict.fromkeys((1, 3, 5, 9), 0.0)})
     assert crossings(pairs) == [("maml", "offset", 1, 9, True)]
     noisy = judged({"maml": {1: 0.5, 9: -0.02}, "offset": {1: 0.0, 9: 0.0}})

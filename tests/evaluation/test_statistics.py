@@ -107,7 +107,7 @@ def test_tost_agrees_with_r_equivalence_on_summary_statistics():
     assert (result.low, result.high) == pytest.approx((-0.0744336620516462, 0.4037669953849797), rel=1e-9)
 
 
-def test_draws_are_judged_as_one_by_one():
+def test_batched_tests_equal_single_tests():
     for seeds in (1, 2, 4):
         draws = draw(3, 4, seeds, 8, 0.05, 0.05, 0.05, 0.1)
         error, freedom = standard_error(draws)
@@ -116,7 +116,7 @@ def test_draws_are_judged_as_one_by_one():
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_equivalence_at_the_margin_is_found_in_five_percent(seeds):
+def test_equivalence_at_the_margin_is_shown_in_five_percent(seeds):
     spread = {"seed_sd": 0.04 * (seeds > 1), "person_sd": 0.02, "rest_sd": 0.06}
     at, beyond = (rate_of_equivalence(draw(2, 2000, seeds, 15, true, **spread)) for true in (0.1, 0.15))
     assert 0.035 <= at <= 0.065
@@ -126,12 +126,12 @@ def test_equivalence_at_the_margin_is_found_in_five_percent(seeds):
 
 @pytest.mark.parametrize(("seeds", "people"), [(3, 15), (3, 12), (5, 15)])
 @pytest.mark.parametrize("seed_sd", [0.0, 0.03, 0.1, 0.3])
-def test_interval_of_a_change_covers_whatever_seeds_do(seeds, people, seed_sd):
+def test_intervals_cover_for_any_variance_between_seeds(seeds, people, seed_sd):
     covered = coverage(draw(5, 4000, seeds, people, 0.2, seed_sd, 0.08, 0.13), 0.2)
     assert 0.88 <= covered <= 0.96
 
 
-def test_interval_over_people_alone_and_percentiles_of_three_seeds_would_not_cover():
+def test_intervals_over_people_alone_and_bootstraps_of_three_seeds_do_not_cover():
     differences = draw(6, 4000, 3, 15, 0.2, 0.1, 0.08, 0.13)
     over_people = coverage(differences.mean(axis=-2, keepdims=True), 0.2)
     assert 0.5 <= over_people <= 0.6  # instead of 0.9
@@ -203,7 +203,7 @@ def test_a_tiny_change_of_everybody_is_not_identical():
 
 
 @pytest.mark.parametrize("change", [0.1, 0.25, -0.1, -0.25])
-def test_a_change_without_spread_is_judged_by_where_it_lies(change):
+def test_a_change_without_variance_is_compared_with_the_margin(change):
     assert compare(np.full((4, 10), change), margin=0.1).tost_p == 1  # on the margin is not within it
     assert compare(np.full((4, 10), change), margin=0.3).tost_p == 0
 
@@ -245,8 +245,8 @@ def test_pooled_noise_is_ignored_below_three_seeds():
 
 
 @pytest.mark.parametrize("seed_sd", [0.0, 0.05, 0.13, 0.5])
-def test_a_difference_by_chance_is_as_rare_as_its_p_value_says(seed_sd):
-    """Far out, where Holm's first step looks. Seen red: three seeds of the tier alone, 4 times as often as it said."""
+def test_false_differences_are_as_rare_as_the_p_value(seed_sd):
+    """Also in the tail that Holm's first step uses. Seen red: 4 times as often with the noise of three seeds alone."""
     small = 0.05 / 16
     found = [
         compare(errors[1] - errors[0], margin=0.3, noise=pool_noise(errors)).difference_p

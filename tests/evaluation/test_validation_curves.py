@@ -1,8 +1,7 @@
 """Validation curves, and the time to the baseline's error.
 
-Seen red: the last validation taken instead of the first that is good enough; the target of another seed, or the
-baseline's best instead of its last; images taken for pairs; the ratio upside down; the margin left out; another tier
-taken for a missing baseline.
+Seen red: the last validation instead of the first that is good enough; the target of another seed, or the baseline's
+best instead of its last; images instead of pairs; the inverse ratio; no margin; another tier for a missing baseline.
 """
 
 import json
@@ -27,7 +26,7 @@ def metrics(step: int, **values: float) -> dict:
     return {"step": step, "values": {name.replace("__", "/"): value for name, value in values.items()}}
 
 
-def test_seconds_are_those_of_the_benchmarks_rate_whatever_the_trainings_clock_says(tmp_path):
+def test_seconds_follow_from_the_benchmarks_rate(tmp_path):
     log = write_log(tmp_path / "run.jsonl", [
         (0.0, "start", {"machine": {}}),
         (10.0, "metrics", metrics(100, val__gaze_deg=9.0)),
@@ -50,13 +49,13 @@ def test_validations_without_a_number_are_left_out(tmp_path):
 
 
 def logged(*points: tuple[int, float]) -> LoggedRun:
-    """A training that validated after so many pairs with such errors."""
+    """Return a training with these validations, (pairs, error) each."""
     values = [LoggedValue("val/gaze_deg", pairs, error, 0.0) for pairs, error in points]
     return LoggedRun({"time": 0.0}, None, [], [], values)
 
 
 def curves(**errors: list[float]) -> pd.DataFrame:
-    """Errors after 100, 200, ... pairs. Keys are tier and seed."""
+    """Return validation errors after 100, 200, ... pairs. Keys are tier and seed."""
     trainings = {}
     for key, values in errors.items():
         tier, seed = key.split("_")
@@ -64,7 +63,7 @@ def curves(**errors: list[float]) -> pd.DataFrame:
     return validation_curves(trainings, RATES)
 
 
-def test_time_is_that_of_the_first_validation_as_good_as_the_baselines_last():
+def test_time_is_that_of_the_first_validation_that_reaches_the_baselines_last():
     times = times_to_error(curves(baseline_0=[9, 6, 4.4, 4.5], fast_0=[9, 4.45, 5, 4.6]), "baseline", 0.0).set_index(
         "tier"
     )
@@ -75,7 +74,7 @@ def test_time_is_that_of_the_first_validation_as_good_as_the_baselines_last():
     assert times.loc["fast", "rate_ratio"] == 3.0
 
 
-def test_within_the_margin_is_as_good():
+def test_an_error_within_the_margin_is_reached():
     both = curves(baseline_0=[9, 6, 4.55, 4.5], fast_0=[9, 6, 5, 4.51])
     assert times_to_error(both, "baseline", 0.0)["reached"].tolist() == [True, False]
     times = times_to_error(both, "baseline", 0.1)
@@ -83,7 +82,7 @@ def test_within_the_margin_is_as_good():
     assert times["pairs"].tolist() == [300, 400]
 
 
-def test_every_seed_has_its_own_target_and_what_is_not_reached_has_no_time():
+def test_seeds_have_their_own_target_and_no_time_if_they_miss_it():
     both = curves(baseline_0=[9, 5], baseline_1=[9, 3], fast_0=[9, 5], fast_1=[9, 4])
     times = times_to_error(both, "baseline", 0.1).set_index(["tier", "seed"])
     assert times.loc["fast", "target_deg"].tolist() == [5.1, 3.1]
@@ -92,10 +91,10 @@ def test_every_seed_has_its_own_target_and_what_is_not_reached_has_no_time():
     assert times.loc["baseline", "rate_ratio"].tolist() == [1.0, 1.0]
 
 
-def test_trainings_that_never_validated_have_no_times():
+def test_trainings_without_validations_have_no_times():
     assert times_to_error(validation_curves({}, RATES), "baseline", 0.1).empty
     short = validation_curves({("baseline", 0): logged((100, 5.0))}, RATES)
     assert times_to_error(short, "baseline", 0.1)["rate_ratio"].tolist() == [pytest.approx(1.0)]
-    # Without a baseline to reach, nobody is measured against another tier instead.
+    # Without a baseline, no other tier takes its place.
     alone = times_to_error(curves(fast_0=[9, 5]), "baseline", 0.1)
     assert not alone["reached"].any() and alone["rate_ratio"].isna().all()

@@ -258,4 +258,4 @@ def test_snakemakes_own_report(done: Checkout) -> None:
     page = (done.folder / "report.html").read_text(encoding="utf-8")
     assert "Latent walks" in page
     assert "Ablation" in page
-    assert "Who and what is in the data set" in page
+    assert "labels of the data set" in page  # the caption in data.rst
