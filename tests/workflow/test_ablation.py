@@ -5,10 +5,12 @@ import csv
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from checkout import NOTHING, Answer, Checkout
+from checkout import NOTHING, Answer, Checkout, environment
 
 pytestmark = pytest.mark.workflow
 
@@ -259,3 +261,12 @@ def test_snakemakes_own_report(done: Checkout) -> None:
     assert "Latent walks" in page
     assert "Ablation" in page
     assert "labels of the data set" in page  # the caption in data.rst
+
+
+def test_damage_of_every_kind_of_file_is_noticed(done: Checkout) -> None:
+    """Seen red: tests/chaos/bits.py called a function that was gone."""
+    command = [sys.executable, done.folder / "tests/chaos/bits.py", done.folder / "results/smoke", "--flips", "2"]
+    found = subprocess.run(command, cwd=done.folder, capture_output=True, text=True, env=environment())
+    assert found.returncode == 0, found.stderr
+    rows = [line.strip("| ").split(" | ") for line in found.stdout.splitlines()[2:]]
+    assert len(rows) == 26 and all(row[-3:] == ["0", "0", "0"] for row in rows), found.stdout
