@@ -120,7 +120,7 @@ def test_metadata_may_contain_anything(value: bytes, paths: ResultPaths) -> None
         try:
             read(ablation(paths))
         except UserError as error:
-            assert "maml_errors.parquet: " in str(error)
+            assert "maml_errors.parquet" in str(error)
 
 
 def test_columns_with_the_prefix_of_a_coverage_are_ignored(paths: ResultPaths) -> None:

@@ -151,7 +151,7 @@ def test_a_manipulated_index_embeds_no_other_file(tmp_path, sheets, expected):
     (tmp_path / "baseline/secret").write_text("x")
     index = {"steps": 15, "range_deg": 30} | ({} if sheets is None else {"sheets": sheets})
     (paths.walks("baseline", 0) / "atlas.json").write_text(json.dumps(index))
-    with pytest.raises(UserError, match=f"atlas.json: .*{expected}.*run walk again"):
+    with pytest.raises(UserError, match=f"atlas.json.*{expected}.*run walk again"):
         collect_atlas(paths, ["baseline"], 0)
 
 
