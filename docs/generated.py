@@ -115,7 +115,7 @@ def modules(package_name: str) -> str:
     """Return the documentation of a package's modules, sorted by name."""
     package = importlib.import_module(f"faze.{package_name}")
     inside = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-    names = [package.__name__, *(module.name for module in inside)]
+    names = [package.__name__, *(module.name for module in inside if "._" not in module.name)]  # no C libraries
     return "\n\n".join(f"## {name}\n\n{_module(name)}" for name in names)
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import json
-import os
 import re
 import subprocess
 import sys
@@ -119,16 +118,8 @@ def test_the_benchmark_had_the_machine_to_itself_and_the_baseline_was_trained_fi
     assert set(trained[:2]) == {"baseline", "rounding"}, "on two cores they start at once, in any order"
 
 
-def test_nothing_to_do_afterwards_within_four_seconds(done: Checkout) -> None:
-    """Of computing, so that what else the machine does counts little."""
-    for _ in range(3):
-        began = os.times()
-        assert NOTHING in done.dry_run("ablation").text
-        ended = os.times()
-        seconds = ended.children_user - began.children_user + ended.children_system - began.children_system
-        if seconds <= 4:
-            break
-    assert seconds <= 4
+def test_nothing_to_do_afterwards(done: Checkout) -> None:
+    assert NOTHING in done.dry_run("ablation").text
 
 
 def test_comment_in_the_engine_changes_nothing(done: Checkout) -> None:
