@@ -20,7 +20,7 @@ _FLAGS = ("-std=gnu11", "-O3", "-g0", "-fno-wrapv", "-fno-math-errno", "-fno-tra
 # Sums may be reordered, as vectors need; NaN and infinity keep their meaning.
 _REORDERED = (*_FLAGS, "-fno-signed-zeros", "-fassociative-math")
 KERNELS = {  # path in the package: flags
-    "fewshot/kernel.c": _REORDERED,
+    "fewshot/kernel.c": (*_REORDERED, "-fno-tree-slp-vectorize"),  # same rounding in every function
     "model/inference.c": _REORDERED,
     "data/synthetic/kernel.c": (*_FLAGS, "-ffp-contract=off"),  # whether a ray meets the head must round as in numpy
 }

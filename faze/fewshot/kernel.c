@@ -210,6 +210,8 @@ INLINED void add_hessian_product(sizes size, const net *sum, const net *w, const
 
 #define EACH_SAMPLE(m) \
     const float *x = s->code + s->row[m] * s->n * size.F, *g = s->gaze + s->row[m] * s->n * 3; \
+    const float share = 1.0f / s->count[m]; \
+    (void)share; \
     for (int64_t i = 0; i < s->count[m]; i++, x += size.F, g += 3)
 
 INLINED void each_sgd(sizes size, int64_t models, const samples *s, const tensors *weights, const tensors *rates,
@@ -223,7 +225,7 @@ INLINED void each_sgd(sizes size, int64_t models, const samples *s, const tensor
         load(size, &w, weights, m);
         for (int64_t step = 0; step < steps; step++) {
             memset(sum_block, 0, sizeof sum_block);
-            EACH_SAMPLE(m) add_gradient(size, &sum, &w, x, g, 1.0f / s->count[m], 0);
+            EACH_SAMPLE(m) add_gradient(size, &sum, &w, x, g, share, 0);
             for (int i = 0; i < PARAMETERS; i++) w_block[i] -= rate_block[i] * sum_block[i];
         }
         store(size, weights, m, &w);
@@ -239,7 +241,7 @@ INLINED void each_gradient(sizes size, int64_t models, const samples *s, const t
         double total = 0;
         load(size, &w, weights, m);
         memset(sum_block, 0, sizeof sum_block);
-        EACH_SAMPLE(m) total += add_gradient(size, &sum, &w, x, g, 1.0f / s->count[m], 1);
+        EACH_SAMPLE(m) total += add_gradient(size, &sum, &w, x, g, share, 1);
         store(size, out, m, &sum);
         degrees[m] = total;
     }
@@ -255,7 +257,7 @@ INLINED void each_hessian_product(sizes size, int64_t models, const samples *s, 
         load(size, &w, weights, m);
         load(size, &v, directions, m);
         memset(sum_block, 0, sizeof sum_block);
-        EACH_SAMPLE(m) add_hessian_product(size, &sum, &w, &v, x, g, 1.0f / s->count[m]);
+        EACH_SAMPLE(m) add_hessian_product(size, &sum, &w, &v, x, g, share);
         store(size, out, m, &sum);
     }
 }
