@@ -33,8 +33,8 @@ rule sweep:
     localrule: True
 
 
-# tier_baseline, tier_amp ...: one rung of the ladder, up to what the report reads of it. The walks of the others are left
-# to `ablation`: the first one's redirected strips choose the people, so they would take its training too.
+# tier_baseline, tier_amp ...: one tier, up to the files that the report reads. Walks of later tiers need the first tier's
+# redirected strips, which select the people, so only `ablation` makes them.
 for tier in config["tiers"]:
 
     rule:

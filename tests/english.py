@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 KINDS = (".py", ".md", ".smk", ".yaml", ".j2", ".js", ".c", ".sh", "Snakefile", "Makefile")
 LEFT_OUT = ("tests/english.py", "CONTRIBUTING.md", "faze/studio/ort/", "docs/_build/")
 BEGIN = r"(?:^\s*(?:#+|//|/?\*+|\"{3}|[-|*])?\s*|[.:;]\s+|\"{3})"  # of a sentence, of a comment or of a table's cell
+CODE = re.compile(r"`[^`]*`")  # quoted, so it is not a sentence of the page
 RULES = {
     "begin with a standard verb: return, compute, describe": r"\"{3}(?:Give|Say|Tell|Name|Listen)\b(?![.:])",
     "name the noun": rf"{BEGIN}(?:Who|Whom|Of (?:which|these|those|each|several|all|a|the))\b(?!.*\?)",
@@ -39,7 +40,7 @@ def main(paths: list[str]) -> int:
     for path in files(paths):
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
             for advice, pattern in RULES.items():
-                if match := re.search(pattern, line):
+                if match := re.search(pattern, CODE.sub("", line)):
                     found += 1
                     print(f"{path.relative_to(ROOT)}:{number}: {match.group().strip()!r}: {advice}")
     return found

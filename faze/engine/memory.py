@@ -44,7 +44,7 @@ def set_checkpointing(
 
 
 def find_allocator(wanted: str) -> Switch:
-    """Say what becomes of freed memory (`faze.base.allocator_retention`): that was settled when the process started."""
+    """Describe whether this process keeps freed memory (`faze.base.allocator_retention`), as set when it started."""
     acted = "keep" if keeps_memory() else "default"
     if wanted == acted:
         return Switch("allocator", wanted, acted)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Files as they are on disk, each request anew, and no word about it."""
+    """Serve files as they are on disk at each request, without logging."""
 
     extensions_map = http.server.SimpleHTTPRequestHandler.extensions_map | {
         ".js": "text/javascript",

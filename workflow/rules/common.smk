@@ -1,4 +1,4 @@
-# What all rules share: the checked configuration, each stage's own config file, the code that it imports.
+# Shared by all rules: the validated configuration, the values and the code of each stage, locks.
 import functools
 import json
 import os
@@ -29,7 +29,7 @@ RAW = faze.config.data_parameters.RAW
 
 
 def in_one_sentence(check, *args):
-    """Call a check; what it finds wrong ends the workflow before anything starts, without a traceback."""
+    """Call a check; report an error in one sentence, without a traceback, before anything starts."""
     try:
         return check(*args)
     except faze.config.check.ConfigError as error:
@@ -37,16 +37,16 @@ def in_one_sentence(check, *args):
 
 
 def check_data(preprocess):
-    """The data sets that the user points to exist: folders, or files of strips."""
+    """Check that the user's data sets exist: folders, or files of strips."""
     for key in (f"{raw}{part}" for raw in RAW.values() for part in faze.config.data_parameters.RAW_PATHS):
         path = preprocess.get(key)
-        # The list of splits is opened by the stage itself, which reads from no storage.
+        # The stage itself opens the list of splits, and cannot read from a storage.
         here = key.endswith("_split") or not in_storage(path or "")
         if path and here and not Path(path).exists():
             raise faze.config.check.ConfigError(f"preprocess.{key}: no such file or folder: {path}")
     for raw in RAW.values():
         if preprocess[f"{raw}_supplementary"] and (not preprocess[raw] or holds_strips(preprocess[raw])):
-            # It would be put on rendered frames, whose names are the same, or be passed over in silence.
+            # It would annotate rendered frames, whose names are the same, or be ignored silently.
             raise faze.config.check.ConfigError(
                 f"preprocess.{raw}_supplementary: annotates the frames of a folder, but preprocess.{raw} names none"
             )
@@ -57,7 +57,7 @@ def check_data(preprocess):
 
 
 def check_cluster():
-    """On SLURM, every job that is to run fits a node: it would else stay in the queue, and nobody would say why."""
+    """Check that every job fits a SLURM node; otherwise it would stay in the queue without a reason."""
     if workflow.executor_plugin.name != "slurm":
         return
     nodes = faze.base.slurm_nodes
@@ -69,7 +69,7 @@ def check_cluster():
 
 
 def check_gpus():
-    """The GPUs of --resources gpu=N are on this machine; on a cluster that is how many jobs may have at once."""
+    """Check that this machine has the GPUs of --resources gpu=N; on a cluster N limits the jobs instead."""
     if workflow.executor_plugin.name != "local":
         return
     try:
@@ -79,7 +79,7 @@ def check_gpus():
 
 
 def check_overrides(overrides, values):
-    """Overrides stand in files, where numbers are numbers; they have a name, and so a folder of results, of their own."""
+    """Check that overrides come from files and have a `name`, and therefore a results folder, of their own."""
     if values:
         raise faze.config.check.ConfigError(
             f"--config {next(iter(values))}=...: Snakemake takes numbers in it for text; write it to a YAML file of your"
@@ -91,14 +91,14 @@ def check_overrides(overrides, values):
         )
 
 
-# Snakemake's own reader would not name the line that is not YAML.
+# Snakemake's own reader does not report the line of a YAML error.
 defaults = in_one_sentence(faze.config.yaml_files.read_yaml, DEFAULTS)
 
 
 configfile: DEFAULTS
 
 
-# Snakemake puts the keys of --configfile first; the rungs of the ladder have an order, which is that of the defaults.
+# Snakemake puts the keys of --configfile first, but tiers have an order: that of the defaults.
 config = faze.config.yaml_files.merge(defaults, config)
 in_one_sentence(check_overrides, workflow.overwrite_configfiles, workflow.config_settings.config)
 config = in_one_sentence(faze.config.validation.validate, config, [DEFAULTS, *workflow.overwrite_configfiles])
@@ -106,7 +106,7 @@ in_one_sentence(check_data, config["preprocess"])
 check_storage(config["name"])
 
 
-# Of a sweep: trainings of the first tier with other values, each under a name where a tier's stands.
+# Points of a sweep: trainings of the first tier with other values. Their names are used like tiers'.
 POINTS = list(faze.config.sweep.points(config))
 
 
@@ -117,21 +117,21 @@ wildcard_constraints:
     dataset="|".join(RAW),
 
 
-# `python` in a shell command is the one that runs Snakemake, whether its environment is activated or not.
+# `python` in a shell command is the one that runs Snakemake, even if its environment is not activated.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
-# The benchmark claims every core, so Snakemake runs nothing beside it. On a cluster the profile says how many.
+# The benchmark claims every core, so Snakemake runs nothing else meanwhile. On a cluster the profile sets the number.
 CORES = workflow.resource_settings.cores or 1
 
-# `--resources gpu=N`: that many GPUs are shared, a job of one GPU has one (faze.base.locks), and trainings run side by
-# side. Without it (0) a job sees all of them. On a cluster the profile asks for GPUs, and the scheduler hands them out.
+# With `--resources gpu=N`, N GPUs are shared: a job on one GPU gets one (faze.base.locks), and trainings run side by side.
+# Without it (0), a job sees all of them. On a cluster the profile requests GPUs, and the scheduler assigns them.
 GPUS = getattr(workflow.global_resources.get("gpu"), "value", None) or 0 if workflow.is_main_process else 0
 ONE_GPU = min(GPUS, 1)
 
-# Snakemake knows nothing of the jobs that a killed Snakemake left running, nor of a second one in this checkout. So
-# the benchmark runs `alone` and the others `beside` each other, under one lock per machine that the kernel drops with
-# its last holder. (A prefix takes the place of Snakemake's own, strict mode.) Other checkouts are the stages' own affair:
-# faze.base.locks refuses or waits, once its job has the checkout's lock. `GPUS=2 beside ...` takes GPUs, too.
+# Snakemake does not know jobs left by a killed Snakemake, nor a second one in this checkout. Therefore the benchmark runs
+# `exclusive` and all other jobs `shared`, under one lock per machine, which the kernel releases with its last holder. The
+# stages themselves lock out other checkouts (faze.base.locks). `GPUS=2 shared ...` also takes GPUs. (A prefix replaces
+# Snakemake's own strict mode.)
 MACHINE_LOCK = f".snakemake/{socket.gethostname()}.lock"
 SHARES_GPUS = str(GPUS > 0).lower()
 shell.prefix(r"""
@@ -149,13 +149,13 @@ shell.prefix(r"""
     """)
 
 
-# Rendered frames and prepared strips are taken over from other ablations with the same values; no param, since where
-# they are found changes nothing.
+# Rendered frames and prepared strips are reused from other ablations with the same values. This is not a param, because
+# where they are found changes nothing.
 SHARED_RECORDS = [f"--output-cache={folder}" for folder in [faze.base.output_cache.shared_folder()] if folder]
 
 
 def every(path, **chosen):
-    """Fill a path with every tier, seed, learner and data set of the ablation, or the chosen ones."""
+    """Expand a path with every tier, seed, learner and data set of the ablation, or with the chosen ones."""
     run = {"tier": config["run"]["tiers"], "seed": config["run"]["seeds"]}
     paths = expand(
         path, **{"name": config["name"], "learner": config["fewshot"]["learners"], "dataset": RAW} | run | chosen
@@ -164,18 +164,18 @@ def every(path, **chosen):
 
 
 def each_learner(path):
-    """Fill a path with every learner; the run's wildcards stay."""
+    """Expand a path with every learner; keep the run's wildcards."""
     return expand(path, learner=config["fewshot"]["learners"], allow_missing=True)
 
 
 def every_run(path):
-    """Fill a path as `every` does, and with the noise controls, which are run with the first seed alone."""
+    """Expand a path like `every`, and with the noise controls, which use the first seed only."""
     run = config["run"]
     return every(path) + every(path, tier=run["controls"], seed=run["seeds"][0])
 
 
 def code(stage):
-    """Give `path@hash` of each module that a stage imports: as params, they re-run it and are named as the reason."""
+    """Return `path@hash` of each module that a stage imports, so that a dry run names the module that changed."""
     return faze.base.code_hash.sources(f"faze.stages.{stage}")
 
 

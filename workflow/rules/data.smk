@@ -2,13 +2,13 @@
 
 
 def data_set(key, name):
-    """The user's data set, or synthetic people in its layout."""
+    """Return the user's data set, or rendered people in its layout."""
     path = config["preprocess"][key]
     return given(path) if path else f"results/{name}/raw/{key}"
 
 
 def supplementary(wildcards):
-    """FAZE's supplementary file where one is given; GazeCapture's frames, synthetic (with its own) or not, need one."""
+    """Return the supplementary file, if any; frames of GazeCapture, rendered or real, always need one."""
     key = f"{RAW[wildcards.dataset]}_supplementary"
     path, gazecapture = config["preprocess"][key], config["preprocess"]["gazecapture"]
     if path or wildcards.dataset != "gazecapture" or (gazecapture and holds_strips(gazecapture)):
@@ -18,19 +18,19 @@ def supplementary(wildcards):
 
 
 def splits(wildcards):
-    """The list of people by split, of a GazeCapture that was normalised already and does not know them."""
+    """Return the list of people by split for normalised strips of GazeCapture that do not contain it."""
     listed = config["preprocess"]["gazecapture_split"]
     return local(listed) if listed and wildcards.dataset == "gazecapture" else []
 
 
 def last_of_raw(wildcards):
-    """In a storage, what `synthesise` stores last: where that broke off, Snakemake takes a part of a folder for it."""
+    """Return the output that `synthesise` stores last: in a storage, a folder exists as soon as one of its files does."""
     rendered = not config["preprocess"][RAW[wildcards.dataset]]
     return f"results/{wildcards.name}/raw/truth.h5" if rendered and STORAGE else []
 
 
 def check_landmarks(landmarks):
-    """The environment and the model that the user names exist."""
+    """Check that the environment and the model that the user names exist."""
     for key, path in landmarks.items():
         if path and not Path(path).exists():
             raise faze.config.check.ConfigError(f"landmarks.{key}: no such file: {path}")
@@ -72,7 +72,7 @@ rule synthesise:
         """
 
 
-# In an environment of its own, as MediaPipe brings a second cv2: conda's, or that of landmarks.python.
+# In a separate environment, because MediaPipe installs a second cv2: conda's, or that of landmarks.python.
 rule landmarks:
     input:
         raw=lambda wildcards: data_set("gazecapture", wildcards.name),

@@ -1,7 +1,7 @@
 # From every run's files to tables, the page, and MLflow.
 
-# By this file the page and the model card know that people are rendered. On this machine it lies where they look; it is
-# no input there, since who has removed the raw frames would render them anew, and train anew on them.
+# The page and the model card recognise rendered people by this file. Without a storage it is not an input: if somebody
+# has removed the raw frames, they would be rendered, and trained on, again.
 RENDERED = any(not config["preprocess"][key] for key in RAW.values())
 TRUTH = every("results/{name}/raw/truth.h5") if RENDERED and STORAGE else []
 
@@ -40,7 +40,7 @@ rule evaluate:
         """
 
 
-# What is in a store; a person runs it on any other as `faze inspect STORE`.
+# The contents of a store; for any other store, run `faze inspect STORE`.
 rule inspect:
     input:
         data="results/{name}/data/{dataset}.h5",
@@ -74,7 +74,7 @@ rule inspect:
         """
 
 
-# Without wildcards, so that `report` is a target too.
+# It has no wildcards, so that `report` is a target too.
 rule report:
     input:
         evaluation=every("results/{name}/evaluation"),
@@ -113,7 +113,7 @@ rule report:
         """
 
 
-# The baseline to hand out; a person runs it on any other run as `faze weights`. Without wildcards, as `report`.
+# Publish the baseline; for any other run, use `faze weights`. No wildcards, like `report`.
 rule weights:
     input:
         data=every("results/{name}/data/{dataset}.h5"),

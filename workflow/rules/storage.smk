@@ -1,32 +1,32 @@
-# Results in a storage, as --default-storage-provider s3 asks for (docs/how-to/s3.md); data that lie in one.
+# Results in a storage, selected by --default-storage-provider s3 (docs/how-to/s3.md), and data in one.
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from snakemake.exceptions import WorkflowError
 
-STORAGE = workflow.storage_settings.default_storage_provider  # None: results lie on this machine
+STORAGE = workflow.storage_settings.default_storage_provider  # None: results are on this machine
 
 
 def in_storage(path):
-    """Whether the user's data lie in a storage, as s3://bucket/folder, and not on this machine."""
+    """Return whether the user's data are in a storage, such as s3://bucket/folder."""
     return "://" in path
 
 
 def holds_strips(path):
-    """Whether a data set is an HDF5 of strips, not a folder of frames; in a storage its name says so."""
+    """Return whether a data set is an HDF5 of strips, by its name if it is in a storage."""
     return path.endswith((".h5", ".hdf5")) if in_storage(path) else Path(path).is_file()
 
 
 def given(path):
-    """Take the user's data from where they lie, whatever the storage of the results."""
+    """Return the user's data as an input, independent of the storage of the results."""
     return storage(path) if in_storage(path) else local(path)
 
 
 def check_storage(name):
-    """The bucket is there, lets this user in, and holds no results of another checkout, which this one cannot judge.
+    """Check that the bucket is accessible and contains no results of another checkout.
 
-    The plugin would make a bucket, tell of the rest by a traceback, and take results of any values for those asked for:
-    with which values and code they were made is noted in the checkout, in .snakemake/metadata.
+    The plugin would create a missing bucket and report other errors by tracebacks. It would also accept results made with
+    any values, because values and code are recorded in the checkout, in .snakemake/metadata.
     """
     prefix = workflow.storage_settings.default_storage_prefix or ""
     bucket, key = urlsplit(prefix).netloc, urlsplit(prefix).path.strip("/")
@@ -49,21 +49,21 @@ def check_storage(name):
 
 
 def results_folder(wildcards, output):
-    """The ablation's folder as a job finds it: of what is in a storage, that of the local copies."""
+    """Return the ablation's folder as a job sees it: in a storage, that of the local copies."""
     folder = f"results/{config['name']}"
     return output[0][: output[0].rindex(f"{folder}/") + len(folder)]
 
 
 def kept(path):
-    """`update`, which leaves an output to the stage; in a storage Snakemake would look for it on this machine."""
+    """Mark an output with `update`, so that the stage can keep it; in a storage Snakemake would search this machine."""
     return path if STORAGE else update(path)
 
 
 def mark(folder):
-    """The empty file that a storage gets after a folder: one that broke off there would pass for whole."""
+    """Return an empty output stored after a folder, without which an incomplete folder would pass for complete."""
     return touch(f"{folder}.whole") if STORAGE else []
 
 
 def marks(paths):
-    """What `mark` makes, of those paths that are folders; who reads a folder waits for its mark."""
+    """Return the outputs of `mark` for the folders among the paths, so that readers wait for them."""
     return [f"{path}.whole" for path in paths if STORAGE and not Path(path).suffix]

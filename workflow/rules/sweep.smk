@@ -1,14 +1,14 @@
-# A sweep: trainings that differ in what config names under `sweep`, compared by their validations.
+# A sweep: trainings with different values of the keys under `sweep`, compared by validation.
 
 
 def trainings_of_points(wildcards):
     """List the run logs of every point and seed."""
     if not POINTS:
-        raise WorkflowError("nothing is swept: give sweep.grid or sweep.sobol keys and values (config/sweep.yaml)")
+        raise WorkflowError("nothing to sweep: set sweep.grid or sweep.sobol, as in config/sweep.yaml")
     return every("results/{name}/{tier}/seed{seed}/run.jsonl", tier=POINTS)
 
 
-# Without wildcards, as `report`.
+# No wildcards, like `report`.
 rule compare:
     input:
         run_logs=trainings_of_points,
@@ -42,7 +42,7 @@ rule compare:
         """
 
 
-# The runs of a sweep in MLflow, as `track` mirrors those of an ablation.
+# Mirror the runs of a sweep to MLflow, like `track`.
 rule track_sweep:
     input:
         run_logs=trainings_of_points,

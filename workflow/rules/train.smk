@@ -1,4 +1,4 @@
-# DT-ED on one rung of the ladder, once per seed.
+# Train DT-ED for one tier and seed.
 
 
 def known_of_training(wildcards):
@@ -6,7 +6,7 @@ def known_of_training(wildcards):
 
 
 def gpus_of_training(wildcards):
-    """Count the shared GPUs that a training takes: one; those of its processes; all of them, where nobody counts them."""
+    """Return how many shared GPUs a training takes: one, one per process, or all of them."""
     known = known_of_training(wildcards)
     if known["engine.device"] == "cpu":
         return 0
@@ -15,10 +15,9 @@ def gpus_of_training(wildcards):
 
 
 def cores_of_training(wildcards):
-    """Count the threads of a training's processes; on GPUs, its share of the cores, which is all where none are shared.
+    """Return how many cores a training takes; on GPUs, its share of them, or all if GPUs are not shared.
 
-    Processes of ddp wait for each other, so two of them take one core. Where ddp may count the GPUs to have as many
-    processes, there are none: faze makes two.
+    Processes of ddp wait for each other, so two of them take one core. Without GPUs, ddp has two processes by default.
     """
     if GPUS:
         return max(1, CORES * (gpus_of_training(wildcards) or GPUS) // GPUS)
@@ -30,7 +29,7 @@ def cores_of_training(wildcards):
 
 
 def order_of_training(wildcards):
-    """Start the baseline first, then the controls: a tier that trains as the baseline does then finds it trained."""
+    """Start the baseline first, then the controls, so that a tier with the same training can reuse it."""
     return 2 if wildcards.tier == config["run"]["tiers"][0] else 1 if wildcards.tier in config["run"]["controls"] else 0
 
 

@@ -1,4 +1,4 @@
-# Latent walks and redirected strips: what a network has learnt, to look at and in numbers.
+# Latent walks and redirected strips: what a network has learnt, as images and as numbers.
 
 
 rule walk:
@@ -44,7 +44,7 @@ rule walk:
         """
 
 
-# Who judges redirected strips, once for all tiers.
+# The estimator that evaluates redirected strips, once for all tiers.
 rule estimator:
     input:
         gazecapture="results/{name}/data/gazecapture.h5",
@@ -79,7 +79,7 @@ rule estimator:
         """
 
 
-# Rendered test people once more, as a perfect redirection would show them.
+# Rendered test people with the requested gaze and head pose: a perfect redirection.
 rule oracle:
     input:
         data="results/{name}/data/{dataset}.h5",
@@ -110,7 +110,7 @@ rule oracle:
 
 
 def oracles(wildcards):
-    """List the oracles of the data sets that are rendered."""
+    """Return the rendered targets of the rendered data sets."""
     rendered = [dataset for dataset, key in RAW.items() if not config["preprocess"][key]]
     return every("results/{name}/data/{dataset}_oracle.h5", dataset=rendered)
 
