@@ -52,11 +52,7 @@ class Engine:
     force_low: Annotated[list[AutocastOperation], MayBeEmpty()]
     parallel: Literal["single", "dp", "ddp"]
     processes: Count
-    bucket_mib: NonNegative
-    bucket_view: bool
-    static_graph: bool
     optimizer: Literal["sgd", "fused_sgd", "adamw", "lamb", "lars", "novograd"]
-    foreach: bool
     set_to_none: bool
     cudnn_benchmark: bool
     channels_last: bool
@@ -66,9 +62,7 @@ class Engine:
     checkpointing: bool
     accumulate: Positive
     allocator: Literal["default", "keep"]
-    expandable_segments: bool
     pin: bool
-    prefetch: bool
     resident: bool
     graphs: bool
 

@@ -1,8 +1,8 @@
 """Rule `train`: normalised strips -> DT-ED checkpoint of one tier and seed.
 
-Under the tier `ddp` the stage is torchrun with one process per device, of several nodes where the environment names
-their meeting point. A killed training leaves its work folder and resumes from it. At SIGTERM, SIGUSR1 or SIGUSR2 it
-writes a checkpoint after the step under way and ends with code 75.
+With `parallel: ddp`, the stage runs torchrun with one process per device, on several nodes if PET_RDZV_ENDPOINT is set.
+A killed training leaves its work folder and resumes from it. At SIGTERM, SIGUSR1 or SIGUSR2, it finishes the current
+step, writes a checkpoint and exits with code 75.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from faze.training.run import train
     MADE_ONCE,
 )
 def main(args: Namespace) -> None:
-    """Train, or go on training."""
+    """Train, or resume a training."""
     config = load(args.config, "train")
     if launched(config.engine, args.out):
         return
@@ -41,7 +41,15 @@ def main(args: Namespace) -> None:
 
 
 def launched(engine: Engine, out: Path) -> bool:
-    """Train in processes of their own, if the tier wants that. A signal that came when all was written ends nothing."""
+    """Train in processes of their own if the tier needs it; ignore a signal that comes after the outputs are written.
+
+    Args:
+        engine: the switches of the tier.
+        out: checkpoint to write.
+
+    Returns:
+        Whether the training has run.
+    """
     before = same_file(out) if out.exists() else None
     try:
         return launch(engine, ["train", *sys.argv[1:]])
@@ -53,9 +61,9 @@ def launched(engine: Engine, out: Path) -> bool:
 
 @contextlib.contextmanager
 def writing(out: Path, run_log: Path) -> Iterator[None]:
-    """Let only one training write these outputs, and none run beside a benchmark.
+    """Lock the outputs against other trainings, and this machine against benchmarks.
 
-    The first of its processes stands for all; where there are several machines, the first on each.
+    Rank 0 locks the outputs for all processes; local rank 0 locks each machine.
     """
     with contextlib.ExitStack() as stack:
         if int(os.environ.get("RANK", 0)) == 0:
