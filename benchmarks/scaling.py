@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from faze.base.machine_lock import machine_alone
+from faze.base.locks import machine_exclusive
 from faze.benchmark.interleave import RooflineRates, measure
 from faze.benchmark.intervals import mean_interval, ratio_interval
 from faze.benchmark.processes import fork_servers, measuring_command, measuring_processes
@@ -171,7 +171,7 @@ def main() -> None:
     benchmark = build(Benchmark, values["benchmark"])
     benchmark = replace(benchmark, blocks=benchmark.blocks * benchmark.rounds)  # of one round
     result: dict[str, Any] = {"machine": machine.describe(), "tier": args.tier, "blocks_ms": {}}
-    with machine_alone("benchmarks/scaling.py"):
+    with machine_exclusive():
         single = build(Engine, asdict(engine) | {"parallel": "single"})
         sizes = size_cases(single, args.batches, args.heights, args.threads)
         result["blocks_ms"] |= time_cases(sizes, values, benchmark)

@@ -14,8 +14,7 @@ import torch
 from faze.base.command_line import CONFIG, argument, command, threads
 from faze.base.errors import UserError
 from faze.base.files import whole_file, write_json
-from faze.base.machine_lock import machine_alone
-from faze.base.output_lock import output_lock
+from faze.base.locks import machine_exclusive, output_lock
 from faze.benchmark.debugging import refuse_debugging
 from faze.benchmark.energy import Meter, build_meter
 from faze.benchmark.memory_peak import MemoryPeak
@@ -59,7 +58,7 @@ def main(args: Namespace) -> None:
         (measure_roofline if args.roofline else measure_tier)(config, args)
         return
     refuse_debugging()
-    with machine_alone(f"the benchmark {args.out.absolute()}"), output_lock(args.out):
+    with machine_exclusive(), output_lock(args.out):
         rounds = about_rounds(config.benchmark.rounds)
         result = {"machine": machine.describe(), "threads": args.threads, **rounds, **measure_ladder(config, args)}
         if config.leave_one_out:

@@ -49,7 +49,7 @@ class RunIdentity:
         acted = {f"engine.{name}": value for name, value in acting(map(asdict, self.switches)).items()}
         facts = machine.describe()
         where = (world.device.type, world.size, torch.get_num_threads(), [facts.get(fact) for fact in ROUNDING_FACTS])
-        return key_of("train", dict(self.config.values) | acted, where, self.fingerprint, data)
+        return key_of("train", dict(self.config.values) | acted, where, data)
 
     def changes_since(self, events: Sequence[Mapping[str, Any]]) -> str:
         """Describe how switches and machine differ from those in the events of a run log; return "" if they do not."""
