@@ -29,12 +29,11 @@ from faze.config.check import build
 from faze.config.parameters import Loss, Model, Train
 from faze.config.tiers import resolve_tier
 from faze.config.yaml_files import DEFAULTS, read_yaml
-from faze.data.pairs import PairBatches, PairOrder, PairPlaces, load_people
+from faze.data.pairs import BatchShare, PairIndices, cache, load_people
 from faze.data.store.strip_writing import PersonStrips, write_strips
 from faze.engine import machine
 from faze.engine.parallel import World
-from faze.training.feed import Feed, build_feed, lay_out
-from faze.training.setup import TrainingSetup
+from faze.training.feed import Feed, HostBatches, TrainingSetup, build_feed
 
 PEOPLE, ENTRIES, HEIGHT, WIDTH = 10, 500, 64, 256
 ROWS = ("store", "equalised", "memory")
@@ -97,9 +96,10 @@ class Ours:
         trained, share = build_feed(self.people, self._setup), self._setup.share
         if row == "equalised":
             return trained
+        indices = PairIndices(self.people.counts, share)
         if row == "store":
-            return Feed(PairBatches(self.people, share), lambda batch: batch, trained.transfer, ())
-        return Feed(PairPlaces(self.people.counts, share), lay_out(self.people, HOST), trained.transfer, ())
+            return Feed(HostBatches(indices, share, self.people), lambda batch: batch, trained.transfer, ())
+        return Feed(indices, cache(self.people, HOST).gather_pairs, trained.transfer, ())
 
     def batches(self, feed: Feed, count: int) -> Callable[[], Iterator[dict]]:
         """The next batches of a feed whenever called."""
@@ -113,9 +113,11 @@ class Ours:
 
 def check_same(samples: baseline.PairSamples, batch: Mapping[str, torch.Tensor], ours: Ours) -> None:
     """See that the other side has the strips and labels of a batch of ours, in the same form."""
-    person, a, _ = PairOrder(ours.people.counts, seed=0)[0 : len(batch["person"])]
-    for row in range(0, len(person), 7):
-        theirs = samples.entry(ours.people.names[person[row]], int(a[row]))
+    pairs = PairIndices(ours.people.counts, BatchShare(0, len(batch["person"])))[0]
+    first = np.cumsum([0, *ours.people.counts])
+    for row in range(0, len(pairs["person"]), 7):
+        person, index = int(pairs["person"][row]), int(pairs["index_a"][row])
+        theirs = samples.entry(ours.people.names[person], index - int(first[person]))
         image = batch["image_a"][row].numpy()
         assert theirs["image"].dtype == image.dtype and theirs["image"].shape == image.shape
         np.testing.assert_allclose(image, theirs["image"], rtol=0, atol=2e-7)

@@ -10,7 +10,7 @@ import faze.commands
 import faze.stages
 from faze.base.allocator_retention import keep_memory
 from faze.base.command_line import TRACEBACK
-from faze.base.preemption import INTERRUPTED, PREEMPTED, Preempted, all_is_written, heed
+from faze.base.preemption import INTERRUPTED, PREEMPTED, Preempted, ignore_signals, install_handlers
 from faze.config.check import nearest
 
 STAGES = {module.name: f"faze.stages.{module.name}" for module in pkgutil.iter_modules(faze.stages.__path__)}
@@ -31,10 +31,10 @@ def main() -> int:
     try:
         preemptible = sys.argv[1] in PREEMPTIBLE
         if preemptible:
-            heed()  # before anything that takes time
+            install_handlers()  # before anything that takes time
         code = _run(sys.argv.pop(1))
         if preemptible and code == 0:
-            all_is_written()
+            ignore_signals()
         return code
     except Preempted as asked:
         if str(asked) and os.environ.get("RANK", "0") == "0":  # the first of several processes speaks for all

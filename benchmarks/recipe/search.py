@@ -95,17 +95,17 @@ def judge(folder: Path, data: Path, estimator: Path) -> None:
     dted = load_model(folder / "checkpoint.pt")
     size = (dted.model.image_height_px, dted.model.image_width_px)
     people, _ = load_people(data, "val", size, min_entries=2)
-    places = people.places()
+    places = people.person_indices()
 
     def read(person: int) -> tuple[Tensor, Tensor]:
         first = slice(STRIPS)
-        return to_network(people.read(places[person][first]), *size), torch.from_numpy(people.labels[person][first])
+        return to_network(people.gather(places[person][first]), *size), torch.from_numpy(people.labels[person][first])
 
     judging = load_estimator(estimator)
     with torch.inference_mode(), exact(dted):
         fast, errors, turned = for_inference(dted), [], []
         for place, labels in zip(places, people.labels, strict=True):
-            gaze = fast.gaze_vector(fast.encode(to_network(people.read(place), *size)).gaze)
+            gaze = fast.gaze_vector(fast.encode(to_network(people.gather(place), *size)).gaze)
             wanted = vector_from_pitchyaw(torch.from_numpy(labels[:, :2]), torch)
             errors.append(float(angle_deg(gaze, wanted).mean()))
         means = mean_strips(len(places), read)

@@ -1,6 +1,6 @@
-"""Signals of a cluster that wants its node back: a process stops where it can resume, with an exit code of its own.
+"""Preemption: a training that a cluster asks to leave writes a checkpoint and exits with a code of its own.
 
-SLURM sends SIGTERM before it ends a job, and SIGUSR1 or SIGUSR2 if `--signal` asks for them. Standard library only.
+SLURM sends SIGTERM before it ends a job, and SIGUSR1 or SIGUSR2 where `--signal` says so. Standard library only.
 """
 
 import os
@@ -12,72 +12,72 @@ from typing import Self
 PREEMPTED = 75  # exit code EX_TEMPFAIL of sysexits.h: try again
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 INTERRUPTED = "interrupted; run the same command again to resume or repeat it"
-UNHEARD_S = 3  # after a signal, the main thread has ended, or runs code in which Python handles no signals
+OVERDUE_S = 3  # after a signal the main thread has ended, or is in code where Python runs no signal handler
 
 
 class Preempted(BaseException):
-    """A signal asked this process to stop; it can be resumed later. Not an Exception, so that no handler catches it.
+    """This process was asked to leave and can resume later; not an Exception, so that no handler of errors catches it.
 
-    The message is for the user; empty if another process prints it.
+    The message is for the user; it is empty if another process prints it.
     """
 
 
-class _Asked:
-    by: str | None = None
+class _State:
+    signal_name: str | None = None  # of the last signal
     deferred = False
     interrupted = False
 
 
-def heed() -> None:
-    """Install signal handlers that raise `Preempted`: there is nothing yet to write before the process ends."""
-    _Asked.by, _Asked.deferred, _Asked.interrupted = None, False, False
+def install_handlers() -> None:
+    """Raise `Preempted` at a signal from now on; there is no result yet that would have to be saved."""
+    _State.signal_name, _State.deferred, _State.interrupted = None, False, False
     for number in SIGNALS:
         signal.signal(number, _note)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise the process was started to ignore it
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the parent told us to ignore it
         signal.signal(signal.SIGINT, _interrupt)
 
 
 def defer() -> None:
-    """Only record signals from now on: there is work to write first, and the caller polls `asked`."""
-    _Asked.deferred = True
+    """Only record signals from now on, for `received_signal`: there is work to save."""
+    _State.deferred = True
 
 
-def asked() -> str | None:
-    """Return the name of the last signal received, if any.
+def received_signal() -> str | None:
+    """Return the name of the last signal, if any.
 
     Raises:
-        KeyboardInterrupt: one was raised before and got lost, as Python loses exceptions raised in a finaliser.
+        KeyboardInterrupt: one was raised before and lost, as Python loses exceptions raised in a finaliser.
     """
-    if _Asked.interrupted:
+    if _State.interrupted:
         raise KeyboardInterrupt
-    return _Asked.by
+    return _State.signal_name
 
 
-def all_is_written() -> None:
-    """Ignore all signals from now on: Snakemake deletes the outputs of a job that ends by a signal.
+def ignore_signals() -> None:
+    """Ignore all signals from now on. The results are written, and ending by a signal would make Snakemake delete them.
 
-    While it exits, Python itself no longer handles them.
+    Python's own handlers do not run while it exits.
     """
     for number in (*SIGNALS, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
 
-def leave_to_parent(worker: int) -> None:
-    """Ignore a cluster's signals, which reach every process of a job, in a worker that loads data for its parent."""
+def ignore_in_worker(worker: int) -> None:
+    """Ignore a cluster's signals in loader process `worker`: they reach every process, and the parent handles them."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    signal.set_wakeup_fd(-1)  # the pipe belongs to the parent
+    signal.set_wakeup_fd(-1)  # the pipe is the parent's
 
 
-class Unheard:
-    """Signals that end this process, as seen by another thread.
+class SignalWatch:
+    """Show another thread the signals that should end this process.
 
-    Python handles a signal between two bytecodes. The main thread handles none while it waits in C++, for example for a
-    process that has died.
+    Python runs signal handlers only between two of its own instructions. A main thread that waits in C++ for a process
+    that is gone runs none. Must be entered in the main thread.
     """
 
     def __enter__(self) -> Self:
-        """Start recording signals. Must be called from the main thread."""
+        """Install a pipe to which Python writes the number of each signal."""
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
@@ -86,21 +86,21 @@ class Unheard:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Stop recording; no thread may call `ending` any more."""
+        """Remove the pipe; no other thread may call `overdue` any more."""
         signal.set_wakeup_fd(-1)
         os.close(self._write)
         os.close(self._read)
 
-    def ending(self) -> tuple[int, str] | None:
-        """Return exit code and message once the main thread has failed to end UNHEARD_S seconds after a signal."""
+    def overdue(self) -> tuple[int, str] | None:
+        """Return exit code and message if the main thread should have ended long ago."""
         try:
-            came = os.read(self._read, 64)
+            numbers = os.read(self._read, 64)
         except BlockingIOError:
-            came = b""
-        for number in came:
-            if self._since is None and (number == signal.SIGINT or (number in SIGNALS and not _Asked.deferred)):
+            numbers = b""
+        for number in numbers:
+            if self._since is None and (number == signal.SIGINT or (number in SIGNALS and not _State.deferred)):
                 self._since = number, time.monotonic()
-        if self._since is None or time.monotonic() - self._since[1] < UNHEARD_S:
+        if self._since is None or time.monotonic() - self._since[1] < OVERDUE_S:
             return None
         number = self._since[0]
         return (128 + number, INTERRUPTED) if number == signal.SIGINT else (PREEMPTED, _before_first_step(number))
@@ -111,11 +111,11 @@ def _before_first_step(number: int) -> str:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    _Asked.interrupted = True
+    _State.interrupted = True
     raise KeyboardInterrupt
 
 
 def _note(number: int, frame: FrameType | None) -> None:
-    _Asked.by = signal.Signals(number).name
-    if not _Asked.deferred:
+    _State.signal_name = signal.Signals(number).name
+    if not _State.deferred:
         raise Preempted(_before_first_step(number))

@@ -7,14 +7,13 @@ how fast the plain formulation's traffic would have to be, and may exceed 1.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from faze.benchmark.timing import PhaseClock
@@ -51,9 +50,17 @@ class Traffic(TorchDispatchMode):
         self.of[name] += 0
         if func.namespace == "aten" and not func.is_view and not name.startswith(ALLOCATIONS):
             read = args[1:] if name in WRITE_ONLY or name.startswith("aten::new_") else args
-            tensors = [x for x in tree_leaves((read, kwargs, out)) if isinstance(x, Tensor)]
-            self.of[name] += sum(x.numel() * x.element_size() for x in tensors)
+            self.of[name] += sum(x.numel() * x.element_size() for x in tensors_in((read, kwargs, out)))
         return out
+
+
+def tensors_in(value: object) -> Iterator[Tensor]:
+    """Yield all tensors in nested sequences and mappings."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple | Mapping):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from tensors_in(item)
 
 
 def count_work(model: Model, loss: Loss, train: Train) -> Work:

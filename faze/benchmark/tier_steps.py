@@ -13,17 +13,15 @@ from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved, build_config, resolve
 from faze.config.validation import read_config
 from faze.config.yaml_files import DEFAULTS, merge
-from faze.data.pairs import PeopleStrips, hold_what_fits, load_people
+from faze.data.pairs import PeopleStrips, cache_what_fits, load_people
 from faze.data.row_sources import TableRows
-from faze.engine.parallel import World
+from faze.engine.parallel import World, check_chunks
 from faze.engine.step import Clock, Step, no_clock
 from faze.engine.switches import Switch
 from faze.engine.transfer import Tensors
-from faze.engine.wrap import check_chunks
 from faze.training.augmentation import build_augmentation
-from faze.training.feed import Feed, build_feed
+from faze.training.feed import Feed, TrainingSetup, build_feed
 from faze.training.loop import build_step, loss_weights
-from faze.training.setup import TrainingSetup
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def read_people(path: Path | None, config: Resolved, processes_here: int = 1) ->
     size = (config.model.image_height_px, config.model.image_width_px)
     if path:
         people, _ = load_people(path, "train", size, min_entries=config.data.min_entries)
-        return hold_what_fits([people], config.data.memory_gib / processes_here)[0]
+        return cache_what_fits([people], config.data.memory_gib / processes_here)[0]
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (32, *size, 3), dtype=np.uint8)
     labels = list(random.normal(0, 0.2, (4, 8, 4)).astype(np.float32))

@@ -52,9 +52,7 @@ class Engine:
     force_low: Annotated[list[AutocastOperation], MayBeEmpty()]
     parallel: Literal["single", "dp", "ddp"]
     processes: Count
-    bucket_mib: NonNegative
     optimizer: Literal["sgd", "fused_sgd", "adamw", "lamb", "lars", "novograd"]
-    foreach: bool
     set_to_none: bool
     cudnn_benchmark: bool
     channels_last: bool

@@ -174,12 +174,6 @@ def _check_batch(tier: str, engine: Engine, c: Mapping[str, Any]) -> Iterator[Fa
 
 
 def _check_switches(tier: str, engine: Engine) -> Iterator[Fault]:
-    if engine.compile != "eager" and engine.parallel == "ddp" and 0 < engine.bucket_mib < 1:
-        yield Fault(
-            f"tiers.{tier}",
-            f"bucket_mib {engine.bucket_mib} does not go with compile: torch's compiler makes a first bucket of 1 MiB, "
-            "and no later one may be smaller; take at least 1, or 0",
-        )
     lists = engine.precision != "fp32" and (engine.keep_fp32 or engine.force_low)
     if engine.compile != "eager" and engine.checkpointing and not engine.recompute and lists:
         yield Fault(

@@ -1,16 +1,14 @@
-"""The engine: one owner per group of switches, and build(), which only composes them.
+"""The engine: each module owns a group of switches, and build() composes them.
 
-    precision     number formats and loss scaling
-    operations    operations with a number format of their own
-    convolution   how convolutions become kernels
-    fusion        operations that become one kernel
-    memory        what a step keeps
+    precision     number formats, of single operations too, and loss scaling
+    execution     cuDNN's search, memory format, fused normalisation, torch.compile
+    memory        what a step keeps in memory
     parallel      devices and processes
     optim         the optimiser
     transfer      how batches come to the device
     graphs        how kernels are launched
     step          the composed step
-    schedule      learning rate and ramps, in pairs
+    machine       what a number was measured on
 
 It knows neither gaze nor HDF5. A new switch is a field of `faze.config.parameters.Engine`, a value in config.yaml, and
 one line in the module that owns its group.
@@ -18,20 +16,17 @@ one line in the module that owns its group.
 
 from collections.abc import Callable
 
-import torch
 from torch import nn
 
 from faze.config.parameters import Engine, Train
-from faze.engine.convolution import set_channels_last, set_cudnn_benchmark
-from faze.engine.fusion import set_compile, set_fused_norm
-from faze.engine.graphs import Launching, build_launching, hold_rates
-from faze.engine.memory import find_allocator, set_checkpointing, set_recompute
-from faze.engine.optim import build_clip, build_optimizer
-from faze.engine.parallel import World
+from faze.engine.execution import set_channels_last, set_compile, set_cudnn_benchmark, set_fused_norm
+from faze.engine.graphs import build_launching
+from faze.engine.memory import allocator_switch, set_checkpointing, set_recompute
+from faze.engine.optim import build_clip, build_optimizer, move_rates_to_device
+from faze.engine.parallel import World, build_exchanges, build_wrapper
 from faze.engine.precision import Precision, build_precision
 from faze.engine.step import DeviceNumbers, Step
 from faze.engine.switches import Switch
-from faze.engine.wrap import Wrap, build_exchanges, build_wrap
 
 
 def build(
@@ -45,64 +40,51 @@ def build(
     """Compose the step of a tier.
 
     Args:
-        make_objective: makes the module that maps a batch to named loss terms, given the precision it computes in.
-        group: its parameter groups, each with `params` and `lr`.
+        make_objective: builds the module that maps a batch to named loss terms, given the precision it computes in.
+        group: returns the module's parameter groups, each with `params` and `lr`.
         engine: the switches.
-        train: momentum of SGD (Nesterov) and LARS, weight decay, and the gradient's largest length.
+        train: momentum of SGD (Nesterov) and LARS, weight decay, and the largest length of the gradient.
         world: this process among those that train together.
     """
-    precision = build_precision(engine, world.device)
-    objective = make_objective(precision).to(world.device)
-    shape = _shape(objective, engine, precision, world.device)
+    device, recompute = world.device, engine.recompute
+    precision = build_precision(engine, device)
+    objective = make_objective(precision).to(device)
+    recomputed = set_recompute(objective, recompute)  # before fused_norm, which skips recompute parts
+    execution = (
+        set_cudnn_benchmark(engine.cudnn_benchmark, device),
+        set_channels_last(objective, engine.channels_last, recompute=recompute),
+        set_fused_norm(objective, engine.fused_norm, device),
+        recomputed,
+        set_checkpointing(objective, engine.checkpointing, recompute=recompute, within=precision.operations),
+    )
     # The optimiser takes the bare parameters, which the wrapper below shares; it must come after .to(device).
-    optimizer, optim_switch = build_optimizer(
+    optimizer, optimizer_switch = build_optimizer(
         engine.optimizer,
         group(objective),
         momentum=train.momentum,
         weight_decay=train.weight_decay,
-        foreach=engine.foreach,
-        device=world.device,
+        device=device,
     )
-    hold_rates(optimizer)
-    module, wrap, launching, spread = _spread(objective, engine, optimizer, world)
+    move_rates_to_device(optimizer)
+    wrapper = build_wrapper(engine, world)
+    launching = build_launching(engine, optimizer, wrapper.replicas, device)
+    compiled = set_compile(objective, engine.compile, device=device, replicas=wrapper.replicas, recompute=recompute)
+    with launching.stream():
+        module = wrapper.wrap(objective)
+    parts = Switch("accumulate", str(engine.accumulate), f"{engine.accumulate} parts")
     return Step(
         model=module,
         optimizer=optimizer,
         scaler=precision.scaler,
-        clip=build_clip(train.clip_norm, optimizer=optimizer, scaler=precision.scaler, foreach=engine.foreach),
+        clip=build_clip(train.clip_norm, optimizer, precision.scaler),
         set_to_none=engine.set_to_none,
         exchanges=build_exchanges(module, engine.accumulate),
-        replicas=wrap.replicas,
-        weights=DeviceNumbers(world.device, next(objective.parameters()).dtype),
+        replicas=wrapper.replicas,
+        weights=DeviceNumbers(device, next(objective.parameters()).dtype),
         launch=launching.launch,
         settling_steps=launching.settling_steps,
-        switches=(find_allocator(engine.allocator), *precision.switches, *shape, optim_switch, *spread),
+        switches=(
+            *(allocator_switch(engine.allocator), *precision.switches, *execution, optimizer_switch, compiled),
+            *(*wrapper.switches, parts, launching.switch),
+        ),
     )
-
-
-def _shape(objective: nn.Module, engine: Engine, precision: Precision, device: torch.device) -> tuple[Switch, ...]:
-    """Set how the model computes and what it keeps."""
-    recompute = set_recompute(objective, engine.recompute)  # the two that follow look at which parts are recompute
-    within = precision.operations
-    return (
-        set_cudnn_benchmark(engine.cudnn_benchmark, device),
-        set_channels_last(objective, engine.channels_last, recompute=engine.recompute),
-        set_fused_norm(objective, engine.fused_norm, device),
-        recompute,
-        set_checkpointing(objective, engine.checkpointing, recompute=engine.recompute, within=within),
-    )
-
-
-def _spread(
-    objective: nn.Module, engine: Engine, optimizer: torch.optim.Optimizer, world: World
-) -> tuple[nn.Module, Wrap, Launching, tuple[Switch, ...]]:
-    """Bring the model to its devices and processes, compiled if wanted, and choose how its kernels are launched."""
-    wrap = build_wrap(engine, world)
-    launching = build_launching(engine, optimizer, wrap.replicas, world.device)
-    compiled = set_compile(
-        objective, engine.compile, device=world.device, replicas=wrap.replicas, recompute=engine.recompute
-    )
-    with launching.stream():
-        module = wrap.module(objective)
-    parts = Switch("accumulate", str(engine.accumulate), f"{engine.accumulate} parts")
-    return module, wrap, launching, (compiled, *wrap.switches, parts, launching.switch)

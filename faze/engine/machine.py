@@ -12,7 +12,7 @@ PACKAGES = ("torch", "numpy", "opencv-python-headless", "h5py", "apex")
 
 
 def describe() -> dict[str, str]:
-    """Name processor, memory, GPUs, operating system, versions and git commit."""
+    """Return processor, cores, memory (GiB), GPUs, operating system, versions and git commit."""
     facts = {
         "processor": _processor(),
         "cores": str(len(os.sched_getaffinity(0))),
@@ -32,9 +32,8 @@ def describe() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Name the git commit of faze's checkout, with `+` if it has changes; 'unknown' outside a checkout."""
-    here = Path(__file__).resolve().parent
-    git = ["git", "-C", str(here)]
+    """Return the git commit of faze's checkout, with `+` if it has changes; "unknown" outside a checkout."""
+    git = ["git", "-C", str(Path(__file__).resolve().parent)]
     try:
         head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
         status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
@@ -44,13 +43,10 @@ def commit() -> str:
 
 
 def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
 
 
 def _version(package: str) -> str:

@@ -1,4 +1,4 @@
-"""Optimisers, plain and fused SGD and those for large batches, and the clipping of long gradients."""
+"""Optimisers: SGD, fused SGD and those for large batches; and gradient clipping."""
 
 import functools
 import importlib.util
@@ -12,18 +12,20 @@ LARGE_BATCH = ("lamb", "lars", "novograd")
 
 
 def build_optimizer(
-    name: str,
-    groups: Iterable[dict],
-    *,
-    momentum: float,
-    weight_decay: float,
-    foreach: bool,
-    device: torch.device,
+    name: str, groups: Iterable[dict], *, momentum: float, weight_decay: float, device: torch.device
 ) -> tuple[torch.optim.Optimizer, Switch]:
-    """Make an optimiser over parameter groups (each with its own `lr`).
+    """Build an optimiser.
 
     `sgd` and `fused_sgd` compute the same update, SGD with Nesterov momentum, in more or fewer kernels. The others
-    compute another one; where such a one is not installed, the tier is trained with SGD and marked inactive.
+    compute another one. If the package of such an optimiser is not installed, the tier is trained with SGD and the
+    switch is inactive.
+
+    Args:
+        name: a value of `faze.config.parameters.Engine.optimizer`.
+        groups: parameter groups, each with `params` and `lr`.
+        momentum: momentum of SGD and LARS.
+        weight_decay: weight decay.
+        device: device of the parameters.
     """
     groups = list(groups)
     if name == "adamw":
@@ -36,12 +38,13 @@ def build_optimizer(
         return _fused_sgd(groups, settings, device)
     if name not in ("sgd", *LARGE_BATCH):
         raise NotImplementedError(f"engine.optimizer {name}")
-    reason = "pip install pytorch-optimizer brings it; trained with SGD" if name in LARGE_BATCH else ""
-    optimizer = torch.optim.SGD(groups, **settings, foreach=foreach, fused=False)
-    return optimizer, Switch("optimizer", name, f"torch SGD, {'foreach' if foreach else 'for loop'}", reason)
+    reason = "trained with SGD: pytorch-optimizer is not installed, pip install it" if name in LARGE_BATCH else ""
+    optimizer = torch.optim.SGD(groups, **settings, foreach=False, fused=False)  # as the talk's baseline
+    return optimizer, Switch("optimizer", name, "torch SGD, for loop", reason)
 
 
 def _fused_sgd(groups: list[dict], settings: dict, device: torch.device) -> tuple[torch.optim.Optimizer, Switch]:
+    """Build apex's FusedSGD if it is installed and works, else torch's fused SGD."""
     fault = ""
     if device.type == "cuda" and _apex_has_optimizers():
         fault = _apex_fault(groups[0]["params"][0], settings)
@@ -50,15 +53,24 @@ def _fused_sgd(groups: list[dict], settings: dict, device: torch.device) -> tupl
 
             return FusedSGD(groups, **settings), Switch("optimizer", "fused_sgd", "apex FusedSGD")
     optimizer = torch.optim.SGD(groups, **settings, fused=True)
-    _start_momentum(optimizer)
+    # The fused kernel leaves its momentum buffers uninitialised until the first step. If a loss scaler skips that step,
+    # the second one would use their content. Zeros give the same first step.
+    for group in optimizer.param_groups:
+        for parameter in group["params"] if group["momentum"] else ():
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return optimizer, Switch("optimizer", "fused_sgd", "torch SGD, fused" + (f"; apex {fault}" if fault else ""))
 
 
-def _apex_fault(parameter: torch.Tensor, settings: dict) -> str:
-    """Say what is wrong with apex's FusedSGD, which does a step on a weight like this one; nothing if it is SGD's.
+def _apex_has_optimizers() -> bool:
+    # PyPI's package `apex` is another project and has no `optimizers`.
+    return importlib.util.find_spec("apex") is not None and importlib.util.find_spec("apex.optimizers") is not None
 
-    Its kernels are found only when they run, and built for one torch and one kind of GPU; it leaves weights in float64
-    where they are.
+
+def _apex_fault(parameter: torch.Tensor, settings: dict) -> str:
+    """Compare a step of apex's FusedSGD with one of torch's SGD; return the difference, "" if there is none.
+
+    Apex's kernels are built for one torch and one kind of GPU, and are loaded only when they run. They do not update
+    float64 weights.
     """
     ones = torch.ones(1, dtype=parameter.dtype, device=parameter.device)
 
@@ -72,20 +84,20 @@ def _apex_fault(parameter: torch.Tensor, settings: dict) -> str:
         from apex.optimizers import FusedSGD
 
         found = step(FusedSGD)
-    except Exception as error:  # whatever a build for another torch, driver or GPU ends in
+    except Exception as error:  # a build for another torch, driver or GPU can raise anything
         reason = str(error).strip().split("\n")[0]
         return f"failed at a trial step: {type(error).__name__}{f', {reason}' if reason else ''}"
-    wanted = step(torch.optim.SGD)
-    return (
-        "" if abs(found - wanted) <= 1e-6 * abs(wanted) else f"does another step than SGD ({found:g}, not {wanted:g})"
-    )
+    expected = step(torch.optim.SGD)
+    if abs(found - expected) <= 1e-6 * abs(expected):
+        return ""
+    return f"does another step than SGD ({found:g}, not {expected:g})"
 
 
 def _large_batch(name: str, momentum: float) -> Callable[..., torch.optim.Optimizer] | None:
-    """Find LAMB (You et al. 2020), LARS (You et al. 2017) or NovoGrad (Ginsburg et al. 2019); None if not installed.
+    """Return LAMB (You et al. 2020), LARS (You et al. 2017) or NovoGrad (Ginsburg et al. 2019); None if not installed.
 
-    Of one package on every device, not of apex on some: details differ (apex's LAMB clips gradients by itself), and the
-    same tier would be another experiment on another machine.
+    All are of one package on every device. Apex's differ in details (its LAMB clips gradients by itself), so the same
+    tier would be another experiment on another machine.
     """
     if importlib.util.find_spec("pytorch_optimizer") is None:
         return None
@@ -99,35 +111,24 @@ def _large_batch(name: str, momentum: float) -> Callable[..., torch.optim.Optimi
     }[name]
 
 
-def build_clip(
-    clip_norm: float, *, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, foreach: bool
-) -> Callable[[], None]:
-    """Make the function that shortens the whole gradient to a length of clip_norm; 0 leaves it as it is.
+def build_clip(clip_norm: float, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> Callable[[], None]:
+    """Return a function that scales the whole gradient down to length `clip_norm`; 0 leaves gradients as they are.
 
-    Call it between backward and step, on averaged gradients: every process then finds the same length.
+    Call it between backward pass and step, on averaged gradients, so that all processes compute the same length.
     """
     if not clip_norm:
         return lambda: None
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
 
     def clip() -> None:
-        scaler.unscale_(optimizer)  # a scaler that is off passes; one that finds an overflow still skips the step
-        torch.nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=foreach)
+        scaler.unscale_(optimizer)  # nothing if the scaler is off; the scaler still skips a step with an overflow
+        torch.nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=False)
 
     return clip
 
 
-def _start_momentum(optimizer: torch.optim.Optimizer) -> None:
-    """Start momentum from zeros, which gives the same first step.
-
-    The fused kernel makes its buffers of whatever lies in memory and fills them in the first step; if a loss scaler
-    skips that step, the second takes what lay there for momentum.
-    """
+def move_rates_to_device(optimizer: torch.optim.Optimizer) -> None:
+    """Replace learning rates of torch's fused kernels by device tensors, which a captured graph can read."""
     for group in optimizer.param_groups:
-        for parameter in group["params"] if group["momentum"] else ():
-            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-
-
-def _apex_has_optimizers() -> bool:
-    # The registry's package of the same name is another project and has no `optimizers`.
-    return importlib.util.find_spec("apex") is not None and importlib.util.find_spec("apex.optimizers") is not None
+        if group.get("fused"):
+            group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=group["params"][0].device)

@@ -1,30 +1,37 @@
-"""Devices and processes that train together: their number, their start, what they tell each other, their end."""
+"""Devices and processes that train together: how they start, communicate and end, and how they share a model."""
 
 import contextlib
 import datetime
+import functools
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from faze.base.errors import UserError
-from faze.base.preemption import PREEMPTED, SIGNALS, Preempted, Unheard, all_is_written
+from faze.base.preemption import PREEMPTED, SIGNALS, Preempted, SignalWatch, ignore_signals
 from faze.config.parameters import Engine
 from faze.engine.graphs import drop_captured
+from faze.engine.precision import Context
+from faze.engine.switches import Switch
 
-# A rank may wait for another one's checkpoint write, or for the lock of an orphaned run to be released.
+# A rank may wait while another one writes a checkpoint, or until an orphaned run releases its lock.
 PATIENCE = datetime.timedelta(hours=12)
-# What gloo says where a process at the other end is gone, on this machine or another.
+# Gloo's messages when a process at the other end has ended, on this machine or another.
 PEER_GONE = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
-LAUNCHER = "FAZE_LAUNCHER"  # the process that is torchrun: it may have been killed before its workers can look
-LEAVE_S = 600  # that torchrun gives its processes to end a step and write a checkpoint; a cluster may give them less
+LAUNCHER = "FAZE_LAUNCHER"  # process id of torchrun, which may have been killed before its workers can ask for it
+LEAVE_S = 600  # torchrun gives its processes so long to end a step and write a checkpoint; a cluster may give less
+
+
+# --- processes ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class World:
 
     @property
     def processes_here(self) -> int:
-        """How many of them run on this machine."""
+        """Number of the processes on this machine."""
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
@@ -47,30 +54,32 @@ class World:
         return values
 
     def least(self, value: int) -> int:
-        """Find the smallest of the numbers that the processes have."""
+        """Return the smallest value of all processes."""
         values = torch.tensor([value], device=self.device)
         if self.size > 1:
             dist.all_reduce(values, op=dist.ReduceOp.MIN)
         return int(values)
 
     def wait(self) -> None:
-        """Wait until every process is here."""
+        """Wait until every process has made this call."""
         if self.size > 1:
             dist.barrier()
 
 
 class Vote:
-    """Whether any of the processes that train together wants to leave: all learn it at the same call."""
+    """Let all processes learn, at the same call, whether any of them wants to leave.
+
+    All processes create it. Votes travel by gloo, which needs no device.
+    """
 
     def __init__(self, world: World) -> None:
-        """Prepare to vote; all processes do. Votes travel by a way of their own, which asks no device."""
         self._group = dist.new_group(backend="gloo", timeout=PATIENCE) if world.size > 1 else None
         self._cast: tuple[torch.Tensor, dist.Work] | None = None
 
     def any(self, here: bool) -> bool:
-        """Vote, and learn how the vote of the call before went: nobody waits for a vote under way.
+        """Vote, and return the result of the previous call's vote, so that no process waits for a vote under way.
 
-        Alone, a process learns of its own vote at once.
+        A single process gets its own vote back at once.
         """
         if self._group is None:
             return here
@@ -85,23 +94,23 @@ class Vote:
 
 
 def pick_device(device: str) -> torch.device:
-    """Choose the device of this process.
+    """Return the device of this process.
 
     Raises:
-        UserError: cuda is asked for and there is none.
+        UserError: `device` is cuda and torch finds no CUDA device.
     """
     if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise UserError("engine.device: cuda is asked for but torch finds no CUDA device; set auto or cpu")
+        raise UserError("engine.device is cuda, but torch finds no CUDA device; set auto or cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
 
 
 def count_processes(engine: Engine) -> int:
-    """Count the processes on this machine that a tier trains with.
+    """Return how many processes a tier trains with on this machine.
 
     Raises:
-        UserError: there are fewer GPUs.
+        UserError: there are fewer GPUs than `processes`.
     """
     if engine.parallel != "ddp":
         return 1
@@ -110,32 +119,32 @@ def count_processes(engine: Engine) -> int:
     gpus = torch.cuda.device_count()
     if engine.processes > gpus:
         raise UserError(
-            f"engine.processes {engine.processes}: each needs a GPU of its own, and {gpus} can be seen here; set 0, "
-            "which takes as many as there are, or device: cpu"
+            f"engine.processes {engine.processes}: each process needs its own GPU, and this machine shows {gpus}; set "
+            "0 to use all GPUs, or device: cpu"
         )
     return engine.processes or gpus
 
 
 def share(threads: int, engine: Engine) -> int:
-    """Share CPU threads among the processes of a tier on this machine."""
+    """Return each process's number of CPU threads if the processes of a tier share `threads`."""
     return max(threads // count_processes(engine), 1)
 
 
 def launch(engine: Engine, command: Sequence[str]) -> bool:
-    """Run a command by torchrun in one process per device, if the tier wants that and torchrun runs us not already.
+    """Run a command with torchrun, one process per device, if the tier needs it and torchrun has not started us.
 
-    For several nodes the environment names their meeting point: PET_RDZV_ENDPOINT, torchrun's own variable.
+    With several nodes, the variable PET_RDZV_ENDPOINT, torchrun's own, is the address where they meet.
 
     Returns:
-        Whether it has run, to its end; otherwise this process is the one to do it.
+        Whether the command has run to its end; if not, this process must run it.
 
     Raises:
-        Preempted: the processes were asked to go, and have said so.
+        Preempted: the processes were asked to leave, and have printed a message.
         UserError: one of them was killed.
     """
     if engine.parallel != "ddp" or "RANK" in os.environ:
         return False
-    # Here and not a child: a signal for the stage reaches torchrun, which passes it on.
+    # In this process, not a child: a signal to the stage reaches torchrun, which passes it on.
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -143,7 +152,7 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
 
     passed_on = ",".join(number.name for number in (*SIGNALS, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT))
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # join() sets the threads; unset, torchrun prints a warning
-    # Options, by their variables: an older torchrun does not know them.
+    # Options as variables, since an older torchrun does not have them as arguments.
     os.environ.setdefault("PET_SIGNALS_TO_HANDLE", passed_on)
     os.environ.setdefault("PET_SHUTDOWN_TIMEOUT", str(LEAVE_S))
     os.environ[LAUNCHER] = str(os.getpid())
@@ -152,36 +161,36 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
     sys.stdout.flush()
     try:
         torchrun.run(torchrun.parse_args([*options, "-m", "faze", *command]))
-        all_is_written()
-    except SignalException as asked:
-        if asked.sigval not in SIGNALS:
-            sys.exit(128 + asked.sigval)
+        ignore_signals()
+    except SignalException as received:
+        if received.sigval not in SIGNALS:
+            sys.exit(128 + received.sigval)
         raise Preempted("") from None
     except ChildFailedError as failed:
-        _end_as(failed.failures)
+        _exit_as_children(failed.failures)
     except RendezvousError as lost:
-        words = "another node has ended, or is not reached where PET_RDZV_ENDPOINT says; the same command goes on"
-        raise UserError(f"{words} ({lost})") from None
+        raise UserError(
+            f"another node has ended, or PET_RDZV_ENDPOINT cannot be reached ({lost}); run the same command again"
+        ) from None
     finally:
         del os.environ[LAUNCHER]
     return True
 
 
-def _end_as(failures: Mapping[int, Any]) -> None:
-    """End as the processes did that failed: who was killed could not say so, who ended by itself has said why."""
+def _exit_as_children(failures: Mapping[int, Any]) -> None:
+    """Exit as the failed processes did. A killed process printed nothing, so report it; the others printed an error."""
     codes = {rank: failure.exitcode for rank, failure in failures.items()}
-    # As torchrun found them: those that it ended itself, asked to go by its SIGTERM, come after the one that failed.
+    # Torchrun lists the process that failed first before those that it then ended with SIGTERM.
     if next(iter(codes.values())) == PREEMPTED:
         raise Preempted("")
-    # SIGTERM is what torchrun sends to those that are left.
     killed = {rank: signal.Signals(-code).name for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM}
     for rank, name in sorted(killed.items()):
-        raise UserError(f"process {rank} of the training was killed by {name}; the same command goes on")
+        raise UserError(f"process {rank} of the training was killed by {name}; run the same command again to resume")
     sys.exit(1)
 
 
 def rank_environments(engine: Engine) -> list[dict[str, str]]:
-    """Say what torchrun would put into the environment of each process of a tier, for who starts them without it."""
+    """Return the environment variables that torchrun would set in each process of a tier; to start them without it."""
     if engine.parallel != "ddp":
         return [{}]
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -193,7 +202,7 @@ def rank_environments(engine: Engine) -> list[dict[str, str]]:
 
 @contextlib.contextmanager
 def join(engine: Engine, threads: int) -> Iterator[World]:
-    """Join the processes that train together (or be alone), with so many CPU threads in this one."""
+    """Join the processes that train together, or train as a single one, with `threads` CPU threads in this process."""
     device = pick_device(engine.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -209,18 +218,20 @@ def join(engine: Engine, threads: int) -> Iterator[World]:
 @contextlib.contextmanager
 def _process_group(device: torch.device) -> Iterator[World]:
     cuda = device.type == "cuda"
-    # Given the device, NCCL connects here and now, and not amid the first step.
+    # With the device, NCCL connects now instead of during the first step.
     dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None)
     ended = False
     try:
         yield World(dist.get_rank(), dist.get_world_size(), device)
         ended = True
     except RuntimeError as error:
-        if any(words in str(error) for words in PEER_GONE):
-            raise UserError("another process of this training has ended; the same command goes on") from None
+        if any(message in str(error) for message in PEER_GONE):
+            raise UserError(
+                "another process of this training has ended; run the same command again to resume"
+            ) from None
         raise
     finally:
-        # Who fails must not wait in NCCL for those who wait for it: it is gone, then torchrun ends them.
+        # A process that fails must not wait in NCCL for processes that wait for it. Once it ends, torchrun ends them.
         if ended or not cuda:
             drop_captured()
             dist.destroy_process_group()
@@ -228,9 +239,9 @@ def _process_group(device: torch.device) -> Iterator[World]:
 
 @contextlib.contextmanager
 def _ending_with_others() -> Iterator[None]:
-    """End with who started us: torchrun's workers are in process groups of their own, which no kill of its reaches.
+    """End this process when its launcher ends: torchrun's workers are in process groups that its kill does not reach.
 
-    End too at a signal that the main thread does not hear, as when it waits for a process that is gone.
+    End it also at a signal that the main thread does not handle, for example while it waits for a process that is gone.
     """
     parent, done = int(os.environ.get(LAUNCHER) or os.getppid()), threading.Event()
 
@@ -238,13 +249,13 @@ def _ending_with_others() -> Iterator[None]:
         while not done.wait(0.2):
             if os.getppid() != parent:
                 os._exit(1)
-            if ending := unheard.ending():
-                code, words = ending
+            if overdue := signals.overdue():
+                code, message = overdue
                 if os.environ["RANK"] == "0":
-                    print(f"{sys.argv[0]}: {words}", file=sys.stderr, flush=True)
+                    print(f"{sys.argv[0]}: {message}", file=sys.stderr, flush=True)
                 os._exit(code)
 
-    with Unheard() as unheard:
+    with SignalWatch() as signals:
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
         try:
@@ -252,3 +263,56 @@ def _ending_with_others() -> Iterator[None]:
         finally:
             done.set()
             watcher.join()
+
+
+# --- model and batch ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """How the model is wrapped so that its gradient is the mean over the whole global batch."""
+
+    wrap: Callable[[nn.Module], nn.Module]
+    replicas: int  # of the model in this process
+    switches: tuple[Switch, ...]
+
+
+def build_wrapper(engine: Engine, world: World) -> Wrapper:
+    """Choose the wrapper of a tier: none, DataParallel or DistributedDataParallel."""
+    cuda, parallel = world.device.type == "cuda", engine.parallel
+    devices = torch.cuda.device_count() if cuda else 1
+    wrap, replicas, acted, reason = (lambda module: module), 1, "one device", ""
+    if parallel == "ddp":
+        acted = f"{world.size} processes, {'nccl' if cuda else 'gloo'}"
+        wrap = functools.partial(nn.parallel.DistributedDataParallel, device_ids=[world.device] if cuda else None)
+    elif parallel == "dp" and devices > 1:
+        wrap, replicas, acted = nn.DataParallel, devices, f"DataParallel over {devices} devices"
+    elif parallel == "dp":
+        reason = "DataParallel needs several CUDA devices"
+    unused = "" if parallel == "ddp" else "an option of DistributedDataParallel"
+    switches = Switch("parallel", parallel, acted, reason), Switch.of("processes", engine.processes, unused)
+    return Wrapper(wrap, replicas, switches)
+
+
+def build_exchanges(module: nn.Module, parts: int) -> tuple[Context, ...]:
+    """Return the context of each part of a batch: processes exchange gradients in the last part only."""
+    return (*[getattr(module, "no_sync", contextlib.nullcontext)] * (parts - 1), contextlib.nullcontext)
+
+
+def check_chunks(global_batch: int, chunk_pairs: int, shares: int) -> None:
+    """Check that every share of a batch is made of whole chunks, since the loss must not depend on their number.
+
+    Args:
+        global_batch: pairs per step.
+        chunk_pairs: pairs of a chunk.
+        shares: processes x replicas x accumulated parts.
+
+    Raises:
+        UserError: the global batch is not a multiple of shares x chunk.
+    """
+    if global_batch % (shares * chunk_pairs):
+        raise UserError(
+            f"train.global_batch {global_batch} is not a multiple of {shares} processes, replicas or accumulated parts "
+            f"x loss.chunk_pairs {chunk_pairs}: take a multiple of {shares * chunk_pairs}, or show fewer GPUs by "
+            "CUDA_VISIBLE_DEVICES"
+        )

@@ -1,25 +1,41 @@
-"""Number formats: autocast, dynamic loss scaling, TF32.
+"""Number formats: autocast, formats of single operations, dynamic loss scaling, TF32.
 
 O1 of the talk is fp16 autocast with dynamic loss scaling. `apex.amp` left apex in 2025; torch.amp is its successor.
 """
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from faze.config.parameters import Engine
-from faze.engine.operations import formats_of
 from faze.engine.switches import Switch
 
 Context = Callable[[], contextlib.AbstractContextManager]
 
+# The functions behind each name of `faze.config.parameters.AutocastOperation`.
+FUNCTIONS: dict[str, tuple[Callable, ...]] = {
+    "conv": (F.conv2d,),
+    "conv_transpose": (F.conv_transpose2d,),
+    "linear": (F.linear,),
+    "instance_norm": (F.instance_norm, F.layer_norm),
+    "leaky_relu": (F.leaky_relu,),
+    "relu": (F.relu,),
+    "avg_pool": (F.avg_pool2d,),
+    "mean": (Tensor.mean, torch.mean),
+}
+# Flag of torch.cpu.get_capabilities() that a CPU needs to compute in a format.
+CPU_FLAGS = {"fp16": "amx_fp16", "bf16": "avx512_bf16"}
+
 
 class Scaler(torch.amp.GradScaler):
-    """Dynamic loss scaling that counts the steps it skips, on the device: no step waits for the count."""
+    """Dynamic loss scaling that counts skipped steps on the device, so that no step waits for the count."""
 
     def __init__(self, device: torch.device, *, enabled: bool) -> None:
         super().__init__(device.type, enabled=enabled)
@@ -33,34 +49,64 @@ class Scaler(torch.amp.GradScaler):
         self._skipped += self.scale(self._one) < before
 
     def counts(self) -> dict[str, float]:
-        """Count the skipped steps for the run log; nothing if the scaler is off. Reading waits for the device."""
+        """Return the number of skipped steps for the run log, {} if the scaler is off. This waits for the device."""
         return {"train/skipped_steps": float(self._skipped)} if self.is_enabled() else {}
 
     def state_dict(self) -> dict[str, float]:
-        """Give the state for a checkpoint; empty if the scaler is off."""
+        """Return the state for a checkpoint; {} if the scaler is off."""
         return super().state_dict() | ({"skipped": int(self._skipped)} if self.is_enabled() else {})
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Continue from a checkpoint."""
+        """Restore the state of a checkpoint."""
         super().load_state_dict(state)
         self._skipped.fill_(state["skipped"])
 
 
+class OperationFormats(TorchFunctionMode):
+    """Run some functions in a number format of their own: inputs are converted, and autocast is off inside.
+
+    Functions are intercepted by `torch.overrides.TorchFunctionMode`, so the network needs no change. Operations inside
+    an autograd function, such as the recompute layers' backward pass, are not intercepted. Enter it inside autocast.
+
+    Args:
+        keep_fp32: names of FUNCTIONS that compute in float32.
+        force_low: names of FUNCTIONS that compute in `low`.
+        low: the low-precision format.
+        device: type of the device that autocast acts on.
+    """
+
+    def __init__(self, keep_fp32: Sequence[str], force_low: Sequence[str], low: torch.dtype, device: str) -> None:
+        super().__init__()
+        formats = dict.fromkeys(keep_fp32, torch.float32) | dict.fromkeys(force_low, low)
+        self._formats = {function: dtype for name, dtype in formats.items() for function in FUNCTIONS[name]}
+        self._device = device
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: Mapping | None = None) -> Any:
+        """Call `func`; if it is listed, convert its floating-point tensors first."""
+        kwargs = kwargs or {}
+        dtype = self._formats.get(func)
+        if dtype is None:
+            return func(*args, **kwargs)
+        with torch.autocast(self._device, enabled=False):
+            args = tuple(_convert(value, dtype) for value in args)
+            return func(*args, **{name: _convert(value, dtype) for name, value in kwargs.items()})
+
+
 @dataclass(frozen=True)
 class Precision:
-    """How the step computes; off is a no-op context and a scaler that passes everything through."""
+    """How the step computes; if off, a context that does nothing and a scaler that does not scale."""
 
     autocast: Context
-    operations: Context | None  # formats of single operations; a layer that is recomputed must enter it again
+    operations: Context | None  # formats of single operations; the second computation of a checkpoint must enter it
     scaler: Scaler
     switches: tuple[Switch, ...]
 
 
 @contextlib.contextmanager
 def exact(module: nn.Module) -> Iterator[None]:
-    """Compute fp32 as fp32, whatever a tier trains with: errors are compared between tiers, so all are found alike.
+    """Compute in true fp32 whatever a tier trains with, so that errors are comparable between tiers.
 
-    TF32, on by default in cuDNN, is off, and every part with the attribute `autocast` computes without it.
+    TF32, which cuDNN uses by default, is off, and every part with the attribute `autocast` computes without autocast.
     """
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
@@ -77,39 +123,37 @@ def exact(module: nn.Module) -> Iterator[None]:
 
 
 def build_precision(engine: Engine, device: torch.device) -> Precision:
-    """Set TF32 for the process, and make the autocast context and the scaler of a tier."""
-    torch.backends.cuda.matmul.allow_tf32 = engine.tf32
-    torch.backends.cudnn.allow_tf32 = engine.tf32
-    reason = "" if engine.precision == "fp32" or engine.force else _no_kernels(engine.precision, device)
-    acts = "fp32" if reason else engine.precision
-    dtype = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}[acts]
+    """Set TF32, which is process-wide, and build the autocast context and the scaler of a tier."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = engine.tf32
+    reason = "" if engine.precision == "fp32" or engine.force else _missing_kernels(engine.precision, device)
+    effective = "fp32" if reason else engine.precision
+    dtype = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}[effective]
     autocast = functools.partial(torch.autocast, device.type, dtype) if dtype else contextlib.nullcontext
-    lists_reason = _no_lists(acts, engine)
+    lists_reason = _unreachable_operations(effective, engine)
     operations = None
     if (engine.keep_fp32 or engine.force_low) and not lists_reason:
-        operations = formats_of(engine.keep_fp32, engine.force_low, dtype, device.type)
-        autocast = functools.partial(_inside, autocast, operations)
-    acted = {"fp16": "fp16 autocast, dynamic loss scaling", "bf16": "bf16 autocast"}.get(acts, "fp32")
-    tf32_reason = "" if device.type == "cuda" else "TF32 is a format of CUDA devices"
+        operations = functools.partial(OperationFormats, engine.keep_fp32, engine.force_low, dtype, device.type)
+        autocast = functools.partial(_nested, autocast, operations)
+    acted = {"fp16": "fp16 autocast, dynamic loss scaling", "bf16": "bf16 autocast"}.get(effective, "fp32")
     switches = (
         Switch("precision", engine.precision, acted, reason),
-        Switch.of("force", engine.force, "" if acts != "fp32" else "no low precision is asked for"),
-        Switch.of("tf32", engine.tf32, tf32_reason),
+        Switch.of("force", engine.force, "" if effective != "fp32" else "precision is fp32"),
+        Switch.of("tf32", engine.tf32, "" if device.type == "cuda" else "TF32 is a format of CUDA devices"),
         Switch.of("keep_fp32", engine.keep_fp32, lists_reason),
         Switch.of("force_low", engine.force_low, lists_reason),
     )
-    return Precision(autocast, operations, Scaler(device, enabled=acts == "fp16"), switches)
+    return Precision(autocast, operations, Scaler(device, enabled=effective == "fp16"), switches)
 
 
 @contextlib.contextmanager
-def _inside(autocast: Context, operations: Context) -> Iterator[None]:
+def _nested(autocast: Context, operations: Context) -> Iterator[None]:
     with autocast(), operations():
         yield
 
 
-def _no_lists(acts: str, engine: Engine) -> str:
-    """Return why operations cannot have their own format: recompute and fused layers hide their names; else ""."""
-    if acts == "fp32":
+def _unreachable_operations(effective: str, engine: Engine) -> str:
+    """Return why single operations cannot have their own format; "" if they can."""
+    if effective == "fp32":
         return "no operation is in low precision"
     if engine.recompute:
         return "the recompute layers follow autocast alone"
@@ -118,13 +162,17 @@ def _no_lists(acts: str, engine: Engine) -> str:
     return ""
 
 
-def _no_kernels(precision: str, device: torch.device) -> str:
+def _missing_kernels(precision: str, device: torch.device) -> str:
+    """Return why low precision would be slow on a device; "" if the device has the kernels."""
     if device.type == "cuda":
         supported = precision == "fp16" or torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        supported = torch.cpu._is_amx_fp16_supported() if precision == "fp16" else torch.cpu._is_avx512_bf16_supported()
+        supported = torch.cpu.get_capabilities().get(CPU_FLAGS[precision], False)
     if supported:
         return ""
-    where = "GPU" if device.type == "cuda" else "CPU"
-    slow = "autocast would be many times slower; `force: true` uses it all the same"
-    return f"this {where} has no {precision} kernels, {slow}"
+    name = "GPU" if device.type == "cuda" else "CPU"
+    return f"this {name} has no {precision} kernels, and autocast would be many times slower; set force: true to use it"
+
+
+def _convert(value: Any, dtype: torch.dtype) -> Any:
+    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value

@@ -1,43 +1,42 @@
-"""One optimisation step. It has no branch on a switch: every switch was decided while building.
+"""One optimisation step. It has no branch on a switch: building it decided every switch.
 
-Nothing in it waits for the device: numbers that change from step to step are written to the device, none is read back.
-The one exception is torch's: a loss scaler in front of an optimiser that is not fused asks whether to skip the step.
+Nothing in it waits for the device: numbers that change between steps are written to the device, and none is read back.
+The one exception is torch's: a loss scaler with an optimiser that is not fused reads whether to skip the step.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from faze.engine.memory import in_parts
-from faze.engine.precision import Scaler
+from faze.engine.precision import Context, Scaler
 from faze.engine.switches import Switch
 
 Clock = Callable[[str], contextlib.AbstractContextManager]
 
 
 def no_clock(phase: str) -> contextlib.AbstractContextManager:
-    """Time nothing."""
+    """Return a context that measures nothing."""
     return contextlib.nullcontext()
 
 
 class DeviceNumbers:
-    """Named numbers in one tensor on the device; a captured graph reads them there, it would freeze Python's."""
+    """Named scalars in one tensor on the device, where a captured graph reads them; Python numbers it would freeze."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self._tensor = torch.empty(0, device=device, dtype=dtype)
         self._views: dict[str, Tensor] = {}
 
     def __call__(self, values: Mapping[str, float]) -> dict[str, Tensor]:
-        """Set the numbers without waiting for the device; scalars keep their addresses while the names stay."""
+        """Set the numbers without waiting for the device; return them as scalars that keep address while names stay."""
         if self._views.keys() != values.keys():
             self._tensor = self._tensor.new_empty(len(values))
             self._views = dict(zip(values, self._tensor.unbind(), strict=True))
         in_order = [values[name] for name in self._views]
-        # From memory that is new each time: the last copy may still be under way when the host writes the next numbers.
+        # A new host tensor each time: the device may not yet have copied the last one.
         fresh = torch.tensor(in_order, dtype=self._tensor.dtype, pin_memory=self._tensor.is_cuda)
         self._tensor.copy_(fresh, non_blocking=True)
         return self._views
@@ -45,18 +44,18 @@ class DeviceNumbers:
 
 @dataclass(frozen=True)
 class Step:
-    """The composed engine: call it with a batch."""
+    """The composed engine. Call it with a batch."""
 
     model: nn.Module  # the objective inside its parallel wrapper; returns named loss terms
     optimizer: torch.optim.Optimizer
     scaler: Scaler
-    clip: Callable[[], None]  # shortens long gradients, in place
+    clip: Callable[[], None]  # scales long gradients down, in place
     set_to_none: bool
-    exchanges: tuple[Callable[[], contextlib.AbstractContextManager], ...]  # the context of each part of a batch
+    exchanges: tuple[Context, ...]  # the context of each part of a batch
     replicas: int  # of the model in this process: one, or one per device under DataParallel
     weights: DeviceNumbers
     launch: "Launch"
-    settling_steps: int  # the first ones, which take another time than all that follow
+    settling_steps: int  # first steps, which take longer or shorter than all later ones
     switches: tuple[Switch, ...]
 
     def __call__(
@@ -66,20 +65,20 @@ class Step:
 
         Args:
             batch: this process's share of the global batch.
-            weights: of the loss terms.
-            clock: times the phases forward, backward and optimizer; or graph, where they are one.
+            weights: weight of each loss term.
+            clock: times the phases forward, backward and optimizer; or graph, in which they are one.
 
         Returns:
-            The loss terms and their weighted `loss`, detached scalars on the device.
+            The loss terms and their weighted sum `loss`, detached scalars on the device.
         """
         return self.launch(self, batch, self.weights(weights), clock)
 
     def add_gradients(
         self, batch: Mapping[str, Tensor], weights: Mapping[str, Tensor], clock: Clock
     ) -> dict[str, Tensor]:
-        """Run forward and backward pass, part by part; return the loss terms and their weighted `loss`, detached."""
+        """Run forward and backward pass, part by part; return the loss terms and `loss`, detached."""
         means: dict[str, Tensor] = {}
-        for part, exchange in zip(in_parts(batch, len(self.exchanges)), self.exchanges, strict=True):
+        for part, exchange in zip(split_batch(batch, len(self.exchanges)), self.exchanges, strict=True):
             with exchange():
                 terms = self._add_part(part, weights, clock)
             means = {name: means.get(name, 0.0) + term for name, term in terms.items()}
@@ -87,7 +86,7 @@ class Step:
 
     def _add_part(self, part: Mapping[str, Tensor], weights: Mapping[str, Tensor], clock: Clock) -> dict[str, Tensor]:
         with clock("forward"):
-            # DataParallel gathers one value per replica; all replicas and parts hold equally many chunks.
+            # DataParallel gathers one value per replica; all replicas and parts have equally many chunks.
             terms = {name: term.mean() / len(self.exchanges) for name, term in self.model(part).items()}
             loss = torch.stack([weights[name] * term for name, term in terms.items()]).sum()
         with clock("backward"):
@@ -95,24 +94,24 @@ class Step:
         return {"loss": loss.detach()} | {name: term.detach() for name, term in terms.items()}
 
     def update(self) -> None:
-        """Move the weights by the gradients."""
+        """Update the weights from the gradients."""
         self.clip()
         self.scaler.step(self.optimizer)
         self.scaler.update()
 
     def clear(self) -> None:
-        """Forget the gradients."""
+        """Zero or free the gradients."""
         self.optimizer.zero_grad(set_to_none=self.set_to_none)
 
     @property
     def shares(self) -> int:
-        """Pieces into which a process cuts its batch: replicas times parts."""
+        """Number of pieces into which a process cuts its batch: replicas times parts."""
         return self.replicas * len(self.exchanges)
 
     def set_learning_rates(self, rates: list[float]) -> None:
         """Set the learning rate of each parameter group, in order.
 
-        In every tier it is a float32 number, since fused kernels read theirs from a float32 tensor on the device.
+        It is rounded to float32 in every tier, since fused kernels read theirs from a float32 tensor on the device.
         """
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             if isinstance(group["lr"], Tensor):
@@ -121,11 +120,11 @@ class Step:
                 group["lr"] = float(np.float32(rate))
 
     def state_dict(self) -> dict:
-        """Give the state of optimiser and scaler for a checkpoint."""
+        """Return the state of optimiser and scaler for a checkpoint."""
         return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, dict]) -> None:
-        """Continue from a checkpoint."""
+        """Restore the state of a checkpoint."""
         self.optimizer.load_state_dict(state["optimizer"])
         if state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
@@ -134,10 +133,25 @@ class Step:
 Launch = Callable[[Step, Mapping[str, Tensor], Mapping[str, Tensor], Clock], dict[str, Tensor]]
 
 
-def at_once(step: Step, batch: Mapping[str, Tensor], weights: Mapping[str, Tensor], clock: Clock) -> dict[str, Tensor]:
-    """Launch a step's kernels one by one, as Python comes to them."""
+def launch_eagerly(
+    step: Step, batch: Mapping[str, Tensor], weights: Mapping[str, Tensor], clock: Clock
+) -> dict[str, Tensor]:
+    """Launch a step's kernels one by one; return the loss terms and `loss`."""
     terms = step.add_gradients(batch, weights, clock)
     with clock("optimizer"):
         step.update()
         step.clear()
     return terms
+
+
+def split_batch(batch: Mapping[str, Tensor], parts: int) -> Iterator[dict[str, Tensor]]:
+    """Split a batch into contiguous parts of equal size.
+
+    Raises:
+        ValueError: the size of the batch is not a multiple of `parts`.
+    """
+    size = len(next(iter(batch.values())))
+    if size % parts:
+        raise ValueError(f"{size} pairs on one process cannot be cut into engine.accumulate {parts} equal parts")
+    for first in range(0, size, size // parts):
+        yield {name: value[first : first + size // parts] for name, value in batch.items()}

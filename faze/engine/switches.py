@@ -1,4 +1,4 @@
-"""What became of a switch on the device at hand: never silently skipped."""
+"""Report of each switch: no switch that has no effect on this machine is skipped silently."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Switch:
-    """One switch as wanted by the config, as it acts, and why not if it does not."""
+    """A switch: its configured value, its effective value, and the reason if they differ."""
 
     switch: str
     wanted: str
@@ -15,18 +15,18 @@ class Switch:
 
     @classmethod
     def of(cls, switch: str, wanted: bool | float | Sequence[str], reason: str = "") -> "Switch":
-        """Make a switch from a value that is off (false, 0, an empty list) or on; a reason counts only if it is on."""
+        """Return the report of a value that is off (false, 0, []) or on; `reason` is ignored if it is off."""
         reason = reason if wanted else ""
-        return cls(switch, _words(wanted), _words(type(wanted)() if reason else wanted), reason)
+        return cls(switch, _text(wanted), _text(type(wanted)() if reason else wanted), reason)
 
     @property
     def active(self) -> bool:
-        """Whether the switch acts as wanted."""
+        """Whether the switch has the configured effect."""
         return not self.reason
 
     def __str__(self) -> str:
         return f"{self.switch} {self.wanted}" + (f": inactive ({self.reason})" if self.reason else f" ({self.acted})")
 
 
-def _words(value: bool | float | Sequence[str]) -> str:
+def _text(value: bool | float | Sequence[str]) -> str:
     return (", ".join(value) or "none") if isinstance(value, list | tuple) else str(value).lower()

@@ -9,14 +9,15 @@ layout.
 Shapes: B images; C channels; N pixels of a plane. The fused operation has float32 statistics for fp16 and bf16.
 """
 
+import functools
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
-from torch.utils._triton import has_triton
 
 EPSILON = 1e-5  # of InstanceNorm
 SLOPE = 0.01  # of LeakyReLU
@@ -80,7 +81,12 @@ class _Fused(torch.autograd.Function):
 
 
 def _takes_triton(x: Tensor) -> bool:
-    return x.is_cuda and not torch.compiler.is_compiling() and has_triton()
+    return x.is_cuda and not torch.compiler.is_compiling() and _has_triton(x.device)
+
+
+@functools.cache
+def _has_triton(device: torch.device) -> bool:
+    return find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= (7, 0)
 
 
 def _parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:

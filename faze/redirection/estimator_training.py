@@ -51,7 +51,7 @@ def train_estimator(
     for step, places in enumerate(_batches(len(labels), settings, steps)):
         for group in optimizer.param_groups:
             group["lr"] = settings.lr * rate((step + 1) / steps)
-        image = to_network(people.read(places).to(device), *people.size)
+        image = to_network(people.gather(places).to(device), *people.size)
         image, wanted = vary(image, labels[places].to(device), settings, step)
         loss = mean_angles(network(image), wanted)
         optimizer.zero_grad()

@@ -14,7 +14,7 @@ from faze.base.locks import output_lock
 from faze.base.output_cache import content, key_of, output_cache
 from faze.base.progress import Progress
 from faze.config.stage_config import load
-from faze.data.pairs import hold, load_people
+from faze.data.pairs import cache, load_people
 from faze.data.store.strips import StripStore
 from faze.redirection.estimator import TrainedEstimator, save_estimator
 from faze.redirection.estimator_training import measure_errors, train_estimator
@@ -44,7 +44,7 @@ def main(args: Namespace) -> None:
         for path in stores:
             with StripStore(path) as strips:
                 strips.check(strips.persons())
-        people = hold(load_people(args.data, "train", size, min_entries=1)[0])
+        people = cache(load_people(args.data, "train", size, min_entries=1)[0])
         progress = Progress("estimator", config.estimator.strips, "strips")
         network = train_estimator(people, config.estimator, device, progress)
         errors = []

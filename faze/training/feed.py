@@ -1,40 +1,73 @@
-"""From the numbers of training steps to batches that are ready for the model, on its device.
+"""Batches of a training: from step numbers to tensors on the device, ready for the model.
 
-One way for training and benchmark alike. Streamed, strips are read on the host and travel; resident, all strips lie on
-the device, and only the places of the pairs travel. The batches are the same, bit for bit.
+Training and benchmark use the same feed. Streamed, strips are read on the host and copied. Resident, all strips are on
+the device, and only the indices of the pairs are copied. The batches are the same, bit for bit.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-import torch
 from torch.utils.data import Dataset
 
+from faze.config.parameters import Engine, Loss, Model, Train
 from faze.data.network_input import to_network
-from faze.data.pairs import Batch, PairBatches, PairPlaces, PeopleStrips, gather_pairs, hold
+from faze.data.pairs import Batch, BatchShare, PairIndices, PeopleStrips, cache
+from faze.engine.parallel import World
 from faze.engine.step import Clock, no_clock
 from faze.engine.switches import Switch
-from faze.engine.transfer import Bring, Transfer, build_transfer, judge_resident
-from faze.training.augmentation import Augmentation, Drawn
-from faze.training.setup import TrainingSetup
+from faze.engine.transfer import Transfer, build_transfer, resident_switch
+from faze.training.augmentation import Augmentation
 from faze.training.worker_count import choose_workers
+
+
+@dataclass(frozen=True)
+class TrainingSetup:
+    """The configuration sections of a tier's training, and this process among those that train."""
+
+    model: Model
+    loss: Loss
+    engine: Engine
+    train: Train
+    world: World
+    seed: int  # of the first weights, the order of pairs, and their augmentation
+
+    @property
+    def share(self) -> BatchShare:
+        """This process's pairs of each step."""
+        return BatchShare(self.seed, self.train.global_batch, self.world.rank, self.world.size)
+
+
+@dataclass(frozen=True)
+class HostBatches(Dataset):
+    """Item `step` is this process's batch of that step on the host: indices, draws of the augmentation, strips."""
+
+    indices: PairIndices
+    share: BatchShare
+    people: PeopleStrips | None = None  # whose strips and labels replace the indices; None keeps the indices
+    augmentation: Augmentation | None = None
+
+    def __getitem__(self, step: int) -> Batch:
+        """Return the batch, see PairIndices, PeopleStrips.gather_pairs and Augmentation.draw."""
+        batch = self.indices[step]
+        if self.augmentation:
+            batch |= self.augmentation.draw(step, self.share)
+        return self.people.gather_pairs(batch) if self.people else batch
 
 
 @dataclass(frozen=True)
 class Feed:
     """The batches of a training on the device of this process."""
 
-    source: Dataset  # item `step`: what travels in that step
-    bring: Bring
+    source: Dataset  # item `step` is that step's batch on the host
+    to_device: Callable[[Batch], Batch]
     transfer: Transfer
     switches: tuple[Switch, ...]
-    notes: tuple[str, ...] = ()  # on what was chosen here and changes no pair
+    notes: tuple[str, ...] = ()  # on choices made here that change no pair
 
     def __call__(self, steps: Iterable[int], clock: Clock = no_clock) -> Iterator[Batch]:
-        """Give this process's shares of the global batches of these steps; strips are (B, 3, H, W) in [-1, 1]."""
-        return self.transfer(self.source, steps, self.bring, clock)
+        """Return this process's batches of these steps; strips are (B, 3, H, W) float32 in [-1, 1]."""
+        return self.transfer(self.source, steps, self.to_device, clock)
 
 
 def build_feed(
@@ -44,54 +77,40 @@ def build_feed(
     workers: int | Literal["auto"] = 0,
     augmentation: Augmentation | None = None,
 ) -> Feed:
-    """Choose what travels to the device, and how.
+    """Choose what is copied to the device, and how.
 
     Args:
-        people: whose pairs are trained on.
-        setup: of the training.
-        workers: processes that read ahead; auto tries some counts.
-        augmentation: of the strips on the device; None leaves them as they are.
+        people: the people whose pairs are trained on.
+        setup: setup of the training.
+        workers: loader processes; auto tries several numbers.
+        augmentation: changes of the strips on the device; None leaves them as they are.
     """
-    device, share = setup.world.device, setup.share
-    resident, acts = _choose_resident(people, setup)
-    source: Dataset = PairPlaces(people.counts, share) if acts else PairBatches(people, share)
-    changes: list[Bring] = [lay_out(people, device)] if acts else []
-    if augmentation:
-        source = Drawn(source, augmentation.settings, share)
-        changes.append(augmentation)
+    device, share, size = setup.world.device, setup.share, (setup.model.image_height_px, setup.model.image_width_px)
+    switch = _choose_resident(people, setup)
+    resident = setup.engine.resident and switch.active
+    source = HostBatches(PairIndices(people.counts, share), share, None if resident else people, augmentation)
+    changes = ([cache(people, device).gather_pairs] if resident else []) + ([augmentation] if augmentation else [])
     notes: tuple[str, ...] = ()
-    if acts:
-        workers = 0  # places are drawn faster than they would come from another process
+    if resident:
+        workers = 0  # drawing indices is faster than receiving them from another process
     elif workers == "auto":
-        workers, note = choose_workers(source, setup.world, pin=setup.engine.pin, held=people.held)
+        workers, note = choose_workers(source, setup.world, pin=setup.engine.pin, cached=people.cached)
         notes = (note,)
     transfer = build_transfer(pin=setup.engine.pin, workers=workers, device=device)
 
-    size = (setup.model.image_height_px, setup.model.image_width_px)
-
-    def bring(batch: Batch) -> Batch:
+    def to_device(batch: Batch) -> Batch:
         batch = {name: value.to(device, non_blocking=True) for name, value in batch.items()}
         for change in changes:
             batch = change(batch)
         return batch | {name: to_network(batch[name], *size) for name in ("image_a", "image_b")}
 
-    return Feed(source, bring, transfer, (*transfer.switches, resident), notes)
+    return Feed(source, to_device, transfer, (transfer.switch, switch), notes)
 
 
-def _choose_resident(people: PeopleStrips, setup: TrainingSetup) -> tuple[Switch, bool]:
-    """Say whether strips lie on the device: in all processes or in none.
-
-    A process that reads otherwise than the others would wait for them where they do not come.
-    """
+def _choose_resident(people: PeopleStrips, setup: TrainingSetup) -> Switch:
+    """Return whether strips are resident: in all processes or in none, since `choose_workers` is a collective call."""
     wanted, world = setup.engine.resident, setup.world
-    switch = judge_resident(wanted, size=people.nbytes, held=people.held, device=world.device)
-    acts = wanted and switch.active
-    if wanted and world.least(acts) < acts:
-        return Switch.of("resident", True, "another process's device has no room for the strips"), False
-    return switch, acts
-
-
-def lay_out(people: PeopleStrips, device: torch.device) -> Bring:
-    """Put everyone's strips and labels on a device; the result maps places of pairs to what PairBatches gives."""
-    table, labels = hold(people, device), torch.from_numpy(np.concatenate(people.labels)).to(device)
-    return lambda places: gather_pairs(places, table, labels)
+    switch = resident_switch(wanted, size=people.nbytes, cached=people.cached, device=world.device)
+    if wanted and world.least(switch.active) < switch.active:
+        return Switch.of("resident", True, "the device of another process has too little memory for the strips")
+    return switch

@@ -1,12 +1,14 @@
-"""The training of DT-ED: schedule, validation, checkpoints. Paper section 3.1.
+"""The training of DT-ED: schedules, validation, log lines, checkpoints. Paper section 3.1.
 
-Fit.run() is the loop. It reads top to bottom and has no branch on a switch, a process or a device: those were decided
-in `faze.engine`.
+Fit.run() is the loop. It has no branch on a switch, a process or a device: `faze.engine` has decided those.
+Schedules are counted in pairs, so they are the same for every tier and any number of processes.
 """
 
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,31 +16,28 @@ from torch import Tensor, nn
 from faze import engine
 from faze.base.errors import UserError
 from faze.base.geometry import vector_from_pitchyaw
-from faze.base.preemption import Preempted, asked
+from faze.base.preemption import Preempted, received_signal
 from faze.base.progress import Progress
 from faze.base.run_log import RunLog
 from faze.config.parameters import Loss, Train
 from faze.data.network_input import to_network
 from faze.data.pairs import PeopleStrips
-from faze.engine.parallel import Vote
+from faze.engine.parallel import Vote, World
 from faze.engine.precision import Precision, exact
-from faze.engine.schedule import decay, learning_rate, ramp
 from faze.engine.step import Step
 from faze.model.dted import DTED
 from faze.model.inference import for_inference
 from faze.model.losses import angle_deg
 from faze.model.objective import Objective
 from faze.model.reconstruction import mean_strips, redirect_person, summary
-from faze.training.feed import Feed
-from faze.training.log_window import LogWindow
+from faze.training.feed import Feed, TrainingSetup
 from faze.training.resume import Resume, WorkFolder
-from faze.training.setup import TrainingSetup
 
 TERMS = ("reconstruction_l1", "gaze_angle", "gaze_mse")
 RAMPED_TERMS = ("embedding_consistency", "triplet_angular", "triplet_euclidean", "all_equal")  # compare embeddings
 VALIDATED = 64  # strips at once
-REDIRECTED = 16  # strips of each person: few say what the pictures are worth, and decoding is dear
-MOST_LOST_STEPS = 20  # in a row without a finite loss, in which the loss scale falls a millionfold
+REDIRECTED = 16  # strips of each person: a few suffice to judge image quality, and decoding is expensive
+MOST_LOST_STEPS = 20  # consecutive steps without a finite loss, in which the loss scale falls a millionfold
 
 
 def build_step(setup: TrainingSetup) -> Step:
@@ -57,42 +56,70 @@ def build_step(setup: TrainingSetup) -> Step:
     return engine.build(make_objective, group, engine=setup.engine, train=train, world=setup.world)
 
 
-def learning_rates(pairs: int, train: Train) -> list[float]:
-    """Give the rates of network and gaze head: the network's is warmed up, the head's is constant, then both decay."""
-    peak = learning_rate(
-        pairs,
-        base_lr=train.base_lr,
-        global_batch=train.global_batch,
-        warmup_pairs=train.warmup_pairs,
-        scaling=train.lr_scaling,
-    )
-    factor = decay(pairs, train.pairs, train.decay_share)
-    return [peak * factor, train.head_lr * factor]
-
-
-def loss_weights(pairs: int, loss: Loss, global_batch: int) -> dict[str, float]:
-    """Give the weight of every loss term; those that compare embeddings ramp up from 0."""
-    climbed = ramp(pairs, loss.ramp_pairs, global_batch)
-    return {n: getattr(loss, n) for n in TERMS} | {n: getattr(loss, n) * climbed for n in RAMPED_TERMS}
-
-
 def bare_model(step: Step) -> DTED:
-    """Find DT-ED inside its objective and parallel wrapper."""
+    """Return DT-ED without its objective and parallel wrapper."""
     module = step.model
     return (module.module if hasattr(module, "module") else module).dted
 
 
+# --- schedules ------------------------------------------------------------------------------------------------------
+
+
+def ramp(pairs: int, ramp_pairs: int, global_batch: int) -> float:
+    """Return the value of a linear ramp from 0 to 1 after `pairs` pairs.
+
+    Its length is truncated to whole steps, as in the released code: int(ramp_pairs / global_batch).
+    """
+    steps = ramp_pairs // global_batch
+    return min(pairs // global_batch / steps, 1.0) if steps else 1.0
+
+
+def learning_rate(pairs: int, train: Train) -> float:
+    """Return the network's learning rate before its decay: a linear warm-up from base_lr to the peak (appendix B).
+
+    `lr_scaling` relates the peak to the global batch. linear: a step of k pairs goes as far as k steps of one (Goyal et
+    al. 2017, arXiv 1706.02677). sqrt: the variance of a step is constant (Krizhevsky 2014, arXiv 1404.5997; Hoffer et
+    al. 2017, arXiv 1705.08741). none: the peak is base_lr.
+    """
+    batch, base_lr = train.global_batch, train.base_lr
+    peak = base_lr * {"linear": batch, "sqrt": math.sqrt(batch), "none": 1}[train.lr_scaling]
+    return base_lr + (peak - base_lr) * ramp(pairs, train.warmup_pairs, batch)
+
+
+def decay(pairs: int, total_pairs: int, share: float) -> float:
+    """Return the factor on the learning rates: a half cosine from 1 to 0 over the last `share` of a training."""
+    if not share:
+        return 1.0
+    fallen = max(0.0, 1.0 - (1.0 - pairs / total_pairs) / share)
+    return 0.5 * (1.0 + math.cos(math.pi * fallen))
+
+
+def learning_rates(pairs: int, train: Train) -> list[float]:
+    """Return the learning rates of network and gaze head. Only the network's is warmed up; both decay."""
+    factor = decay(pairs, train.pairs, train.decay_share)
+    return [learning_rate(pairs, train) * factor, train.head_lr * factor]
+
+
+def loss_weights(pairs: int, loss: Loss, global_batch: int) -> dict[str, float]:
+    """Return the weight of every loss term; those of terms that compare embeddings ramp up from 0."""
+    factor = ramp(pairs, loss.ramp_pairs, global_batch)
+    return {n: getattr(loss, n) for n in TERMS} | {n: getattr(loss, n) * factor for n in RAMPED_TERMS}
+
+
+# --- validation -----------------------------------------------------------------------------------------------------
+
+
 def validate(step: Step, people: PeopleStrips, setup: TrainingSetup) -> dict[str, float]:
-    """Judge the network as it is, in fp32, on people not trained on.
+    """Evaluate the current network, in fp32, on people that are not trained on.
 
     Returns:
-        `val/gaze_deg`, the mean of people's mean gaze errors, for which every process takes its share of each person;
-        `val/l1`, `val/spread` and `val/right_person` of the first strips of those who have two, redirected
-        (`faze.model.reconstruction`).
+        `val/gaze_deg`, the mean over people of their mean gaze errors, to which every process contributes its share of
+        each person; and of the first strips of people with two or more, redirected: `val/l1`, `val/spread` and
+        `val/right_person` (`faze.model.reconstruction`).
     """
     dted = bare_model(step)
     with torch.inference_mode(), exact(dted):
-        fast = for_inference(dted)  # anew: the weights have changed
+        fast = for_inference(dted)  # again each time, since it copies the weights
         gaze = {"val/gaze_deg": _mean_error_deg(fast, people, setup)}
         return gaze | {f"val/{name}": value for name, value in _redirected(fast, people, setup).items()}
 
@@ -100,9 +127,9 @@ def validate(step: Step, people: PeopleStrips, setup: TrainingSetup) -> dict[str
 def _mean_error_deg(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> float:
     model, world = setup.model, setup.world
     sums = torch.zeros(len(people.names), 2, dtype=torch.float64, device=world.device)
-    for person, (places, labels) in enumerate(zip(people.places(), people.labels, strict=True)):
+    for person, (indices, labels) in enumerate(zip(people.person_indices(), people.labels, strict=True)):
         for first in range(world.rank * VALIDATED, len(labels), world.size * VALIDATED):
-            strips = people.read(places[first : first + VALIDATED]).to(world.device)
+            strips = people.gather(indices[first : first + VALIDATED]).to(world.device)
             gaze = torch.from_numpy(labels[first : first + VALIDATED, :2]).to(world.device)
             image = to_network(strips, model.image_height_px, model.image_width_px)
             error = angle_deg(dted.gaze_vector(dted.encode(image).gaze), vector_from_pitchyaw(gaze, torch))
@@ -112,39 +139,89 @@ def _mean_error_deg(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> f
 
 
 def _redirected(dted: DTED, people: PeopleStrips, setup: TrainingSetup) -> dict[str, float]:
-    """Compute the numbers of the redirected strips; every process does all, since they are few."""
-    able = [(p, labels) for p, labels in zip(people.places(), people.labels, strict=True) if len(labels) > 1]
-    if not able:
+    """Evaluate redirected strips; every process evaluates all, since they are few."""
+    usable = [(i, labels) for i, labels in zip(people.person_indices(), people.labels, strict=True) if len(labels) > 1]
+    if not usable:
         return {}
 
-    def read(person: int) -> tuple[Tensor, Tensor]:
-        places, labels = able[person]
-        strips = people.read(places[:REDIRECTED]).to(setup.world.device)
-        of_strips = torch.from_numpy(labels[:REDIRECTED]).to(setup.world.device)
-        return to_network(strips, setup.model.image_height_px, setup.model.image_width_px), of_strips
+    def load(person: int) -> tuple[Tensor, Tensor]:
+        indices, labels = usable[person]
+        strips = people.gather(indices[:REDIRECTED]).to(setup.world.device)
+        labels = torch.from_numpy(labels[:REDIRECTED]).to(setup.world.device)
+        return to_network(strips, setup.model.image_height_px, setup.model.image_width_px), labels
 
-    means = mean_strips(len(able), read)
-    redirected = [redirect_person(dted, read, person, means) for person in range(len(able))]
-    told = summary(redirected, means)
-    return {name: told[name] for name in ("l1", "spread", "right_person")}
+    means = mean_strips(len(usable), load)
+    found = summary([redirect_person(dted, load, person, means) for person in range(len(usable))], means)
+    return {name: found[name] for name in ("l1", "spread", "right_person")}
+
+
+# --- the loop -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class LogWindow:
+    """Loss terms and time since the last log line; terms stay on the device until a line is written."""
+
+    terms: dict[str, Tensor] = field(default_factory=dict)
+    steps: int = 0
+    seconds: float = 0.0
+    lost: Tensor | float = 0.0  # consecutive steps, up to the last one, without a finite loss; not reset by a log line
+
+    def add(self, terms: Mapping[str, Tensor]) -> None:
+        """Add the loss terms of one step."""
+        self.terms = {name: self.terms.get(name, 0.0) + term for name, term in terms.items()}
+        self.steps += 1
+        self.lost = (self.lost + 1.0) * ~terms["loss"].isfinite()
+
+    def flush(self, world: World, global_batch: int) -> dict[str, float]:
+        """Return means over steps and processes, and the rate in images/s; reset the window. A collective call."""
+        began = time.perf_counter()
+        means = world.sum(torch.stack(list(self.terms.values()))) / (world.size * self.steps)
+        values = {f"train/{name}": float(mean) for name, mean in zip(self.terms, means, strict=True)}
+        self.seconds += time.perf_counter() - began  # this waits for the device, which is training time too
+        values["train/images_per_s"] = 2 * global_batch * self.steps / self.seconds
+        self.terms, self.steps, self.seconds = {}, 0, 0.0
+        return values
+
+    def state(self, world: World) -> dict[str, Any]:
+        """Return the state for a checkpoint: a row with each process's sums. A collective call.
+
+        A sum over processes would not do: added in another order, the next line would differ in its last digit.
+        """
+        if not self.steps and not isinstance(self.lost, Tensor):
+            return {}
+        own = torch.stack([*self.terms.values(), torch.as_tensor(self.lost)])
+        rows = torch.zeros(world.size, len(own), dtype=own.dtype, device=own.device)
+        rows[world.rank] = own
+        return {"names": list(self.terms), "rows": world.sum(rows), "steps": self.steps, "seconds": self.seconds}
+
+    @classmethod
+    def resumed(cls, state: Mapping[str, Any], world: World) -> "LogWindow":
+        """Restore the state of a checkpoint; with another number of processes, from the mean of its rows."""
+        if not state:
+            return cls()
+        rows = state["rows"].to(world.device)
+        own = rows[world.rank] if len(rows) == world.size else rows.mean(0)
+        *sums, lost = own.clone()
+        return cls(dict(zip(state["names"], sums, strict=True)), state["steps"], state["seconds"], lost)
 
 
 @dataclass(frozen=True)
 class Fit:
-    """All that the loop needs."""
+    """A training, ready to run."""
 
     setup: TrainingSetup
     step: Step
     feed: Feed
     validation: PeopleStrips
     work: WorkFolder
-    log: RunLog | None  # of the first process; None on the others
+    log: RunLog | None  # None on all processes but the first
 
     def run(self, resume: Resume) -> None:
-        """Train from where a checkpoint says to the end; leave the last checkpoint in the work folder.
+        """Train from the position of a checkpoint to the end; leave the last checkpoint in the work folder.
 
         Raises:
-            Preempted: a process was asked to go; the checkpoint of the last step is written.
+            Preempted: a process was asked to leave; a checkpoint of the last step has been written.
         """
         train, batch, world = self.setup.train, self.setup.train.global_batch, self.setup.world
         steps, first_step = -(-train.pairs // batch), resume.step
@@ -155,8 +232,8 @@ class Fit:
             self.step.set_learning_rates(learning_rates(pairs, train))
             window.add(self.step(ready, loss_weights(pairs, self.setup.loss, batch)))
             window.seconds += time.perf_counter() - began
-            self._tell(number + 1, steps, window)
-            leaves = number + 1 < steps and vote.any(asked() is not None)
+            self._report(number + 1, steps, window)
+            leaves = number + 1 < steps and vote.any(received_signal() is not None)
             if leaves or self._due(number + 1, steps, train.checkpoint_every_pairs):
                 self._save(number + 1, window)
             if leaves:
@@ -169,20 +246,26 @@ class Fit:
         batch = self.setup.train.global_batch
         return step == steps or step * batch // every_pairs > (step - 1) * batch // every_pairs
 
-    def _tell(self, step: int, steps: int, window: LogWindow) -> None:
+    def _report(self, step: int, steps: int, window: LogWindow) -> None:
         """Log and validate when due."""
         train, batch = self.setup.train, self.setup.train.global_batch
         values: dict[str, float] = {}
         if self._due(step, steps, train.log_every_pairs):
-            values |= window.read(self.setup.world, batch)
+            values |= window.flush(self.setup.world, batch)
             values["train/lr"] = learning_rates((step - 1) * batch, train)[0]
             values |= self.step.scaler.counts()
             if not math.isfinite(values["train/loss"]):
-                self._refuse_divergence(window, step * batch)
+                self._check_divergence(window, step * batch)
         if self._due(step, steps, train.validate_every_pairs):
             values |= validate(self.step, self.validation, self.setup)
         if self.log and values:
             self.log.metrics(step * batch, values)
+
+    def _check_divergence(self, window: LogWindow, pairs: int) -> None:
+        """End a training that has diverged. A loss scaler skips single steps that overflow, but not without end."""
+        in_a_row = -self.setup.world.least(-int(window.lost))
+        if not self.step.scaler.is_enabled() or in_a_row >= MOST_LOST_STEPS:
+            raise UserError(f"the loss is not a number after {pairs} pairs; lower train.base_lr or train.head_lr")
 
     def _save(self, step: int, window: LogWindow) -> None:
         state = window.state(self.setup.world)
@@ -191,15 +274,9 @@ class Fit:
             self.work.save(bare_model(self.step), self.step, at)
 
     def _leave(self, step: int) -> None:
-        """End this process, once the first one's checkpoint is written; the first speaks for all."""
+        """End this process once the first one has written its checkpoint; only the first prints a message."""
         self.setup.world.wait()
-        pairs = f"{step * self.setup.train.global_batch} of {self.setup.train.pairs} pairs"
-        by = asked() or "a signal to another process"
-        words = f"stopped by {by} after {pairs}, which the checkpoint holds; the same command goes on from there"
-        raise Preempted(words if self.log else "")
-
-    def _refuse_divergence(self, window: LogWindow, pairs: int) -> None:
-        """End a training whose weights are lost: a loss scaler skips the steps that overflow, but not for ever."""
-        in_a_row = -self.setup.world.least(-int(window.lost))
-        if not self.step.scaler.is_enabled() or in_a_row >= MOST_LOST_STEPS:
-            raise UserError(f"the loss is not a number after {pairs} pairs; lower train.base_lr or train.head_lr")
+        done, total = step * self.setup.train.global_batch, self.setup.train.pairs
+        by = received_signal() or "a signal to another process"
+        message = f"stopped by {by} after {done} of {total} pairs, saved in the checkpoint; run the same command again"
+        raise Preempted(f"{message} to resume" if self.log else "")

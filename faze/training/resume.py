@@ -1,8 +1,9 @@
-"""The work folder of a training: checkpoint and run log, from which a killed training goes on.
+"""The work folder of a training: checkpoint and run log, from which a killed training resumes.
 
-However it is killed, it ends with the weights of one that was not, and with a log without gap: the folder keeps both
-until the outputs are whole, and a checkpoint whose log is not as long as it says is not resumed from. With three or
-more processes of ddp, to rounding: their first step after a start adds gradients up in other buckets than later ones.
+A resumed training ends with the same weights as an uninterrupted one, and with a log without gaps. The folder keeps
+checkpoint and log until the outputs are complete, and a checkpoint is used only if its log has at least the length that
+it records. With three or more ddp processes, weights are the same to rounding: the first step after a start sums
+gradients in other buckets than later ones.
 """
 
 import dataclasses
@@ -26,20 +27,20 @@ from faze.model.weights import FORMAT
 
 @dataclass(frozen=True)
 class Resume:
-    """Where a training goes on; all zero at its beginning."""
+    """Position from which a training resumes; zero at its beginning."""
 
     step: int = 0
     pairs: int = 0
     log_bytes: int = 0
-    window: Mapping[str, Any] = field(default_factory=dict)  # what was measured since the last log line
+    window: Mapping[str, Any] = field(default_factory=dict)  # see LogWindow.state
 
 
 @dataclass(frozen=True)
 class WorkFolder:
-    """Where a training keeps its checkpoint and its log until it has ended."""
+    """Folder in which a training keeps its checkpoint and its log until it has ended."""
 
     path: Path
-    identity: str  # of this very training: its configuration, code and data
+    identity: str  # hash of the training's configuration, code and data
 
     @property
     def checkpoint(self) -> Path:
@@ -53,13 +54,13 @@ class WorkFolder:
 
     @property
     def donor_log(self) -> Path:
-        """The run log of another run, whose training is taken over."""
+        """The run log of another run whose training is reused."""
         return self.path / "donor.jsonl"
 
     def save(self, dted: DTED, step: Step, at: Resume) -> None:
-        """Write weights, optimiser, scaler, position and random state; whole or not at all.
+        """Write weights, optimiser, scaler, position and random state, atomically.
 
-        The sampler's state is the position: pairs follow from (seed, pair number) alone.
+        There is no state of a sampler: the pairs follow from seed and position.
         """
         state = {
             "format": FORMAT,
@@ -73,14 +74,13 @@ class WorkFolder:
         write_mapping(self.checkpoint, state)
 
     def load(self, dted: DTED, step: Step) -> Resume:
-        """Continue from the checkpoint if it is of this very training; else say why not, and begin anew."""
+        """Restore the checkpoint if it is of this training; else print why not, and start from the beginning."""
         if not self.checkpoint.exists():
             return Resume()
         try:
-            state = read_mapping(self.checkpoint, dted.fc_enc.weight.device)
-            self._check(state)
+            state = self._read(dted.fc_enc.weight.device)
         except UserError as error:
-            print(f"{error}; training begins anew", file=sys.stderr)
+            print(f"{error}; the training starts from the beginning", file=sys.stderr)
             return Resume()
         dted.load_state_dict(state["model"])
         step.load_state_dict(state)
@@ -88,41 +88,36 @@ class WorkFolder:
         return Resume(state["step"], state["pairs"], state["log_bytes"], state["window"])
 
     def events(self) -> list[dict[str, Any]]:
-        """Read what the log says up to the checkpoint that a training goes on from; nothing where it begins anew."""
-        if not self.checkpoint.exists():
-            return []
+        """Return the events of the log up to the checkpoint that `load` would restore; [] if there is none."""
         try:
-            self._check(state := read_mapping(self.checkpoint))
+            return read_events(self.log, self._read()["log_bytes"]) if self.checkpoint.exists() else []
         except UserError:
             return []
-        return read_events(self.log, state["log_bytes"])
 
-    def _check(self, state: Mapping) -> None:
+    def _read(self, device: torch.device | str = "cpu") -> Mapping[str, Any]:
+        state = read_mapping(self.checkpoint, device)
         if state.get("identity") != self.identity:
             raise UserError(f"{self.checkpoint}: is of another configuration, code or data")
         if not self.log.exists() or self.log.stat().st_size < state["log_bytes"]:
-            raise UserError(f"{self.log}: lacks what was written before the checkpoint")
+            raise UserError(f"{self.log}: is shorter than when the checkpoint was written")
+        return state
 
     def publish(self, out: Path, run_log: Path) -> None:
-        """Copy log and checkpoint to where they belong, in this order: where the checkpoint is, the log is too."""
+        """Copy log and checkpoint to the outputs, in this order: if the checkpoint exists, the log does too."""
         for source, target in ((self.log, run_log), (self.checkpoint, out)):
             with whole_file(target) as temporary:
                 shutil.copyfile(source, temporary)
         self.remove()
 
     def remove(self) -> None:
-        """Remove the folder, whose outputs are whole."""
+        """Remove the folder; its outputs are complete."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def has_ended(self, out: Path, run_log: Path, pairs: int) -> bool:
-        """Whether the outputs are this very training's end (written, say, by the orphan of a killed workflow)."""
+        """Return whether the outputs are those of this training, for example of the orphan of a killed workflow."""
         try:
             state = read_mapping(out)
         except UserError:
             return False
-        return (
-            run_log.exists()
-            and is_whole(run_log)
-            and state.get("identity") == self.identity
-            and state.get("pairs", 0) >= pairs
-        )
+        same = state.get("identity") == self.identity and state.get("pairs", 0) >= pairs
+        return same and run_log.exists() and is_whole(run_log)

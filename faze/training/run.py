@@ -1,113 +1,185 @@
-"""One training, from the store of strips to checkpoint and run log; killed, it goes on from its work folder.
+"""One training, from the store of strips to checkpoint and run log; a killed training resumes from its work folder.
 
-Who would do the very same steps as another run, since its switches cannot act here, takes over checkpoint and metrics.
+If a tier's switches have no effect on this machine, its run is identical to another tier's. Then that run's checkpoint
+and metrics are reused.
 """
 
 import contextlib
-from dataclasses import replace
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from faze.base import code_hash
-from faze.base.output_cache import output_cache
+from faze.base.output_cache import key_of, output_cache
 from faze.base.preemption import defer
-from faze.base.run_log import RunLog, read_events
+from faze.base.run_log import RunLog, acting, read_events
 from faze.config.stage_config import Resolved
-from faze.data.pairs import PeopleStrips, hold_what_fits, load_people
+from faze.data.pairs import PeopleStrips, cache_what_fits, load_people
 from faze.data.store.strips import StripStore
-from faze.engine.parallel import World
+from faze.engine import machine
+from faze.engine.parallel import World, check_chunks
 from faze.engine.step import Step
-from faze.engine.wrap import check_chunks
+from faze.engine.switches import Switch
 from faze.model.dted import DTED
 from faze.training.augmentation import build_augmentation
-from faze.training.feed import Feed, build_feed
+from faze.training.feed import Feed, TrainingSetup, build_feed
 from faze.training.loop import Fit, bare_model, build_step
 from faze.training.resume import WorkFolder
-from faze.training.setup import TrainingSetup
-from faze.training.trainee import Trainee
+
+# Facts of the machine that change rounding: the same steps on another processor end with slightly other weights.
+ROUNDING_FACTS = ("processor", "gpus", "cuda", "cudnn", "torch")
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """What identifies the training of one tier and seed on this machine, and the head of its run log."""
+
+    config: Resolved
+    fingerprint: str  # of the code
+    switches: tuple[Switch, ...]
+    notes: tuple[str, ...]
+    moved: str = ""  # what has changed since the training began, if it resumes
+
+    def key(self, world: World, data: Sequence[str]) -> str:
+        """Return the key of identical trainings: effective switches count, the tier's name does not."""
+        acted = {f"engine.{name}": value for name, value in acting(map(asdict, self.switches)).items()}
+        facts = machine.describe()
+        where = (world.device.type, world.size, torch.get_num_threads(), [facts.get(fact) for fact in ROUNDING_FACTS])
+        return key_of("train", dict(self.config.values) | acted, where, data)
+
+    def changes_since(self, events: Sequence[Mapping[str, Any]]) -> str:
+        """Describe how switches and machine differ from those in the events of a run log; return "" if they do not."""
+        before = {event.get("switch"): event.get("acted") for event in events if event["event"] == "switch"}
+        now = acting(map(asdict, self.switches))
+        if events:
+            first, here = events[0].get("machine") or {}, machine.describe()
+            before |= {fact: first[fact] for fact in ROUNDING_FACTS if fact in first}
+            now |= {fact: str(here.get(fact)) for fact in ROUNDING_FACTS}
+        return "; ".join(
+            f"{name} {now[name]}, before {old}" for name, old in before.items() if now.get(name, old) != old
+        )
+
+    def log_start(self, log: RunLog, pairs: int) -> None:
+        """Log the run and the effect of each switch; if it resumes after `pairs` pairs, log that and the changes."""
+        if pairs:
+            log.event("resume", step=pairs, moved=self.moved)
+            print(f"train: resumed after {pairs} pairs", file=sys.stderr)
+            if self.moved:
+                run = f"{self.config.tier}, seed {self.config.seed}"
+                note = f"{run}: changed after {pairs} pairs: {self.moved}"
+                log.event("note", text=note)
+                print(f"train: {note}", file=sys.stderr)
+        else:
+            log.event(
+                "start",
+                stage=self.config.stage,
+                name=self.config.name,
+                tier=self.config.tier,
+                seed=self.config.seed,
+                config=dict(self.config.flat),
+                config_hash=self.config.hash,
+                fingerprint=self.fingerprint,
+                machine=machine.describe(),
+            )
+            for switch in self.switches:
+                log.event("switch", **asdict(switch))
+                if switch.reason:
+                    print(f"train: {switch}", file=sys.stderr)
+        for note in self.notes:
+            log.event("note", text=note)
 
 
 def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, records: Path | None = None) -> None:
-    """Fit the model of one tier and seed, and write its checkpoint and run log.
+    """Train one tier and seed, and write its checkpoint and run log.
 
-    Nothing is trained if these are there already: an orphan of a killed workflow may have written them while we waited.
-    Nor if the records (None: there are none) lead to another run's training that did the same.
+    Nothing is trained if the outputs are complete already (the orphan of a killed workflow may have written them while
+    this process waited), or if an identical training is recorded.
+
+    Args:
+        config: the stage's parameters.
+        data: store of normalised strips.
+        world: this process among those that train together.
+        out: checkpoint to write.
+        run_log: run log to write.
+        records: folder of the output cache; None neither reuses nor records anything.
     """
     setup = TrainingSetup(config.model, config.loss, config.engine, config.train, world, config.seed)
     step = build_step(setup)
     if config.control == "rounding":
-        move_a_weight(bare_model(step))
+        perturb_weight(bare_model(step))
     check_chunks(config.train.global_batch, config.loss.chunk_pairs, world.size * step.shares)  # before strips are read
     size = (config.model.image_height_px, config.model.image_width_px)
     people, left_out = load_people(data, "train", size, min_entries=config.data.min_entries)
     validation, _ = load_people(data, "val", size, min_entries=1)
     fingerprint = code_hash.fingerprint("faze.stages.train")
     with StripStore(data) as strips:
-        read = strips.identity("train", "val")
-        identity = f"{config.hash}-{fingerprint}-{read[0]}"
+        content = strips.identity("train", "val")
         if world.rank == 0:
             strips.check([*people.names, *validation.names])
-    work = WorkFolder(out.parent / "train.work", identity)
+    work = WorkFolder(out.parent / "train.work", f"{config.hash}-{fingerprint}-{content[0]}")
     if work.has_ended(out, run_log, config.train.pairs):
         if world.rank == 0:
             work.remove()
         return
-    people, validation = hold_what_fits((people, validation), config.data.memory_gib / world.processes_here)
+    people, validation = cache_what_fits((people, validation), config.data.memory_gib / world.processes_here)
     augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.names))
     feed = build_feed(people, setup, workers=config.data.workers, augmentation=augmentation)
-    words = [f"left out for too few entries (data.min_entries): {', '.join(left_out)}"] if left_out else []
-    trainee = Trainee(config, fingerprint, (*step.switches, *feed.switches), (*words, *feed.notes))
+    notes = [f"left out for too few entries (data.min_entries): {', '.join(left_out)}"] if left_out else []
+    run = RunIdentity(config, fingerprint, (*step.switches, *feed.switches), (*notes, *feed.notes))
     with contextlib.ExitStack() as stack:
-        taken = False
+        reused = False
         if world.rank == 0:
-            outputs, copies = (run_log, out), (work.donor_log, work.checkpoint)
             before = work.events()
-            trainee = replace(trainee, moved=trainee.moved_from(before))
-            if trainee.moved or any(event.get("moved") for event in before):
-                records = None  # what two machines made is not what either would make
-            taken = stack.enter_context(output_cache(records, trainee.key(world, read), outputs, copies))
-            defer()  # to the end: who leaves between the outputs and the end would lose them to the workflow
-        anew = world.least(int(not taken))
-        defer()  # the others: while the first one waits for another training, they end at once
-        if anew:
-            go_on(trainee, setup, step, feed, validation, work)
+            run = replace(run, moved=run.changes_since(before))
+            if run.moved or any(event.get("moved") for event in before):
+                records = None  # a training on two machines equals one on neither
+            outputs, copies = (run_log, out), (work.donor_log, work.checkpoint)
+            reused = stack.enter_context(output_cache(records, run.key(world, content), outputs, copies))
+            defer()  # to the end: if this process left between writing outputs and its end, Snakemake would delete them
+        reused = not world.least(int(not reused))
+        defer()  # on other ranks only now: while the first one waits for another training, they end at once
+        if not reused:
+            fit(run, setup, step, feed, validation, work)
         elif world.rank == 0:
-            reuse_training(trainee, work)
-        world.wait()  # nobody leaves while the first process still writes
+            reuse_training(run, work)
+        world.wait()  # until the first process has written the work folder
         if world.rank == 0:
             work.publish(out, run_log)
 
 
 @torch.no_grad()
-def move_a_weight(dted: DTED) -> None:
-    """Move one weight by one unit in the last place: all that follows differs by what rounding alone does.
+def perturb_weight(dted: DTED) -> None:
+    """Increase one weight by one unit in the last place, so that all differences that follow are due to rounding.
 
-    The largest of the first convolution, which all pixels pass: the sums after a smaller one would round it away.
+    It is the largest weight of the first convolution, which all pixels pass; a smaller one would be lost in the sums.
     """
-    kernel = dted.encoder.initial.conv1.weight
-    weight = kernel[torch.unravel_index(kernel.abs().argmax(), kernel.shape)]
+    weights = dted.encoder.initial.conv1.weight
+    weight = weights[torch.unravel_index(weights.abs().argmax(), weights.shape)]
     weight.copy_(torch.nextafter(weight, torch.full_like(weight, torch.inf)))
 
 
-def go_on(
-    trainee: Trainee, setup: TrainingSetup, step: Step, feed: Feed, validation: PeopleStrips, work: WorkFolder
+def fit(
+    run: RunIdentity, setup: TrainingSetup, step: Step, feed: Feed, validation: PeopleStrips, work: WorkFolder
 ) -> None:
-    """Train from where the work folder says to the end."""
+    """Train from the work folder's position to the end."""
     resume = work.load(bare_model(step), step)
     first = setup.world.rank == 0
     with RunLog(work.log, keep_bytes=resume.log_bytes) if first else contextlib.nullcontext() as log:
         if log:
-            trainee.introduce(log, resume.pairs)
+            run.log_start(log, resume.pairs)
         Fit(setup, step, feed, validation, work, log).run(resume)
 
 
-def reuse_training(trainee: Trainee, work: WorkFolder) -> None:
-    """Write the log of a training that another run has done: its own beginning, then what the other has measured."""
+def reuse_training(run: RunIdentity, work: WorkFolder) -> None:
+    """Write the run log of a reused training: this run's head, then the metrics of the run that was trained."""
     donor = read_events(work.donor_log)
     with RunLog(work.log) as log:
-        trainee.introduce(log, 0)
+        run.log_start(log, 0)
         log.event("reused_from", tier=donor[0]["tier"])
         for event in donor:
             if event["event"] in ("metrics", "resume"):
-                log.event(**event)  # with the time at which the other wrote it
+                log.event(**event)  # with its original time

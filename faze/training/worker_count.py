@@ -1,4 +1,4 @@
-"""How many processes should read ahead: tried at the start of a training. `data.workers: auto`."""
+"""Number of loader processes, measured at the start of a training: `data.workers: auto`."""
 
 import itertools
 import os
@@ -14,40 +14,43 @@ from torch.utils.data import Dataset
 from faze.engine.parallel import World
 from faze.engine.transfer import Transfer, build_transfer
 
-BATCHES = 8  # timed with each count; more with more processes, each of which has read ahead by then
-WITHIN = 1.1  # of the fastest's time: as fast, as far as so few batches can tell
-SHARED_MEMORY = Path("/dev/shm")  # through which torch's loader processes hand over their batches
-SHARED_SHARE = 0.5  # of what is free there
+BATCHES = 8  # fewest that are timed for each number; more with more processes, each of which has read ahead
+WITHIN = 1.1  # times up to this factor above the fastest count as equal: so few batches measure no finer
+SHARED_MEMORY = Path("/dev/shm")  # where torch's loader processes put their batches
+SHARED_SHARE = 0.5  # of the free shared memory that they may use
 
 
-def choose_workers(source: Dataset, world: World, *, pin: bool, held: bool) -> tuple[int, str]:
-    """Try more and more processes on a training's first batches, until more are slower; say the count, and why.
+def choose_workers(source: Dataset, world: World, *, pin: bool, cached: bool) -> tuple[int, str]:
+    """Time a training's first batches with more and more loader processes until more are slower.
 
-    All processes try at the same time, as they will read, and add up their times, so that all choose the same. Each
-    count reads other batches, so that none finds what another has brought into memory.
+    All processes measure at the same time, as they will read, and sum their times, so that all choose the same number.
+    Each number reads other batches, so that none benefits from the page cache of another.
 
     Args:
-        source: item `step` is what this process reads for that step.
+        source: item `step` is the batch that this process reads for that step.
         world: this process among those that train together.
-        pin: batches are put into page-locked memory.
-        held: strips lie in memory, where nobody has to wait for them.
+        pin: whether batches are put into page-locked memory.
+        cached: whether this process's strips are in memory, so that reading them needs no processes.
+
+    Returns:
+        The number, and a sentence with the measured times.
     """
-    if world.least(held):  # for all processes: those that read from the file choose together
-        return 0, "data.workers auto: 0, since the strips are held in memory"
+    if world.least(cached):  # of all processes: those that read from the file measure together
+        return 0, "data.workers auto: 0, since the strips are cached in memory"
     steps, ms = itertools.count(), {}
     for count in _counts(world.least(min(cores_of(world), _most_in_shared_memory(source, world)))):
         transfer = build_transfer(pin=pin, workers=count, device=world.device)
         seconds = torch.tensor([seconds_per_batch(transfer, source, steps)], dtype=torch.float64, device=world.device)
         ms[count] = 1e3 * float(world.sum(seconds)) / world.size
-        if ms[count] > WITHIN * min(ms.values()) and count > 1:  # one alone may be slower than none
+        if ms[count] > WITHIN * min(ms.values()) and count > 1:  # one process may be slower than none
             break
     chosen = fewest_of_the_fastest(ms)
-    tried = ", ".join(f"{count}: {time_ms:.3g} ms" for count, time_ms in ms.items())
-    return chosen, f"data.workers auto: {chosen}; a batch with {tried}"
+    times = ", ".join(f"{count}: {time_ms:.3g} ms" for count, time_ms in ms.items())
+    return chosen, f"data.workers auto: {chosen}; time of a batch with {times}"
 
 
 def fewest_of_the_fastest(times: dict[int, float]) -> int:
-    """Choose the smallest count that is as fast as the fastest."""
+    """Return the smallest number whose time is within WITHIN of the fastest."""
     return min(count for count, taken in times.items() if taken <= WITHIN * min(times.values()))
 
 
@@ -55,7 +58,7 @@ def seconds_per_batch(transfer: Transfer, source: Dataset, steps: Iterator[int])
     """Time some of the next steps' batches, after those that were read ahead at the start."""
     ahead = 1 + transfer.ahead
     timed = max(BATCHES, 2 * ahead)
-    batches = transfer.read(source, itertools.islice(steps, ahead + timed))
+    batches = transfer.load(source, itertools.islice(steps, ahead + timed))
     for _ in range(ahead):
         next(batches)
     began = time.perf_counter()
@@ -65,12 +68,12 @@ def seconds_per_batch(transfer: Transfer, source: Dataset, steps: Iterator[int])
 
 
 def cores_of(world: World) -> int:
-    """Count the cores that each process of the training may use on this machine."""
+    """Return the number of cores that each process of the training may use on this machine."""
     return max(1, len(os.sched_getaffinity(0)) // world.processes_here)
 
 
 def _most_in_shared_memory(source: Dataset, world: World) -> int:
-    """Count the processes that may read two batches ahead each before shared memory is full."""
+    """Return how many processes can read two batches ahead before shared memory is full."""
     if not SHARED_MEMORY.is_dir():
         return sys.maxsize
     size = sum(tensor.nbytes for tensor in source[0].values())
@@ -79,5 +82,5 @@ def _most_in_shared_memory(source: Dataset, world: World) -> int:
 
 
 def _counts(most: int) -> list[int]:
-    """List 0, 1, 2, 4 ... up to the most, and that; 0 alone where no process can be had."""
+    """Return the numbers to try: 0, 1, 2, 4 ... below the most, and the most; [0] if no process is possible."""
     return sorted({0, *(2**power for power in range(most.bit_length())), most})

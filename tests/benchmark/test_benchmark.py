@@ -52,7 +52,7 @@ def measured(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict
     """benchmark.json of a ladder with a rung that cannot act here and two that do, and what was printed."""
     folder = tmp_path_factory.mktemp("benchmark")
     tiers = {"baseline": DEFAULTS["tiers"]["baseline"] | {"device": "cpu"}}
-    tiers |= {"autotune": {"cudnn_benchmark": True}, "foreach": {"foreach": True}}
+    tiers |= {"autotune": {"cudnn_benchmark": True}, "set_to_none": {"set_to_none": True}}
     tiers |= {"allocator_retention": {"allocator": "keep"}, "recompute": {"recompute": True}}
     values = merge(DEFAULTS, read_yaml(ROOT / "config" / "smoke.yaml")) | {"tiers": tiers}
     values["run"] = {"tiers": ["baseline", "recompute"], "seeds": [0], "controls": []}
@@ -104,8 +104,8 @@ def test_each_share_of_the_roof_follows_from_work_time_and_roof(measured: tuple[
 def test_leave_one_outs_are_measured_against_the_topmost_tier(measured: tuple[dict, str]) -> None:
     left_out = measured[0]["leave_one_out"]
     assert left_out["of"] == "recompute"
-    assert list(left_out["left_out"]) == ["foreach", "allocator_retention", "recompute", "autotune"]
-    assert "same" not in left_out["left_out"]["foreach"]
+    assert list(left_out["left_out"]) == ["set_to_none", "allocator_retention", "recompute", "autotune"]
+    assert "same" not in left_out["left_out"]["set_to_none"]
     without_recompute = left_out["left_out"]["recompute"]
     assert without_recompute["memory_ratio"] == pytest.approx(
         left_out["full"]["peak_gib"] / without_recompute["peak_gib"]
@@ -138,7 +138,7 @@ def test_the_ledger_is_printed_with_a_row_each(measured: tuple[dict, str]) -> No
     for row in (
         "| baseline |",
         "| recompute | allocator keep (keep); cudnn_benchmark true inactive: cuDNN",
-        "| foreach |",
+        "| set_to_none |",
         "| autotune |  | inactive",
     ):
         assert sum(line.startswith(row) for line in printed.splitlines()) == 1, row

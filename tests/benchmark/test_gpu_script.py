@@ -19,8 +19,8 @@ import pytest
 import torch
 
 from faze.config.parameters import Engine
-from faze.engine.step import Step, at_once
-from faze.engine.wrap import check_chunks
+from faze.engine.parallel import check_chunks
+from faze.engine.step import Step, launch_eagerly
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
@@ -138,7 +138,7 @@ def frozen_rate(step: Step) -> Step:
     def launch(step, *given):
         for group, rate in zip(step.optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
-        return at_once(step, *given)
+        return launch_eagerly(step, *given)
 
     return dataclasses.replace(step, launch=launch)
 
@@ -153,7 +153,7 @@ def stale_batches(step: Step) -> Step:
 
     def launch(step, batch, *given):
         seen.append(batch)
-        return at_once(step, batch if len(seen) < 4 else seen[3], *given)
+        return launch_eagerly(step, batch if len(seen) < 4 else seen[3], *given)
 
     return dataclasses.replace(step, launch=launch, settling_steps=4)
 

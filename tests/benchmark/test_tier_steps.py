@@ -79,8 +79,8 @@ def test_processes_of_a_tier_share_memory_gib(tmp_path: Path) -> None:
     people = [PersonStrips("one", "train", [f"f{i}" for i in range(32)], pixels, labels)]
     write_strips(tmp_path / "strips.h5", "made-up", people)
     config = tier_config([SMOKE], "baseline", {"data": {"memory_gib": pixels.nbytes / 2**30}})
-    assert read_people(tmp_path / "strips.h5", config).held
-    assert not read_people(tmp_path / "strips.h5", config, processes_here=2).held
+    assert read_people(tmp_path / "strips.h5", config).cached
+    assert not read_people(tmp_path / "strips.h5", config, processes_here=2).cached
 
 
 def test_operations_share_all_the_time_and_know_their_work(tier_steps: TierSteps) -> None:

@@ -190,8 +190,8 @@ def test_texts_that_are_all_the_same_large_one_are_refused(store: Path) -> None:
 
 def test_strips_of_several_sizes_cannot_be_rows_of_one_table(store: Path) -> None:
     edited(store, put("p01/pixels", np.zeros((2, 1, 8, 3), np.uint8)))
-    with StripStore(store) as strips, pytest.raises(UserError, match="of several sizes, 4 x 8 of person p00, 1 x 8 of"):
-        stored_rows(strips, store, strips.persons()).read(torch.tensor([0, 3]))
+    with StripStore(store) as strips, pytest.raises(UserError, match="4 x 8 of person p00, 1 x 8 of"):
+        stored_rows(strips, store, strips.persons()).gather(torch.tensor([0, 3]))
 
 
 def test_pixels_that_cannot_be_unpacked_name_their_person(store: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rows by position: the same bytes as HDF5 gives, from whatever file and in whatever process."""
+"""Rows by position: the same bytes as HDF5 returns, from any file and in any process."""
 
 import os
 import pickle
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from faze.data import row_sources
-from faze.data.pairs import hold, load_people
+from faze.data.pairs import cache, load_people
 from faze.data.row_sources import FileRows, StoreRows, TableRows, stored_rows
 from faze.data.store.strip_writing import PersonStrips, write_strips
 from faze.data.store.strips import StripStore
@@ -41,13 +41,13 @@ def everything(path: Path, persons: list[str]) -> torch.Tensor:
 def test_rows_are_those_of_hdf5_in_any_order_and_repeated(path, persons, threads, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     rows, wanted = stored_rows(StripStore(path), path, persons), everything(path, persons)
-    places = np.random.default_rng(1).integers(0, len(wanted), 40)
+    indices = np.random.default_rng(1).integers(0, len(wanted), 40)
     assert rows.shape == (64, 256, 3)
-    assert torch.equal(rows.read(torch.from_numpy(places)), wanted[places])
+    assert torch.equal(rows.gather(torch.from_numpy(indices)), wanted[indices])
 
 
 def _read(rows: FileRows) -> int:
-    return int(rows.read(torch.tensor([6])).long().sum())
+    return int(rows.gather(torch.tensor([6])).long().sum())
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
@@ -73,8 +73,8 @@ def test_a_file_system_that_cannot_say_what_is_cached_is_read_all_the_same(path,
 def test_a_file_that_became_shorter_is_one_sentence(path):
     rows = stored_rows(StripStore(path), path, ["a", "b", "c"])
     os.truncate(path, int(rows.offsets[-1]) + 100)
-    with pytest.raises(ValueError, match=r"strips\.h5: ends within its strips, write or fetch it again"):
-        rows.read(torch.tensor([20]))
+    with pytest.raises(ValueError, match=r"strips\.h5: .*truncated"):
+        rows.gather(torch.tensor([20]))
 
 
 @pytest.mark.parametrize("layout", [{"chunks": (1, 64, 256, 3)}, {"chunks": (4, 64, 256, 3), "compression": "lzf"}])
@@ -87,10 +87,10 @@ def test_strips_in_chunks_come_through_hdf5(path, layout, tmp_path):
     assert StripStore(other).location("a") is None
     people, _ = load_people(other, "train", (64, 256), min_entries=2)
     assert isinstance(people.rows, StoreRows)
-    assert torch.equal(people.read(torch.tensor([11, 0, 6, 7])), wanted[[11, 0, 6, 7]])
+    assert torch.equal(people.gather(torch.tensor([11, 0, 6, 7])), wanted[[11, 0, 6, 7]])
 
 
-def test_location_is_where_the_bytes_lie(path):
+def test_location_is_the_position_of_the_bytes(path):
     offset, size = StripStore(path).location("b")
     assert size == 64 * 256 * 3
     with path.open("rb") as file:
@@ -98,17 +98,17 @@ def test_location_is_where_the_bytes_lie(path):
         assert file.read(size) == StripStore(path).pixels("b", 2).tobytes()
 
 
-def test_held_people_come_from_their_table(path):
+def test_cached_people_come_from_their_table(path):
     people, _ = load_people(path, "train", (64, 256), min_entries=2)
-    assert isinstance(people.rows, FileRows) and not people.held
-    held = hold(people)
-    assert held.held
-    assert torch.equal(held.read(torch.tensor([20, 3, 7])), everything(path, ["a", "b", "c"])[[20, 3, 7]])
+    assert isinstance(people.rows, FileRows) and not people.cached
+    cached = cache(people)
+    assert cached.cached
+    assert torch.equal(cached.gather(torch.tensor([20, 3, 7])), everything(path, ["a", "b", "c"])[[20, 3, 7]])
 
 
 @pytest.mark.parametrize("shape", [(4, 8, 3), (1, 5, 3)])
-def test_gathered_rows_are_those_at_their_places(shape):
+def test_gathered_rows_are_those_at_their_indices(shape):
     """In words of eight bytes and, where a row is not made of them, in bytes."""
     table = torch.randint(0, 256, (9, *shape), dtype=torch.uint8)
-    places = torch.tensor([8, 0, 0, 3])
-    assert torch.equal(TableRows(table).read(places), table[places])
+    indices = torch.tensor([8, 0, 0, 3])
+    assert torch.equal(TableRows(table).gather(indices), table[indices])

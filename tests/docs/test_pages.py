@@ -86,7 +86,7 @@ def rows_of_switches() -> list[tuple[list[str], str, str]]:
 def test_what_shows_a_switch_does_so(switches: list[str], cpu: str, gpu: str, planned: dict[str, set[str]]) -> None:
     """A test that a row names knows the switch; gpu.sh is named where its plan checks the switch, and nowhere else.
 
-    Seen red: gpu.sh named for tf32 and foreach, which it did not touch.
+    Seen red: gpu.sh named for tf32, which it did not touch.
     """
     shown = " ".join(
         path.read_text() for name in re.findall(r"test_\w+", cpu) for path in ROOT.glob(f"tests/*/{name}.py")

@@ -1,4 +1,4 @@
-"""The baseline's losses and weights, which the tiers and switches are compared with."""
+"""The baseline's losses and weights, with which tiers and switches are compared."""
 
 import pytest
 import torch
@@ -18,3 +18,9 @@ def baseline_float64(one_thread: None) -> list[float]:
 @pytest.fixture(scope="session")
 def baseline_float32(trained_float32: Trained) -> list[float]:
     return trained_float32.losses
+
+
+@pytest.fixture
+def no_low_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU without kernels for fp16 and bf16."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict)

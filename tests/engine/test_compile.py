@@ -19,7 +19,7 @@ from trajectory import CONFIG, LOSS
 
 from faze.config.check import build
 from faze.config.parameters import Loss
-from faze.engine import fusion
+from faze.engine.execution import set_compile, set_fused_norm
 from faze.model.densenet import Composite
 from faze.model.dted import Codes
 from faze.model.objective import Objective
@@ -56,7 +56,7 @@ class OneOfEach(nn.Module):
 def objective(loss: Loss) -> Objective:
     torch.manual_seed(0)
     module = Objective(OneOfEach().double(), loss)
-    fusion.set_fused_norm(module, True, CPU)
+    set_fused_norm(module, True, CPU)
     return module
 
 
@@ -93,7 +93,7 @@ def nothing_compiled_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 def test_kernels_of_the_objective_give_the_gradient_of_the_eager_one(tmp_path: Path) -> None:
     """The default's terms. Seen red: a module left eager."""
     compiled = objective(DEFAULT_TERMS)
-    assert fusion.set_compile(compiled, "default", device=CPU, replicas=1, recompute=False).active
+    assert set_compile(compiled, "default", device=CPU, replicas=1, recompute=False).active
     assert_one_graph(compiled)
     assert list(tmp_path.rglob("*.so"))  # the compiler was at work
 

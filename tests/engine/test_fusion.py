@@ -13,18 +13,18 @@ cache ignored. Said to be inactive, and acting.
 import os
 import platform
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._inductor import config
 from trajectory import STEPS, losses, setup, tier, trained
 from weight_changes import assert_alike
 
-from faze.engine import fusion
-from faze.model.densenet import Composite
+from faze.engine.execution import set_compile, set_fused_norm
+from faze.engine.switches import Switch
 from faze.model.norm_act import EPSILON, SLOPE, activate
 from faze.training.loop import bare_model, build_step
 
@@ -166,75 +166,63 @@ def test_compiling_leaves_the_names_of_the_weights():
     assert list(bare_model(compiled).state_dict()) == list(bare_model(plain).state_dict())
 
 
-# --- where they cannot act -----------------------------------------------------------------------------------------
+# --- where they have no effect ---------------------------------------------------------------------------------------
 
 
-def no_compiler() -> str:
-    raise torch._inductor.exc.InvalidCxxCompiler
-
-
-def test_compile_says_why_it_does_not_act(monkeypatch):
+def compiled(device: torch.device = CPU, *, replicas: int = 1, recompute: bool = False) -> Switch:
     module = nn.Linear(2, 2)
-    copies = fusion.set_compile(module, "default", device=CPU, replicas=2, recompute=False)
-    assert not copies.active and "DataParallel" in copies.reason
-    recompute = fusion.set_compile(module, "default", device=CPU, replicas=1, recompute=True)
-    assert not recompute.active and "recompute" in recompute.reason
-    old = fusion.set_compile(module, "default", device=torch.device("cuda"), replicas=1, recompute=False)
-    assert not old.active and "Triton" in old.reason
-    with monkeypatch.context() as without:
-        without.setattr("torch._inductor.cpp_builder.cpp_compiler_search", lambda names: no_compiler())
-        bare = fusion.set_compile(module, "default", device=CPU, replicas=1, recompute=False)
-    assert not bare.active and bare.acted == "eager" and "C++ compiler" in bare.reason
-    monkeypatch.setattr(fusion.sysconfig, "get_path", lambda name: "/no/such/folder")
-    headless = fusion.set_compile(module, "default", device=CPU, replicas=1, recompute=False)
-    assert not headless.active and "header" in headless.reason
-    assert module._compiled_call_impl is None
+    switch = set_compile(module, "default", device=device, replicas=replicas, recompute=recompute)
+    assert (module._compiled_call_impl is not None) == switch.active == (switch.acted != "eager")
+    return switch
 
 
-def test_kernels_are_kept_where_the_user_says(tmp_path, monkeypatch):
+def test_compile_gives_the_reason_if_it_is_inactive(monkeypatch, tmp_path):
+    assert "DataParallel" in compiled(replicas=2).reason
+    assert "recompute" in compiled(recompute=True).reason
+    assert "Triton" in compiled(torch.device("cuda")).reason
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path))
+        patch.delenv("CXX", raising=False)
+        assert "C++ compiler" in compiled().reason
+    monkeypatch.setattr("sysconfig.get_path", lambda name: "/no/such/folder")
+    assert "header" in compiled().reason
+
+
+def test_compiled_kernels_are_cached_where_the_user_says(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, recompute=False)
+    compiled()
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "faze" / "inductor")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "elsewhere"))
-    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, recompute=False)
+    compiled()
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "elsewhere")
 
 
-def test_headers_are_compiled_beforehand_only_where_torch_can_name_them(monkeypatch):
-    monkeypatch.setattr(config, "cpp_cache_precompile_headers", True)
-    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, recompute=False)
-    assert config.cpp_cache_precompile_headers
-    monkeypatch.setattr(fusion.shutil, "which", lambda command: None)
-    fusion.set_compile(nn.Linear(2, 2), "default", device=CPU, replicas=1, recompute=False)
-    assert not config.cpp_cache_precompile_headers
+class Part(nn.Module):
+    fused_norm = False
+
+    def __init__(self, recompute: bool) -> None:
+        super().__init__()
+        self.recompute = recompute
 
 
-def test_fused_norm_says_where_it_acts():
-    def switch(module: nn.Module) -> fusion.Switch:
-        return fusion.set_fused_norm(module, True, CPU)
-
-    class Part(nn.Module):
-        fused_norm = False
-
-        def __init__(self, recompute: bool) -> None:
-            super().__init__()
-            self.recompute = recompute
-
+def test_fused_norm_reports_where_it_acts():
     plain = nn.Sequential(Part(False), Part(False))
-    assert switch(plain).acted == "torch operations" and all(part.fused_norm for part in plain)
-    fusion.set_fused_norm(plain, False, CPU)
+    assert set_fused_norm(plain, True, CPU).acted == "torch operations" and all(part.fused_norm for part in plain)
+    set_fused_norm(plain, False, CPU)
     assert not any(part.fused_norm for part in plain)
-    assert "1 of 2 parts that are not recompute" in switch(nn.Sequential(Part(True), Part(False))).acted
-    recompute = switch(nn.Sequential(Part(True)))
+    assert "1 of 2 parts" in set_fused_norm(nn.Sequential(Part(True), Part(False)), True, CPU).acted
+    recompute = set_fused_norm(nn.Sequential(Part(True)), True, CPU)
     assert not recompute.active and "recompute" in recompute.reason
-    assert not switch(nn.Linear(2, 2)).active
+    assert not set_fused_norm(nn.Linear(2, 2), True, CPU).active
 
 
-def test_fused_norm_that_cannot_act_does_not(monkeypatch):
-    part = Composite(nn.Conv2d(4, 4, 3, bias=False))
-    monkeypatch.setattr(fusion, "has_triton", lambda: True)
-    monkeypatch.setattr(fusion, "_no_compiler", lambda device: "no C++ compiler")
-    switch = fusion.set_fused_norm(part, True, torch.device("cuda"))  # nothing goes there
-    assert not switch.active and switch.acted == "false" and switch.reason == "no C++ compiler"
-    assert not part.fused_norm
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+def test_fused_norm_without_a_compiler_for_triton_is_inactive(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    part = Part(False)
+    switch = set_fused_norm(part, True, torch.device("cuda"))
+    assert switch.acted == "false" and "compiler" in switch.reason and not part.fused_norm

@@ -23,9 +23,8 @@ from faze.commands import largest_batch, profile
 from faze.config.yaml_files import merge
 from faze.engine import graphs, parallel
 from faze.engine.optim import build_optimizer
-from faze.engine.parallel import World, join
+from faze.engine.parallel import World, build_wrapper, check_chunks, join
 from faze.engine.precision import exact
-from faze.engine.wrap import build_wrap, check_chunks
 from faze.model.dted import DTED
 from faze.training.loop import bare_model, build_step, validate
 
@@ -100,7 +99,7 @@ def test_apex_serves_only_if_it_does_a_step_of_sgd(source, tmp_path, monkeypatch
     (folder / "__init__.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     weight = torch.nn.Parameter(torch.ones(3))
-    settings = {"momentum": 0.9, "weight_decay": 0.1, "foreach": False, "device": CUDA}
+    settings = {"momentum": 0.9, "weight_decay": 0.1, "device": CUDA}
     try:
         optimizer, switch = build_optimizer("fused_sgd", [{"params": [weight], "lr": 0.1}], **settings)
     finally:
@@ -191,7 +190,7 @@ def test_largest_batch_is_searched_with_the_graph(monkeypatch):
 
 def test_data_parallel_takes_all_devices_and_whole_chunks_for_each(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    wrap = build_wrap(tier("baseline"), World(0, 1, CUDA))
+    wrap = build_wrapper(tier("baseline"), World(0, 1, CUDA))
     assert wrap.replicas == 2 and wrap.switches[0].acted == "DataParallel over 2 devices"
     check_chunks(2 * 256, 256, wrap.replicas)
     with pytest.raises(ValueError, match="take a multiple of 512, or show fewer GPUs by CUDA_VISIBLE_DEVICES"):

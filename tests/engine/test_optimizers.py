@@ -18,7 +18,7 @@ GRADIENT = torch.tensor([[0.0, 6.0], [8.0, 0.0]], dtype=torch.float64)  # length
 
 
 def make(name: str, weight: torch.nn.Parameter, momentum: float = 0.9, decay: float = DECAY):
-    settings = {"momentum": momentum, "weight_decay": decay, "foreach": False, "device": torch.device("cpu")}
+    settings = {"momentum": momentum, "weight_decay": decay, "device": torch.device("cpu")}
     return build_optimizer(name, [{"params": [weight], "lr": LR}], **settings)
 
 

@@ -11,8 +11,7 @@ from torch.nn import functional as F
 from trajectory import tier
 
 from faze.config.parameters import AutocastOperation
-from faze.engine.operations import FUNCTIONS, formats_of
-from faze.engine.precision import Scaler, build_precision
+from faze.engine.precision import FUNCTIONS, OperationFormats, Scaler, build_precision
 
 IMAGE, KERNEL = torch.randn(1, 4, 8, 8), torch.randn(4, 4, 3, 3)
 CALLS = {
@@ -27,20 +26,16 @@ CALLS = {
 }
 
 
-def test_every_name_of_the_config_has_its_functions():
-    assert set(FUNCTIONS) == set(AutocastOperation.__args__) == set(CALLS)
-
-
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", sorted({*FUNCTIONS, *AutocastOperation.__args__}))
 def test_operation_is_kept_and_forced(name):
-    with torch.autocast("cpu", torch.bfloat16), formats_of([name], [], torch.bfloat16, "cpu")():
+    with torch.autocast("cpu", torch.bfloat16), OperationFormats([name], [], torch.bfloat16, "cpu"):
         assert CALLS[name](torch.bfloat16).dtype == torch.float32
-    with torch.autocast("cpu", torch.bfloat16), formats_of([], [name], torch.bfloat16, "cpu")():
+    with torch.autocast("cpu", torch.bfloat16), OperationFormats([], [name], torch.bfloat16, "cpu"):
         assert CALLS[name](torch.float32).dtype == torch.bfloat16
 
 
 def test_modules_are_reached_and_other_operations_left_to_autocast():
-    with torch.autocast("cpu", torch.bfloat16), formats_of(["conv"], [], torch.bfloat16, "cpu")():
+    with torch.autocast("cpu", torch.bfloat16), OperationFormats(["conv"], [], torch.bfloat16, "cpu"):
         assert nn.Conv2d(4, 2, 3, bias=False)(IMAGE).dtype == torch.float32
         assert nn.Linear(8, 2)(IMAGE).dtype == torch.bfloat16
 
@@ -69,12 +64,9 @@ def test_skipped_steps_are_counted():
         overflow(scaler, gradient)
     assert scaler.counts() == {"train/skipped_steps": 2.0}
     assert scaler.get_scale() == 65536.0 / 4
-
-
-def test_scaler_that_is_off_counts_nothing():
-    scaler = precision("bf16").scaler
-    overflow(scaler, float("inf"))
-    assert scaler.counts() == {} and scaler.state_dict() == {}
+    off = precision("bf16").scaler
+    overflow(off, float("inf"))
+    assert off.counts() == {} and off.state_dict() == {}
 
 
 def test_scale_growth_and_count_continue_from_a_file(tmp_path):
@@ -90,10 +82,11 @@ def test_scale_growth_and_count_continue_from_a_file(tmp_path):
     assert again.counts() == {"train/skipped_steps": 2.0}
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_a_processor_without_kernels_is_called_by_its_name(monkeypatch, precision):
-    for name in ("_is_amx_fp16_supported", "_is_avx512_bf16_supported"):
-        monkeypatch.setattr(torch.cpu, name, lambda: False)
-    switches = build_precision(tier("baseline", precision=precision), torch.device("cpu")).switches
-    (switch,) = (switch for switch in switches if switch.switch == "precision")
-    assert switch.reason.startswith(f"this CPU has no {precision} kernels, autocast would be many times slower")
+@pytest.mark.parametrize("name", ["fp16", "bf16"])
+def test_without_kernels_low_precision_is_inactive_unless_forced(name, no_low_precision):
+    idle = build_precision(tier("baseline", precision=name), torch.device("cpu"))
+    assert idle.switches[0].acted == "fp32" and f"this CPU has no {name} kernels" in idle.switches[0].reason
+    assert not idle.scaler.is_enabled()
+    forced = precision(name)
+    assert forced.switches[0].active and forced.switches[0].acted.startswith(f"{name} autocast")
+    assert forced.scaler.is_enabled() == (name == "fp16")

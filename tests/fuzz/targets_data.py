@@ -159,7 +159,7 @@ def _parse_store(folder: Path) -> None:
                 strips.pixels(person, [0] if strips.count(person) else []),
             )
         if count := sum(map(strips.count, strips.persons())):
-            stored_rows(strips, path, strips.persons()).read(torch.tensor([0, count - 1]))
+            stored_rows(strips, path, strips.persons()).gather(torch.tensor([0, count - 1]))
 
 
 def _copy_store(path: Path) -> None:

@@ -20,9 +20,8 @@ from faze.config.yaml_files import read_yaml
 from faze.data.pairs import PeopleStrips
 from faze.data.row_sources import TableRows
 from faze.engine.parallel import World
-from faze.training.feed import build_feed
+from faze.training.feed import TrainingSetup, build_feed
 from faze.training.loop import bare_model, build_step, learning_rates, loss_weights
-from faze.training.setup import TrainingSetup
 
 CONFIG = read_yaml(Path(__file__).resolve().parents[2] / "config" / "config.yaml")
 MODEL = dataclasses.replace(build(Model, CONFIG["model"]), growth=4, blocks=4)

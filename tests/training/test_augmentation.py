@@ -19,15 +19,14 @@ from faze.config.data_parameters import Augment, StripCamera
 from faze.config.parameters import Model
 from faze.data.network_input import shrink
 from faze.data.normalization.pose import NormalizedCamera, NormalizedPose
-from faze.data.pairs import BatchShare, PairBatches, PeopleStrips
+from faze.data.pairs import BatchShare, PairIndices, PeopleStrips
 from faze.training.augmentation import (
-    Drawn,
     VirtualCamera,
     build_augmentation,
     camera_rotation,
-    look_elsewhere,
     mirror,
     recolor,
+    turn_camera,
 )
 
 CAMERA = NormalizedCamera(1300.0, 600.0, 256, 64)
@@ -105,7 +104,7 @@ def test_a_turned_camera_sees_what_the_frame_shows_it(shift, size):
     aside = replace(pose, rotation=turn @ pose.rotation)
     gaze, head = labels(pose)
     camera, one = VirtualCamera.of(LENS, model(*size)), torch.ones(1)
-    found, gaze, head = look_elsewhere(shrink(strip(pose), *size), gaze, head, torch.tensor([shift]), one, camera)
+    found, gaze, head = turn_camera(shrink(strip(pose), *size), gaze, head, torch.tensor([shift]), one, camera)
     wanted = shrink(strip(aside), *size)
     edge = 2 * int(max(map(abs, shift))) + 4
     edge = edge * size[0] // 64
@@ -131,7 +130,7 @@ def test_magnified_from_the_axis_and_labels_stay():
     wanted = torch.from_numpy(warp_fused(frame(), K, np.zeros(5), pose, closer))[None]
     gaze, head = labels(pose)
     camera = VirtualCamera.of(LENS, model(64, 256))
-    found, *kept = look_elsewhere(strip(pose), gaze, head, torch.zeros(1, 2), torch.tensor([1.25]), camera)
+    found, *kept = turn_camera(strip(pose), gaze, head, torch.zeros(1, 2), torch.tensor([1.25]), camera)
     assert difference(found, wanted) < 1.2 < difference(strip(pose), wanted)
     torch.testing.assert_close(kept, [gaze, head], atol=1e-6, rtol=0)
 
@@ -146,7 +145,7 @@ def test_no_shift_keeps_every_pixel():
     strips = torch.randint(0, 256, (2, 32, 128, 3), dtype=torch.uint8)
     gaze = torch.tensor([[0.1, -0.2]] * 2)
     camera = VirtualCamera.of(LENS, model(32, 128))
-    found, same, _ = look_elsewhere(strips, gaze, gaze, torch.zeros(2, 2), torch.ones(2), camera)
+    found, same, _ = turn_camera(strips, gaze, gaze, torch.zeros(2, 2), torch.ones(2), camera)
     assert torch.equal(found, strips)
     torch.testing.assert_close(same, gaze)
 
@@ -163,50 +162,53 @@ def people(height: int = 64, width: int = 256) -> PeopleStrips:
     return made_up_people(pixels, [random.normal(0, 0.2, (n, 4)).astype(np.float32) for n in (5, 7)])
 
 
+def batch_of(everyone: PeopleStrips, pairs: int) -> dict[str, torch.Tensor]:
+    return everyone.gather_pairs(PairIndices(everyone.counts, BatchShare(1, pairs))[3])
+
+
 def test_a_batch_is_changed_as_drawn_and_pairs_share_colour_and_mirror():
     everyone, small = people(32, 128), model(32, 128)
-    source = Drawn(PairBatches(everyone, BatchShare(1, 16)), ALL, BatchShare(1, 16))
-    plain, drawn = PairBatches(everyone, BatchShare(1, 16))[3], source[3]
-    batch = build_augmentation(ALL, LENS, small, 2)(drawn)
+    augmentation = build_augmentation(ALL, LENS, small, 2)
+    plain, drawn = batch_of(everyone, 16), augmentation.draw(3, BatchShare(1, 16))
+    batch = augmentation(plain | drawn)
     assert batch.keys() == plain.keys()
     assert 0 < drawn["flip"].sum() < 16
     assert torch.equal(batch["person"], plain["person"] + 2 * drawn["flip"])
-    for place, member in enumerate("ab"):
-        strips, gaze, head = mirror(*(plain[f"{what}_{member}"] for what in ("image", "gaze", "head")), drawn["flip"])
+    for index, member in enumerate("ab"):
+        strips, gaze, head = mirror(*(plain[f"{name}_{member}"] for name in ("image", "gaze", "head")), drawn["flip"])
         camera = VirtualCamera.of(LENS, small)
-        turned = look_elsewhere(strips, gaze, head, drawn["shift_px"][:, place], drawn["zoom"][:, place], camera)
+        turned = turn_camera(strips, gaze, head, drawn["shift_px"][:, index], drawn["zoom"][:, index], camera)
         assert torch.equal(batch[f"image_{member}"], recolor(turned[0], drawn["color"]))
         assert torch.equal(batch[f"gaze_{member}"], turned[1]) and torch.equal(batch[f"head_{member}"], turned[2])
 
 
-def test_one_change_alone_leaves_the_rest():
-    source = PairBatches(people(), BatchShare(1, 8))
-    plain = source[0]
-    for settings in (replace(OFF, color_scale=0.5), replace(OFF, flip=True), replace(OFF, jitter_px=4.0)):
-        batch = build_augmentation(settings, LENS, model(64, 256), 2)(Drawn(source, settings, BatchShare(1, 8))[0])
-        changed = {name for name in plain if not torch.equal(batch[name], plain[name])}
-        images, angles = {"image_a", "image_b"}, {"gaze_a", "gaze_b", "head_a", "head_b"}
-        wanted = images | ({"person"} if settings.flip else set()) | (set() if settings.color_scale else angles)
-        assert changed == wanted
+@pytest.mark.parametrize("change", [{"color_scale": 0.5}, {"flip": True}, {"jitter_px": 4.0}], ids=str)
+def test_one_change_alone_leaves_the_rest(change):
+    plain, augmentation = batch_of(people(), 8), build_augmentation(replace(OFF, **change), LENS, model(64, 256), 2)
+    batch = augmentation(plain | augmentation.draw(0, BatchShare(1, 8)))
+    changed = {name for name in plain if not torch.equal(batch[name], plain[name])}
+    images, angles = {"image_a", "image_b"}, {"gaze_a", "gaze_b", "head_a", "head_b"}
+    assert changed == images | ({"person"} if "flip" in change else set()) | (
+        set() if "color_scale" in change else angles
+    )
 
 
-def test_nothing_wanted_is_nothing_built():
+def test_no_augmentation_is_built_if_all_changes_are_off():
     assert build_augmentation(OFF, LENS, model(32, 128), 2) is None
 
 
 @pytest.mark.parametrize("processes", [2, 4])
 def test_draws_depend_on_seed_and_step_alone(processes):
-    source = PairBatches(people(), BatchShare(1, 8))
-    whole = Drawn(source, ALL, BatchShare(1, 8))
+    draw = build_augmentation(ALL, LENS, model(64, 256), 2).draw
     torch.manual_seed(7)
     np.random.seed(7)
-    shares = [Drawn(source, ALL, BatchShare(1, 8, r, processes)).draw(5) for r in range(processes)]
-    for name, value in whole.draw(5).items():
+    shares = [draw(5, BatchShare(1, 8, r, processes)) for r in range(processes)]
+    for name, value in draw(5, BatchShare(1, 8)).items():
         assert torch.equal(torch.cat([share[name] for share in shares]), value)
         if name != "flip":
-            assert not torch.equal(value, whole.draw(6)[name])
-            assert not torch.equal(value, Drawn(source, ALL, BatchShare(2, 8)).draw(5)[name])
-    far = Drawn(source, ALL, BatchShare(1, 4000)).draw(0)
+            assert not torch.equal(value, draw(6, BatchShare(1, 8))[name])
+            assert not torch.equal(value, draw(5, BatchShare(2, 8))[name])
+    far = draw(0, BatchShare(1, 4000))
     assert far["flip"].float().mean() == pytest.approx(0.5, abs=0.05)
     assert far["color"].aminmax() == pytest.approx((0.5, 1.5), abs=0.01)
     assert far["shift_px"].aminmax() == pytest.approx((-6, 6), abs=0.01)

@@ -51,19 +51,19 @@ def test_resident_training_is_the_streamed_one():
 
 
 def test_people_who_are_read_when_needed_are_not_resident_on_a_cpu():
-    held = people()
-    read = replace(held, rows=SimpleNamespace(read=held.rows.read))
+    cached = people()
+    read = replace(cached, rows=SimpleNamespace(gather=cached.rows.gather))
     resident = feed(read, resident=True)
     [switch] = [s for s in resident.switches if s.switch == "resident"]
     assert not switch.active and "data.memory_gib" in switch.reason
-    assert_same(list(resident(range(3))), list(feed(held)(range(3))))
+    assert_same(list(resident(range(3))), list(feed(cached)(range(3))))
 
 
 def test_resident_needs_half_of_the_free_device_memory(monkeypatch):
     cuda = torch.device("cuda", 0)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4 * 2**30, 8 * 2**30))
-    assert transfer.judge_resident(True, size=2 * 2**30, held=False, device=cuda).active
-    refused = transfer.judge_resident(True, size=2 * 2**30 + 1, held=True, device=cuda)
+    assert transfer.resident_switch(True, size=2 * 2**30, cached=False, device=cuda).active
+    refused = transfer.resident_switch(True, size=2 * 2**30 + 1, cached=True, device=cuda)
     assert not refused.active and "4.00 GiB" in refused.reason
 
 
@@ -99,7 +99,7 @@ class NoWaiting(TorchDispatchMode):
 
 WAITLESS = [
     {},
-    {"foreach": True, "set_to_none": True},
+    {"set_to_none": True},
     {"optimizer": "fused_sgd", "accumulate": 2, "resident": True},
     {"recompute": True},
     {"precision": "fp16", "force": True, "optimizer": "fused_sgd"},
@@ -134,7 +134,7 @@ def test_numbers_on_the_device_are_the_floats(monkeypatch):
     weights = [loss_weights(8 * n, LOSS, 8)["embedding_consistency"] for n in range(6)]
     assert len(set(rates)) == len(set(weights)) == 6
     held = losses(tier("fused_sgd", parallel="single"), steps=6, dtype=torch.float32)
-    monkeypatch.setattr(engine, "hold_rates", lambda optimizer: None)
+    monkeypatch.setattr(engine, "move_rates_to_device", lambda optimizer: None)
     monkeypatch.setattr(DeviceNumbers, "__call__", lambda self, values: dict(values))
     assert losses(tier("fused_sgd", parallel="single"), steps=6, dtype=torch.float32) == held
 

@@ -1,9 +1,10 @@
-"""The rates of network and gaze head, by hand, and which of them a log shows."""
+"""Learning rates and ramps: against the released code's schedules, and by hand; and the rate that a log shows."""
 
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from trajectory import setup, tier
@@ -12,8 +13,7 @@ from faze.config.check import build
 from faze.config.parameters import Train
 from faze.config.yaml_files import read_yaml
 from faze.training import loop
-from faze.training.log_window import LogWindow
-from faze.training.loop import learning_rates
+from faze.training.loop import LogWindow, decay, learning_rate, learning_rates, ramp
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = dataclasses.replace(
@@ -26,6 +26,36 @@ TRAIN = dataclasses.replace(
     decay_share=0.5,
     lr_scaling="none",
 )
+
+
+@pytest.mark.parametrize("name", ["bash_8gpu_b64", "paper_b1536", "single_b128", "single_b64"])
+def test_schedules_equal_the_released_ones(numbers, name: str) -> None:
+    misc = numbers("misc")
+    base_lr, batch, devices, warmup, *_, weight, ramp_pairs = misc[f"sched/{name}/params"]
+    size = int(batch * devices)
+    plan = {"base_lr": base_lr, "global_batch": size, "warmup_pairs": int(warmup), "lr_scaling": "linear"}
+    steps, train = misc[f"sched/{name}/steps"], dataclasses.replace(TRAIN, **plan)
+    rates = [learning_rate(int(step) * size, train) for step in steps]
+    weights = [weight * ramp(int(step) * size, int(ramp_pairs), size) for step in steps]
+    np.testing.assert_allclose(rates, misc[f"sched/{name}/lr"], rtol=1e-12)
+    np.testing.assert_allclose(weights, misc[f"sched/{name}/embed_weight"], rtol=1e-12)
+
+
+def test_ramp_shorter_than_a_batch_is_1_from_the_start() -> None:
+    assert ramp(0, 0, 16) == ramp(0, 8, 16) == 1.0
+
+
+def test_decay_is_a_half_cosine_at_the_end() -> None:
+    found = [decay(pairs, 1000, 0.5) for pairs in (0, 500, 750, 1000)]
+    assert found == pytest.approx([1.0, 1.0, 0.5, 0.0])
+    assert decay(999, 1000, 0.0) == 1.0
+
+
+@pytest.mark.parametrize(("scaling", "peak"), [("linear", 0.5 * 64), ("sqrt", 0.5 * 8), ("none", 0.5)])
+def test_peak_follows_the_global_batch(scaling: str, peak: float) -> None:
+    plan = {"base_lr": 0.5, "global_batch": 64, "warmup_pairs": 640, "lr_scaling": scaling}
+    rates = [learning_rate(pairs, dataclasses.replace(TRAIN, **plan)) for pairs in (0, 320, 640)]
+    assert rates == pytest.approx([0.5, (0.5 + peak) / 2, peak])
 
 
 def test_both_rates_decay_alike() -> None:
@@ -54,5 +84,5 @@ def test_a_log_shows_the_networks_rate_of_the_step_before(monkeypatch: pytest.Mo
     for number in (1, 2):
         window = LogWindow()
         window.add({"loss": torch.tensor(1.0)})
-        fit._tell(number, 3, window)
+        fit._report(number, 3, window)
     assert [rate for _, rate in told] == [0, 8]

@@ -98,7 +98,7 @@ def test_another_training_does_not_resume(changed, tmp_path):
     else:
         write_store(store, seed=1)
     words = training.finish()
-    assert "begins anew" in words and "resumed" not in words
+    assert "from the beginning" in words and "resumed" not in words
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from faze.config.stage_config import Resolved, build_config, resolve
 from faze.config.yaml_files import DEFAULTS, read_yaml
 from faze.data.store.strip_writing import PersonStrips, write_strips
 from faze.training import loop, run
-from faze.training.log_window import LogWindow
-from faze.training.loop import MOST_LOST_STEPS, Fit
+from faze.training.loop import MOST_LOST_STEPS, Fit, LogWindow
 from faze.training.resume import Resume
 
 CPU = torch.device("cpu")
@@ -80,7 +79,7 @@ def test_processes_of_one_machine_share_memory_gib(tmp_path, monkeypatch):
     strips = {"pixels": np.zeros((2, 64, 256, 3), np.uint8), "labels": np.zeros((2, 4), np.float32)}
     people = [PersonStrips(split, split, ["f"] * 2, **strips) for split in ("train", "val")]
     write_strips(tmp_path / "strips.h5", "made-up", people)
-    monkeypatch.setattr(run, "hold_what_fits", stop)
+    monkeypatch.setattr(run, "cache_what_fits", stop)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(UserError, match=r"2 groups, 2\.0 GiB"):
         run.train(config(), tmp_path / "strips.h5", Apart(0, 2, CPU), tmp_path / "out.pt", tmp_path / "run.jsonl")
@@ -90,7 +89,7 @@ def test_steps_lost_in_a_row_are_counted_across_a_checkpoint():
     """Seen red: of a checkpoint that falls on a log line they were forgotten."""
     window = LogWindow()
     window.add({"loss": torch.tensor(NAN)})
-    window.read(ALONE, 8)
+    window.flush(ALONE, 8)
     resumed = LogWindow.resumed(window.state(ALONE), ALONE)
     resumed.add({"loss": torch.tensor(NAN)})
     assert float(resumed.lost) == 2 and resumed.steps == 1

@@ -1,0 +1,107 @@
+"""How the network's operations are executed: cuDNN's search, memory format, fused normalisation, torch.compile."""
+
+import os
+import shutil
+import sysconfig
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from faze.base.cache_folder import cache_folder
+from faze.engine.switches import Switch
+
+# Options of torch.compile for each value of `compile`; torch takes a mode or options, not both.
+COMPILE_OPTIONS: dict[str, dict[str, bool]] = {
+    "default": {},
+    "max-autotune-no-cudagraphs": {"max_autotune": True, "coordinate_descent_tuning": True},
+}
+
+
+def set_cudnn_benchmark(wanted: bool, device: torch.device) -> Switch:
+    """Let cuDNN time its algorithms for each new input shape and keep the fastest; this setting is process-wide."""
+    torch.backends.cudnn.benchmark = wanted
+    return Switch.of("cudnn_benchmark", wanted, "" if device.type == "cuda" else "cuDNN runs on CUDA devices only")
+
+
+def set_channels_last(module: nn.Module, wanted: bool, *, recompute: bool) -> Switch:
+    """Store convolution weights channels-last, so that convolutions compute and return channels-last tensors.
+
+    Args:
+        module: the objective.
+        wanted: False makes all weights contiguous.
+        recompute: whether the recompute layers are used; they normalise each plane and would convert every tensor.
+    """
+    switch = Switch.of("channels_last", wanted, "the recompute layers normalise plane by plane" if recompute else "")
+    module.to(memory_format=torch.channels_last if wanted and switch.active else torch.contiguous_format)
+    return switch
+
+
+def set_fused_norm(module: nn.Module, wanted: bool, device: torch.device) -> Switch:
+    """Let every part with the attribute `fused_norm` compute InstanceNorm and LeakyReLU in one operation.
+
+    Call it after `faze.engine.memory.set_recompute`: recompute parts normalise by themselves.
+    """
+    parts = [part for part in module.modules() if hasattr(part, "fused_norm")]
+    ordinary = [part for part in parts if not getattr(part, "recompute", False)]
+    triton = device.type == "cuda" and _has_triton(device)
+    reason = "" if parts else "no part of the model normalises and activates"
+    reason = reason or ("" if ordinary else "recompute normalises by itself, and every part is recompute")
+    reason = reason or (_missing_compiler(device) if wanted and triton else "")
+    switch = Switch.of("fused_norm", wanted, reason)
+    for part in parts:
+        part.fused_norm = wanted and switch.active
+    if not wanted or reason:
+        return switch
+    subset = "" if len(ordinary) == len(parts) else f", in {len(ordinary)} of {len(parts)} parts, the others recompute"
+    return replace(switch, acted=("Triton kernels" if triton else "torch operations") + subset)
+
+
+def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas: int, recompute: bool) -> Switch:
+    """Compile a module in place at its first call; the names of its parameters do not change.
+
+    Only calls of the module itself are compiled, not those of its parts, so that the model inside an objective accepts
+    validation batches of any size. A graph break is an error, since it would silently cost what compiling should gain.
+
+    Args:
+        module: the module that a step calls.
+        mode: `eager` (not compiled) or a key of COMPILE_OPTIONS.
+        device: the module's device.
+        replicas: copies of the module in this process, see `faze.engine.parallel.Wrapper`.
+        recompute: whether the recompute layers are used.
+    """
+    if mode == "eager":
+        return Switch("compile", mode, mode)
+    # By default inductor's cache is in /tmp, where it does not outlive the machine.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.fspath(cache_folder("inductor")))
+    reason = "DataParallel's replicas would all call the compiled original" if replicas > 1 else ""
+    reason = "the loops of recompute would be unrolled: minutes of compiling" if recompute else reason
+    if reason := reason or _missing_compiler(device):
+        return Switch("compile", mode, "eager", reason)
+    # Torch names precompiled headers with the command openssl.
+    headers = {} if shutil.which("openssl") else {"cpp_cache_precompile_headers": False}
+    module.compile(options=COMPILE_OPTIONS[mode] | headers, fullgraph=True, dynamic=False)
+    return Switch("compile", mode, f"torch.compile, inductor, {mode}")
+
+
+def _has_triton(device: torch.device) -> bool:
+    found = find_spec("triton") is not None and torch.cuda.is_available()
+    return found and torch.cuda.get_device_capability(device) >= (7, 0)
+
+
+def _missing_compiler(device: torch.device) -> str:
+    """Return what torch.compile lacks on this machine; "" if nothing."""
+    if device.type == "cuda":
+        if not _has_triton(device):
+            return "no Triton, or a GPU older than compute capability 7.0"
+        compilers = [os.environ["CC"]] if "CC" in os.environ else ["clang", "gcc"]  # as Triton searches
+    else:
+        compilers = [os.environ.get("CXX", "g++")]  # as inductor searches
+    if not any(map(shutil.which, compilers)):
+        return "no C++ compiler: install g++, or set $CXX ($CC for the launchers of GPU kernels)"
+    # The launchers of GPU kernels are compiled extensions too.
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "no header files of Python: install a package such as python3-dev"
+    return ""
