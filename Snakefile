@@ -23,6 +23,7 @@ rule ablation:
     input:
         every("results/{name}/report"),
         every("results/{name}/tracking/tracked.json"),
+        every_run("results/{name}/{tier}/seed{seed}/fewshot/{learner}_{table}.parquet", table=TABLES),
     localrule: True
 
 
@@ -42,7 +43,7 @@ for tier in config["tiers"]:
             f"tier_{tier}"
         input:
             every("results/{name}/{tier}/seed{seed}/checkpoint.pt", tier=tier),
-            every("results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet", tier=tier),
+            every("results/{name}/{tier}/seed{seed}/fewshot/{learner}_{table}.parquet", tier=tier, table=TABLES),
             every("results/{name}/{tier}/seed{seed}/walks", tier=tier) if tier == config["run"]["tiers"][0] else [],
             every("results/{name}/{tier}/seed{seed}/redirection.parquet", tier=tier),
         localrule: True

@@ -60,4 +60,4 @@ def test_more_gpus_than_there_are_is_one_sentence(checkout: Checkout, monkeypatc
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     answer = checkout.snakemake("ablation", "--cores", "2", "--resources", "gpu=2")
     assert answer.code == 1 and "Traceback" not in answer.text
-    assert "--resources gpu=2: 2 GPUs are asked for, but there are 1 here (CUDA_VISIBLE_DEVICES=0)" in answer.text
+    assert "--resources gpu=2" in answer.text and "CUDA_VISIBLE_DEVICES=0" in answer.text

@@ -168,10 +168,10 @@ def each_learner(path):
     return expand(path, learner=config["fewshot"]["learners"], allow_missing=True)
 
 
-def every_run(path):
+def every_run(path, **chosen):
     """Expand a path like `every`, and with the noise controls, which use the first seed only."""
     run = config["run"]
-    return every(path) + every(path, tier=run["controls"], seed=run["seeds"][0])
+    return every(path, **chosen) + every(path, **chosen, tier=run["controls"], seed=run["seeds"][0])
 
 
 def code(stage):

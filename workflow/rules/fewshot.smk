@@ -4,6 +4,8 @@
 # keeps Snakemake from deleting the learners' outputs: the stages reuse those whose inputs, values and code are the same,
 # so that one more learner leaves the others as they are. Their names are no params for the same reason.
 LEARNERS = config["fewshot"]["learners"]
+# The targets request every table: if an output is missing and nothing requests it, Snakemake does not compare params.
+TABLES = ["errors", "trace"] + ["predictions"] * config["fewshot"]["predictions"]
 
 
 rule encode:
