@@ -11,9 +11,6 @@ from faze.config.check import ConfigError, Fault, short
 
 # In a checkout a link to config/config.yaml, the one that people read and change; a wheel gets a copy of it.
 DEFAULTS = Path(__file__).with_name("config.yaml").resolve()
-# Of a file, each alias (*name) counted as what it stands for: a page of aliases of aliases stands for billions.
-MOST_NODES, DEEPEST = 100_000, 50
-_LONGEST_KEY = 500  # with all sections above it
 
 
 def read_yaml(*paths: Path | str) -> dict[str, Any]:
@@ -24,56 +21,33 @@ def read_yaml(*paths: Path | str) -> dict[str, Any]:
     """
     merged: dict[str, Any] = {}
     for path in paths:
-        mapping, node = _read(path)
+        mapping, keys = _read(path)
         if mapping is not None and not isinstance(mapping, Mapping):
             raise ConfigError(f"{path}: holds no keys and values")
         lines: dict[str, int] = {}
-        for key, line in _keys_below(node, ""):  # YAML itself would keep the last of two values for a key, in silence
-            if len(key) > _LONGEST_KEY:
-                raise ConfigError(f"{path}:{line}: a key of {len(key)} characters is none of faze's")
+        for key, line in keys:  # PyYAML would silently use the last of two values for a key
             if key in lines:
-                raise ConfigError(f"{path}:{line}: {key}: stands in line {lines[key]} already; take one of them out")
+                raise ConfigError(f"{path}:{line}: {key}: is given in line {lines[key]} already; remove one of them")
             lines[key] = line
         merged = merge(merged, mapping or {})
     return merged
 
 
-def _read(path: Path | str) -> tuple[Any, yaml.Node | None]:
-    """Read a file: what it holds, and its tree with the lines."""
+def _read(path: Path | str) -> tuple[Any, list[tuple[str, int]]]:
+    """Read the content of a file, and its keys with their lines."""
     try:
         loader = yaml.SafeLoader(Path(path).read_text(encoding="utf-8"))
         node = loader.get_single_node()
-        if node is None:
-            return None, None
-        _count_nodes(node, {}, 0)
-        return loader.construct_document(node), node
+        return (loader.construct_document(node), list(_keys_below(node, ""))) if node else (None, [])
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such config file") from None
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # PyYAML lets through what int, float or a date say to a text that is none
+    except Exception as error:  # PyYAML passes on what int, float or a date raise for a malformed text
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark else ""
-        words = " ".join(str(getattr(error, "problem", None) or error).split())
-        raise ConfigError(f"{path}{where}: not YAML: {short(words)}") from None
-
-
-def _count_nodes(node: yaml.Node, counted: dict[int, int], depth: int) -> int:
-    """Count the nodes below one, aliases as often as they stand there.
-
-    Raises:
-        ValueError: they are too many or too deep, or one holds itself.
-    """
-    if depth > DEEPEST:
-        raise ValueError(f"nested more than {DEEPEST} deep")
-    if id(node) not in counted:
-        counted[id(node)] = MOST_NODES  # until it is counted: within itself it has no end
-        parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
-        below = parts if isinstance(node, yaml.CollectionNode) else ()
-        counted[id(node)] = 1 + sum(_count_nodes(part, counted, depth + 1) for part in below)
-    if counted[id(node)] > MOST_NODES:
-        raise ValueError(f"its aliases stand for more than {MOST_NODES} values")
-    return counted[id(node)]
+        text = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise ConfigError(f"{path}{where}: not YAML: {short(text)}") from None
 
 
 def keys_of(text: str) -> Iterator[tuple[str, int]]:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.data.readers import Reject
 from faze.data.rejects import by_person, kinds, left_out
-from faze.data.store.layout import ORIGINS, SPLITS
-from faze.data.store.strip_layout import VALIDITIES
+from faze.data.store.layout import LABEL_SOURCES, SPLITS
+from faze.data.store.strip_writing import VALIDITIES
 from faze.data.store.strips import StripStore
 
 LABELS = ("gaze pitch", "gaze yaw", "head pitch", "head yaw")
@@ -35,7 +35,7 @@ class PersonSummary:
     split: str
     device: str
     labels_deg: NDArray[np.float32]  # (N, 4) as LABELS
-    origins: Counter[str]
+    label_sources: Counter[str]
     validities: Counter[str]
     intact: bool | None  # by checksum; None: not verified, or the store has none
 
@@ -126,7 +126,7 @@ def _summarise_person(strips: StripStore, person: str, labels: NDArray[np.float3
         split=strips.split(person) if strips.states_split(person) else UNSTATED,
         device=strips.device(person),
         labels_deg=np.degrees(labels),
-        origins=Counter(strips.origins(person).tolist()),
+        label_sources=Counter(strips.label_sources(person).tolist()),
         validities=Counter(strips.validity(person).tolist()),
         intact=strips.verify(person) if verify else None,
     )
@@ -149,7 +149,7 @@ def summarise(inspection: Inspection) -> dict:
         "people": len(people),
         "strips": inspection.strips,
         "splits": [_count_split(split, people) for split in inspection.splits],
-        "origins": _in_order(ORIGINS, (person.origins for person in people)),
+        "label_sources": _in_order(LABEL_SOURCES, (person.label_sources for person in people)),
         "validities": _in_order(VALIDITIES, (person.validities for person in people)),
         "devices": dict(Counter(person.device for person in people if person.device).most_common()),
         "ranges": [_range(name, column) for name, column in zip(LABELS, labels.T, strict=True)] if len(labels) else [],
@@ -210,7 +210,9 @@ def _person_row(person: PersonSummary, rejected: int, reason: str) -> dict[str, 
     labels = person.labels_deg[_usable(person.labels_deg)]
     row: dict[str, object] = {"person": person.person_id, "split": person.split, "device": person.device}
     row |= {"strips": person.strips, "rejected": rejected, "unusable_labels": person.strips - len(labels)}
-    row |= {name: person.validities[name] for name in VALIDITIES} | {name: person.origins[name] for name in ORIGINS}
+    row |= {name: person.validities[name] for name in VALIDITIES} | {
+        name: person.label_sources[name] for name in LABEL_SOURCES
+    }
     row |= {
         f"{name.replace(' ', '_')}_{end}_deg": float(find(column)) if len(labels) else math.nan
         for name, column in zip(LABELS, labels.T, strict=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 from faze.evaluation.wording import NAMES, counted
 
-ORIGIN_WORDS = {
+LABEL_SOURCE_WORDS = {
     "annotated": "from the data set's own annotation",
     "supplementary": "from the FAZE supplementary file",
     "estimated": "estimated from detected landmarks",
@@ -28,7 +28,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """List what is to be said beside the tables, as (what, which)."""
     told = [
         ("Strips", "{:,} of {} × {} px".format(summary["strips"], *summary["strip_px"])),
-        ("Labels", _counted(summary["origins"], ORIGIN_WORDS, summary["strips"])),
+        ("Labels", _counted(summary["label_sources"], LABEL_SOURCE_WORDS, summary["strips"])),
         ("Gaze targets", _counted(summary["validities"], VALIDITY_WORDS, summary["strips"])),
     ]
     if summary["unusable_labels"]:

@@ -11,7 +11,9 @@ import pandas as pd
 from faze.base.errors import UserError
 from faze.base.files import as_written, read_json
 from faze.base.result_paths import DATASETS, ResultPaths
+from faze.data.store.layout import RENDERED
 from faze.evaluation import UNADAPTED
+from faze.evaluation.wording import NAMES, join
 from faze.report import formats
 
 TABLES = (
@@ -48,7 +50,20 @@ class Results:
     learner_margin_deg: float
     tables: Mapping[str, pd.DataFrame]
     machine: str  # that the benchmark ran on
-    real: bool  # real photographs; the paper's figures are comparable with nothing else
+    pixel_sources: Mapping[str, str]  # of each data set (`faze.data.store.strip_writing`)
+
+    @property
+    def rendered(self) -> list[str]:
+        """Data sets whose people are rendered: their errors are not comparable with published ones."""
+        return [dataset for dataset in self.datasets if self.pixel_sources.get(dataset) == RENDERED]
+
+    @property
+    def pixel_note(self) -> str:
+        """One sentence about the data sets whose people are rendered; "" if there are none."""
+        if not self.rendered:
+            return ""
+        names = join([NAMES[dataset] for dataset in self.rendered])
+        return f"The people of {names} are rendered, not photographed: errors are not comparable with published ones."
 
     def cell(self, table: str, dataset: str, learner: str, k: int, *, controls: bool = False) -> pd.DataFrame:
         """Select one data set, learner and k: a row per tier, in the ladder's order, and per noise control if asked."""
@@ -95,7 +110,7 @@ def _results(paths: ResultPaths, summary: Mapping[str, Any]) -> Results:
         learner_margin_deg=summary["learner_margin_deg"],
         tables=tables,
         machine=formats.machine(summary["machine"] or summary["training_machine"]),
-        real=not paths.truth.exists(),
+        pixel_sources=summary["pixel_sources"],
     )
 
 

@@ -51,7 +51,8 @@ def main(args: Namespace) -> None:
             key = key_of("encode", *decisive, same_file(data), args.threads, device.type)
             with output_cache(args.output_cache, key, [out]) as taken:
                 if not taken:
-                    write_codes(out, strips.dataset, encode_people(fast, strips, config.encode.batch), head)
+                    codes = encode_people(fast, strips, config.encode.batch)
+                    write_codes(out, strips.dataset, codes, head, strips.pixel_source)
 
 
 def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:

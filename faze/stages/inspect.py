@@ -18,8 +18,8 @@ from faze.base.output_lock import output_lock
 from faze.base.progress import Progress
 from faze.data.inspection import Inspection, inspect, summarise
 from faze.data.rejects import read_rejects, sidecar_of
-from faze.data.store.probe import probe
 from faze.data.store.strips import StripStore
+from faze.data.store.untrusted_file import check_untrusted
 from faze.report.dataset_page import PAGE, write_page
 from faze.report.dataset_words import describe
 from faze.report.strip_sheet import pick_strips
@@ -36,7 +36,7 @@ def main(args: Namespace) -> None:
     """Say what is in the store, and write its page where one is asked for."""
     if args.out:
         check_replaceable(args.out, PAGE)
-    probe(args.store, "strips")
+    check_untrusted(args.store, "strips")
     with StripStore(args.store) as strips:
         inspection = look(strips, args)
         print(describe(summarise(inspection)))

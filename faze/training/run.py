@@ -44,7 +44,7 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
     validation, _ = load_people(data, "val", size, min_entries=1)
     fingerprint = code_hash.fingerprint("faze.stages.train")
     with StripStore(data) as strips:
-        read = strips.identity("train", "val")
+        read, pixel_source = strips.identity("train", "val"), strips.pixel_source
         identity = f"{config.hash}-{fingerprint}-{read[0]}"
         if world.rank == 0:
             strips.check([*people.names, *validation.names])
@@ -57,7 +57,7 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
     augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.names))
     feed = build_feed(people, setup, workers=config.data.workers, augmentation=augmentation)
     words = [f"left out for too few entries (data.min_entries): {', '.join(left_out)}"] if left_out else []
-    trainee = Trainee(config, fingerprint, (*step.switches, *feed.switches), (*words, *feed.notes))
+    trainee = Trainee(config, fingerprint, (*step.switches, *feed.switches), (*words, *feed.notes), pixel_source)
     with contextlib.ExitStack() as stack:
         taken = False
         if world.rank == 0:

@@ -26,6 +26,7 @@ class Trainee:
     fingerprint: str  # of the code
     switches: tuple[Switch, ...]
     notes: tuple[str, ...]
+    pixel_source: str = "unknown"  # of the strips (`faze.data.store.strip_writing`)
     moved: str = ""  # what is another here than where the training began, if it goes on
 
     def key(self, world: World, read: tuple) -> str:
@@ -68,6 +69,7 @@ class Trainee:
                 config_hash=self.config.hash,
                 fingerprint=self.fingerprint,
                 machine=machine.describe(),
+                pixel_source=self.pixel_source,
             )
             for switch in self.switches:
                 log.event("switch", **asdict(switch))

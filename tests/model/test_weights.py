@@ -109,11 +109,11 @@ def write_code(path: Path, dted: DTED) -> None:
 @pytest.mark.parametrize(
     ("write", "sentence"),
     [
-        (lambda path, dted: None, "no such file"),
-        (write_torn, "no whole torch file"),
-        (write_code, "no whole torch file of plain tensors"),
-        (lambda path, dted: path.write_bytes(b""), "no whole torch file"),
-        (lambda path, dted: path.write_text("hello"), "no whole torch file"),
+        (lambda path, dted: None, "No such file"),
+        (write_torn, "cannot be read"),
+        (write_code, "cannot be read"),
+        (lambda path, dted: path.write_bytes(b""), "cannot be read"),
+        (lambda path, dted: path.write_text("hello"), "cannot be read"),
         (lambda path, dted: torch.save([1], path), "holds no mapping"),
         (lambda path, dted: torch.save(dted.state_dict(), path), "faze import-checkpoint"),
         (lambda path, dted: torch.save({"format": 1, "model": {}}, path), "holds no model_config"),

@@ -18,6 +18,7 @@ from PIL import Image, ImageDraw
 
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.tier_colors import tier_colors
+from faze.data.store.layout import RENDERED
 from faze.report import figure_files, formats
 from faze.report.data_uris import Embedder
 from faze.report.results import Results, read_csv, read_evaluation
@@ -303,7 +304,7 @@ def results_of(case: Fabricated, folder: Path) -> Results:
         0.1,
         tables,
         "A CPU",
-        real=True,
+        pixel_sources={},
     )
 
 
@@ -419,12 +420,10 @@ def test_table_holds_the_numbers_of_the_evaluation(page):
 def test_published_errors_are_shown_beside_real_people_only(page, tmp_path):
     out, html = page
     assert "rendered, not photographed" not in html
-    case = Fabricated(tiers=("baseline",), **SMALL)
-    paths = case.write(tmp_path)
-    (paths.root / "raw").mkdir()
-    (paths.root / "raw" / "truth.h5").touch()
+    case = Fabricated(tiers=("baseline",), pixel_sources={"mpiigaze": RENDERED, "gazecapture": RENDERED}, **SMALL)
+    case.write(tmp_path)
     rendered = make(tmp_path, case)
-    assert "rendered, not photographed" in (rendered / "index.html").read_text()
+    assert "MPIIGaze and GazeCapture are rendered, not photographed" in (rendered / "index.html").read_text()
     # One tier alone has no changes to draw.
     assert not (rendered / "figures" / "changes.svg").exists()
     assert "nothing to compare" in (rendered / "index.html").read_text()

@@ -59,11 +59,11 @@ def store(tmp_path: Path, pixels: np.ndarray) -> Path:
     labels = np.array([[0.1, 0.2, 0.3, 0.4]] * 3, np.float32)
     arrays = {
         **{"pixels": pixels, "labels": labels, "file_name": np.array([b"a.jpg", b"b.jpg", b"c.jpg"])},
-        **{"frame_index": np.arange(3), "origin": np.ones(3, np.uint8), "validity": np.full(3, 2, np.uint8)},
+        **{"frame_index": np.arange(3), "label_source": np.ones(3, np.uint8), "validity": np.full(3, 2, np.uint8)},
     }
     with h5py.File(tmp_path / "gazecapture.h5", "w") as file:
         file.attrs.update({"schema": "strips", "schema_version": 2, "dataset": "gazecapture"})
-        file.attrs["origins"] = ["annotated", "supplementary", "estimated", "stored"]
+        file.attrs["label_sources"] = ["annotated", "supplementary", "estimated", "stored"]
         file.attrs["validities"] = ["valid", "off_screen", "unknown_screen"]
         group = file.create_group("00001")
         checksum = zlib.crc32(labels.tobytes(), zlib.crc32(pixels.tobytes()))

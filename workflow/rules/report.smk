@@ -1,10 +1,5 @@
 # From every run's files to tables, the page, and MLflow.
 
-# By this file the page and the model card know that people are rendered. On this machine it lies where they look; it is
-# no input there, since who has removed the raw frames would render them anew, and train anew on them.
-RENDERED = any(not config["preprocess"][key] for key in RAW.values())
-TRUTH = every("results/{name}/raw/truth.h5") if RENDERED and STORAGE else []
-
 
 rule evaluate:
     input:
@@ -81,7 +76,6 @@ rule report:
         inspection=every("results/{name}/inspection/{dataset}"),
         run_logs=every("results/{name}/{tier}/seed{seed}/run.jsonl"),
         walks=every("results/{name}/{tier}/seed{seed}/walks"),
-        truth=TRUTH,
         benchmark=every("results/{name}/benchmark/benchmark.json"),
     output:
         report(
@@ -115,7 +109,6 @@ rule report:
 rule weights:
     input:
         data=every("results/{name}/data/{dataset}.h5"),
-        truth=TRUTH,
         run=every(
             [
                 "results/{name}/{tier}/seed{seed}/checkpoint.pt",
