@@ -1,4 +1,4 @@
-"""YAML files of parameters, each laid over the one before."""
+"""Read YAML files of parameters; each overrides the previous ones."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,12 +9,12 @@ import yaml
 
 from faze.config.check import ConfigError, Fault, short
 
-# In a checkout a link to config/config.yaml, the one that people read and change; a wheel gets a copy of it.
+# In a checkout, a link to config/config.yaml, which people read and change; a wheel contains a copy.
 DEFAULTS = Path(__file__).with_name("config.yaml").resolve()
 
 
 def read_yaml(*paths: Path | str) -> dict[str, Any]:
-    """Read YAML files, each laid over the one before.
+    """Read YAML files; each overrides the previous ones.
 
     Raises:
         ConfigError: a file is missing, is not YAML (with the line), is not a mapping, or gives a key twice.
@@ -63,7 +63,7 @@ def _keys_below(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int]
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay one mapping over another: mappings merge key by key, everything else is replaced."""
+    """Override one mapping by another: mappings merge key by key, everything else is replaced."""
     merged = dict(base)
     for key, value in override.items():
         both = isinstance(merged.get(key), Mapping) and isinstance(value, Mapping)
@@ -72,15 +72,15 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
 
 
 def refuse(faults: Sequence[Fault], paths: Sequence[Path | str]) -> None:
-    """Raise a ConfigError if there are faults: one line for each, with the file and line where its key stands."""
+    """Raise a ConfigError if there are faults: one line for each, with the file and line of its key."""
     if faults:
         places = {key: f"{path}:{line}: " for path in paths for key, line in keys_of(Path(path).read_text("utf-8"))}
-        elsewhere = f"{paths[0]}: " if len(paths) == 1 else ""  # what is missing has no line
+        elsewhere = f"{paths[0]}: " if len(paths) == 1 else ""  # a missing key has no line
         raise ConfigError("\n".join(f"{places.get(fault.key.split('[')[0], elsewhere)}{fault}" for fault in faults))
 
 
 def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{'a': {'b': 1}} -> {'a.b': 1}; lists are values."""
+    """Flatten a mapping, {'a': {'b': 1}} -> {'a.b': 1}; lists are values."""
     flat: dict[str, Any] = {}
     for key, value in mapping.items():
         nested = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
@@ -92,7 +92,7 @@ def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """{'a.b': 1} -> {'a': {'b': 1}}."""
+    """Reverse `flatten`, {'a.b': 1} -> {'a': {'b': 1}}."""
     nested: dict[str, Any] = {}
     for key, value in flat.items():
         for name in reversed(key.split(".")):

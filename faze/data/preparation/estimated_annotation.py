@@ -90,7 +90,7 @@ def annotate(raw: Path, person: str, detect: Detector) -> Supplementary:
 
     Args:
         raw: Folder of the recordings.
-        person: Name of the recording.
+        person: The recording's folder name.
         detect: Finds the landmarks of a frame.
 
     Returns:
