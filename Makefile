@@ -86,7 +86,7 @@ servers: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[servers]'
 	$(BIN)/pytest -m servers
 
-# A finding leaves its files in a folder that is named; --shrink makes them small.
+# A finding leaves its files in a folder that is named.
 fuzz: $(INSTALLED)
 	nice $(BIN)/python tests/fuzz --cases $(CASES)
 

@@ -78,11 +78,6 @@ class ResultPaths:
         return self.root / "data" / f"{dataset}_oracle.h5"
 
     @property
-    def truth(self) -> Path:
-        """What is true of rendered people; only they have it."""
-        return self.root / "raw" / "truth.h5"
-
-    @property
     def benchmark(self) -> Path:
         """Speed and memory of every tier."""
         return self.root / "benchmark" / "benchmark.json"

@@ -1,4 +1,4 @@
-"""YAML files of parameters, each laid over the one before."""
+"""Read YAML files of parameters; each overrides the previous ones."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,71 +9,45 @@ import yaml
 
 from faze.config.check import ConfigError, Fault, short
 
-# In a checkout a link to config/config.yaml, the one that people read and change; a wheel gets a copy of it.
+# In a checkout, a link to config/config.yaml, which people read and change; a wheel contains a copy.
 DEFAULTS = Path(__file__).with_name("config.yaml").resolve()
-# Of a file, each alias (*name) counted as what it stands for: a page of aliases of aliases stands for billions.
-MOST_NODES, DEEPEST = 100_000, 50
-_LONGEST_KEY = 500  # with all sections above it
 
 
 def read_yaml(*paths: Path | str) -> dict[str, Any]:
-    """Read YAML files, each laid over the one before.
+    """Read YAML files; each overrides the previous ones.
 
     Raises:
         ConfigError: a file is missing, is not YAML (with the line), is not a mapping, or gives a key twice.
     """
     merged: dict[str, Any] = {}
     for path in paths:
-        mapping, node = _read(path)
+        mapping, keys = _read(path)
         if mapping is not None and not isinstance(mapping, Mapping):
             raise ConfigError(f"{path}: holds no keys and values")
         lines: dict[str, int] = {}
-        for key, line in _keys_below(node, ""):  # YAML itself would keep the last of two values for a key, in silence
-            if len(key) > _LONGEST_KEY:
-                raise ConfigError(f"{path}:{line}: a key of {len(key)} characters is none of faze's")
+        for key, line in keys:  # PyYAML would silently use the last of two values for a key
             if key in lines:
-                raise ConfigError(f"{path}:{line}: {key}: stands in line {lines[key]} already; take one of them out")
+                raise ConfigError(f"{path}:{line}: {key}: is given in line {lines[key]} already; remove one of them")
             lines[key] = line
         merged = merge(merged, mapping or {})
     return merged
 
 
-def _read(path: Path | str) -> tuple[Any, yaml.Node | None]:
-    """Read a file: what it holds, and its tree with the lines."""
+def _read(path: Path | str) -> tuple[Any, list[tuple[str, int]]]:
+    """Read the content of a file, and its keys with their lines."""
     try:
         loader = yaml.SafeLoader(Path(path).read_text(encoding="utf-8"))
         node = loader.get_single_node()
-        if node is None:
-            return None, None
-        _count_nodes(node, {}, 0)
-        return loader.construct_document(node), node
+        return (loader.construct_document(node), list(_keys_below(node, ""))) if node else (None, [])
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such config file") from None
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # PyYAML lets through what int, float or a date say to a text that is none
+    except Exception as error:  # PyYAML passes on what int, float or a date raise for a malformed text
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark else ""
-        words = " ".join(str(getattr(error, "problem", None) or error).split())
-        raise ConfigError(f"{path}{where}: not YAML: {short(words)}") from None
-
-
-def _count_nodes(node: yaml.Node, counted: dict[int, int], depth: int) -> int:
-    """Count the nodes below one, aliases as often as they stand there.
-
-    Raises:
-        ValueError: they are too many or too deep, or one holds itself.
-    """
-    if depth > DEEPEST:
-        raise ValueError(f"nested more than {DEEPEST} deep")
-    if id(node) not in counted:
-        counted[id(node)] = MOST_NODES  # until it is counted: within itself it has no end
-        parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
-        below = parts if isinstance(node, yaml.CollectionNode) else ()
-        counted[id(node)] = 1 + sum(_count_nodes(part, counted, depth + 1) for part in below)
-    if counted[id(node)] > MOST_NODES:
-        raise ValueError(f"its aliases stand for more than {MOST_NODES} values")
-    return counted[id(node)]
+        text = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise ConfigError(f"{path}{where}: not YAML: {short(text)}") from None
 
 
 def keys_of(text: str) -> Iterator[tuple[str, int]]:
@@ -89,7 +63,7 @@ def _keys_below(node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, int]
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay one mapping over another: mappings merge key by key, everything else is replaced."""
+    """Override one mapping by another: mappings merge key by key, everything else is replaced."""
     merged = dict(base)
     for key, value in override.items():
         both = isinstance(merged.get(key), Mapping) and isinstance(value, Mapping)
@@ -98,15 +72,15 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
 
 
 def refuse(faults: Sequence[Fault], paths: Sequence[Path | str]) -> None:
-    """Raise a ConfigError if there are faults: one line for each, with the file and line where its key stands."""
+    """Raise a ConfigError if there are faults: one line for each, with the file and line of its key."""
     if faults:
         places = {key: f"{path}:{line}: " for path in paths for key, line in keys_of(Path(path).read_text("utf-8"))}
-        elsewhere = f"{paths[0]}: " if len(paths) == 1 else ""  # what is missing has no line
+        elsewhere = f"{paths[0]}: " if len(paths) == 1 else ""  # a missing key has no line
         raise ConfigError("\n".join(f"{places.get(fault.key.split('[')[0], elsewhere)}{fault}" for fault in faults))
 
 
 def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{'a': {'b': 1}} -> {'a.b': 1}; lists are values."""
+    """Flatten a mapping, {'a': {'b': 1}} -> {'a.b': 1}; lists are values."""
     flat: dict[str, Any] = {}
     for key, value in mapping.items():
         nested = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
@@ -118,7 +92,7 @@ def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """{'a.b': 1} -> {'a': {'b': 1}}."""
+    """Reverse `flatten`, {'a.b': 1} -> {'a': {'b': 1}}."""
     nested: dict[str, Any] = {}
     for key, value in flat.items():
         for name in reversed(key.split(".")):

@@ -1,7 +1,7 @@
-"""What is in a store: people, strips, labels, their origin and validity, checksums, and what was rejected on the way.
+"""Summarise a store: people, strips, labels with source and validity, checksums, and rejected frames.
 
-Labels and attributes alone are read: a store of millions of strips takes seconds. Checksums, which read every pixel,
-are verified on demand.
+Only labels and attributes are read, so a store of millions of strips takes seconds. Checksums require every pixel and
+are verified on request.
 """
 
 import hashlib
@@ -17,27 +17,27 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.data.readers import Reject
 from faze.data.rejects import by_person, kinds, left_out
-from faze.data.store.layout import ORIGINS, SPLITS
-from faze.data.store.strip_layout import VALIDITIES
+from faze.data.store.layout import LABEL_SOURCES, SPLITS
+from faze.data.store.strip_writing import VALIDITIES
 from faze.data.store.strips import StripStore
 
 LABELS = ("gaze pitch", "gaze yaw", "head pitch", "head yaw")
-UNSTATED = "not stated"  # in place of a split, which the released code's files do not state
-LARGEST_DEG = 90.0  # no pitch is larger, and no camera sees eyes that look further aside
+UNSTATED = "not stated"  # in place of a split, which files of the released code lack
+LARGEST_DEG = 90.0  # no pitch is larger, and no camera sees eyes that look further sideways
 _QUANTILES = {"least_deg": 0.0, "p1_deg": 0.01, "median_deg": 0.5, "p99_deg": 0.99, "most_deg": 1.0}
 
 
 @dataclass(frozen=True, eq=False)
 class PersonSummary:
-    """What a store holds of one person."""
+    """The content of a store about one person."""
 
     person_id: str
     split: str
     device: str
     labels_deg: NDArray[np.float32]  # (N, 4) as LABELS
-    origins: Counter[str]
+    label_sources: Counter[str]
     validities: Counter[str]
-    intact: bool | None  # by checksum; None: not verified, or the store has none
+    intact: bool | None  # whether the checksum matches; None: not verified, or there is none
 
     @property
     def strips(self) -> int:
@@ -47,13 +47,13 @@ class PersonSummary:
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """A store and its sidecar."""
+    """The content of a store and its sidecar."""
 
     store: Path
     dataset: str
     strip_px: tuple[int, int]  # width, height
     people: Sequence[PersonSummary]
-    digest: str  # hash of people, splits, labels and one strip, whose pixels tell ways of normalising apart
+    digest: str  # hash of people, splits, labels, and one strip, whose pixels depend on the normalisation
     verified: bool
     sidecar: Path | None
     rejects: Sequence[Reject]
@@ -64,14 +64,14 @@ class Inspection:
         return sum(person.strips for person in self.people)
 
     def labels_deg(self, split: str | None = None) -> NDArray[np.float32]:
-        """Collect the usable labels (N, 4) of a split, or of all."""
+        """Collect the usable labels (N, 4), degrees, of a split or of everybody."""
         chosen = [person.labels_deg for person in self.people if split in (None, person.split)]
         labels = np.concatenate([np.empty((0, 4), np.float32), *chosen])
         return labels[_usable(labels)]
 
     @property
     def splits(self) -> list[str]:
-        """Splits that have people, in their order."""
+        """Splits with people, in their usual order."""
         return [split for split in (*SPLITS, UNSTATED) if any(person.split == split for person in self.people)]
 
 
@@ -83,18 +83,18 @@ def inspect(
     verify: bool = False,
     tick: Callable[[int], object] = lambda done: None,
 ) -> Inspection:
-    """Read what there is to know of a store without its pixels, but for the first strip.
+    """Read everything about a store except for its pixels, of which only one strip is read.
 
     Args:
-        strips: the store, open.
-        store: its path.
-        sidecar: path of the list of rejects; None if there is none.
-        rejects: that it lists.
-        verify: whether to check every person's checksum, reading all pixels.
-        tick: is told how many people are done.
+        strips: Open store.
+        store: Its path.
+        sidecar: Path of the list of rejects; None if there is none.
+        rejects: Content of that list.
+        verify: Whether to verify every person's checksum, reading all pixels.
+        tick: Called with the number of finished people.
 
     Raises:
-        UserError: the store holds nobody, or codes that have no meaning.
+        UserError: The store contains nobody, or label sources or validities that faze does not know.
     """
     persons = strips.persons()
     if not persons:
@@ -126,19 +126,19 @@ def _summarise_person(strips: StripStore, person: str, labels: NDArray[np.float3
         split=strips.split(person) if strips.states_split(person) else UNSTATED,
         device=strips.device(person),
         labels_deg=np.degrees(labels),
-        origins=Counter(strips.origins(person).tolist()),
+        label_sources=Counter(strips.label_sources(person).tolist()),
         validities=Counter(strips.validity(person).tolist()),
         intact=strips.verify(person) if verify else None,
     )
 
 
 def _usable(labels_deg: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Find the rows whose labels are finite, and angles that can be."""
+    """Find the rows whose labels are finite and possible angles."""
     return np.isfinite(labels_deg).all(axis=1) & (np.abs(labels_deg[:, ::2]) <= LARGEST_DEG).all(axis=1)
 
 
 def summarise(inspection: Inspection) -> dict:
-    """Summarise an inspection for json, without the labels: counts, ranges in degrees, kinds of rejects, verdicts."""
+    """Summarise an inspection for JSON, without the labels: counts, ranges in degrees, kinds of rejects, checksums."""
     people = inspection.people
     labels = inspection.labels_deg()
     return {
@@ -149,7 +149,7 @@ def summarise(inspection: Inspection) -> dict:
         "people": len(people),
         "strips": inspection.strips,
         "splits": [_count_split(split, people) for split in inspection.splits],
-        "origins": _in_order(ORIGINS, (person.origins for person in people)),
+        "label_sources": _in_order(LABEL_SOURCES, (person.label_sources for person in people)),
         "validities": _in_order(VALIDITIES, (person.validities for person in people)),
         "devices": dict(Counter(person.device for person in people if person.device).most_common()),
         "ranges": [_range(name, column) for name, column in zip(LABELS, labels.T, strict=True)] if len(labels) else [],
@@ -160,15 +160,15 @@ def summarise(inspection: Inspection) -> dict:
 
 
 def _in_order(names: Sequence[str], counters: Iterable[Counter[str]]) -> dict[str, int]:
-    """Add counters up, in the order of the names, others last; what never occurs is left out."""
+    """Add counters in the order of the names, other keys last; zero counts are left out."""
     total = sum(counters, Counter())
     return {name: total[name] for name in dict.fromkeys([*names, *sorted(total)]) if total[name]}
 
 
 def _count_split(split: str, people: Sequence[PersonSummary]) -> dict[str, object]:
     counts = [person.strips for person in people if person.split == split]
-    spread = {"least": min(counts), "median": float(np.median(counts)), "most": max(counts)}
-    return {"split": split, "people": len(counts), "strips": sum(counts)} | spread
+    per_person = {"least": min(counts), "median": float(np.median(counts)), "most": max(counts)}
+    return {"split": split, "people": len(counts), "strips": sum(counts)} | per_person
 
 
 def _range(name: str, column_deg: NDArray[np.float32]) -> dict[str, object]:
@@ -197,7 +197,7 @@ def _count_rejects(inspection: Inspection) -> dict[str, object]:
 
 
 def person_rows(inspection: Inspection) -> list[dict[str, object]]:
-    """List one row per person for other programs, people left out whole last: counts, label ranges, checksum."""
+    """List one row per person with counts, label ranges and checksum; people who are left out completely come last."""
     rejected, gone = by_person(inspection.rejects), left_out(inspection.rejects)
     rows = [
         _person_row(person, rejected[person.person_id], gone.get(person.person_id, "")) for person in inspection.people
@@ -210,7 +210,9 @@ def _person_row(person: PersonSummary, rejected: int, reason: str) -> dict[str, 
     labels = person.labels_deg[_usable(person.labels_deg)]
     row: dict[str, object] = {"person": person.person_id, "split": person.split, "device": person.device}
     row |= {"strips": person.strips, "rejected": rejected, "unusable_labels": person.strips - len(labels)}
-    row |= {name: person.validities[name] for name in VALIDITIES} | {name: person.origins[name] for name in ORIGINS}
+    row |= {name: person.validities[name] for name in VALIDITIES} | {
+        name: person.label_sources[name] for name in LABEL_SOURCES
+    }
     row |= {
         f"{name.replace(' ', '_')}_{end}_deg": float(find(column)) if len(labels) else math.nan
         for name, column in zip(LABELS, labels.T, strict=True)

@@ -1,7 +1,7 @@
-"""Stored strips <-> images of the network: shrinking, histogram equalisation, scaling; on any device.
+"""Convert stored strips to images of the network and back: shrinking, histogram equalisation, scaling, on any device.
 
-The equalisation is bit for bit OpenCV's cvtColor(RGB2YCrCb), equalizeHist of Y and back, in whole numbers: on a CPU by
-OpenCV itself, elsewhere in torch operations on the whole batch.
+The equalisation equals OpenCV's cvtColor(RGB2YCrCb), equalizeHist of Y, and back, bit for bit and in integers. A CPU
+uses OpenCV itself, other devices torch operations on the whole batch.
 
 Shapes: B strips of H x W pixels, RGB.
 """
@@ -15,15 +15,15 @@ from torch import Tensor
 from faze.base.errors import UserError
 from faze.data.thread_pool import spread
 
-# OpenCV's fixed-point colour conversion: coefficients times 2^14, rounded by adding a half before the shift.
+# OpenCV's fixed-point colour conversion: coefficients times 2^14; adding a half before the shift rounds.
 SHIFT = 14
 HALF = 1 << (SHIFT - 1)
 Y_FROM_RGB = (4899, 9617, 1868)
 CR_FROM_R, CB_FROM_B = 11682, 9241
 R_FROM_CR, G_FROM_CR, G_FROM_CB, B_FROM_CB = 22987, -11698, -5636, 29049
 
-SCALED = ((2 * torch.arange(256) - 255).float() / 255).numpy()  # the network's input for each level
-# Strips that OpenCV gets at a time: they stay in the core's cache, and threads seldom wait for Python's lock.
+SCALED = ((2 * torch.arange(256) - 255).float() / 255).numpy()  # the network's input value of each level
+# Strips per call of OpenCV: they fit into the core's cache, and threads rarely wait for Python's lock.
 TOGETHER = 4
 
 
@@ -32,8 +32,8 @@ def shrink(strips: Tensor, height: int, width: int) -> Tensor:
 
     Args:
         strips: (B, H, W, 3) uint8.
-        height: of the result, px.
-        width: of the result, px; H / height = W / width, a whole number.
+        height: Height of the result, px.
+        width: Width of the result, px; H / height = W / width is an integer.
 
     Returns:
         (B, height, width, 3) uint8.
@@ -51,14 +51,14 @@ def to_network(strips: Tensor, height: int, width: int) -> Tensor:
 
     Args:
         strips: (B, H, W, 3) uint8.
-        height: of the result, px.
-        width: of the result, px; H / height = W / width, a whole number.
+        height: Height of the result, px.
+        width: Width of the result, px; H / height = W / width is an integer.
 
     Returns:
         (B, 3, height, width) float32 in [-1, 1].
 
     Raises:
-        UserError: the strips cannot be shrunk to this size.
+        UserError: The strips cannot be shrunk to this size.
     """
     if strips.device.type == "cpu":
         return _to_network_opencv(shrink(strips, height, width))
@@ -69,11 +69,11 @@ def to_network_torch(strips: Tensor, height: int, width: int) -> Tensor:
     """Do the same as `to_network` in torch operations, on any device."""
     planes = _equalize(_shrink(strips.permute(0, 3, 1, 2).int(), height, width))
     levels = (2 * planes - 255).float()
-    return levels / torch.full_like(levels, 255)  # by a number, CUDA would multiply by its rounded inverse
+    return levels / torch.full_like(levels, 255)  # for a scalar, CUDA would multiply by its rounded inverse
 
 
 def _to_network_opencv(strips: Tensor) -> Tensor:
-    """(B, H, W, 3) uint8 on a CPU -> (B, 3, H, W) float32."""
+    """Convert (B, H, W, 3) uint8 on a CPU to (B, 3, H, W) float32."""
     batch, height, width, channels = strips.shape
     out = np.empty((batch, channels, height, width), np.float32)
     source = strips.contiguous().numpy()
@@ -94,7 +94,7 @@ def _to_network_opencv(strips: Tensor) -> Tensor:
 
 
 def _levels_opencv(strips: NDArray[np.uint8], picture: NDArray[np.uint8], levels: NDArray[np.uint8]) -> None:
-    """(n, H, W, 3) -> levels (3, n H, W), equalised; picture (n H, W, 3) is scratch."""
+    """Equalise strips (n, H, W, 3) into levels (3, n H, W); picture (n H, W, 3) is scratch memory."""
     cv2.cvtColor(strips.reshape(picture.shape), cv2.COLOR_RGB2YCrCb, picture)
     for luma in cv2.extractChannel(picture, 0, levels[0]).reshape(strips.shape[:3]):
         cv2.equalizeHist(luma, luma)
@@ -104,7 +104,7 @@ def _levels_opencv(strips: NDArray[np.uint8], picture: NDArray[np.uint8], levels
 
 
 def from_network(image: Tensor) -> Tensor:
-    """Scale the network's output back to pixels; what lies outside [-1, 1] is clipped.
+    """Scale the network's output back to pixels; values outside [-1, 1] are clipped.
 
     Args:
         image: (B, 3, H, W).
@@ -116,7 +116,7 @@ def from_network(image: Tensor) -> Tensor:
 
 
 def _halve(strips: NDArray[np.uint8]) -> Tensor:
-    """(B, 2 h, 2 w, 3) -> (B, h, w, 3); only for halves does OpenCV round as we do."""
+    """Halve strips, (B, 2 h, 2 w, 3) -> (B, h, w, 3); OpenCV rounds as we do only when it halves."""
     batch, height, width, channels = strips.shape
     halves = np.empty((batch, height // 2, width // 2, channels), np.uint8)
 
@@ -130,22 +130,22 @@ def _halve(strips: NDArray[np.uint8]) -> Tensor:
 
 
 def shrink_factor(stored: tuple[int, int], size: tuple[int, int]) -> int:
-    """How many times as high and wide as the network's images the stored strips are.
+    """Compute how many times as high and wide as the network's images the stored strips are.
 
     Raises:
-        UserError: it is no whole number, or not the same for both.
+        UserError: The factor is not an integer, or differs between height and width.
     """
     factor = stored[0] // size[0]
     if stored != (factor * size[0], factor * size[1]):
         raise UserError(
             f"strips of {stored[0]} x {stored[1]} px cannot be shrunk to model.image_height_px {size[0]} x "
-            f"model.image_width_px {size[1]}: choose both smaller by the same whole factor"
+            f"model.image_width_px {size[1]}: choose both smaller by the same integer factor"
         )
     return factor
 
 
 def _shrink(planes: Tensor, height: int, width: int) -> Tensor:
-    """(B, 3, H, W) int32 -> (B, 3, height, width) int32, means over squares, rounded."""
+    """Compute rounded means over squares, (B, 3, H, W) int32 -> (B, 3, height, width) int32."""
     batch, channels, full_height, full_width = planes.shape
     factor = shrink_factor((full_height, full_width), (height, width))
     if factor == 1:
@@ -155,7 +155,7 @@ def _shrink(planes: Tensor, height: int, width: int) -> Tensor:
 
 
 def _equalize(planes: Tensor) -> Tensor:
-    """(B, 3, H, W) int32 in 0..255 -> the same, equalised."""
+    """Equalise (B, 3, H, W) int32 in 0..255."""
     red, green, blue = planes.unbind(dim=1)
     luma = (red * Y_FROM_RGB[0] + green * Y_FROM_RGB[1] + blue * Y_FROM_RGB[2] + HALF) >> SHIFT
     cr = (((red - luma) * CR_FROM_R + HALF) >> SHIFT).clamp(-128, 127)
@@ -168,14 +168,14 @@ def _equalize(planes: Tensor) -> Tensor:
 
 
 def _equalize_luma(luma: Tensor) -> Tensor:
-    """(B, H, W) int32 in 0..255 -> the same; the darkest level present goes to 0, a constant plane stays as it is."""
+    """Equalise (B, H, W) int32 in 0..255; the darkest level becomes 0, and a constant plane is unchanged."""
     flat = luma.flatten(1).long()
     pixels = flat.shape[1]
     histogram = torch.zeros(len(flat), 256, dtype=torch.int32, device=luma.device)
     histogram.scatter_add_(1, flat, torch.ones_like(flat, dtype=torch.int32))
     cumulative = histogram.cumsum(dim=1, dtype=torch.int32)
     darkest = histogram.gather(1, flat.amin(dim=1, keepdim=True))  # (B, 1) pixels of that level
-    # One float32 division, as in OpenCV: the rounding depends on it (255.0 / tensor would take the reciprocal first).
+    # One float32 division, as in OpenCV, because of the rounding; 255.0 / tensor would compute a reciprocal first.
     scale = torch.full_like(darkest, 255, dtype=torch.float32) / (pixels - darkest).clamp(min=1)
     table = ((cumulative - darkest).float() * scale).round().clamp(0, 255).int()  # (B, 256)
     levels = torch.arange(256, dtype=torch.int32, device=luma.device)

@@ -1,13 +1,15 @@
-"""The sidecar of a store: which annotated frames have no strip, and why. Reasons of one kind are counted together."""
+"""The sidecar of a store: the annotated frames without a strip, with reasons. Similar reasons are counted together."""
 
 import csv
+import io
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from faze.base.errors import UserError
+from faze.base.untrusted import read_untrusted
 from faze.data.readers import Reject
 
 COLUMNS = ("person", "file_name", "reason")
@@ -18,12 +20,12 @@ DIFFERS = "…"
 
 @dataclass(frozen=True)
 class Kind:
-    """Rejects that differ only in numbers or numbered names."""
+    """Rejects whose reasons differ only in numbers or numbered names."""
 
-    reason: str  # with DIFFERS in place of what differs between the rejects
+    reason: str  # with DIFFERS in place of the parts that differ
     frames: int
-    people: int  # whose frames these are
-    left_out: int  # people of whom nothing is kept for this reason
+    people: int  # to whom these frames belong
+    left_out: int  # people who are left out completely for this reason
 
 
 def sidecar_of(store: Path) -> Path:
@@ -35,28 +37,24 @@ def read_rejects(path: Path) -> list[Reject]:
     """Read a sidecar.
 
     Raises:
-        UserError: the file is missing, torn, or no table of rejects; names the file and the line.
+        UserError: The file is missing, torn, or no table of rejects; names the file and the line.
     """
-    try:
-        with path.open(newline="", encoding="utf-8", errors="replace") as file:
-            rows = csv.reader(file)
-            if tuple(next(rows, ())) != COLUMNS:
-                raise UserError(f"{path}: not a list of rejects, its first line is not {','.join(COLUMNS)}")
-            rejects = []
-            for row in filter(None, rows):
-                if len(row) != len(COLUMNS):
-                    columns = f"{len(row)} of the columns {','.join(COLUMNS)}"
-                    raise UserError(f"{path}: line {rows.line_num} has {columns}: preprocess again")
-                rejects.append(Reject(*row))
-            return rejects
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except csv.Error as error:
-        raise UserError(f"{path}: not a list of rejects ({error})") from None
+    return read_untrusted(path, lambda content: list(_parse(content, path)), "preprocess again")
+
+
+def _parse(content: bytes, path: Path) -> Iterator[Reject]:
+    rows = csv.reader(io.StringIO(content.decode(errors="replace"), newline=""))
+    if tuple(next(rows, ())) != COLUMNS:
+        raise UserError(f"{path}: not a list of rejects, its first line is not {','.join(COLUMNS)}")
+    for row in filter(None, rows):
+        if len(row) != len(COLUMNS):
+            columns = f"{len(row)} of the columns {','.join(COLUMNS)}"
+            raise UserError(f"{path}: line {rows.line_num} has {columns}: preprocess again")
+        yield Reject(*row)
 
 
 def kinds(rejects: Iterable[Reject]) -> list[Kind]:
-    """Group rejects by kind of reason, those with most frames first."""
+    """Group rejects by kind of reason, sorted by falling number of frames."""
     groups: dict[str, list[Reject]] = defaultdict(list)
     for reject in rejects:
         groups[_NUMBERED.sub(DIFFERS, reject.reason)].append(reject)
@@ -73,16 +71,16 @@ def kinds(rejects: Iterable[Reject]) -> list[Kind]:
 
 
 def _common(reasons: Sequence[str]) -> str:
-    """Say what reasons of one kind have in common, with the numbers that all of them share."""
+    """Return the common text of similar reasons, with the numbers that all of them share."""
     same = iter([len(set(values)) == 1 for values in zip(*map(_NUMBERED.findall, set(reasons)), strict=True)])
     return _NUMBERED.sub(lambda found: found.group() if next(same) else DIFFERS, reasons[0])
 
 
 def by_person(rejects: Iterable[Reject]) -> Counter[str]:
-    """Count the rejected frames of each person; a person left out whole does not count as a frame."""
+    """Count the rejected frames of each person; a person who is left out completely is not a frame."""
     return Counter(reject.person_id for reject in rejects if reject.file_name)
 
 
 def left_out(rejects: Iterable[Reject]) -> dict[str, str]:
-    """List the people left out whole, sorted, each with the reason."""
+    """List the people who are left out completely, sorted, each with the reason."""
     return dict(sorted((reject.person_id, reject.reason) for reject in rejects if not reject.file_name))

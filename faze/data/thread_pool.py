@@ -1,20 +1,20 @@
-"""The threads of a process, among which work is shared."""
+"""Share work among the threads of a process."""
 
 import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 
-GRAIN = 4  # fewest items that are worth a thread
+GRAIN = 4  # fewest items for which a thread pays off
 
 
 def spread(work: Callable[[int, int], None], count: int, threads: int) -> None:
-    """Call work(first, stop) on parts of 0..count, several at once.
+    """Call work(first, stop) on parts of 0..count in parallel.
 
     Args:
-        work: leaves Python's lock alone most of the time.
-        count: of items.
-        threads: that share them; one is the caller's own.
+        work: Function that rarely needs Python's lock.
+        count: Number of items.
+        threads: Number of threads, of which one is the caller's own.
     """
     parts = min(threads, count // GRAIN)
     if parts < 2:
@@ -25,7 +25,7 @@ def spread(work: Callable[[int, int], None], count: int, threads: int) -> None:
     others = [pool.submit(work, *bounds[part : part + 2]) for part in range(1, parts)]
     try:
         work(*bounds[:2])
-    finally:  # nobody writes into the caller's memory any more once this returns
+    finally:  # no thread may write into the caller's memory after this function returns
         wait(others)
     for other in others:
         other.result()
@@ -33,5 +33,5 @@ def spread(work: Callable[[int, int], None], count: int, threads: int) -> None:
 
 @functools.cache
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads of a process; they do not survive a fork."""
+    """Return the threads of a process; threads do not survive a fork, so each process has its own."""
     return ThreadPoolExecutor(threads, "faze-rows")

@@ -74,6 +74,7 @@ def summarize(
         "same_steps": dict(tables["performance"][["tier", "same_as"]].itertuples(index=False)),
         "recommended_learners": recommended_learners(read_val_errors(ablation)),
         "learner_times": read_learner_times(ablation),
+        "pixel_sources": {dataset: store.pixel_source for dataset, store in _code_stores(ablation).items()},
         "left_out": left_out(ablation, tables["persons"]),
         "left_out_reasons": read_left_out(ablation),
         "estimator": read_json(ablation.paths.estimator_errors, ("errors",), "run estimator again")["errors"],
@@ -154,15 +155,17 @@ def recommended_learners(val: pd.DataFrame) -> list[dict[str, Any]]:
 
 def left_out(ablation: Ablation, persons: pd.DataFrame) -> dict[str, list[str]]:
     """List the test people without an error: they have too few entries for a query and the largest k."""
-    tier, seed = next(ablation.runs())
     tested = set(zip(persons["dataset"], persons["person"], strict=True))
-    stores = {
-        dataset: CodeStore(ablation.paths.codes(tier, seed, dataset), default_split="test") for dataset in DATASETS
-    }
     return {
         dataset: [person for person in store.persons("test") if (dataset, person) not in tested]
-        for dataset, store in stores.items()
+        for dataset, store in _code_stores(ablation).items()
     }
+
+
+def _code_stores(ablation: Ablation) -> dict[str, CodeStore]:
+    """Open the first run's codes of each data set."""
+    run = next(ablation.runs())
+    return {dataset: CodeStore(ablation.paths.codes(*run, dataset), default_split="test") for dataset in DATASETS}
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -18,7 +18,6 @@ from faze.model.dted import DTED
 from faze.model.torch_file import is_format, read_mapping, write_mapping
 
 FORMAT = 1
-PUBLISHED_BLOCKS = 4
 MOST_FAULTS = 100  # in a message; a network has 51 tensors
 
 
@@ -36,7 +35,7 @@ def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DT
     for key in ("model", "model_config"):
         if not isinstance(content.get(key), Mapping):
             raise UserError(f"{path}: contains no {key}; train again")
-    sizes = {"blocks": PUBLISHED_BLOCKS, **content["model_config"]}  # older checkpoints do not state blocks
+    sizes = content["model_config"]
     faults = list(check_mapping("model_config", sizes, fields_of(Model)))
     if faults:
         raise UserError("\n".join(f"{path}: {fault}" for fault in faults))

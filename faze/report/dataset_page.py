@@ -15,7 +15,7 @@ from faze.report.media import Embedder, embed_figure, save_figures
 from faze.report.style import drawing
 
 PAGE = ("index.html", "summary.json")  # files that identify the folder of such a page
-ORIGINS = {
+LABEL_SOURCES = {
     "annotated": "from the data set's own annotation",
     "supplementary": "from the FAZE supplementary file",
     "estimated": "estimated from detected landmarks",
@@ -88,7 +88,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """List facts about a data set as (title, text)."""
     rows = [
         ("Strips", "{:,} of {} × {} px".format(summary["strips"], *summary["strip_px"])),
-        ("Labels", _shares(summary["origins"], ORIGINS, summary["strips"])),
+        ("Labels", _shares(summary["label_sources"], LABEL_SOURCES, summary["strips"])),
         ("Gaze targets", _shares(summary["validities"], VALIDITIES, summary["strips"])),
     ]
     if summary["unusable_labels"]:

@@ -180,7 +180,7 @@ def draw_shots(results: Results) -> Figure:
     figure, [row] = panels(WIDTH, 4.6, 1, len(results.datasets), sharey=True)
     for axes, dataset in zip(row, results.datasets, strict=True):
         shots = _draw_learners(axes, results, results.tiers[0], dataset)
-        if results.real and dataset == "mpiigaze" and shots.max() >= PAPER_SHOTS:
+        if dataset == "mpiigaze" and dataset not in results.rendered and shots.max() >= PAPER_SHOTS:
             star = {"color": REFERENCE, "markersize": 12, "label": f"paper, k = 9: {PAPER_MPIIGAZE_K9_DEG}°"}
             axes.plot(PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG, "*", **star)
         _label_shots(axes, shots, NAMES[dataset], "large")

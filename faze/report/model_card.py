@@ -1,21 +1,28 @@
 """The model card of a trained checkpoint in Markdown: data, errors, redirected strips, limits and recipe."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from faze.data.store.layout import RENDERED, UNKNOWN_SOURCE
 from faze.evaluation import UNADAPTED
 from faze.evaluation.wording import NAMES, join, markdown_table, plain
 
+TRAINED_ON = "gazecapture"  # data set of the train and val people
+LICENCES = {
+    "GazeCapture": "GazeCapture is for research only",
+    "MPIIFaceGaze": "MPIIFaceGaze is CC BY-NC-SA",
+    "MPIIGaze": "MPIIGaze is CC BY-NC-SA",
+}
 SECTIONS = ("model", "loss", "train", "augment", "data", "preprocess", "engine")  # of the recipe
 
 
 def write_card(
     *,
     start: Mapping[str, Any],
-    rendered: bool,
+    pixel_sources: Mapping[str, str],
     people: pd.DataFrame,
     errors: pd.DataFrame,
     redirected: pd.DataFrame,
@@ -25,7 +32,7 @@ def write_card(
 
     Args:
         start: the start event of its training (`faze.base.run_log`).
-        rendered: whether its people are rendered.
+        pixel_sources: of each data set's strips (`faze.data.store.strip_writing`).
         people: contents of the stores; columns dataset, split, people, strips.
         errors: of each test person (`faze.evaluation.runs.read_errors`).
         redirected: identity measures of redirected strips (table `redirection`).
@@ -33,6 +40,7 @@ def write_card(
     """
     config, machine = start["config"], {name: plain(fact) for name, fact in start["machine"].items()}
     tier, seed = plain(start["tier"]), start["seed"]
+    trained_on = start.get("pixel_source", UNKNOWN_SOURCE)
     parts = [
         f"# Model card: DT-ED of `{plain(start['name'])}`, tier `{tier}`, seed {seed}",
         "This network estimates the gaze direction from an image of both eyes (a strip) and redirects the strip to "
@@ -43,9 +51,7 @@ def write_card(
         f"- {join([f'`{file}`' for file in files])}: trained few-shot learners, for `--learner-file` of `faze "
         "calibrate`.",
         "## Data",
-        "People are rendered by faze; they do not depict real people (docs/explanation/people.md)."
-        if rendered
-        else "People are photographed. The licence of each data set also applies to derived works.",
+        "\n".join(f"- {NAMES[dataset]}: {_describe_pixels(source)}" for dataset, source in pixel_sources.items()),
         markdown_table(
             ("data set", "split", "people", "strips"),
             ((NAMES[row.dataset], row.split, row.people, f"{row.strips:,}") for row in people.itertuples()),
@@ -72,7 +78,7 @@ def write_card(
             ),
         ),
         "## Limits",
-        "\n".join(f"- {limit}" for limit in _limits(rendered, config)),
+        "\n".join(f"- {limit}" for limit in _limits(pixel_sources, config, trained_on)),
         "## Recipe",
         "\n".join(f"    {plain(k)}: {json.dumps(value)}" for k, value in config.items() if k.split(".")[0] in SECTIONS),
     ]
@@ -91,6 +97,14 @@ def count_people(inspected: Mapping[str, Iterable[tuple[str, int]]]) -> pd.DataF
     return groups.agg(people="size", strips="sum").reset_index()
 
 
+def _describe_pixels(source: str) -> str:
+    if source == RENDERED:
+        return "rendered by faze; the images do not depict real people (docs/explanation/people.md)."
+    if source == UNKNOWN_SOURCE:
+        return "images of unknown origin. The licence of their owner also applies to derived works."
+    return f"photographs of {plain(source)}. Its licence also applies to derived works."
+
+
 def _errors(errors: pd.DataFrame) -> str:
     """Return a table with a row for each learner and k and a column for each data set."""
     datasets = list(dict.fromkeys(errors["dataset"]))
@@ -103,16 +117,25 @@ def _errors(errors: pd.DataFrame) -> str:
     return markdown_table(("learner", "k", *(NAMES[dataset] for dataset in datasets)), rows)
 
 
-def _limits(rendered: bool, config: Mapping[str, Any]) -> list[str]:
+def _limits(pixel_sources: Mapping[str, str], config: Mapping[str, Any], trained_on: str) -> list[str]:
     size = f"{config['model.image_height_px']} × {config['model.image_width_px']} px"
+    all_rendered = all(source == RENDERED for source in pixel_sources.values())
     return [
         "Errors on photographs of real people have not been measured. They are likely to be far larger."
-        if rendered
+        if all_rendered
         else "Errors with other people, cameras and lighting than in the data sets have not been measured.",
         f"Strips must be normalised with the camera of the recipe and scaled to {size}.",
         "This is a single training. Another seed changes the error of a person by tenths of a degree.",
         "It is intended for research, not for decisions about people.",
-        "Licence: Apache-2.0, like faze itself."
-        if rendered
-        else "Licence: those of the data sets. MPIIFaceGaze is CC BY-NC-SA; GazeCapture is for research only.",
+        _describe_licence({trained_on, pixel_sources[TRAINED_ON]}),
     ]
+
+
+def _describe_licence(sources: Collection[str]) -> str:
+    """Describe the licence of weights by the sources of all pixels from which network and learners were trained."""
+    if all(source == RENDERED for source in sources):
+        return "Licence: Apache-2.0, as faze itself. Network and learners were trained on rendered people alone."
+    if UNKNOWN_SOURCE in sources:
+        return "Licence: unknown, as the origin of the pictures on which they were trained is not stated."
+    known = [LICENCES.get(source, f"that of {plain(source)}") for source in sorted(sources) if source != RENDERED]
+    return f"Licence: that of the data they were trained on. {join(known)}."

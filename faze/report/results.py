@@ -11,7 +11,9 @@ import pandas as pd
 from faze.base.errors import UserError
 from faze.base.files import as_written, read_json
 from faze.base.result_paths import DATASETS, ResultPaths
+from faze.data.store.layout import RENDERED
 from faze.evaluation import UNADAPTED
+from faze.evaluation.wording import NAMES, join
 
 TABLES = ("runs", "tiers", "persons", "changes", "design", "learners", "pixel_checks", "person_variance", "coverage")
 TABLES += ("redirection", "redirected", "turned", "redirected_by_angle", "redirection_changes", "performance")
@@ -30,7 +32,20 @@ class Results:
     margin_deg: float
     learner_margin_deg: float
     tables: Mapping[str, pd.DataFrame]
-    real: bool  # people are photographed, not rendered
+    pixel_sources: Mapping[str, str]  # of each data set (`faze.data.store.strip_writing`)
+
+    @property
+    def rendered(self) -> list[str]:
+        """Data sets whose people are rendered: their errors are not comparable with published ones."""
+        return [dataset for dataset in self.datasets if self.pixel_sources.get(dataset) == RENDERED]
+
+    @property
+    def pixel_note(self) -> str:
+        """One sentence about the data sets whose people are rendered; "" if there are none."""
+        if not self.rendered:
+            return ""
+        names = join([NAMES[dataset] for dataset in self.rendered])
+        return f"The people of {names} are rendered, not photographed: errors are not comparable with published ones."
 
     def cell(self, table: str, dataset: str, learner: str, k: int, *, controls: bool = False) -> pd.DataFrame:
         """Select one data set, learner and k: a row per tier and, with `controls`, per noise control, in order."""
@@ -71,7 +86,7 @@ def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
             margin_deg=summary["margin_deg"],
             learner_margin_deg=summary["learner_margin_deg"],
             tables=tables,
-            real=not paths.truth.exists(),
+            pixel_sources=summary["pixel_sources"],
         )
 
 

@@ -44,7 +44,8 @@ def main(args: Namespace) -> None:
     fast = for_inference(dted)
     for data, out in stores:
         with output_lock(out), StripStore(data) as strips, exact(dted):
-            write_codes(out, strips.dataset, encode_people(fast, strips, config.encode.batch), head)
+            codes = encode_people(fast, strips, config.encode.batch)
+            write_codes(out, strips.dataset, codes, head, strips.pixel_source)
 
 
 def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:

@@ -1,9 +1,9 @@
-"""Rule `inspect`, and for people: what is in a store of eye strips, as text and as a page.
+"""Rule `inspect`, and a command for people: describe a store of eye strips, as text and as a page.
 
 faze inspect results/default/data/mpiigaze.h5
-faze inspect STORE --verify --out FOLDER       every checksum too, and a page with figures
+faze inspect STORE --verify --out FOLDER       verifies all checksums, and writes a page with figures
 
-Stores of faze and of the released code (pixels and labels alone) are read.
+It reads stores of faze and of the released code (pixels and labels alone).
 """
 
 import os
@@ -18,8 +18,8 @@ from faze.base.locks import output_lock
 from faze.base.progress import Progress
 from faze.data.inspection import Inspection, inspect, summarise
 from faze.data.rejects import read_rejects, sidecar_of
-from faze.data.store.probe import probe
 from faze.data.store.strips import StripStore
+from faze.data.store.untrusted_file import check_untrusted
 from faze.report.dataset_figures import pick_strips
 from faze.report.dataset_page import PAGE, describe, write_page
 
@@ -32,10 +32,10 @@ from faze.report.dataset_page import PAGE, describe, write_page
     argument("--out", type=Path, help="folder of the page to write"),
 )
 def main(args: Namespace) -> None:
-    """Say what is in the store, and write its page where one is asked for."""
+    """Describe the store, and write its page if --out is given."""
     if args.out:
         check_replaceable(args.out, PAGE)
-    probe(args.store, "strips")
+    check_untrusted(args.store, "strips")
     with StripStore(args.store) as strips:
         inspection = look(strips, args)
         print(describe(summarise(inspection)))
@@ -46,16 +46,18 @@ def main(args: Namespace) -> None:
             print(f"\ninspect: open {args.out / 'index.html'}")
     damaged = [person.person_id for person in inspection.people if person.intact is False]
     if damaged:
-        raise UserError(f"{args.store}: the strips of {', '.join(damaged)} are damaged: preprocess again")
+        raise UserError(
+            f"{args.store}: the strips of {', '.join(damaged)} are corrupt (checksum mismatch): preprocess again"
+        )
 
 
 def address(path: str) -> str:
-    """Make an address of a relative path, whatever stands in it."""
+    """Quote a relative path as a URL."""
     return quote(path, errors="surrogateescape")
 
 
 def look(strips: StripStore, args: Namespace) -> Inspection:
-    """Inspect an open store and the list of rejects that was given or lies beside it."""
+    """Inspect an open store with the given list of rejects, or the one next to it."""
     beside = sidecar_of(args.store)
     sidecar = args.rejects or (beside if beside.is_file() else None)
     rejects = read_rejects(sidecar) if sidecar else []

@@ -1,6 +1,6 @@
 """Rule `landmarks`: raw GazeCapture -> a supplementary annotation with estimated head pose and camera.
 
-It runs in an environment of its own (envs/landmarks.yaml). A run that was killed goes on where it stood.
+It runs in a separate environment (envs/landmarks.yaml). A killed run resumes at the first unfinished recording.
 """
 
 import shutil
@@ -13,7 +13,7 @@ from faze.base.command_line import argument, command, needed, threads
 from faze.base.errors import UserError
 from faze.base.locks import output_lock
 from faze.data.preparation.estimated_annotation import annotate_everybody, identity_of, read_parts
-from faze.data.preparation.stamp import stamp_of
+from faze.data.preparation.shards import stamp_of
 from faze.data.readers.face_mesh import open_detector
 from faze.data.readers.gazecapture import list_recordings
 from faze.data.store.supplementary import write_supplementary
@@ -31,11 +31,11 @@ def main(args: Namespace) -> None:
     people = list_recordings(args.raw)
     if not people:
         raise UserError(f"{args.raw}: holds no folder 00002, ...; preprocess.gazecapture is the one that does")
-    open_detector(args.model)  # only to say at once what it lacks
+    open_detector(args.model)  # fails early if something is missing
     folder = args.out.with_name(f"{args.out.stem}.{identity_of(args.raw, args.model)}.parts")
     with output_lock(args.out):
         for old in set(args.out.parent.glob(f"{args.out.stem}.*.parts")) - {folder}:
-            print(f"{old}: recordings annotated with other data, code or model are discarded", file=sys.stderr)
+            print(f"{old}: discarding recordings annotated with other data, code or model", file=sys.stderr)
             shutil.rmtree(old)
         folder.mkdir(parents=True, exist_ok=True)
         parts = {person: folder / f"{person}.{stamp_of(args.raw / person)}.h5" for person in people}
@@ -43,7 +43,9 @@ def main(args: Namespace) -> None:
         counts: Counter[str] = Counter()
         try:
             write_supplementary(args.out, read_parts(parts, counts))
-        except UserError:  # the annotation is of no use; a full disk (OSError) keeps the parts for the next run
+        except (
+            UserError
+        ):  # the annotation is useless; after an OSError, such as a full disk, the next run reuses the parts
             shutil.rmtree(folder)
             raise
         shutil.rmtree(folder)

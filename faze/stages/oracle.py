@@ -18,6 +18,7 @@ from faze.base.progress import Progress
 from faze.config.data_parameters import RAW, Synthetic
 from faze.config.stage_config import load
 from faze.data.preparation.strip_maker import StripMaker
+from faze.data.store.layout import RENDERED
 from faze.data.store.strip_writing import PersonStrips, write_strips
 from faze.data.store.strips import StripStore
 from faze.data.synthetic.anew import strips_anew
@@ -43,7 +44,8 @@ def main(args: Namespace) -> None:
         if not copied:
             maker = StripMaker.of(config.preprocess, args.dataset)
             jobs = list(plan(args, config.redirect.seed, config.redirect.strips, config.synthetic))
-            write_strips(args.out, args.dataset, render(jobs, config.synthetic, maker, args.threads))
+            people = render(jobs, config.synthetic, maker, args.threads)
+            write_strips(args.out, args.dataset, people, pixel_source=RENDERED)
 
 
 def plan(args: Namespace, seed: int, most: int, synthetic: Synthetic) -> Iterator[tuple[Role, list[str], list[str]]]:

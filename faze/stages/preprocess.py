@@ -1,7 +1,7 @@
-"""Raw camera frames -> normalised eye strips with labels (FAZE section 3), and the list of frames that are left out.
+"""Rule `preprocess`: raw camera frames -> normalised eye strips with labels (FAZE section 3), and the rejected frames.
 
-Blocks of frames are normalised in parallel and kept, so that a killed run goes on where it stood; the output is the
-same for any number of processes and any history. Instead of a folder of frames, an HDF5 of strips is taken as it is.
+Shards of frames are normalised in parallel and kept, so that a killed run can resume; the output is the same for any
+number of processes and any history. Instead of a folder of frames, an HDF5 of strips can be given; it is copied.
 """
 
 import sys
@@ -22,20 +22,20 @@ from faze.base.process_pool import load_ahead
 from faze.base.progress import Progress
 from faze.config.data_parameters import Preprocess
 from faze.config.stage_config import Resolved, load
-from faze.data.preparation.assemble import NothingUsable, Prepared, RejectWriter, join_blocks
-from faze.data.preparation.blocks import BlockFolder, DamagedBlock
 from faze.data.preparation.disk_space import check_disk_space, disk_may_fill
+from faze.data.preparation.shards import DamagedShard, NothingUsable, Prepared, RejectWriter, ShardFolder, join_shards
 from faze.data.preparation.stored import copy_stored, open_stored, read_splits
 from faze.data.preparation.strip_maker import StripMaker
-from faze.data.preparation.work import Worker, key_of, make_blocks, plan
-from faze.data.readers import Reader
+from faze.data.preparation.work import Worker, key_of, make_shards, plan
+from faze.data.readers import RENDERED_MARK, Reader
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
+from faze.data.store.layout import RENDERED
 from faze.data.store.strip_writing import size_of, write_strips
 
-MOST_BYTES = 4 * 2**30  # of frames that are known by their content: a few seconds of reading
+MOST_BYTES = 4 * 2**30  # of frames that are identified by their content: a few seconds of reading
 READERS: dict[str, Callable[[Path, Path | None], Reader]] = {"mpiigaze": open_mpiifacegaze, "gazecapture": GazeCapture}
-# A process begins with these: what this module imports, but not itself, as it is each process's main module too.
+# Imported by the server of the worker processes. It cannot import this module, the main module of each process.
 LOADED_AHEAD = (
     "faze.data.preparation.work",
     "faze.data.preparation.stored",
@@ -61,20 +61,20 @@ def main(args: Namespace) -> None:
     if not args.raw.exists():
         raise UserError(f"{args.raw}: no such folder, nor an HDF5 of strips")
     config = load(args.config, "preprocess")
-    prepare = take_strips if args.raw.is_file() else normalise
+    prepare = copy_strips if args.raw.is_file() else normalise
     with output_lock(args.out), output_lock(args.rejects), disk_may_fill(args.out.parent):
-        key = identity(args, config) if args.output_cache else None
+        key = cache_key(args, config) if args.output_cache else None
         with output_cache(args.output_cache if key else None, key or "", [args.rejects, args.out]) as copied:
             if not copied:
                 counts = prepare(args, config.preprocess)
                 print(f"{args.dataset}: {counts}, listed in {args.rejects}")
 
 
-def identity(args: Namespace, config: Resolved) -> str | None:
-    """Name all that decides the outputs; None where too much is read for it to be read twice."""
+def cache_key(args: Namespace, config: Resolved) -> str | None:
+    """Hash everything that decides the outputs; return None if the inputs are too large to be read twice."""
     listed = config.preprocess.gazecapture_split
-    read = [path for path in (args.raw, args.supplementary, Path(listed) if listed else None) if path]
-    contents = [content_within(path, MOST_BYTES) for path in read]
+    inputs = [path for path in (args.raw, args.supplementary, Path(listed) if listed else None) if path]
+    contents = [content_within(path, MOST_BYTES) for path in inputs]
     if None in contents:
         return None
     of = (args.dataset, bool(args.supplementary), contents, processor(), cv2.__version__)
@@ -82,40 +82,40 @@ def identity(args: Namespace, config: Resolved) -> str | None:
 
 
 def normalise(args: Namespace, settings: Preprocess) -> RejectWriter:
-    """Make the blocks that are not there yet, and put them together."""
+    """Make the missing shards, and join all of them."""
     load_ahead(*LOADED_AHEAD)
     reader = READERS[args.dataset](args.raw, args.supplementary)
     people = plan(reader)
-    blocks = [block for blocks in people.values() for block in blocks]
+    shards = [shard for shards in people.values() for shard in shards]
     maker = StripMaker.of(settings, args.dataset)
     strip, strip_bytes = (settings.height_px, settings.width_px, 3), settings.height_px * settings.width_px * 3
-    folder = BlockFolder(args.out, key_of(args.dataset, settings, args.raw, args.supplementary), strip)
-    finished = folder.begin(blocks)
-    missing = [block for block in blocks if block.name not in finished]
-    total, left = sum(map(len, blocks)), sum(map(len, missing))
-    # The blocks lie beside the store until it is whole.
+    folder = ShardFolder(args.out, key_of(args.dataset, settings, args.raw, args.supplementary), strip)
+    finished = folder.begin(shards)
+    missing = [shard for shard in shards if shard.name not in finished]
+    total, left = sum(map(len, shards)), sum(map(len, missing))
+    # Shards and store are both on the disk until the store is complete.
     check_disk_space(args.out.parent, (left + total) * strip_bytes, f"{total} frames")
     if left < total:
         print(f"{args.out}: {total - left} of {total} frames are done from an earlier run", file=sys.stderr)
     progress = Progress("preprocess", total, "frames", done=total - left)
     worker = Worker(reader, maker, folder, settings.off_screen == "exclude")
-    make_blocks(missing, worker, args.threads, lambda done: progress(total - left + done))
+    make_shards(missing, worker, args.threads, lambda done: progress(total - left + done))
+    size = size_of(folder.size(), folder.size() // strip_bytes, len(people))
+    source = RENDERED if (args.raw / RENDERED_MARK).is_file() else reader.layout
     try:
-        counts = write(
-            args, join_blocks(people, folder), size_of(folder.size(), folder.size() // strip_bytes, len(people))
-        )
+        counts = write(args, join_shards(people, folder), size, source)
     except NothingUsable:
         folder.remove()
         raise
-    except DamagedBlock:
-        folder.remove_damaged(blocks)
+    except DamagedShard:
+        folder.remove_damaged(shards)
         raise
     folder.remove()
     return counts
 
 
-def take_strips(args: Namespace, settings: Preprocess) -> RejectWriter:
-    """Copy strips that are normalised already into our layout."""
+def copy_strips(args: Namespace, settings: Preprocess) -> RejectWriter:
+    """Copy strips that are already normalised into our layout."""
     listed = settings.gazecapture_split if args.dataset == "gazecapture" else None
     splits = read_splits(Path(listed)) if listed else None
     size = (settings.height_px, settings.width_px)
@@ -131,14 +131,14 @@ def take_strips(args: Namespace, settings: Preprocess) -> RejectWriter:
             exclude_off_screen=settings.off_screen == "exclude",
             progress=Progress("preprocess", total, "strips"),
         )
-        return write(args, people, size_of(pixel_bytes, total, len(strips.persons())))
+        return write(args, people, size_of(pixel_bytes, total, len(strips.persons())), strips.pixel_source)
 
 
-def write(args: Namespace, people: Iterator[Prepared], size: int) -> RejectWriter:
-    """Write store and rejects, each whole or not at all."""
-    # A name that is no UTF-8 is written with escapes, for the list itself to be UTF-8.
+def write(args: Namespace, people: Iterator[Prepared], size: int, pixel_source: str) -> RejectWriter:
+    """Write store and rejects, each completely or not at all."""
+    # Names that are not UTF-8 are written with escapes, so that the list itself is UTF-8.
     how = {"newline": "", "encoding": "utf-8", "errors": "backslashreplace"}
     with whole_file(args.rejects) as temporary, temporary.open("w", **how) as text:
         rejects = RejectWriter(text)
-        write_strips(args.out, args.dataset, rejects.usable(people, args.raw), size)
+        write_strips(args.out, args.dataset, rejects.usable(people, args.raw), size, pixel_source)
     return rejects

@@ -42,10 +42,12 @@ def main(args: Namespace) -> None:
     for path in inputs:
         if not path.is_file():
             raise UserError(f"{path} is missing; run this tier first: snakemake --cores all tier_{args.tier}")
+    people = {dataset: _people(paths, dataset) for dataset in DATASETS}
+    sources = {dataset: _pixel_source(paths, dataset) for dataset in DATASETS}
     card = write_card(
         start=read_ended_run(paths.run_log(*run)).start,
-        rendered=paths.truth.exists(),
-        people=count_people({dataset: _people(paths, dataset) for dataset in DATASETS}),
+        pixel_sources=sources,
+        people=count_people(people),
         errors=read_errors(ablation),
         redirected=redirection(ablation),
         files=list(copies)[1:],
@@ -55,6 +57,11 @@ def main(args: Namespace) -> None:
             shutil.copyfile(source, folder / name)
         (folder / CARD).write_text(card, encoding="utf-8")
     print(f"weights: read {args.out / CARD}")
+
+
+def _pixel_source(paths: ResultPaths, dataset: str) -> str:
+    with StripStore(paths.store(dataset)) as strips:
+        return strips.pixel_source
 
 
 def _people(paths: ResultPaths, dataset: str) -> list[tuple[str, int]]:

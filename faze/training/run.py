@@ -42,6 +42,7 @@ class RunIdentity:
     fingerprint: str  # of the code
     switches: tuple[Switch, ...]
     notes: tuple[str, ...]
+    pixel_source: str  # of the strips (`faze.data.store.strip_writing`)
     moved: str = ""  # what has changed since the training began, if it resumes
 
     def key(self, world: World, data: Sequence[str]) -> str:
@@ -49,7 +50,7 @@ class RunIdentity:
         acted = {f"engine.{name}": value for name, value in acting(map(asdict, self.switches)).items()}
         facts = machine.describe()
         where = (world.device.type, world.size, torch.get_num_threads(), [facts.get(fact) for fact in ROUNDING_FACTS])
-        return key_of("train", dict(self.config.values) | acted, where, data)
+        return key_of("train", dict(self.config.values) | acted, where, data, self.pixel_source)
 
     def changes_since(self, events: Sequence[Mapping[str, Any]]) -> str:
         """Describe how switches and machine differ from those in the events of a run log; return "" if they do not."""
@@ -84,6 +85,7 @@ class RunIdentity:
                 config_hash=self.config.hash,
                 fingerprint=self.fingerprint,
                 machine=machine.describe(),
+                pixel_source=self.pixel_source,
             )
             for switch in self.switches:
                 log.event("switch", **asdict(switch))
@@ -117,7 +119,7 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
     validation, _ = load_people(data, "val", size, min_entries=1)
     fingerprint = code_hash.fingerprint("faze.stages.train")
     with StripStore(data) as strips:
-        content = strips.identity("train", "val")
+        content, pixel_source = strips.identity("train", "val"), strips.pixel_source
         if world.rank == 0:
             strips.check([*people.names, *validation.names])
     work = WorkFolder(out.parent / "train.work", f"{config.hash}-{fingerprint}-{content[0]}")
@@ -129,7 +131,7 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
     augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.names))
     feed = build_feed(people, setup, workers=config.data.workers, augmentation=augmentation)
     notes = [f"left out for too few entries (data.min_entries): {', '.join(left_out)}"] if left_out else []
-    run = RunIdentity(config, fingerprint, (*step.switches, *feed.switches), (*notes, *feed.notes))
+    run = RunIdentity(config, fingerprint, (*step.switches, *feed.switches), (*notes, *feed.notes), pixel_source)
     with contextlib.ExitStack() as stack:
         reused = False
         if world.rank == 0:

@@ -40,14 +40,14 @@ from faze.evaluation.redirected_angles import read_pairs  # noqa: E402
 from faze.fewshot.learner_file import Learned, load_learned  # noqa: E402
 from faze.model.weights import load_model  # noqa: E402
 from faze.redirection.estimator import load_estimator  # noqa: E402
-from faze.report import results  # noqa: E402
+from faze.report.results import read_csv  # noqa: E402
 
 PATIENCE_S = 10
 TABLE_CHECKSUM = 0  # of the table that is damaged
 
 
 def content(value: object) -> object:
-    """Make a value comparable: of arrays and tensors their bytes, of objects their fields."""
+    """Make a value comparable: arrays and tensors become bytes, objects become their fields."""
     if isinstance(value, torch.Tensor):
         return str(value.dtype), tuple(value.shape), digest(value.contiguous().view(-1).numpy().tobytes())
     if isinstance(value, np.ndarray):
@@ -66,7 +66,8 @@ def content(value: object) -> object:
 def strips(path: Path) -> object:
     with StripStore(path) as store:
         store.check(store.persons())
-        read = (store.split, store.pixels, store.labels, store.device, store.frame_index, store.origins, store.validity)
+        read = (store.split, store.pixels, store.labels, store.device, store.frame_index)
+        read = (*read, store.label_sources, store.validity)
         return {name: [store.file_names(name), *(part(name) for part in read)] for name in store.persons()}
 
 
@@ -77,15 +78,6 @@ def codes(path: Path) -> object:
 
 def annotation(path: Path) -> object:
     return {name: read_supplementary(path, name) for name in supplementary_persons(path)}
-
-
-def run_log(path: Path) -> object:
-    return read_ended_run(path)
-
-
-def table(path: Path) -> object:
-    """Read a table as the report does, with the checksum that `evaluate` recorded."""
-    return results.read_csv(path, "", TABLE_CHECKSUM)
 
 
 def learner(path: Path) -> object:
@@ -103,10 +95,10 @@ KINDS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "errors": ("baseline/seed0/fewshot/maml_errors.parquet", lambda path: runs._read_learner(path, "maml")),
     "redirected people": ("baseline/seed0/redirection.parquet", redirection._read),
     "redirected pairs": ("baseline/seed0/redirected_pairs.parquet", read_pairs),
-    "run log": ("baseline/seed0/run.jsonl", run_log),
+    "run log": ("baseline/seed0/run.jsonl", read_ended_run),
     "stage's config": ("baseline/seed0/configs/train.yaml", lambda path: load(path, "train").flat),
     "JSON": ("benchmark/benchmark.json", lambda path: read_json(path, ("tiers",), "")),
-    "table": ("evaluation/persons.csv", table),
+    "table": ("evaluation/persons.csv", lambda path: read_csv(path, "", TABLE_CHECKSUM)),
 }
 
 
@@ -115,7 +107,7 @@ def hang(*_: object) -> None:
 
 
 def outcome(path: Path, read: Callable[[Path], object], wanted: object) -> str:
-    """Read a file that is damaged."""
+    """Read a damaged file."""
     signal.alarm(PATIENCE_S)
     try:
         with contextlib.redirect_stderr(io.StringIO()):
@@ -131,7 +123,7 @@ def outcome(path: Path, read: Callable[[Path], object], wanted: object) -> str:
 
 
 def measure(path: Path, read: Callable[[Path], object], tries: int, seed: int) -> dict[str, collections.Counter]:
-    """Damage a file so many times each way."""
+    """Damage a file repeatedly in both ways, and count the outcomes."""
     draw, before, wanted = random.Random(seed), path.read_bytes(), content(read(path))
     found: dict[str, collections.Counter] = {}
     with tempfile.TemporaryDirectory() as folder:

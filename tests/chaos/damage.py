@@ -51,7 +51,7 @@ def kind_of(relative: Path) -> str:
         unfinished = parts[-1].startswith(".") or relative.suffix != ".pt"  # a log is still written to
         return "" if unfinished else f"checkpoint of {'train' if parts[-2] == 'train.work' else 'meta_train'}"
     if parts[0].startswith("data") and parts[1].startswith(".work."):
-        return "" if parts[-1].endswith(".torn") else f"block{relative.suffix}"
+        return "" if parts[-1].endswith(".torn") else f"shard{relative.suffix}"
     if not is_final(relative) or parts[0] == "raw" and relative.name != "gazecapture_supplementary.h5":
         return ""  # of what is rendered besides, nobody reads more than pictures, which have no checksum
     if parts[0] in ("evaluation", "inspection", "configs") or "walks" in parts or "configs" in parts:

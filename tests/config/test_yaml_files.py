@@ -13,9 +13,9 @@ from faze.config.yaml_files import read_yaml
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("train:\n  pairs: 1\n  base_lr: 2\n  pairs: 3\n", r"mine\.yaml:4: train\.pairs: stands in line 2 already"),
-        ("train: {pairs: 1}\nwalk: {fps: 1}\ntrain: {pairs: 2}\n", r"mine\.yaml:3: train: stands in line 1 already"),
-        ("tiers:\n  a: {}\n  b: {}\n  a: {}\n", r"mine\.yaml:4: tiers\.a: stands in line 2 already"),
+        ("train:\n  pairs: 1\n  base_lr: 2\n  pairs: 3\n", r"mine\.yaml:4: train\.pairs: .* line 2"),
+        ("train: {pairs: 1}\nwalk: {fps: 1}\ntrain: {pairs: 2}\n", r"mine\.yaml:3: train: .* line 1"),
+        ("tiers:\n  a: {}\n  b: {}\n  a: {}\n", r"mine\.yaml:4: tiers\.a: .* line 2"),
         ("name: x\ntrain: {pairs: 1\nwalk:\n", r"mine\.yaml:3: not YAML"),
         ("just words\n", r"mine\.yaml: holds no keys and values"),
     ],
@@ -26,28 +26,20 @@ def test_what_cannot_be_meant_is_refused_with_its_line(text: str, sentence: str,
         read_yaml(tmp_path / "mine.yaml")
 
 
-DOUBLED = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
-MERGED = "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], k{n}: 1}}\n" for n in range(1, 60))
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (DOUBLED, "its aliases stand for more than 100000 values"),
-        (MERGED, "its aliases stand for more than 100000 values"),
-        ("train: &a [*a]\n", "its aliases stand for more"),
-        ("train: " + "[" * 60 + "]" * 60, "nested more than 50 deep"),
+        ("train: &a {x: *a}\n", "not YAML"),
         ("train: " + "[" * 100_000, "not YAML"),
         ("train: !!int ''\n", "not YAML"),
         ("train: !!bool perhaps\n", "not YAML"),
         ("train: !!timestamp never\n", "not YAML"),
         ("train: !!python/object/apply:os.system [touch ran]\n", "not YAML: could not determine a constructor"),
-        ("a." * 400 + "b: 1\n", "a key of 801 characters is none of faze's"),
         ("train: " + "9" * 5000, "not YAML"),
     ],
 )
-def test_a_file_that_stands_for_more_than_it_holds_is_refused(text: str, sentence: str, tmp_path: Path) -> None:
-    """Seen red: the first two took all memory, as sixty lines stand for 2^60 values; the others were tracebacks."""
+def test_text_that_yaml_cannot_construct_is_one_sentence(text: str, sentence: str, tmp_path: Path) -> None:
+    """Seen red: tracebacks."""
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(ConfigError, match=rf"mine\.yaml(:\d+)?: .*{sentence}"):
         read_yaml(tmp_path / "mine.yaml")

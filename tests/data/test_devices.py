@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from golden_files import KEPT
 
-from faze.data.readers.recording import read_recording
+from faze.data.readers.gazecapture import read_recording
 from faze.data.synthetic.setting import sample_device
 
 DETECTIONS = ("appleFace", "appleLeftEye", "appleRightEye", "faceGrid")

@@ -202,3 +202,21 @@ def test_damaged_headers_raise_nothing() -> None:
         header = read_header(damaged, len(data))
         if header is not None and is_whole(damaged, len(data), header):
             assert cut(damaged, len(data), header, 8) <= len(damaged)
+
+
+@pytest.mark.parametrize("marker", [0x00, 0x01, *range(0xD0, 0xDA)])
+def test_a_marker_without_a_length_hides_no_header(marker: int) -> None:
+    """The decoder continues after it, while a reader of lengths would skip the header that counts."""
+    data = encode(48, 32)
+    assert read_header(data[:2] + bytes([0xFF, marker]) + data[2:], len(data) + 2) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(encode(48, 32)[:2] + b"\xff\xe3" + length.to_bytes(2) + encode(48, 32)[2:] for length in (0, 1)),
+        *(b"\xff\xd8\xff\xc0\x00\x02\xff\xda\x00\x02", b"\xff\xd8\xff\xc0\x00\x0b\x08\x00"),
+    ],
+)
+def test_a_segment_or_header_that_ends_early_is_none(data: bytes) -> None:
+    assert read_header(data, len(data)) is None

@@ -26,7 +26,7 @@ from faze.data.normalization.frame import read_image
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.preparation import estimated_annotation
 from faze.data.preparation.estimated_annotation import annotate
-from faze.data.preparation.stamp import stamp_of
+from faze.data.preparation.shards import stamp_of
 from faze.data.readers import Frame, Reject
 from faze.data.readers.devices import estimate_camera
 from faze.data.readers.face_mesh import VERTICES
@@ -122,7 +122,7 @@ def gaze_errors_deg(raw: Path, estimated: Path, true: dict[str, Supplementary]) 
     reader, errors = GazeCapture(raw, estimated), []
     for person in reader.persons():
         for frame in reader.entries(person):
-            assert isinstance(frame, Frame) and frame.origin == "estimated" and frame.on_screen and frame.device
+            assert isinstance(frame, Frame) and frame.label_source == "estimated" and frame.on_screen and frame.device
             own = true[person]
             np.testing.assert_allclose(frame.gaze_target_mm, own.gaze_target_mm[frame.frame_index], atol=1e-9)
             pose = own.head_pose[frame.frame_index]
@@ -190,7 +190,7 @@ def test_frames_without_a_pose_come_back_with_the_reason(flat: Path) -> None:
     assert isinstance(frame, Frame)
     np.testing.assert_allclose([*frame.rotation_vector, *frame.translation_mm], pose, atol=1e-3)
     np.testing.assert_allclose(frame.gaze_target_mm, [-10, 40, 0])
-    assert (frame.origin, frame.on_screen, frame.device, frame.split) == ("estimated", True, "iPhone 5", "train")
+    assert (frame.label_source, frame.on_screen, frame.device, frame.split) == ("estimated", True, "iPhone 5", "train")
     assert invalid == Reject("00002", "00002/frames/00001.jpg", "screen.json: Orientation is 9, not one of 1 to 4")
     assert faceless == Reject("00002", "00002/frames/00002.jpg", "no face found")
 
@@ -236,12 +236,12 @@ def test_a_killed_run_goes_on_after_its_last_recording(
     def parts() -> dict[str, Path]:
         return {person: tmp_path / f"{person}.{stamp_of(raw / person)}.h5" for person in sorted(true)}
 
-    marked = dataclasses.replace(true["00001"], gaze_target_mm=np.ones((6, 3)), origin="estimated")
+    marked = dataclasses.replace(true["00001"], gaze_target_mm=np.ones((6, 3)), label_source="estimated")
     done = parts()
     write_supplementary(done["00001"], [("00001", marked)])
     estimated_annotation.annotate_everybody(raw, done, None, 1)
     assert (read_supplementary(done["00001"], "00001").gaze_target_mm == 1).all()
-    assert read_supplementary(done["60001"], "60001").origin == "estimated"
+    assert read_supplementary(done["60001"], "60001").label_source == "estimated"
     os.utime(raw / "00001" / "info.json", (1, 1))  # fetched again
     estimated_annotation.annotate_everybody(raw, parts(), None, 1)
     assert (read_supplementary(parts()["00001"], "00001").gaze_target_mm != 1).all()

@@ -1,4 +1,4 @@
-"""Blocks of a made-up data set: cut, made in any order by any process, and put together as if never cut."""
+"""Shards of a made-up data set: cut, made in any order by any process, and put together as if never cut."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -9,16 +9,14 @@ import pytest
 import raw_data
 
 from faze.data.preparation import work
-from faze.data.preparation.assemble import join_blocks
-from faze.data.preparation.blocks import ENTRIES, BlockFolder
+from faze.data.preparation.shards import ENTRIES, ShardFolder, join_shards
 from faze.data.readers import Frame, Reject
-from faze.data.store.layout import ORIGINS
-from faze.data.store.strip_layout import VALIDITIES
-from faze.data.store.strip_writing import write_strips
+from faze.data.store.layout import LABEL_SOURCES
+from faze.data.store.strip_writing import VALIDITIES, write_strips
 from faze.data.store.strips import StripStore
 
 SIZE = (8, 32, 3)
-COUNTS = {"p00": 600, "p01": 0, "p/../é": 257}  # more than two blocks, none, and a name that is no file's
+COUNTS = {"p00": 600, "p01": 0, "p/../é": 257}  # more than two shards, none, and a name that is no file's
 
 
 class Camera:
@@ -66,14 +64,14 @@ class Made:
             if i % 10 == 5:
                 yield Reject(person, name, "no face")
                 continue
-            screen, origin = (True, False, None)[i % 3], ORIGINS[i % 4]
-            place = {"frame_index": i, "on_screen": screen, "origin": origin, "device": "iPad"}
+            screen, origin = (True, False, None)[i % 3], LABEL_SOURCES[i % 4]
+            place = {"frame_index": i, "on_screen": screen, "label_source": origin, "device": "iPad"}
             yield Frame(person, Path(name), name, np.eye(3), zero, zero, zero, zero, np.zeros((2, 3)), "val", **place)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> BlockFolder:
-    folder = BlockFolder(tmp_path / "out" / "strips.h5", "key", SIZE)
+def folder(tmp_path: Path) -> ShardFolder:
+    folder = ShardFolder(tmp_path / "out" / "strips.h5", "key", SIZE)
     folder.begin([])
     return folder
 
@@ -85,16 +83,16 @@ def wanted(person: str) -> tuple[list[int], list[tuple[str, str]]]:
     return [i for i, reason in reasons.items() if not reason], bad
 
 
-def test_blocks_in_any_order_come_together_in_the_annotations(folder: BlockFolder, tmp_path: Path) -> None:
+def test_shards_in_any_order_come_together_in_the_annotations(folder: ShardFolder, tmp_path: Path) -> None:
     people = work.plan(Made())
-    blocks = [block for blocks in people.values() for block in blocks]
-    assert [block.stop - block.start for block in blocks] == [256, 256, 88, 256, 1]
+    shards = [shard for shards in people.values() for shard in shards]
+    assert [shard.stop - shard.start for shard in shards] == [256, 256, 88, 256, 1]
     makers = [work.Worker(Made(), Maker(), folder) for _ in range(2)]
     for place in (3, 1, 4, 0, 2):
-        assert makers[place % 2].make(blocks[place]) == blocks[place].stop - blocks[place].start
-    assert folder.begin(blocks) == {block.name for block in blocks}
+        assert makers[place % 2].make(shards[place]) == shards[place].stop - shards[place].start
+    assert folder.begin(shards) == {shard.name for shard in shards}
     assert {path.parent for path in folder.path.glob("**/*")} == {folder.path}
-    prepared = list(join_blocks(people, folder))
+    prepared = list(join_shards(people, folder))
     assert prepared[1] == (None, [Reject("p01", "", "no annotated frame")])
     for person, (strips, rejects) in zip(COUNTS, prepared, strict=True):
         good, bad = wanted(person)
@@ -105,27 +103,27 @@ def test_blocks_in_any_order_come_together_in_the_annotations(folder: BlockFolde
         assert strips.file_names == [f"{person}/{i}" for i in good]
         np.testing.assert_array_equal(strips.frame_index, good)
         np.testing.assert_allclose(strips.labels, np.repeat(np.array(good)[:, None] / 1000, 4, 1), rtol=1e-6)
-        assert [ORIGINS[i] for i in strips.origin] == [ORIGINS[i % 4] for i in good]
+        assert [LABEL_SOURCES[i] for i in strips.label_source] == [LABEL_SOURCES[i % 4] for i in good]
         assert [VALIDITIES[i] for i in strips.validity] == [VALIDITIES[i % 3] for i in good]
         pixels = np.concatenate(list(strips.pixels))
         np.testing.assert_array_equal(pixels, np.broadcast_to(np.array(good)[:, None, None, None] % 251, pixels.shape))
 
 
-def test_a_process_goes_through_an_annotation_once_and_holds_a_block_of_it(folder: BlockFolder, tmp_path: Path) -> None:
-    """Other processes make the blocks between. Seen red: reading anew for each block."""
-    blocks = [block for blocks in work.plan(Made()).values() for block in blocks]
+def test_a_process_goes_through_an_annotation_once_and_holds_a_shard_of_it(folder: ShardFolder, tmp_path: Path) -> None:
+    """Other processes make the shards between. Seen red: reading anew for each shard."""
+    shards = [shard for shards in work.plan(Made()).values() for shard in shards]
     worker = work.Worker(Made(), Maker(), folder)
     for place in (0, 2, 3):
-        worker.make(blocks[place])
+        worker.make(shards[place])
     assert worker.reader.asked == ["p00", "p/../é"]
     assert worker.reader.read == 600 + 256
     assert max(worker.maker.calls) <= ENTRIES
-    worker.make(blocks[1])  # back again, as after a block that another process has given up
+    worker.make(shards[1])  # back again, as after a shard that another process has given up
     assert worker.reader.asked == ["p00", "p/../é", "p00"]
-    assert folder.read(blocks[1]).file_names[0] == "p00/256"
+    assert folder.load(shards[1]).file_names[0] == "p00/256"
 
 
-def test_a_person_without_a_strip_in_some_blocks(folder: BlockFolder, tmp_path: Path, monkeypatch: object) -> None:
+def test_a_person_without_a_strip_in_some_blocks(folder: ShardFolder, tmp_path: Path, monkeypatch: object) -> None:
     people = work.plan(Made())
     worker = work.Worker(Made(), Maker(), folder)
     monkeypatch.setattr(Maker, "make", lambda _, frames, pixels, labels: ["dark"] * len(frames))
@@ -133,7 +131,7 @@ def test_a_person_without_a_strip_in_some_blocks(folder: BlockFolder, tmp_path: 
     worker.make(people["p00"][2])
     monkeypatch.undo()
     worker.make(people["p00"][1])
-    ((found, rejects),) = join_blocks({"p00": people["p00"]}, folder)
+    ((found, rejects),) = join_shards({"p00": people["p00"]}, folder)
     good, _ = wanted("p00")
     good = [i for i in good if 256 <= i < 512]
     assert found.file_names == [f"p00/{i}" for i in good]
@@ -152,29 +150,29 @@ def test_a_person_is_made_anew_when_one_of_its_files_changes(tmp_path: Path, edi
     reader = Made()
     reader.folder = lambda person: tmp_path / person
     reader.persons, reader.count = lambda: ["p00", "p01"], lambda person: 1
-    before = {person: block.stamp for person, (block,) in work.plan(reader).items()}
-    assert before == {person: block.stamp for person, (block,) in work.plan(reader).items()}
+    before = {person: shard.stamp for person, (shard,) in work.plan(reader).items()}
+    assert before == {person: shard.stamp for person, (shard,) in work.plan(reader).items()}
     raw_data.write_file(tmp_path / edited, "ab")
-    after = {person: block.stamp for person, (block,) in work.plan(reader).items()}
+    after = {person: shard.stamp for person, (shard,) in work.plan(reader).items()}
     assert after["p00"] != before["p00"]
     assert after["p01"] == before["p01"]
 
 
-def test_blocks_of_another_key_are_removed_and_those_of_this_kept(
-    folder: BlockFolder, tmp_path: Path, capsys: pytest.CaptureFixture
+def test_shards_of_another_key_are_removed_and_those_of_this_kept(
+    folder: ShardFolder, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     people = work.plan(Made())
     first, second, _ = people["p00"]
     worker = work.Worker(Made(), Maker(), folder)
-    for block in (first, second, dataclasses.replace(first, stamp="older")):
-        worker.make(block)
+    for shard in (first, second, dataclasses.replace(first, stamp="older")):
+        worker.make(shard)
     (folder.path / "p00.1.torn").write_bytes(b"x")
     assert folder.begin(people["p00"]) == {first.name, second.name}
     assert capsys.readouterr().err == ""
     assert len(list(folder.path.iterdir())) == 4
-    other = BlockFolder(tmp_path / "out" / "strips.h5", "another", SIZE)
+    other = ShardFolder(tmp_path / "out" / "strips.h5", "another", SIZE)
     finished = other.begin(people["p00"])
-    assert "blocks made from other data, settings or code are discarded" in capsys.readouterr().err
+    assert "made from other data, settings or code" in capsys.readouterr().err
     assert (finished, folder.path.exists()) == (frozenset(), False)
     other.remove()
     assert list((tmp_path / "out").iterdir()) == []

@@ -53,7 +53,7 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr(disk_space.shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * STRIP))
-    monkeypatch.setattr(preprocess, "make_blocks", None)
+    monkeypatch.setattr(preprocess, "make_shards", None)
     assert run(tmp_path, tmp_path / "out", monkeypatch, frames=2) == 1
     sentence = capsys.readouterr().err.splitlines()[-1]
     assert sentence.startswith(f"preprocess: {tmp_path / 'out'}: 4 frames need 0.00 GiB here, and 0.00 GiB are free")
@@ -63,15 +63,15 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_made(
 def test_a_disk_that_fills_is_one_sentence_and_leaves_no_file(
     small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, frames: int
 ) -> None:
-    """With 100 frames of each person while the second block is written, with 50 as the store is put together."""
+    """With 100 frames of each person while the second shard is written, with 50 as the store is put together."""
     monkeypatch.setattr(disk_space.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**40))
     assert run(tmp_path, small_disk, monkeypatch, frames) == 1
     *before, sentence = capsys.readouterr().err.splitlines()
     assert not any(line.startswith(("Traceback", "Exception ignored")) for line in before)
-    assert sentence.startswith(f"preprocess: {small_disk}: no space left on the disk: make room")
+    assert sentence.startswith(f"preprocess: {small_disk}: no space left on the disk")
     left = [path.name for path in small_disk.iterdir() if not path.name.endswith(".lock")]
     assert left == [".work.strips.h5"]
-    finished = {block.name.partition(".")[0] for block in small_disk.glob(".work.strips.h5/*/*.npz")}
+    finished = {shard.name.partition(".")[0] for shard in small_disk.glob(".work.strips.h5/*/*.npz")}
     assert len(finished) == (1 if frames == 100 else 2)
     subprocess.run(["mount", "-o", "remount,size=32m", small_disk], check=True)
     assert again(tmp_path, small_disk, monkeypatch) == 0  # what was finished is not made anew

@@ -17,7 +17,7 @@ from test_preprocess import ROOT, write_config
 from faze.data.store.strips import StripStore
 
 KILLS = int(os.environ.get("FAZE_KILLS", "3"))
-FRAMES, BLOCKS = 700, 6  # of each of two people, and of both
+FRAMES, SHARDS = 700, 6  # of each of two people, and of both
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def run(raw: Path, out: Path) -> float:
     return time.monotonic() - began
 
 
-def finished_blocks(out: Path) -> set[str]:
+def finished_shards(out: Path) -> set[str]:
     return {path.name for path in (out / ".work.strips.h5").glob("*/*.npz")}
 
 
@@ -65,16 +65,16 @@ def members(group: int) -> list[int]:
     return found
 
 
-def killed(raw: Path, out: Path, *, more_blocks: int, delay_s: float, whole_group: bool) -> bool:
-    """Start, and kill once so many blocks more are finished than before; whether it was still alive then.
+def killed(raw: Path, out: Path, *, more_shards: int, delay_s: float, whole_group: bool) -> bool:
+    """Start, and kill once so many shards more are finished than before; whether it was still alive then.
 
     With none, once there is a folder for them.
     """
-    wanted = len(finished_blocks(out)) + more_blocks
+    wanted = len(finished_shards(out)) + more_shards
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command(raw, out), cwd=ROOT, start_new_session=True, **pipes)
     work = out / ".work.strips.h5"
-    while process.poll() is None and not (work.exists() and len(finished_blocks(out)) >= wanted):
+    while process.poll() is None and not (work.exists() and len(finished_shards(out)) >= wanted):
         time.sleep(0.005)
     time.sleep(delay_s)
     alive = process.poll() is None
@@ -91,7 +91,7 @@ def killed(raw: Path, out: Path, *, more_blocks: int, delay_s: float, whole_grou
 def test_any_kills_and_a_last_run_give_the_bytes_of_an_undisturbed_run(raw: Path, tmp_path: Path) -> None:
     """Every other kill spares the pool's processes, who must end by themselves.
 
-    Seen red: a block that is called finished before its strips are written; processes that do not end.
+    Seen red: a shard that is called finished before its strips are written; processes that do not end.
     """
     undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
     undisturbed.mkdir()
@@ -99,23 +99,23 @@ def test_any_kills_and_a_last_run_give_the_bytes_of_an_undisturbed_run(raw: Path
     seconds = run(raw, undisturbed)
     moments, seen = random.Random(5), []
     for attempt in range(5 * KILLS):
-        left = BLOCKS - len(finished_blocks(disturbed))
+        left = SHARDS - len(finished_shards(disturbed))
         # By what is seen on the disk, not by the clock: on a busy machine, a time says nothing. Every fourth kill falls
         # anywhere, as into the putting together.
         anywhere = attempt % 4 == 3
         moment = {
-            "more_blocks": 0 if anywhere else moments.randint(0, left // 2),
+            "more_shards": 0 if anywhere else moments.randint(0, left // 2),
             "delay_s": moments.uniform(0, seconds) if anywhere else 0.0,
         }
         if killed(raw, disturbed, **moment, whole_group=attempt % 2 == 0):
-            seen.append(len(finished_blocks(disturbed)))
+            seen.append(len(finished_shards(disturbed)))
         else:  # it ended before: from the start again
             assert (disturbed / "strips.h5").read_bytes() == (undisturbed / "strips.h5").read_bytes()
             (disturbed / "strips.h5").unlink()
         if len(seen) == KILLS:
             break
     assert len(seen) == KILLS
-    assert sum(0 < blocks < BLOCKS for blocks in seen) >= max(1, KILLS // 4), seen  # they fell into the work
+    assert sum(0 < shards < SHARDS for shards in seen) >= max(1, KILLS // 4), seen  # they fell into the work
     run(raw, disturbed)
     for name in ("strips.h5", "rejects.csv"):
         assert (disturbed / name).read_bytes() == (undisturbed / name).read_bytes()

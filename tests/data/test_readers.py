@@ -4,7 +4,6 @@ import dataclasses
 import errno
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import raw_data
+from damaged import flip
 from scipy.io import savemat
 
+from faze.base.errors import DamagedFile
 from faze.data.normalization.frame import read_image
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, UnusableFrame
 from faze.data.readers import Frame, Reject
@@ -83,61 +84,28 @@ def test_a_path_out_of_mpiifacegaze_is_a_reject(mpiifacegaze: Path) -> None:
     assert last == Reject("p00", "p00/../../secret.jpg", "path leads out of the data folder")
 
 
-def write_line(line: str) -> Callable[[Path], None]:
-    def write(folder: Path) -> None:
-        with (folder / "p01.txt").open("a") as file:
-            file.write("\n" + line + "\n")
-
-    return write
-
-
-LINE = raw_data.mpiifacegaze_line("day01/0000.jpg")
-CALIBRATION, SCREEN = Path("Calibration", "Camera.mat"), Path("Calibration", "screenSize.mat")
+SCREEN = Path("Calibration", "screenSize.mat")
 
 
 @pytest.mark.parametrize(
-    ("spoil", "sentence"),
-    [
-        (write_line(LINE + " 3"), r"p01.txt:5: 29 columns, not the 28"),
-        (write_line("day01/0000.jpg 1 2"), r"p01.txt:5: 3 columns, not the 28"),
-        (write_line(LINE.replace("640", "six")), r"p01.txt:5: .*'six'"),
-        (lambda folder: (folder / "p01.txt").unlink(), r"p01.txt: no such file"),
-        (lambda folder: (folder / "p01.txt").write_bytes(b"\xff\xfe\x00"), r"p01.txt: is not text"),
-        (lambda folder: (folder / CALIBRATION).unlink(), r"Camera.mat: no such file"),
-        (lambda folder: (folder / CALIBRATION).write_bytes(b""), r"Camera.mat: not a readable MATLAB file"),
-        (lambda folder: (folder / CALIBRATION).write_bytes(b"x" * 500), r"Camera.mat: not a readable MATLAB file"),
-        (lambda folder: savemat(folder / CALIBRATION, {"K": np.eye(3)}), r"Camera.mat: has no 'cameraMatrix'"),
-        (
-            lambda folder: savemat(folder / CALIBRATION, {"cameraMatrix": np.eye(2), "distCoeffs": np.zeros(5)}),
-            "not the 3 x 3 matrix",
-        ),
-        (
-            lambda folder: savemat(folder / CALIBRATION, {"cameraMatrix": np.eye(3), "distCoeffs": np.zeros(3)}),
-            "3 distortion coefficients",
-        ),
-        (lambda folder: (folder / SCREEN).write_bytes(b"x" * 500), r"screenSize.mat: not a readable MATLAB file"),
-        (lambda folder: savemat(folder / SCREEN, {"width_pixel": 1280}), r"screenSize.mat: has no 'height_pixel'"),
-        (
-            lambda folder: savemat(folder / SCREEN, {"width_pixel": 1280, "height_pixel": 0}),
-            "not one positive number each",
-        ),
-    ],
+    ("name", "count"), [("p01.txt", 1), ("Calibration/Camera.mat", 3), ("Calibration/screenSize.mat", 3)]
 )
-def test_a_person_whose_files_are_broken_is_one_reject(mpiifacegaze: Path, spoil: Callable, sentence: str) -> None:
-    spoil(mpiifacegaze / "p01")
+def test_a_person_with_a_damaged_file_is_one_reject(mpiifacegaze: Path, name: str, count: int) -> None:
+    """All damages are in the table of tests/fuzz."""
+    (mpiifacegaze / "p01" / name).write_bytes(b"1 2 3")
     reader = open_mpiifacegaze(mpiifacegaze, None)
     (reject,) = reader.entries("p01")
-    assert (reject.person_id, reject.file_name) == ("p01", "") and re.search(sentence, reject.reason)
-    assert reader.count("p01") in (1, 3)  # as many as are listed, where only another file is broken
+    assert (reject.person_id, reject.file_name) == ("p01", "") and f"p01/{name}" in reject.reason
+    assert reader.count("p01") == count
     assert all(isinstance(entry, Frame) for entry in reader.entries("p00"))
 
 
 def test_a_folder_without_people_is_named(tmp_path: Path, gazecapture: Path) -> None:
-    with pytest.raises(ValueError, match=f"{tmp_path}: holds no folder p00"):
+    with pytest.raises(ValueError, match=f"{tmp_path}: .*p00"):
         open_mpiifacegaze(tmp_path, None)
-    with pytest.raises(ValueError, match="holds no folder of a person in .*gazecapture.h5, such as 00002"):
+    with pytest.raises(ValueError, match="gazecapture.h5.*00002"):
         GazeCapture(tmp_path, gazecapture.with_suffix(".h5"))
-    with pytest.raises(ValueError, match="give the FAZE supplementary HDF5 .* or what `faze landmarks"):
+    with pytest.raises(ValueError, match="preprocess.gazecapture_supplementary.*faze landmarks"):
         GazeCapture(gazecapture, None)
     with pytest.raises(ValueError, match="absent.h5: no such file"):
         GazeCapture(gazecapture, tmp_path / "absent.h5")
@@ -174,42 +142,19 @@ def test_frames_that_gazecapture_calls_invalid_are_rejects(gazecapture: Path) ->
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "reason"),
-    [
-        ("info.json", '{"Dataset": "Train"}', "info.json: Dataset is 'Train'"),
-        ("info.json", "{}", "info.json: Dataset is None"),
-        ("info.json", "[]", "info.json: not a JSON dict"),
-        ("frames.json", '["00000.jpg", ', "frames.json: not JSON"),
-        ("appleFace.json", '{"IsValid": [1]}', "appleFace.json: IsValid is not a list of 3 flags"),
-        ("appleFace.json", '{"X": [1, 1, 1]}', "appleFace.json: IsValid is not a list of 3 flags"),
-        ("appleRightEye.json", None, "appleRightEye.json: No such file"),
-        ("frames.json", "[" * 100_000, "frames.json: not JSON"),  # seen as a RecursionError
-        ("dotInfo.json", '{"XPts": [1, 2, ' + "9" * 400 + "]}", "dotInfo.json: XPts is not a list of 3 numbers"),
-    ],
-)
-def test_a_recording_with_a_broken_file_is_one_reject(
-    gazecapture: Path, name: str, content: str | None, reason: str
-) -> None:
-    path = gazecapture / "00002" / name
-    path.unlink() if content is None else path.write_text(content)
+def test_a_recording_with_a_damaged_file_is_one_reject(gazecapture: Path) -> None:
+    (gazecapture / "00002/frames.json").write_text("[")
     reader = open_gazecapture(gazecapture)
     (reject,) = reader.entries("00002")
-    assert (reject.person_id, reject.file_name) == ("00002", "")
-    assert reject.reason.startswith(reason)
+    assert (reject.person_id, reject.file_name) == ("00002", "") and "00002/frames.json" in reject.reason
     assert all(isinstance(entry, Frame) for entry in reader.entries("00003"))
 
 
-def test_annotations_that_are_devices_are_not_read(gazecapture: Path, mpiifacegaze: Path) -> None:
-    """Seen red: they were read until memory ended."""
-    (gazecapture / "00002/frames.json").unlink()
-    (gazecapture / "00002/frames.json").symlink_to("/dev/zero")
-    (reject,) = open_gazecapture(gazecapture).entries("00002")
-    assert reject.reason == "frames.json: a pipe or a device, not a file"
-    (mpiifacegaze / "p00/p00.txt").unlink()
-    (mpiifacegaze / "p00/p00.txt").symlink_to("/dev/zero")
-    (reject,) = open_mpiifacegaze(mpiifacegaze, None).entries("p00")
-    assert reject.reason == f"{mpiifacegaze}/p00/p00.txt: a pipe or a device, not a file"
+def test_damage_to_the_supplementary_file_ends_the_run(gazecapture: Path) -> None:
+    """Seen red: the person was left out, and the ablation went on without."""
+    flip(gazecapture.with_suffix(".h5"), raw_data.supplementary(["a"] * 3).head_pose.tobytes())
+    with pytest.raises(DamagedFile, match="gazecapture.h5: .* 00002 is corrupt"):
+        list(open_gazecapture(gazecapture).entries("00002"))
 
 
 def test_recordings_that_lack_frames_or_annotation_are_rejects(gazecapture: Path) -> None:
@@ -248,19 +193,16 @@ def test_the_original_mpiigaze_is_recognised(mpiifacegaze: Path, tmp_path: Path,
     assert [f.frame_index for f in frames] == [0, 1, 2]
     for frame in frames:
         check_annotation(frame)
-        assert (frame.split, frame.origin) == ("test", "annotated")
+        assert (frame.split, frame.label_source) == ("test", "annotated")
         np.testing.assert_array_equal(frame.inner_eye_corners_mm, INNER_EYE_CORNERS_6_MM)
 
 
-def test_a_broken_day_of_the_original_mpiigaze_is_one_reject(mpiifacegaze: Path, tmp_path: Path) -> None:
+def test_a_person_of_the_original_mpiigaze_without_annotation_is_one_reject(mpiifacegaze: Path, tmp_path: Path) -> None:
     write_mpiigaze(tmp_path / "original", mpiifacegaze)
-    (tmp_path / "original" / "p00" / "day01" / "annotation.txt").write_text("1 2 3\n")
+    shutil.rmtree(tmp_path / "original" / "p00" / "day01")
     reader = open_mpiifacegaze(tmp_path / "original", None)
     (reject,) = reader.entries("p00")
-    assert reject.reason.endswith("annotation.txt:1: 3 columns, not the 41 of MPIIGaze")
-    shutil.rmtree(tmp_path / "original" / "p00" / "day01")
-    (reject,) = reader.entries("p00")
-    assert "has no dayYY/annotation.txt" in reject.reason
+    assert "dayYY/annotation.txt" in reject.reason
     assert len(list(reader.entries("p01"))) == 3
 
 
@@ -293,7 +235,7 @@ def test_the_supplementary_annotation_learns_of_the_screen(mpiifacegaze: Path, t
     entries = raw_data.supplementary(["p00/day01/0002.jpg", "p00/day01/0077.jpg"])
     write_supplementary(tmp_path / "s.h5", [("p00", entries)])
     frames = list(open_mpiifacegaze(mpiifacegaze, tmp_path / "s.h5").entries("p00"))
-    assert [(f.on_screen, f.origin) for f in frames] == [(False, "supplementary"), (None, "supplementary")]
+    assert [(f.on_screen, f.label_source) for f in frames] == [(False, "supplementary"), (None, "supplementary")]
 
 
 def test_a_frame_listed_twice_is_a_reject(mpiifacegaze: Path) -> None:
@@ -316,7 +258,7 @@ def test_gazecapture_knows_device_and_screen(gazecapture: Path) -> None:
     assert turned.reason == "screen.json: Orientation is 9, not one of 1 to 4"
     (folder / "dotInfo.json").write_text(json.dumps(dots | {"YCam": [-1] * 2}))
     (reject,) = open_gazecapture(gazecapture).entries("00002")
-    assert reject.reason == "dotInfo.json: YCam is not a list of 3 numbers, one per frame"
+    assert "dotInfo.json: YCam is not a list of 3 numbers" in reject.reason
 
 
 @pytest.mark.parametrize(("size", "fits"), [((480, 640), True), ((240, 320), False), ((640, 480), False)])

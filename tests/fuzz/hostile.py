@@ -1,96 +1,61 @@
-"""Edits that make a hostile file of a valid one: of its bytes, of a JSON document, of lines of text."""
+"""Random edits that make a hostile file of a valid one: of its bytes, of a JSON document, of lines of text."""
 
 import copy
 import json
+import random
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-class Draw(Protocol):
-    """Where choices come from: chance, or something that looks for better ones (`draws`)."""
+class Draw:
+    """Random choices from a seed."""
+
+    def __init__(self, *seed: object) -> None:
+        self._random = random.Random(repr(seed))
 
     def number(self, low: int, high: int) -> int:
-        """Choose a whole number, both ends included."""
+        """Choose an integer, both ends included."""
+        return self._random.randint(low, high)
 
     def pick(self, values: Sequence[T]) -> T:
         """Choose one of some values."""
+        return self._random.choice(values)
 
     def flip(self) -> bool:
-        """Choose yes or no."""
+        """Choose True or False."""
+        return self._random.random() < 0.5
 
     def some(self, most: int) -> bytes:
-        """Choose some bytes, at most so many."""
+        """Choose at most so many bytes."""
+        return self._random.randbytes(self._random.randint(0, most))
 
 
-DEEP = 100_000  # brackets within brackets
-_PLACES = 2**20
-NUMBERS = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    0x7F,
-    0x80,
-    0xFF,
-    0x7FFF,
-    0x8000,
-    0xFFFF,
-    0x7FFFFFFF,
-    0x80000000,
-    0xFFFFFFFF,
-    2**63,
-    2**64 - 1,
-)
-TEXTS = (
-    *("", " ", "x", "p00", "..", ".", "/", "../../x", "/etc/passwd", "a/b", "a\\b", "-x", "~", "$(touch x)", "`x`"),
-    *("<script>alert(1)</script>", "\"'>", "{{ 1 }}", "a\nb", "\r", "\x00", "\x1b[2J", "\u202e", "é", "\U0001f440"),
-    *("x" * 300, "y" * 100_000, "1e999", "nan", "-1", "%s%n", "train", "True", "null"),
-)
-# Values as JSON has them, and some that it has not; what Python reads of all this differs in type, size and sign.
-VALUES = (
-    *("null", "true", "false", "0", "-1", "1", "2", "7", "0.5", "-0.0", "1e308", "1e999", "-1e999", "NaN", "Infinity"),
-    *(
-        "-Infinity",
-        "9" * 30,
-        "9" * 400,
-        "9" * 5000,
-        "1e-400",
-        "[]",
-        "{}",
-        "[[]]",
-        "[null]",
-        "[0]",
-        "[1, 2]",
-        "[[0, 1], [2]]",
-    ),
-    *(
-        '{"a": 1}',
-        '{"a": {"b": [1]}}',
-        '{"a": 1, "a": 2}',
-        '"\\ud800"',
-        "[" * DEEP + "]" * DEEP,
-        '{"a":' * DEEP,
-        "[" * 500 + "]" * 500,
-    ),
-    *(json.dumps(text) for text in TEXTS),
-)
+NUMBERS = (*range(5), *(2**n - d for n in (7, 8, 15, 16, 31, 32) for d in (0, 1)), 2**63, 2**64 - 1)
+_TEXTS = """x p00 .. . / ../../x /etc/passwd a/b a\b -x ~ `x` <script>alert(1)</script> "'> {{1}} ${x} 1e999 nan -1 %s%n
+train True null $(touch) é"""
+_LONG = ["", " ", "\t", "a\nb", "\r", "\x00", "\x1b[2J", "\u202e", "\U0001f440", "x" * 300, "y" * 100_000]
+TEXTS = (*_TEXTS.split(), *_LONG)
+# JSON values, and some texts that are none; the values that Python reads differ in type, size and sign.
+_VALUES = """null true false 0 -1 1 2 7 0.5 -0.0 1e308 1e999 -1e999 1e-400 NaN Infinity -Infinity [] {} [[]] [null] [0]
+[1,2] [[0,1],[2]] {"a":1} {"a":{"b":[1]}} {"a":1,"a":2} "\\ud800" """
+_NESTED = ["[" * 500 + "]" * 500, "[" * 100_000 + "]" * 100_000, '{"a":' * 100_000]
+VALUES = (*_VALUES.split(), *("9" * digits for digits in (30, 400, 5000)), *_NESTED, *map(json.dumps, TEXTS))
 
 
 def edited_bytes(draw: Draw, content: bytes, most: int = 4) -> bytes:
-    """Change some bytes: overwrite, flip, cut, double, insert, take out."""
+    """Change some bytes: overwrite, flip, cut, double, insert, remove."""
     found = bytearray(content)
     for _ in range(draw.number(1, most)):
         kind = draw.pick(["overwrite", "flip", "cut", "double", "insert", "delete", "set"])
-        at = draw.number(0, _PLACES - 1) * len(found) // _PLACES  # the same draw whatever the length
+        at = draw.number(0, len(found))
         if kind == "overwrite":
             width, order = draw.pick((1, 2, 4, 8)), draw.pick(("little", "big"))
             found[at : at + width] = (draw.pick(NUMBERS) % 256**width).to_bytes(width, order)
-        elif kind == "flip" and found:
+        elif kind == "flip" and at < len(found):
             found[at] ^= 1 << draw.number(0, 7)
-        elif kind == "set" and found:
+        elif kind == "set" and at < len(found):
             found[at] = draw.number(0, 255)
         elif kind == "cut":
             del found[at:]
@@ -104,11 +69,11 @@ def edited_bytes(draw: Draw, content: bytes, most: int = 4) -> bytes:
 
 
 class _Raw(str):
-    """Text that stands in a document as it is."""
+    """Text that is inserted into a document verbatim."""
 
 
 def edited_json(draw: Draw, document: Any, most: int = 3) -> bytes:
-    """Change some values of a JSON document, its keys and its length; now and then its bytes too."""
+    """Change some values of a JSON document, its keys and its length; sometimes its bytes, too."""
     root = [copy.deepcopy(document)]
     for _ in range(draw.number(1, most)):
         slots = list(_slots(root))
@@ -128,7 +93,7 @@ def edited_json(draw: Draw, document: Any, most: int = 3) -> bytes:
 
 
 def to_json(document: Any) -> bytes:
-    """Write a document whose raw values stand in it as they are."""
+    """Write a document, with its raw values verbatim."""
     raw: list[str] = []
 
     def marked(value: Any) -> Any:
@@ -146,7 +111,7 @@ def to_json(document: Any) -> bytes:
 
 
 def edited_lines(draw: Draw, text: str, words: Sequence[str], most: int = 3) -> bytes:
-    """Change some words or whole lines of a text; now and then its bytes too."""
+    """Change some words or whole lines of a text; sometimes its bytes, too."""
     lines = text.split("\n")
     for _ in range(draw.number(1, most)):
         at = draw.number(0, len(lines) - 1)

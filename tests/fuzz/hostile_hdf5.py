@@ -1,45 +1,30 @@
-"""Edits that make a hostile HDF5 file of a valid one: of its groups, arrays, links and attributes, and of its bytes."""
+"""Random edits that make a hostile HDF5 file of a valid one: of groups, arrays, links, attributes and bytes."""
 
 import contextlib
 import functools
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import h5py
 import numpy as np
 from hostile import TEXTS, Draw, edited_bytes
 
+_ATTRIBUTES = "split schema schema_version dataset pixel_source device checksum label_sources label_source validities"
 HUGE = 2**40
 _CHUNK = 2**23  # bytes of zeros, which deflate to 8 KiB
-_ARRAYS: tuple[Callable[[], object], ...] = (
-    *(lambda: 3, lambda: 1.5, lambda: "text", lambda: b"\xff\xfe", lambda: h5py.Empty("f4"), lambda: h5py.Empty("S4")),
-    *(lambda: np.zeros(0), lambda: np.zeros((0, 4), "f4"), lambda: np.zeros((2, 4), "f4"), lambda: np.zeros((2, 0))),
-    *(lambda: np.full((2, 4), np.nan, "f4"), lambda: np.full((2, 6), 1e308), lambda: np.zeros((2, 4), "f2")),
+_SHAPES = {"f4": [(0, 4), (2, 4), (5, 4)], "f8": [0, (2, 0), (2, 3, 4, 5, 6), (1,) * 32], "f2": [(2, 4)], "c8": [2]}
+_SHAPES |= {"u1": [3, 70_000, (2, 1, 1, 3)], "i2": [(2, 4, 8, 3)], "bool": [2], "V5": [2], "i4,f4": [2]}
+_ARRAYS: tuple[object, ...] = (
+    *(np.zeros(shape, kind) for kind, shapes in _SHAPES.items() for shape in shapes),
+    *(3, 1.5, "text", b"\xff\xfe", h5py.Empty("f4"), h5py.Empty("S4"), np.array(b"x" * 3000)),
     *(
-        lambda: np.zeros(2, "i8") - 1,
-        lambda: np.full(2, 2**63 - 1),
-        lambda: np.full(2, 255, "u1"),
-        lambda: np.zeros(3, "u1"),
+        np.full((2, 4), np.nan, "f4"),
+        np.full((2, 6), 1e308),
+        np.full(2, -1),
+        np.full(2, 2**63 - 1),
+        np.full(2, 255, "u1"),
     ),
-    *(
-        lambda: np.array([b"a", b"\xff"]),
-        lambda: np.array(["a", "b"], object),
-        lambda: np.zeros(2, "c8"),
-        lambda: np.zeros(2, bool),
-    ),
-    *(
-        lambda: np.zeros(2, [("a", "i4"), ("b", "f4")]),
-        lambda: np.zeros((2, 3, 4, 5, 6)),
-        lambda: np.zeros((2, 4, 8, 3), "i2"),
-    ),
-    *(
-        lambda: np.zeros((2, 1, 1, 3), "u1"),
-        lambda: np.zeros((1,) * 32),
-        lambda: np.zeros(70_000, "u1"),
-        lambda: np.array(b"x" * 3000),
-    ),
-    *(lambda: np.array([np.zeros(3), np.zeros(2)], object), lambda: np.zeros(2, "V5"), lambda: np.zeros((5, 4), "f4")),
+    *(np.array([b"a", b"\xff"]), np.array(["a", "b"], object), np.array([np.zeros(3), np.zeros(2)], object)),
 )
 
 
@@ -72,13 +57,23 @@ def _edit(draw: Draw, file: h5py.File) -> None:
 
 def _attribute(draw: Draw, file: h5py.File, name: str) -> None:
     holder = file if draw.flip() else file[name]
-    known = [*holder.attrs, "split", "schema", "schema_version", "dataset", "device", "checksum", "origins", "origin"]
+    known = [
+        *holder.attrs,
+        "split",
+        "schema",
+        "schema_version",
+        "dataset",
+        "device",
+        "checksum",
+        "label_sources",
+        "label_source",
+    ]
     key = draw.pick(sorted(set(known)))
     if draw.number(0, 4) == 0:
         holder.attrs.pop(key, None)
     else:
-        value = draw.pick((*TEXTS, *_ARRAYS, lambda: holder.ref, lambda: 99, lambda: 2**62))
-        holder.attrs[key] = value() if callable(value) else value.replace("\0", "")
+        value = draw.pick((*TEXTS, *_ARRAYS, holder.ref, 99, 2**62))
+        holder.attrs[key] = value.replace("\0", "") if isinstance(value, str) else value
 
 
 def _delete(draw: Draw, file: h5py.File, name: str) -> None:
@@ -86,7 +81,7 @@ def _delete(draw: Draw, file: h5py.File, name: str) -> None:
 
 
 def _replace(draw: Draw, file: h5py.File, name: str) -> None:
-    array = draw.pick(_ARRAYS)()
+    array = draw.pick(_ARRAYS)
     del file[name]
     file[name] = array
 
@@ -123,16 +118,9 @@ def _bomb(draw: Draw, file: h5py.File, name: str) -> None:
 
 
 def _link(draw: Draw, file: h5py.File, name: str) -> None:
-    target = draw.pick(
-        [
-            *(h5py.SoftLink("/nowhere"), h5py.SoftLink(f"/{name}"), h5py.SoftLink("/"), h5py.SoftLink("..")),
-            *(
-                h5py.ExternalLink("/etc/passwd", "/"),
-                h5py.ExternalLink("/dev/zero", "/"),
-                h5py.ExternalLink("given.h5", f"/{name}"),
-            ),
-        ]
-    )
+    soft = [h5py.SoftLink(path) for path in ("/nowhere", f"/{name}", "/", "..")]
+    external = [h5py.ExternalLink(file, "/") for file in ("/etc/passwd", "/dev/zero", "given.h5")]
+    target = draw.pick(soft + external)
     del file[name]
     file[name] = target
 
@@ -162,25 +150,4 @@ def _rename(draw: Draw, file: h5py.File, name: str) -> None:
     file.move(name, draw.pick(TEXTS).replace("\0", "\x01"))
 
 
-def _named_type(draw: Draw, file: h5py.File, name: str) -> None:
-    del file[name]
-    file[name] = np.dtype("f8")
-
-
-_EDITS = (
-    _attribute,
-    _attribute,
-    _attribute,
-    _delete,
-    _replace,
-    _replace,
-    _retype,
-    _huge,
-    _bomb,
-    _link,
-    _loop,
-    _outside,
-    _group,
-    _rename,
-    _named_type,
-)
+_EDITS = (*(_attribute,) * 3, _delete, *(_replace,) * 2, _retype, _huge, _bomb, _link, _loop, _outside, _group, _rename)

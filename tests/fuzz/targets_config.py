@@ -11,51 +11,39 @@ from faze.config.validation import validate
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-_LAUGHS = "l0: &l0 [x, x]\n" + "".join(f"l{n}: &l{n} [*l{n - 1}, *l{n - 1}]\n" for n in range(1, 60))
-_MERGED = "m0: &m0 {a: 1}\n" + "".join(f"m{n}: &m{n} {{<<: [*m{n - 1}, *m{n - 1}], b{n}: 1}}\n" for n in range(1, 60))
-_WORDS = (
-    *(value for value in VALUES if "\n" not in value),
-    *(_LAUGHS, _MERGED, "&a [*a]", "&a {x: *a}", "*nobody", "!!python/object/apply:os.system [touch x]", "!!binary x"),
-    *("!!int ''", "!!float ''", "!!bool x", "!!timestamp x", "!!set {a, b}", "!!omap [a: 1]", "!!pairs [a: 1]", "!x y"),
-    *(
-        "? [a]\n: b",
-        "? {a: b}\n: c",
-        "2001-99-99",
-        "2001-01-01",
-        "0x" + "f" * 50_000,
-        "1:1:1",
-        "1" + ":1" * 2000,
-        ".nan",
-        "-.inf",
-    ),
-    *(
-        "1e-5",
-        "|",
-        ">-",
-        "- a",
-        "<<: 1",
-        "a: b: c",
-        "%YAML 9.9",
-        "---",
-        "...",
-        "\t",
-        "{",
-        "[",
-        "'",
-        "#",
-        "no",
-        "~",
-        "1_000",
-    ),
-    *(
-        "x." * 10_000 + "x: 1",
-        "tiers: {1: {}}",
-        "tiers: {a/b: {}}",
-        "run: {tiers: [[a]]}",
-        "name: ../../x",
-        "name: " + "n" * 300,
-    ),
-)
+_LINES = r"""*nobody
+!!python/object/apply:os.system [touch x]
+!!binary x
+!!int ''
+!!bool x
+!!timestamp x
+!x y
+!!set {a, b}
+!!omap [a: 1]
+? {a: b}
+2001-99-99
+1:1:1
+- a
+<<: 1
+a: b: c
+%YAML 9.9
+---
+...
+.nan
+1e-5
+|
+>-
+{
+[
+'
+no
+~
+tiers: {1: {}}
+tiers: {a/b: {}}
+run: {tiers: [[a]]}
+name: ../../x"""
+_LONG = ["0x" + "f" * 50_000, "1" + ":1" * 2000, "x." * 10_000 + "x: 1", "name: " + "n" * 300]
+_WORDS = (*_LINES.split("\n"), *_LONG, *(value for value in VALUES if "\n" not in value))
 
 
 def _given(draw: Draw, folder: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Targets of the data room: frames, stores, annotations and lists."""
+"""Targets of the data package: frames, stores, annotations and lists."""
 
 import functools
 import io
@@ -9,9 +9,11 @@ import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import cv2
 import h5py
+import hdf5_cases
 import jpegs
 import numpy as np
 import raw_data
@@ -21,36 +23,57 @@ from hostile import TEXTS, Draw, edited_bytes, edited_json, edited_lines
 from hostile_hdf5 import edited_hdf5
 from scipy.io import savemat
 
+from faze.base import untrusted
 from faze.base.errors import UserError
 from faze.data.inspection import inspect, person_rows, summarise
-from faze.data.normalization.frame import FrameReader
+from faze.data.normalization.frame import MOST_SCANS, FrameReader
 from faze.data.normalization.jpeg import read_header
 from faze.data.normalization.pose import UnusableFrame
-from faze.data.preparation import stored
 from faze.data.preparation.stored import copy_stored, open_stored, read_splits
-from faze.data.readers import Frame, supplementary_reader
+from faze.data.readers import Frame, calibration
+from faze.data.readers import supplementary_reader as by_supplementary
 from faze.data.readers.annotation_checks import check_entries
-from faze.data.readers.calibration import read_camera, read_screen_px
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import MPIIFaceGaze, MPIIGaze
-from faze.data.readers.supplementary_reader import SupplementaryReader
 from faze.data.rejects import read_rejects
 from faze.data.row_sources import stored_rows
+from faze.data.store import untrusted_file
 from faze.data.store.codes import GAZE_HEAD, write_codes
 from faze.data.store.strip_writing import PersonStrips, write_strips
 from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import write_supplementary
 from faze.fewshot.person_codes import open_codes, read_people
 
-# Another process would read a file of HDF5 first: here each case is read by one that may hang or die (Target.probed).
-stored.probe = supplementary_reader.probe = lambda *_: None
+
+def here(path: Path, read: Callable, *arguments: object) -> object:
+    """Stand in for `read_isolated`: a process for each of thousands of random files would take hours."""
+    with untrusted.untrusted(path):
+        return read(str(path), *arguments)
+
+
+def in_this_process(parse: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Let a parser read in this process what it reads in an isolated one."""
+
+    def patched(folder: Path) -> object:
+        with (
+            mock.patch.object(untrusted_file, "read_isolated", here),
+            mock.patch.object(calibration, "read_isolated", here),
+        ):
+            return parse(folder)
+
+    return patched
 
 
 def written(write: Callable[[Path], object]) -> bytes:
-    """The bytes of a file that is written by path."""
+    """Return the bytes of a file that is written by path."""
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder) / "given")
         return (Path(folder) / "given").read_bytes()
+
+
+def given(name: str, content: Callable[[], bytes]) -> Callable[[Path], object]:
+    """Write a valid file."""
+    return lambda folder: (folder / name).write_bytes(content())
 
 
 # ---- frames
@@ -89,19 +112,18 @@ def _make_frame(draw: Draw, folder: Path) -> None:
 
 def _resized(draw: Draw, content: bytes) -> bytes:
     """State another size in the header of a JPEG or PNG."""
-    sides = [draw.pick([0, 1, 7, 8, 255, 8000, 16000, 32767, 65500, 65535]) for _ in range(2)]
-    for marker in (b"\xff\xc0", b"\xff\xc2"):
-        if (at := content.find(marker)) > 0:
-            return content[: at + 5] + sides[0].to_bytes(2) + sides[1].to_bytes(2) + content[at + 9 :]
-    head = b"IHDR" + sides[0].to_bytes(4) + sides[1].to_bytes(4) + content[24:29]
-    return content[:12] + head + _crc(head) + content[33:]
+    return _with_size(content, *(draw.pick([0, 1, 7, 8, 255, 8000, 16000, 32767, 65500, 65535]) for _ in range(2)))
 
 
-def _crc(content: bytes) -> bytes:
-    return zlib.crc32(content).to_bytes(4)
+def _with_size(content: bytes, width: int, height: int) -> bytes:
+    if content.startswith(b"\xff\xd8"):
+        at = max(content.find(b"\xff\xc0"), content.find(b"\xff\xc2"))
+        return content[: at + 5] + height.to_bytes(2) + width.to_bytes(2) + content[at + 9 :]
+    head = b"IHDR" + width.to_bytes(4) + height.to_bytes(4) + content[24:29]
+    return content[:12] + head + zlib.crc32(head).to_bytes(4) + content[33:]
 
 
-_READER = FrameReader()  # which keeps what it read of the last file
+_READER = FrameReader()  # reuses the memory of the last file
 
 
 def _parse_frame(folder: Path) -> None:
@@ -116,6 +138,61 @@ def _parse_frame(folder: Path) -> None:
         except UnusableFrame as unusable:
             raise UserError(f"{path}: {unusable}") from None
         assert image.ndim == 3 and image.shape[2] == 3 and image.dtype == np.uint8
+
+
+def _sized(width: int, height: int) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        path = folder / "given.jpg"
+        path.write_bytes(_with_size(path.read_bytes(), width, height))
+
+    return change
+
+
+def _as(content: Callable[[], bytes]) -> Callable[[Path], object]:
+    return lambda folder: (folder / "given.jpg").write_bytes(content())
+
+
+def _linked(name: str, target: str) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+        os.mkfifo(folder / "pipe")
+        (folder / name).symlink_to(target if target.startswith("/") else folder / target)
+
+    return change
+
+
+def _second_header() -> bytes:
+    plain = _frames()[0]
+    huge = b"\x08" + (40000).to_bytes(2) * 2 + plain[read_header(plain, len(plain)).frame_at + 5 :][:10]
+    return jpegs.with_segment(plain, 0xC0, huge)
+
+
+def _scans() -> bytes:
+    progressive = _frames()[1]
+    at = progressive.rfind(b"\xff\xda")
+    return progressive[:-2] + progressive[at:-2] * MOST_SCANS + progressive[-2:]
+
+
+def _too_long(folder: Path) -> None:
+    with (folder / "given.jpg").open("wb") as file:
+        file.truncate(2**28 + 1)
+
+
+_FRAME_CASES = {
+    **{f"{side} px wide": (_sized(side, side), f"{side} x {side} px") for side in (65535, 32767, 5793)},
+    "huge PNG": (_as(lambda: _with_size(_frames()[5], 65535, 65535)), "65535 x 65535 px"),
+    "huge progressive": (_as(lambda: _with_size(_frames()[1], 65535, 65535)), "65535 x 65535 px"),
+    "second header": (_as(_second_header), "40000 x 40000 px"),
+    "many scans": (_as(_scans), "scans"),
+    **{f"format {n}": (_as(lambda n=n: _frames()[n]), "not an image that can be decoded") for n in range(6, 11)},
+    **{
+        f"link to {target}": (_linked("given.jpg", target), "cannot read the file")
+        for target in ("given.jpg", "/dev/zero", "pipe", "/")
+    },
+    "too long": (_too_long, "256 MiB are too large"),
+    "cut short": (lambda folder: os.truncate(folder / "given.jpg", 600), "cut short"),
+    "empty": (lambda folder: os.truncate(folder / "given.jpg", 0), "empty file"),
+}
 
 
 # ---- stores
@@ -153,17 +230,15 @@ def _parse_store(folder: Path) -> None:
         person_rows(found)
         for person in strips.persons():
             strips.split(person), strips.size(person), strips.file_names(person), strips.frame_index(person)
-            (
-                strips.pixels(person, slice(1)),
-                strips.person_digest(person),
-                strips.pixels(person, [0] if strips.count(person) else []),
-            )
+            strips.pixels(person, slice(1)), strips.person_digest(person)
+            strips.pixels(person, [0] if strips.count(person) else [])
+        strips.check(strips.persons())
         if count := sum(map(strips.count, strips.persons())):
             stored_rows(strips, path, strips.persons()).gather(torch.tensor([0, count - 1]))
 
 
 def _copy_store(path: Path) -> None:
-    """As preprocess does, which leaves out people and says why."""
+    """Copy as preprocess does, which leaves out people with a reason."""
     try:
         strips = open_stored(path, "gazecapture", {"p00": "train", "p09": "val"})
     except UserError:
@@ -178,16 +253,11 @@ def _copy_store(path: Path) -> None:
 
 @functools.cache
 def _codes() -> tuple[bytes, ...]:
-    rng = np.random.default_rng(0)
-    arrays = {
-        "z_app": (2, 4),
-        "z_gaze": (2, 2, 3),
-        "z_head": (2, 4, 3),
-        "gaze": (2, 2),
-        "head": (2, 2),
-        "gaze_hat": (2, 3),
-    }
-    person = {name: rng.normal(size=shape) for name, shape in arrays.items()}
+    rng, tails = (
+        np.random.default_rng(0),
+        {"z_app": (4,), "z_gaze": (2, 3), "z_head": (4, 3), "gaze": (2,), "head": (2,)},
+    )
+    person = {name: rng.normal(size=(2, *tail)) for name, tail in (tails | {"gaze_hat": (3,)}).items()}
     head = dict(zip(GAZE_HEAD, (np.zeros((8, 6)), np.zeros(8), np.zeros((3, 8)), np.zeros(3)), strict=True))
     people = [("p00", "train", person), ("p01", "test", person)]
     return tuple(written(lambda path, head=head: write_codes(path, "mpiigaze", people, head)) for head in (head, None))
@@ -204,9 +274,7 @@ def _parse_codes(folder: Path) -> None:
         people, _ = read_people(codes, split, needed=1, reason="fewshot.query_entries")
         for person in people:
             count = len(person.code)
-            assert person.gaze.shape == person.gaze_hat.shape == (count, 3) and person.head.shape == (count, 2), (
-                "shapes differ"
-            )
+            assert person.gaze.shape == person.gaze_hat.shape == (count, 3) and person.head.shape == (count, 2)
 
 
 @functools.cache
@@ -215,134 +283,137 @@ def _annotation() -> bytes:
     return written(lambda path: write_supplementary(path, [("p00", entries), ("p01", entries)]))
 
 
-def _make_annotation(draw: Draw, folder: Path) -> None:
+def _write_annotation(folder: Path) -> None:
     (folder / "p00").mkdir()
+    (folder / "given.h5").write_bytes(_annotation())
+
+
+def _make_annotation(draw: Draw, folder: Path) -> None:
+    _write_annotation(folder)
     edited_hdf5(draw, folder / "given.h5", _annotation())
 
 
 def _parse_annotation(folder: Path) -> None:
-    reader = SupplementaryReader(folder, folder / "given.h5", "test")
+    _check_people(by_supplementary.SupplementaryReader(folder, folder / "given.h5", "test", "MPIIGaze"))
+
+
+def _check_people(reader: object) -> None:
+    """Read everybody; a person who is rejected whole is an error here."""
     for person in reader.persons():
         assert reader.count(person) > 0 or not list(reader.entries(person))
-        _check_entries(reader.entries(person))
-
-
-def _check_entries(entries: object) -> None:
-    for entry in itertools.islice(check_entries(entries, True), 10_000):
-        if isinstance(entry, Frame):
-            assert entry.camera_matrix.shape == (
-                3,
-                3,
-            ) and entry.rotation_vector.shape == entry.translation_mm.shape == (3,)
-            assert ".." not in entry.image_path.parts, entry.image_path
+        for entry in itertools.islice(check_entries(reader.entries(person), True), 10_000):
+            if isinstance(entry, Frame):
+                shapes = entry.camera_matrix.shape, entry.rotation_vector.shape, entry.translation_mm.shape
+                assert shapes == ((3, 3), (3,), (3,)) and ".." not in entry.image_path.parts, entry
+            elif not entry.file_name and not entry.reason.startswith("no folder"):
+                raise UserError(f"person {person}: {entry.reason}")
 
 
 # ---- files of MPIIFaceGaze
 
 
-@functools.cache
-def _matlab() -> tuple[bytes, ...]:
-    def saved(compressed: bool, **arrays: object) -> bytes:
-        file = io.BytesIO()
-        savemat(file, arrays, do_compression=compressed)
-        return file.getvalue()
-
-    camera = {"cameraMatrix": raw_data.CAMERA_MATRIX, "distCoeffs": raw_data.DISTORTION[None]}
-    screen = {"width_pixel": 1280, "height_pixel": 800}
-    return tuple(saved(compressed, **(camera | screen)) for compressed in (False, True))
+CAMERA = {"cameraMatrix": raw_data.CAMERA_MATRIX, "distCoeffs": raw_data.DISTORTION[None]}
+SCREEN = {"width_pixel": 1280, "height_pixel": 800}
 
 
-@functools.cache
-def _matlab_bomb() -> bytes:
+def matlab(compressed: bool = False, **arrays: object) -> bytes:
     file = io.BytesIO()
-    savemat(file, {"cameraMatrix": np.zeros((2**10, 2**14), np.uint8), "distCoeffs": np.zeros(5)}, do_compression=True)
+    savemat(file, arrays, do_compression=compressed)
     return file.getvalue()
 
 
-def _make_matlab(draw: Draw, folder: Path) -> None:
-    values = [
-        {"a": 1},
-        {"a": {"b": 2}},
-        "text",
-        "",
-        np.array([[1, "x"]], object),
-        np.nan,
-        np.inf,
-        -1.0,
-        1j,
-        True,
-        np.zeros((3, 3)),
-        np.eye(3),
-        np.zeros((0, 3)),
-        np.zeros((2, 2, 2)),
-        10**15,
-    ]
-    if draw.number(0, 3) == 0:
-        names = ["cameraMatrix", "distCoeffs", "width_pixel", "height_pixel", "other"]
-        arrays = {
-            "cameraMatrix": raw_data.CAMERA_MATRIX,
-            "distCoeffs": np.zeros(5),
-            "width_pixel": 2,
-            "height_pixel": 2,
-        }
-        for _ in range(draw.number(1, 3)):
-            arrays[draw.pick(names)] = draw.pick(values)
-        file = io.BytesIO()
-        savemat(file, arrays, do_compression=draw.flip())
-        content = file.getvalue()
-    else:
-        content = _matlab_bomb() if draw.number(0, 30) == 0 else edited_bytes(draw, draw.pick(_matlab()))
-    (folder / "Calibration").mkdir()
-    (folder / "Calibration" / "Camera.mat").write_bytes(content)
-    (folder / "Calibration" / "screenSize.mat").write_bytes(content)
+@functools.cache
+def _matlab() -> tuple[bytes, bytes]:
+    return matlab(False, **CAMERA, **SCREEN), matlab(True, **CAMERA, **SCREEN)
 
 
-def _parse_matlab(folder: Path) -> None:
-    def both() -> tuple:
-        return read_camera(folder), read_screen_px(folder)
-
-    (matrix, distortion), screen = both()
-    assert matrix.shape == (3, 3) and matrix.dtype == distortion.dtype == np.float64
-    assert np.isfinite(screen).all()
-
-
-LINE_WORDS = (
-    *TEXTS,
-    "day01/0001.jpg",
-    "1",
-    "0",
-    "-1",
-    "1e400",
-    "1_0",
-    "٣",
-    "0x10",
-    "1,5",
-    "inf",
-    "9" * 5000,
-    "1 " * 100_000,
+_MATLAB_VALUES = (
+    *({"a": 1}, {"a": {"b": 2}}, "text", "", np.array([[1, "x"]], object), np.nan, np.inf, -1.0, 1j, True, 10**15),
+    *(np.zeros((3, 3)), np.eye(3), np.zeros((0, 3)), np.zeros((2, 2, 2)), np.zeros((2**10, 2**14), np.uint8)),
 )
 
 
-def _make_columns(draw: Draw, folder: Path) -> None:
-    face = "\n".join(raw_data.mpiifacegaze_line(f"day01/{i:04d}.jpg") for i in range(3)) + "\n"
-    original = "\n".join(" ".join(["1"] * 41) for _ in range(3)) + "\n"
-    (folder / "p00" / "day01").mkdir(parents=True)
-    (folder / "p00" / "Calibration").mkdir()
-    for name, content in zip(("Camera", "screenSize"), (_matlab()[0],) * 2, strict=True):
-        (folder / "p00" / "Calibration" / f"{name}.mat").write_bytes(content)
-    for path, text in (("p00.txt", face), ("day01/annotation.txt", original)):
+def _make_matlab(draw: Draw, folder: Path) -> None:
+    _write_mpiifacegaze(folder)
+    if draw.number(0, 3) == 0:
+        arrays = CAMERA | SCREEN
+        for _ in range(draw.number(1, 3)):
+            arrays = arrays | {draw.pick([*arrays, "other"]): draw.pick(_MATLAB_VALUES)}
+        content = matlab(draw.flip(), **arrays)
+    else:
+        content = edited_bytes(draw, draw.pick(_matlab()))
+    for path in folder.glob("p00/Calibration/*"):
+        path.write_bytes(content)
+
+
+_NUMBERS = "1 0 -1 1e400 1_0 ٣ 0x10 1,5 inf day01/0001.jpg"
+LINE_WORDS = (*TEXTS, *_NUMBERS.split(), "9" * 5000, "1 " * 100_000)
+_FACE = "\n".join(raw_data.mpiifacegaze_line(f"day01/{i:04d}.jpg") for i in range(3)) + "\n"
+_ORIGINAL = "\n".join(" ".join(["1"] * 41) for _ in range(3)) + "\n"
+
+
+def _write_mpiifacegaze(folder: Path) -> None:
+    for name, content in (("Camera.mat", _matlab()[0]), ("screenSize.mat", _matlab()[0])):
+        raw_data.write_file(folder / "p00/Calibration" / name, content)
+    raw_data.write_file(folder / "p00/p00.txt", _FACE)
+    raw_data.write_file(folder / "p00/day01/annotation.txt", _ORIGINAL)
+
+
+def _make_mpiifacegaze(draw: Draw, folder: Path) -> None:
+    _write_mpiifacegaze(folder)
+    for path, text in (("p00.txt", _FACE), ("day01/annotation.txt", _ORIGINAL)):
         if draw.number(0, 60) == 0:
+            (folder / "p00" / path).unlink()
             (folder / "p00" / path).symlink_to(draw.pick(["/dev/zero", "/", "nowhere"]))
         else:
             (folder / "p00" / path).write_bytes(edited_lines(draw, text, LINE_WORDS))
 
 
-def _parse_columns(folder: Path) -> None:
+def _parse_mpiifacegaze(folder: Path) -> None:
     for kind in (MPIIFaceGaze, MPIIGaze):
-        reader = kind(folder, folder)
-        for person in reader.persons():
-            reader.count(person)
-            _check_entries(reader.entries(person))
+        _check_people(kind(folder, folder))
+
+
+def _text(content: bytes, name: str = "p00.txt") -> Callable[[Path], object]:
+    return lambda folder: (folder / "p00" / name).write_bytes(content)
+
+
+def _mat(name: str, **arrays: object) -> Callable[[Path], object]:
+    return lambda folder: savemat(folder / "p00/Calibration" / f"{name}.mat", arrays, do_compression=True)
+
+
+_LINE = _FACE.splitlines()[0]
+_TEN = np.zeros((2**10, 2**14), np.uint8)
+_MPIIFACEGAZE_CASES = {
+    "29 columns": (_text(f"{_FACE}{_LINE} 3\n".encode()), "p00.txt:4: 29 columns"),
+    "3 columns": (_text(f"{_FACE}day01/0000.jpg 1 2\n".encode()), "p00.txt:4: 3 columns"),
+    "3 columns of a day": (_text(b"1 2 3\n", "day01/annotation.txt"), "annotation.txt:1: 3 columns"),
+    "no number": (_text(_LINE.replace("640", "six").encode()), "p00.txt:1: could not convert string to float: 'six'"),
+    "absent": (lambda folder: (folder / "p00/p00.txt").unlink(), "p00.txt"),
+    "no text": (_text(b"\xff\xfe\x00"), "p00.txt: is not text"),
+    "device": (_linked("p00/p00.txt", "/dev/zero"), "a pipe or a device"),
+    "no camera": (lambda folder: (folder / "p00/Calibration/Camera.mat").unlink(), "Camera.mat: no such file"),
+    "empty camera": (_text(b"", "Calibration/Camera.mat"), "Camera.mat: the file cannot be read"),
+    "foreign camera": (_text(b"x" * 500, "Calibration/Camera.mat"), "Camera.mat: the file cannot be read"),
+    "HDF5 camera": (
+        _text(b"\x89HDF\r\n\x1a\n" + bytes(600), "Calibration/Camera.mat"),
+        "Camera.mat: the file cannot be read",
+    ),
+    "other names": (_mat("Camera", K=np.eye(3)), "Camera.mat: has no 'cameraMatrix'"),
+    "2 x 2 matrix": (_mat("Camera", cameraMatrix=np.eye(2), distCoeffs=np.zeros(5)), "not the 3 x 3 matrix"),
+    "3 coefficients": (_mat("Camera", cameraMatrix=np.eye(3), distCoeffs=np.zeros(3)), "3 distortion coefficients"),
+    "complex": (_mat("Camera", cameraMatrix=1j, distCoeffs=np.zeros(5)), "cameraMatrix is no matrix"),
+    "words": (_mat("Camera", cameraMatrix="hello", distCoeffs=np.zeros(5)), "cameraMatrix is no matrix"),
+    "cells": (
+        _mat("Camera", cameraMatrix=np.array([[1, "x"]], object), distCoeffs=np.zeros(5)),
+        "cameraMatrix is no matrix",
+    ),
+    "fields": (_mat("Camera", cameraMatrix={"a": 1}, distCoeffs=np.zeros(5)), "cameraMatrix is no matrix"),
+    "millions": (_mat("Camera", cameraMatrix=_TEN, distCoeffs=np.zeros(5)), "cameraMatrix is no matrix of a few"),
+    "foreign screen": (_text(b"x" * 500, "Calibration/screenSize.mat"), "screenSize.mat: the file cannot be read"),
+    "half a screen": (_mat("screenSize", width_pixel=1280), "screenSize.mat: has no 'height_pixel'"),
+    "flat screen": (_mat("screenSize", width_pixel=1280, height_pixel=0), "not one positive number each"),
+}
 
 
 # ---- files of GazeCapture
@@ -357,53 +428,115 @@ _RECORDING = {
 }
 
 
-def _make_recording(draw: Draw, folder: Path) -> None:
-    recording = folder / "00002"
-    recording.mkdir()
-    broken = draw.pick(sorted(_RECORDING))
+def _write_recording(folder: Path) -> None:
     for name, content in _RECORDING.items():
-        edited = edited_json(draw, content) if name == broken else json.dumps(content).encode()
-        (recording / f"{name}.json").write_bytes(edited)
-    if draw.number(0, 40) == 0:
-        (recording / "frames.json").unlink()
-        (recording / "frames.json").symlink_to(draw.pick(["/dev/zero", "/", "frames.json", "nowhere"]))
+        raw_data.write_file(folder / f"00002/{name}.json", json.dumps(content))
     (folder / "annotation.h5").write_bytes(_recording_annotation())
+
+
+def _make_recording(draw: Draw, folder: Path) -> None:
+    _write_recording(folder)
+    broken = draw.pick(sorted(_RECORDING))
+    (folder / f"00002/{broken}.json").write_bytes(edited_json(draw, _RECORDING[broken]))
+    if draw.number(0, 40) == 0:
+        (folder / "00002/frames.json").unlink()
+        (folder / "00002/frames.json").symlink_to(draw.pick(["/dev/zero", "/", "frames.json", "nowhere"]))
 
 
 @functools.cache
 def _recording_annotation() -> bytes:
-    return written(
-        lambda path: write_supplementary(
-            path, [("00002", raw_data.supplementary(["00002/frames/a.jpg", "00002/frames/b.jpg"]))]
-        )
-    )
+    entries = raw_data.supplementary(["00002/frames/a.jpg", "00002/frames/b.jpg"])
+    return written(lambda path: write_supplementary(path, [("00002", entries)]))
 
 
-def _parse_recording(folder: Path) -> None:
-    reader = GazeCapture(folder, folder / "annotation.h5")
-    assert reader.persons() == ["00002"]
-    _check_entries(reader.entries("00002"))
+def _json(name: str, text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / f"00002/{name}.json").write_text(text)
+
+
+_RECORDING_CASES = {
+    "split": (_json("info", '{"Dataset": "Train"}'), "info.json: Dataset is 'Train'"),
+    "no split": (_json("info", "{}"), "info.json: Dataset is None"),
+    "list": (_json("info", "[]"), "info.json: not a JSON dict"),
+    "torn": (_json("frames", '["00000.jpg", '), "frames.json: the file cannot be read"),
+    "deep": (_json("frames", "[" * 100_000), "frames.json: the file cannot be read"),
+    "one flag": (_json("appleFace", '{"IsValid": [1]}'), "appleFace.json: IsValid is not a list of 2 flags"),
+    "no flags": (_json("appleFace", '{"X": [1, 1, 1]}'), "appleFace.json: IsValid is not a list of 2 flags"),
+    "absent": (
+        lambda folder: (folder / "00002/appleRightEye.json").unlink(),
+        "appleRightEye.json: the file cannot be read",
+    ),
+    "large number": (
+        _json("dotInfo", '{"XPts": [1, ' + "9" * 400 + "]}"),
+        "dotInfo.json: XPts is not a list of 2 numbers",
+    ),
+    "device": (_linked("00002/frames.json", "/dev/zero"), "a pipe or a device"),
+}
+
+
+# ---- lists
+
+
+_SPLITS = {"train": ["00002", 3], "val": ["00004"], "test": ["00005"]}
+_REJECTS = 'person,file_name,reason\np01,p01/0003.jpg,unreadable\np02,,"no, not"\n'
 
 
 def _make_splits(draw: Draw, folder: Path) -> None:
-    (folder / "given.json").write_bytes(edited_json(draw, {"train": ["00002", 3], "val": ["00004"], "test": ["00005"]}))
+    (folder / "given.json").write_bytes(edited_json(draw, _SPLITS))
 
 
 def _make_rejects(draw: Draw, folder: Path) -> None:
-    text = 'person,file_name,reason\np01,p01/0003.jpg,unreadable\np02,,"no, not"\n'
-    (folder / "given.csv").write_bytes(
-        edited_lines(draw, text, (*TEXTS, '"', '""', ",", "person,file_name,reason", '"' + "z" * 200_000))
-    )
+    words = (*TEXTS, '"', '""', ",", "person,file_name,reason", '"' + "z" * 200_000)
+    (folder / "given.csv").write_bytes(edited_lines(draw, _REJECTS, words))
+
+
+def _list(text: str) -> Callable[[Path], object]:
+    return lambda folder: [path.write_text(text) for path in folder.iterdir()]
+
+
+_SPLITS_CASES = {
+    "torn": (_list("{"), "given.json: the file cannot be read"),
+    "another split": (_list('{"training": ["00001"]}'), 'given.json: is not {"train"'),
+    "twice": (_list('{"train": ["1"], "val": ["1"]}'), "given.json: person 1 is in train and again in val"),
+    "absent": (lambda folder: (folder / "given.json").unlink(), "given.json: the file cannot be read"),
+}
+_REJECTS_CASES = {
+    "header": (_list("a,b\n"), "person,file_name,reason"),
+    "two columns": (_list("person,file_name,reason\na,b\n"), "line 2"),
+    "long field": (_list(f'person,file_name,reason\na,b,"{"z" * 200_000}"\n'), "given.csv: the file cannot be read"),
+    "absent": (lambda folder: (folder / "given.csv").unlink(), "given.csv: the file cannot be read"),
+}
+
+
+def _target(name: str, make: Callable, parse: Callable, valid: Callable, hostile: dict, isolated: str = "") -> Target:
+    return Target(name, make, in_this_process(parse), isolated, valid=valid, hostile=hostile)
 
 
 TARGETS = (
-    Target("frame", _make_frame, _parse_frame),
-    Target("strips", _make_store, _parse_store, probed="h5py"),
-    Target("codes", _make_codes, _parse_codes, probed="h5py"),
-    Target("supplementary", _make_annotation, _parse_annotation, probed="h5py"),
-    Target("matlab", _make_matlab, _parse_matlab),
-    Target("annotation", _make_columns, _parse_columns),
-    Target("recording", _make_recording, _parse_recording),
-    Target("splits", _make_splits, lambda folder: read_splits(folder / "given.json")),
-    Target("rejects", _make_rejects, lambda folder: read_rejects(folder / "given.csv")),
+    _target("frame", _make_frame, _parse_frame, given("given.jpg", lambda: _frames()[0]), _FRAME_CASES),
+    _target("strips", _make_store, _parse_store, given("given.h5", lambda: _stores()[0]), hdf5_cases.STRIPS, "h5py"),
+    _target("codes", _make_codes, _parse_codes, given("given.h5", lambda: _codes()[0]), hdf5_cases.CODES, "h5py"),
+    _target("supplementary", _make_annotation, _parse_annotation, _write_annotation, hdf5_cases.SUPPLEMENTARY, "h5py"),
+    _target("matlab", _make_matlab, _parse_mpiifacegaze, _write_mpiifacegaze, {}, "scipy"),
+    _target("annotation", _make_mpiifacegaze, _parse_mpiifacegaze, _write_mpiifacegaze, _MPIIFACEGAZE_CASES),
+    _target(
+        "recording",
+        _make_recording,
+        lambda folder: _check_people(GazeCapture(folder, folder / "annotation.h5")),
+        _write_recording,
+        _RECORDING_CASES,
+    ),
+    _target(
+        "splits",
+        _make_splits,
+        lambda folder: read_splits(folder / "given.json"),
+        given("given.json", lambda: json.dumps(_SPLITS).encode()),
+        _SPLITS_CASES,
+    ),
+    _target(
+        "rejects",
+        _make_rejects,
+        lambda folder: read_rejects(folder / "given.csv"),
+        given("given.csv", _REJECTS.encode),
+        _REJECTS_CASES,
+    ),
 )

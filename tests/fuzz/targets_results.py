@@ -257,7 +257,7 @@ def _make_page(draw: Draw, folder: Path) -> None:
         "dataset": "mpiigaze",
         "rejects": {"sidecar": "x.csv", "frames": 1, "share": 0.5, "left_out": {}},
         "splits": [],
-        **dict.fromkeys(("origins", "validities", "devices"), {"x": 1}),
+        **dict.fromkeys(("label_sources", "validities", "devices"), {"x": 1}),
         **{"strip_px": [256, 64], "unusable_labels": 0, "checksums": None, "digest": "x"},
         "people": 1,
         "strips": 2,

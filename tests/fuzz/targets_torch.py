@@ -1,4 +1,4 @@
-"""Targets that torch wrote: checkpoints, learners, the estimator."""
+"""Targets in files of torch: checkpoints, learners, the estimator."""
 
 import copy
 import functools
@@ -34,66 +34,26 @@ MODEL = Model(2, 1, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
 
 
 def _repeated() -> torch.Tensor:
-    """A number that says it is a terabyte of them."""
+    """Return one number that claims to be a tebibyte of them."""
     return torch.zeros(1).expand(2**38)
 
 
-_VALUES: tuple[Callable[[], Any], ...] = (
-    *(
-        lambda: None,
-        lambda: True,
-        lambda: 0,
-        lambda: 1,
-        lambda: -1,
-        lambda: 7,
-        lambda: 2**31,
-        lambda: 2**62,
-        lambda: 2**70,
-    ),
-    *(
-        lambda: 0.5,
-        lambda: float("nan"),
-        lambda: float("inf"),
-        lambda: [],
-        lambda: {},
-        lambda: (),
-        lambda: [1, [2]],
-        lambda: {1: 2},
-        lambda: {"a": 1},
-    ),
-    *(
-        lambda: torch.zeros(()),
-        lambda: torch.zeros(0),
-        lambda: torch.zeros(3),
-        lambda: torch.zeros(2, 3),
-        lambda: torch.full((3,), np.nan),
-    ),
-    *(
-        lambda: torch.zeros(3, dtype=torch.int64),
-        lambda: torch.zeros(2, dtype=torch.bool),
-        lambda: torch.zeros(2, dtype=torch.complex64),
-    ),
-    *(
-        lambda: torch.zeros(3).half(),
-        lambda: torch.zeros(3).double(),
-        lambda: torch.zeros(3).to_sparse(),
-        lambda: torch.empty(3, device="meta"),
-    ),
-    *(
-        _repeated,
-        lambda: torch.nn.Parameter(torch.zeros(3)),
-        lambda: torch.zeros(2, 3).T,
-        lambda: torch.quantize_per_tensor(torch.zeros(3), 1.0, 0, torch.qint8),
-    ),
-    *(
-        lambda: {"x", 1},
-        lambda: b"bytes",
-        lambda: bytearray(9),
-        lambda: 1j,
-        lambda: torch.Size([1]),
-        lambda: torch.device("cpu"),
-        lambda: torch.float32,
-    ),
+# Not made beforehand, as some of them cannot be copied.
+_TENSORS: tuple[Callable[[], Any], ...] = (
+    _repeated,
+    lambda: torch.zeros(3).half(),
+    lambda: torch.zeros(3).double(),
+    lambda: torch.zeros(3).to_sparse(),
+    lambda: torch.empty(3, device="meta"),
+    lambda: torch.nn.Parameter(torch.zeros(3)),
+    lambda: torch.zeros(2, 3).T,
+    lambda: torch.quantize_per_tensor(torch.zeros(3), 1.0, 0, torch.qint8),
+    *(lambda shape=shape: torch.zeros(shape) for shape in ((), 0, 3, (2, 3))),
+    *(lambda kind=kind: torch.zeros(3, dtype=kind) for kind in (torch.int64, torch.bool, torch.complex64)),
+)
+_VALUES = (
+    *(None, True, 0, 1, -1, 7, 2**31, 2**62, 2**70, 0.5, float("nan"), float("inf"), [], {}, (), [1, [2]], {1: 2}),
+    *({"a": 1}, {"x", 1}, b"bytes", bytearray(9), 1j, torch.Size([1]), torch.device("cpu"), torch.float32),
 )
 
 
@@ -113,7 +73,8 @@ def _edited(draw: Draw, content: dict, most: int = 3) -> dict:
         elif kind == "text":
             holder[key] = draw.pick(TEXTS)
         else:
-            holder[key] = draw.pick(_VALUES)()
+            value = draw.pick((*_VALUES, *_TENSORS))
+            holder[key] = value() if callable(value) else copy.deepcopy(value)
     return root
 
 
@@ -144,11 +105,11 @@ class _Bytes:
 
 @functools.cache
 def _whole() -> tuple[bytes, ...]:
-    """Files that are hostile as a whole."""
+    """Make files that are hostile as a whole."""
     found = [
         pickle.dumps({"format": 1, "model": _Runs()}),
         pickle.dumps({"model": _Bytes()}, protocol=2),
-        b"]" * 10**6 + b".",
+        b"]" * 10**5 + b".",
     ]
     zipped = io.BytesIO()
     torch.save({"format": 1, "model": {"a": torch.zeros(2)}}, zipped)
@@ -191,7 +152,7 @@ def _checkpoint() -> tuple[dict, bytes]:
 
 
 def _first(make: Callable[[], bytes], parse: Callable[[Path], object]) -> Callable[[], None]:
-    """Parse a valid file once."""
+    """Return a function that parses a valid file once."""
 
     def warm() -> None:
         _whole()

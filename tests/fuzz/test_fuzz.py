@@ -1,6 +1,6 @@
-"""Some hostile files for each parser, and the fuzzing itself: what it must notice, it notices.
+"""The table of hostile files that every reader refuses, some random ones, and the fuzzer itself.
 
-`make fuzz CASES=50000` reads more of them.
+`make fuzz CASES=50000` reads more random files.
 """
 
 import os
@@ -13,16 +13,37 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import Tally, Target, run_batch
-from draws import Chance
-from hostile import edited_bytes, edited_json, edited_lines
+from hostile import Draw, edited_bytes, edited_json, edited_lines
+from limits import own_peak_mib
+from targets import TARGETS
 
 from faze.base.errors import UserError
 
 FUZZ, CASES = Path(__file__).parent, 25
 
 
-def test_every_parser_gives_a_value_or_a_sentence() -> None:
-    """Seconds here; each parser is a process of its own."""
+@pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if target.hostile])
+def test_reader_accepts_valid_files(name: str, tmp_path: Path) -> None:
+    TARGETS[name].valid(tmp_path)
+    TARGETS[name].parse(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "case"), [(name, case) for name, target in TARGETS.items() for case in target.hostile]
+)
+def test_reader_refuses_hostile_file(name: str, case: str, tmp_path: Path) -> None:
+    target = TARGETS[name]
+    change, text = target.hostile[case]
+    target.valid(tmp_path)
+    change(tmp_path)
+    before = own_peak_mib()
+    with pytest.raises(UserError) as refused:
+        target.parse(tmp_path)
+    assert text in str(refused.value)
+    assert own_peak_mib() - before < 300
+
+
+def test_every_reader_returns_a_value_or_a_sentence() -> None:
     command = [sys.executable, FUZZ, "--cases", str(CASES), "--seed", "0"]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -61,37 +82,36 @@ def make(draw: object, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "text"),
     [
         *(("error", "KeyError at test_fuzz.py"), ("hang", "TooLong at test_fuzz.py"), ("memory", "MemoryError")),
         *(("end", "the process ended with -6"), ("outside", "WroteOutside"), ("link", "WroteOutside")),
         *(("program", "WroteOutside at test_fuzz.py"), ("hidden", "WroteOutside")),
     ],
 )
-def test_what_no_user_should_see_is_found(kind: str, told: str, tmp_path: Path) -> None:
+def test_finding(kind: str, text: str, tmp_path: Path) -> None:
     found = run_batch(Target("planted", make, fault(kind)), range(1), 0, tmp_path / "home")
-    assert len(found.findings) == 1 and told in found.findings[0], found
+    assert len(found.findings) == 1 and text in found.findings[0], found
     assert found.cases == 1 and found.values == found.refused == 0
     assert not (tmp_path / "home/x").exists()
 
 
-@pytest.mark.parametrize("words", ["", "no name", "given: Traceback", "given: " + "y" * 30_000])
-def test_a_sentence_is_one(words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["", "no name", "given: Traceback", "given: " + "y" * 30_000])
+def test_malformed_sentence_is_a_finding(text: str, tmp_path: Path) -> None:
     def parse(folder: Path) -> None:
-        raise UserError(words)
+        raise UserError(text)
 
     found = run_batch(Target("planted", make, parse), range(1), 0, tmp_path / "home")
     assert len(found.findings) == 1 and "AssertionError" in found.findings[0]
 
 
-def test_one_finding_of_each_place_is_kept_with_its_files(tmp_path: Path) -> None:
+def test_one_finding_per_place_is_kept_with_its_files(tmp_path: Path) -> None:
     found = run_batch(Target("planted", make, fault("error")), range(5), 0, tmp_path / "home")
     assert found.cases == 5 and len(found.findings) == 1
     assert (tmp_path / "home/finding0/given").read_text() == "x"
 
 
-def test_the_end_of_a_library_is_counted_and_the_rest_goes_on(tmp_path: Path) -> None:
-    """In faze that library's first look has a process of its own."""
+def test_crash_of_an_isolated_library_is_counted(tmp_path: Path) -> None:
     numbers = iter(range(100))
 
     def parse(folder: Path) -> None:
@@ -101,9 +121,9 @@ def test_the_end_of_a_library_is_counted_and_the_rest_goes_on(tmp_path: Path) ->
     def numbered(draw: object, folder: Path) -> None:
         (folder / "given").write_text(str(next(numbers)))
 
-    found = run_batch(Target("planted", numbered, parse, probed="fuzz"), range(3), 0, tmp_path / "home")
-    assert (found.cases, found.values, found.probed, found.findings) == (3, 2, 1, [])
-    other = run_batch(Target("planted", make, fault("end"), probed="h5py"), range(3), 0, tmp_path / "other")
+    found = run_batch(Target("planted", numbered, parse, isolated="fuzz"), range(3), 0, tmp_path / "home")
+    assert (found.cases, found.values, found.isolated, found.findings) == (3, 2, 1, [])
+    other = run_batch(Target("planted", make, fault("end"), isolated="h5py"), range(3), 0, tmp_path / "other")
     assert len(other.findings) == 1
 
 
@@ -115,7 +135,7 @@ def test_valid_files_pass_and_are_counted(tmp_path: Path) -> None:
 
 def test_the_same_seed_makes_the_same_files() -> None:
     def files(*seed: object) -> list[bytes]:
-        draw = Chance(*seed)
+        draw = Draw(*seed)
         return [
             *(edited_bytes(draw, bytes(range(100))) for _ in range(20)),
             *(edited_json(draw, {"a": [1, {"b": "c"}]}) for _ in range(20)),

@@ -18,6 +18,7 @@ from fabricated import SHOTS, Fabricated
 
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.base.tier_colors import tier_colors
+from faze.data.store.layout import RENDERED
 from faze.report import formats, media
 from faze.report.figures import draw_changes, draw_learners, draw_shots, draw_shots_by_tier, draw_talk_charts, thinned
 from faze.report.results import Results, read_csv, read_evaluation
@@ -87,10 +88,11 @@ def page(tmp_path_factory) -> tuple[Path, str]:
 @pytest.fixture(scope="module")
 def single(tmp_path_factory) -> tuple[Path, str]:
     """One tier of rendered people, with a note and a person who is left out."""
-    folder, case = tmp_path_factory.mktemp("single"), Fabricated(tiers=("baseline",), **SMALL)
+    folder, case = (
+        tmp_path_factory.mktemp("single"),
+        Fabricated(tiers=("baseline",), pixel_sources=dict.fromkeys(DATASETS, RENDERED), **SMALL),
+    )
     paths = case.write(folder)
-    paths.truth.parent.mkdir(exist_ok=True)
-    paths.truth.touch()
     table = pq.read_table(paths.errors("baseline", 0, "offset"))
     metadata = table.schema.metadata | {b"left_out": json.dumps(["person 00009: 11 entries"]).encode()}
     pq.write_table(table.replace_schema_metadata(metadata), paths.errors("baseline", 0, "offset"))
@@ -349,7 +351,7 @@ def results_of(case: Fabricated) -> Results:
     tiers = tiers.assign(low_deg=tiers["mean_deg"] - 0.5, high_deg=tiers["mean_deg"] + 0.5)
     tables = {"tiers": tiers, "learners": pd.DataFrame(pairs)}
     orders = [list(names) for names in (case.tiers, case.controls, case.kept)]
-    return Results(*orders, DATASETS, max(case.shots), 0.3, 0.1, tables, real=True)
+    return Results(*orders, DATASETS, max(case.shots), 0.3, 0.1, tables, pixel_sources={})
 
 
 @pytest.mark.parametrize(("tiers", "learners", "shots"), [(1, 1, 1), (2, 2, 1), (6, 3, 4), (12, 6, 18)])

@@ -22,6 +22,7 @@ from faze.data.store.strip_writing import PersonStrips, write_strips
 from faze.redirection.atlas import CODES, STEPS, Sheet, grid, write_atlas
 
 ROOT = Path(__file__).resolve().parents[2]
+LAYOUTS = ("MPIIFaceGaze", "GazeCapture")
 TIERS = ("baseline", "amp", "ddp", "fused_sgd", "autotune")
 KEPT = {"maml": (0.80, 0.62, 0.55, 0.49), "offset": (1.05, 0.75, 0.66, 0.60)}  # share of the unadapted error at k
 SHOTS = (1, 3, 5, 9)
@@ -58,6 +59,7 @@ class Fabricated:
     speed: tuple[float, ...] = (1.0, 1.003, 0.94, 0.985, 0.98)
     memory: tuple[float, ...] = (1.0, 1.0, 0.58, 0.58, 0.58)
     older: bool = False  # a benchmark.json of one process for each tier
+    pixel_sources: Mapping[str, str] = field(default_factory=lambda: dict(zip(DATASETS, LAYOUTS, strict=True)))
     shots: Sequence[int] = SHOTS
     kept: Mapping[str, Sequence[float]] = field(default_factory=lambda: KEPT)  # of each learner, one per k
 
@@ -100,7 +102,8 @@ class Fabricated:
                 arrays = _codes(dataset, i, seed, self.entries, change)
                 people.append((person, "test", arrays))
                 rows += self._adapted(person, dataset, _query_error(arrays, self.query), change)
-            write_codes(paths.codes(tier, seed, dataset), dataset, people)
+            source = self.pixel_sources[dataset]
+            write_codes(paths.codes(tier, seed, dataset), dataset, people, pixel_source=source)
         for learner, of_learner in pd.DataFrame(rows).groupby("learner"):
             path = paths.errors(tier, seed, str(learner))
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -214,7 +217,7 @@ class Fabricated:
                 names = [f"{person}/{n:04d}.jpg" for n in range(6)]
                 pixels = np.stack([_draw_eyes(label, i) for label in labels])
                 people.append(PersonStrips(person, split, names, pixels, labels))
-        write_strips(paths.store(dataset), dataset, people)
+        write_strips(paths.store(dataset), dataset, people, pixel_source=self.pixel_sources[dataset])
         sidecar_of(paths.store(dataset)).write_text(
             "person,file_name,reason\n" + ("p01,p01/0003.jpg,unreadable image\n" * 2)
         )

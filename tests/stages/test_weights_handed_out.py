@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 from fabricated import KEPT, Fabricated
 
+from faze.base.result_paths import ResultPaths
+from faze.data.store.layout import RENDERED
 from faze.data.store.strip_writing import PersonStrips, write_strips
 from faze.stages import weights
 
@@ -22,8 +24,7 @@ def stage(tmp_path, monkeypatch):
         for learner in KEPT:
             (paths.run(tier, 0) / "fewshot" / f"{learner}.pt").write_bytes(f"{learner} of {tier}".encode())
     (tmp_path / "data").mkdir(exist_ok=True)
-    for dataset, splits in (("mpiigaze", ["test"]), ("gazecapture", ["train", "train", "val", "test"])):
-        write_strips(paths.store(dataset), dataset, [strips(f"{n:05}", split) for n, split in enumerate(splits)])
+    write_stores(paths, "MPIIFaceGaze", "GazeCapture")
 
     def run(*words: str) -> int:
         common = ["--results", str(tmp_path), "--learners", *KEPT, "--out", str(tmp_path / "weights")]
@@ -32,6 +33,13 @@ def stage(tmp_path, monkeypatch):
 
     run.paths, run.out = paths, tmp_path / "weights"
     return run
+
+
+def write_stores(paths: ResultPaths, mpiigaze: str, gazecapture: str) -> None:
+    splits = {"mpiigaze": ["test"], "gazecapture": ["train", "train", "val", "test"]}
+    for dataset, source in (("mpiigaze", mpiigaze), ("gazecapture", gazecapture)):
+        people = [strips(f"{n:05}", split) for n, split in enumerate(splits[dataset])]
+        write_strips(paths.store(dataset), dataset, people, pixel_source=source)
 
 
 def strips(name: str, split: str) -> PersonStrips:
@@ -72,17 +80,39 @@ def test_errors_are_means_over_people(stage):
     assert card.count("| unadapted | 0 |") == 1
 
 
-def test_rendered_people_are_told_from_photographed_ones(stage):
-    stage.paths.truth.unlink(missing_ok=True)
+@pytest.mark.parametrize(
+    ("mpiigaze", "gazecapture", "trained_on", "licence"),
+    [
+        (RENDERED, RENDERED, RENDERED, "Apache-2.0"),
+        ("MPIIFaceGaze", RENDERED, RENDERED, "Apache-2.0"),
+        (RENDERED, "GazeCapture", "GazeCapture", "GazeCapture is for research only"),
+        (RENDERED, "MPIIGaze", "MPIIGaze", "MPIIGaze is CC BY-NC-SA"),
+        (RENDERED, "unknown", "unknown", "Licence: unknown"),
+        (RENDERED, RENDERED, None, "Licence: unknown"),
+        (RENDERED, RENDERED, "GazeCapture", "GazeCapture is for research only"),
+        ("MPIIFaceGaze", "GazeCapture", "GazeCapture", "GazeCapture is for research only"),
+    ],
+)
+@pytest.mark.parametrize("raw_exists", [False, True])
+def test_licence_follows_the_pictures_of_training(stage, mpiigaze, gazecapture, trained_on, licence, raw_exists):
+    """Seen red: a network trained on GazeCapture was called Apache-2.0 if MPIIGaze was rendered (raw/ exists).
+
+    Without raw/, people who were rendered were called photographed.
+    """
+    if raw_exists:
+        (stage.paths.root / "raw").mkdir()
+        (stage.paths.root / "raw" / "truth.h5").touch()
+    write_stores(stage.paths, mpiigaze, gazecapture)
+    log = stage.paths.run_log("baseline", 0)
+    first, rest = log.read_text().split("\n", 1)
+    log.write_text(json.dumps(json.loads(first) | ({"pixel_source": trained_on} if trained_on else {})) + "\n" + rest)
     assert stage() == 0
     card = (stage.out / "model_card.md").read_text()
-    assert "photographed" in card and "MPIIFaceGaze is CC BY-NC-SA" in card
-    stage.paths.truth.parent.mkdir(exist_ok=True)
-    stage.paths.truth.write_bytes(b"")
-    assert stage() == 0
-    card = (stage.out / "model_card.md").read_text()
-    assert "rendered by faze" in card and "not been measured" in card
-    assert "photographed" not in card and "CC BY" not in card
+    assert licence in card and ("Apache-2.0" in card) == (licence == "Apache-2.0")
+    data = card.split("## Data")[1]
+    assert ("- MPIIGaze: rendered" in data) == (mpiigaze == RENDERED)
+    assert ("- GazeCapture: rendered" in data) == (gazecapture == RENDERED)
+    assert ("far larger" in card) == (mpiigaze == gazecapture == RENDERED)
 
 
 def test_weights_take_the_place_of_weights_only(stage, capfd):

@@ -1,5 +1,7 @@
 # Raw frames, rendered or the user's own -> normalised eye strips.
 
+RENDERED = [key for key in RAW.values() if not config["preprocess"][key]]  # data sets that the user does not have
+
 
 def data_set(key, name):
     """Return the user's data set, or rendered people in its layout."""
@@ -41,10 +43,8 @@ in_one_sentence(check_landmarks, config["landmarks"])
 
 rule synthesise:
     output:
-        mpiifacegaze=directory("results/{name}/raw/mpiifacegaze"),
-        gazecapture=directory("results/{name}/raw/gazecapture"),
-        mpiifacegaze_supplementary="results/{name}/raw/mpiifacegaze_supplementary.h5",
-        gazecapture_supplementary="results/{name}/raw/gazecapture_supplementary.h5",
+        **{key: directory(f"results/{{name}}/raw/{key}") for key in RENDERED},
+        **{f"{key}_supplementary": f"results/{{name}}/raw/{key}_supplementary.h5" for key in RENDERED},
         truth="results/{name}/raw/truth.h5",
     log:
         "results/{name}/logs/synthesise.log",
@@ -57,16 +57,13 @@ rule synthesise:
         *values("synthesise"),
         *code("synthesise"),
         config=config_file("synthesise"),
+        outputs=lambda wildcards, output: [f"--{key.replace('_', '-')}={path}" for key, path in output.items()],
     shell:
         r"""
         shared python -m faze synthesise \
             --config {params.config:q} \
             --threads {threads} \
-            --mpiifacegaze {output.mpiifacegaze:q} \
-            --gazecapture {output.gazecapture:q} \
-            --mpiifacegaze-supplementary {output.mpiifacegaze_supplementary:q} \
-            --gazecapture-supplementary {output.gazecapture_supplementary:q} \
-            --truth {output.truth:q} \
+            {params.outputs:q} \
             {SHARED_RECORDS:q} \
             2>&1 | tee -p {log:q}
         """

@@ -1,9 +1,5 @@
 # From every run's files to tables, the page, and MLflow.
 
-# The page and the model card recognise rendered people by this file. Without a storage it is not an input: if somebody
-# has removed the raw frames, they would be rendered, and trained on, again.
-RENDERED = any(not config["preprocess"][key] for key in RAW.values())
-TRUTH = every("results/{name}/raw/truth.h5") if RENDERED and STORAGE else []
 
 
 rule evaluate:
@@ -81,7 +77,6 @@ rule report:
         inspection=every("results/{name}/inspection/{dataset}"),
         run_logs=every("results/{name}/{tier}/seed{seed}/run.jsonl"),
         walks=every("results/{name}/{tier}/seed{seed}/walks"),
-        truth=TRUTH,
         benchmark=every("results/{name}/benchmark/benchmark.json"),
     output:
         report(
@@ -117,7 +112,6 @@ rule report:
 rule weights:
     input:
         data=every("results/{name}/data/{dataset}.h5"),
-        truth=TRUTH,
         run=every(
             [
                 "results/{name}/{tier}/seed{seed}/checkpoint.pt",

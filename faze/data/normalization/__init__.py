@@ -1,4 +1,4 @@
-"""Data normalisation (Zhang et al. 2018; FAZE section 3): a camera frame -> the canonical eye strip and its labels.
+"""Normalise a camera frame into the canonical eye strip and its labels (Zhang et al. 2018; FAZE section 3).
 
 A virtual camera of fixed focal length looks at the gaze origin (the midpoint of the inner eye corners) from a fixed
 distance, its x axis along the head's. R turns the camera frame into the virtual camera's; S scales the depth of the

@@ -1,4 +1,4 @@
-"""Frames from their files."""
+"""Read frames from their files."""
 
 import math
 from dataclasses import dataclass
@@ -12,33 +12,33 @@ from faze.base.files import open_plain, reason_of
 from faze.data.normalization.jpeg import PADDING, JpegHeader, count_scans, cut, is_whole, read_header
 from faze.data.normalization.pose import UnusableFrame
 
-_BUFFER_BYTES = 1 << 20  # at first; larger files make it grow
+_BUFFER_BYTES = 1 << 20  # initially; it grows for larger files
 _JPEG, _PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n"
-# What a file of a few bytes may ask of a decoder: a frame of 8K video, and ten times the scans of any camera.
+# A file of a few bytes may request any amount of work from a decoder. 8K video, and ten times the scans of any camera:
 MOST_PIXELS, MOST_SCANS = 2**25, 100
 
 
 def read_image(path: Path) -> NDArray[np.uint8]:
-    """Read a frame as (H, W, 3) uint8 BGR, turned as its EXIF orientation says.
+    """Read a frame as (H, W, 3) uint8 BGR, rotated according to its EXIF orientation.
 
     Raises:
-        UnusableFrame: the file is missing, unreadable, empty, cut short, too large, or neither JPEG nor PNG.
+        UnusableFrame: The file is missing, unreadable, empty, cut short, too large, or neither JPEG nor PNG.
     """
     return FrameReader().read(path).decode()
 
 
 class FrameReader:
-    """Reads frames one after the other into the same memory."""
+    """Read frames, one after the other, into the same memory."""
 
     def __init__(self) -> None:
         self._buffer = bytearray(_BUFFER_BYTES)
         self._beginning, self._header = b"", None  # of the last JPEG
 
     def read(self, path: Path) -> "EncodedFrame":
-        """Read a file; the frame can be decoded until the next is read.
+        """Read a file; the frame can be decoded until the next one is read.
 
         Raises:
-            UnusableFrame: the file is missing, unreadable, empty, cut short, too large, or neither JPEG nor PNG.
+            UnusableFrame: The file is missing, unreadable, empty, cut short, too large, or neither JPEG nor PNG.
         """
         try:
             length = self._fill(path)
@@ -54,12 +54,12 @@ class FrameReader:
             _check_work(header.stated_px, 1 if header.can_be_cut else count_scans(self._buffer, length, header))
         elif self._buffer.startswith(_PNG, 0, length):
             _check_work(tuple(int.from_bytes(self._buffer[at : at + 4]) for at in (16, 20)), 1)
-        else:  # OpenCV has decoders of a dozen other formats, which no data set needs
+        else:  # OpenCV decodes a dozen other formats, which no data set needs
             raise UnusableFrame("not an image that can be decoded")
         return EncodedFrame(self._buffer, length, header)
 
     def _read_header(self, length: int) -> JpegHeader | None:
-        """Read the header; a camera's files begin alike, so it is most often the one that was read last."""
+        """Read the header; the files of a camera begin alike, so it is usually that of the previous file."""
         if not (self._beginning and self._buffer.startswith(self._beginning, 0, length)):
             self._header = read_header(self._buffer, length)
             self._beginning = bytes(self._buffer[: self._header.end]) if self._header else b""
@@ -79,7 +79,7 @@ class FrameReader:
 
 
 def _check_work(size_px: tuple[int, ...], scans: int) -> None:
-    """Refuse what would take a decoder more memory or time than any frame does."""
+    """Refuse a file that would need more memory or time than any camera's frame."""
     if math.prod(size_px) > MOST_PIXELS or scans > MOST_SCANS:
         raise UnusableFrame("{} x {} px, {} scans: larger than any camera's frame".format(*size_px, scans))
 
@@ -94,16 +94,16 @@ class EncodedFrame:
 
     @property
     def size_px(self) -> tuple[int, int] | None:
-        """Width and height, where the header tells how the frame will be decoded; None where it does not."""
+        """Width and height, if the header determines how the frame will be decoded; otherwise None."""
         if self.header is None or not self.header.can_be_cut:
             return None
         return self.header.width_px, self.header.height_px
 
     def decode(self, rows: int | None = None) -> NDArray[np.uint8]:
-        """Decode to (H, W, 3) BGR, upright; with `rows`, only once, and at least that many of the upper rows.
+        """Decode to (H, W, 3) BGR, upright; given `rows`, only once, and at least that many upper rows.
 
         Raises:
-            UnusableFrame: not an image.
+            UnusableFrame: The file is not an image.
         """
         length = self.length
         if rows is not None and self.header is not None:

@@ -1,7 +1,7 @@
-"""The header of a JPEG, and a way to cut the file to its upper rows, which still decode to the very same pixels.
+"""Read the header of a JPEG, and cut the file to its upper rows, which still decode to identical pixels.
 
-A decoder works from the top down and stops at the height that the header states. To decode the upper rows alone, that
-number is lowered (ITU-T T.81, B.2.2). Decoding itself is left to OpenCV.
+A decoder works from the top down and stops at the height that the header states. To decode only the upper rows, that
+number is lowered (ITU-T T.81, B.2.2). OpenCV does the decoding.
 """
 
 import dataclasses
@@ -11,40 +11,40 @@ from dataclasses import dataclass
 import numpy as np
 
 _BASELINE = (0xC0, 0xC1)  # Huffman-coded, sequential
-_NO_FRAMES = (0xC4, 0xC8, 0xCC)  # markers between those of frames that begin no frame: tables and a reserved one
+_NO_FRAMES = (0xC4, 0xC8, 0xCC)  # markers in the range of frame markers that begin no frame: tables, and a reserved one
 _START_OF_SCAN, _RESTART_INTERVAL, _APP1 = 0xDA, 0xDD, 0xE1
 _FIRST_RESTART, _END_OF_IMAGE = 0xD0, 0xD9
-# Markers without a length, and the stuffed zero, which is none: no header has them, and what follows would be read
-# otherwise than the decoder does.
+# Markers without a length, and the stuffed zero, which is no marker: no header has them, and a reader of lengths would
+# interpret the following bytes differently from the decoder.
 _ALONE = (0x00, 0x01, *range(_FIRST_RESTART, _END_OF_IMAGE + 1))
 END = b"\xff\xd9"
-# Written behind the cut for a decoder that looks ahead: bytes that are no marker. If it found a marker there, libjpeg
-# would report on stderr the bytes before the marker, which belong to no row.
+# Written after the cut, for a decoder that looks ahead: bytes that are no marker. If there was a marker, libjpeg would
+# report the bytes before it, which belong to no row, on stderr.
 PADDING = bytes(64)
 
 
 @dataclass(frozen=True)
 class JpegHeader:
-    """What the segments before the image data say."""
+    """The content of the segments before the image data."""
 
-    scan_at: int  # where the first scan begins
-    frame_at: int = 0  # where the frame header's contents begin
-    width_px: int = 0  # as stored: 0 where `can_be_cut` is False
+    scan_at: int  # position of the first scan
+    frame_at: int = 0  # position of the frame header's content
+    width_px: int = 0  # as stored; 0 if `can_be_cut` is False
     height_px: int = 0
     mcu_width_px: int = 0  # of a minimum coded unit, the smallest piece that is coded
     mcu_height_px: int = 0
     restart_interval: int = 0  # minimum coded units between restart markers; 0: there are none
     can_be_cut: bool = False  # baseline, all components in the first scan, upright by its EXIF orientation
-    stated_px: tuple[int, int] = (0, 0)  # width and height, whatever the kind
+    stated_px: tuple[int, int] = (0, 0)  # width and height, for any kind of JPEG
 
     @property
     def end(self) -> int:
-        """Where the bytes end from which all of this was read."""
+        """End of the bytes from which the header was read."""
         return self.scan_at + 5
 
 
 def read_header(data: bytes | bytearray, length: int) -> JpegHeader | None:
-    """Read the segments of the first `length` bytes up to the image data; None where they end before it."""
+    """Read the segments of the first `length` bytes up to the image data; return None if they end before it."""
     position, frame_at, frames, interval, upright, stated = 2, 0, [], 0, True, (0, 0)
     while position + 4 <= length and data[position] == 0xFF:
         marker = data[position + 1]
@@ -56,7 +56,9 @@ def read_header(data: bytes | bytearray, length: int) -> JpegHeader | None:
             return None
         if marker == _START_OF_SCAN:
             plain = upright and len(frames) == 1 and frames[0] in _BASELINE
-            header = _judge(data, min(end, length), position, frame_at, interval) if plain else JpegHeader(position)
+            header = (
+                _read_baseline(data, min(end, length), position, frame_at, interval) if plain else JpegHeader(position)
+            )
             return dataclasses.replace(header, stated_px=stated)
         if 0xC0 <= marker <= 0xCF and marker not in _NO_FRAMES:
             if end < contents + 6 or end > length:
@@ -73,14 +75,14 @@ def read_header(data: bytes | bytearray, length: int) -> JpegHeader | None:
 
 
 def count_scans(data: bytes | bytearray, length: int, header: JpegHeader) -> int:
-    """Count the scans at least: each can take a decoder through the whole image anew."""
+    """Count the scans, or fewer; for each one, a decoder may process the whole image again."""
     return data.count(bytes([0xFF, _START_OF_SCAN]), header.scan_at, length)
 
 
 def is_whole(data: bytes | bytearray, length: int, header: JpegHeader) -> bool:
-    """Whether the image data ends with its marker; OpenCV silently fills what a cut-off file lacks with grey.
+    """Return whether the image data ends with its marker; OpenCV silently fills missing data with grey.
 
-    The marker is sought behind the start of the image data, since a thumbnail in the header has one of its own.
+    The search begins at the image data, because a thumbnail in the header has a marker of its own.
     """
     return data.rfind(END, header.scan_at, length) > header.scan_at
 
@@ -88,12 +90,12 @@ def is_whole(data: bytes | bytearray, length: int, header: JpegHeader) -> bool:
 def cut(data: bytearray, length: int, header: JpegHeader, rows: int) -> int:
     """Cut a file so that it decodes to its upper rows only, at least `rows` of them.
 
-    The data have room for PADDING behind `length`.
+    The data must have room for PADDING after `length`.
 
     Returns:
-        the new length; `length`, with data unchanged, where all rows are needed or the file cannot be cut.
+        The new length; `length`, with data unchanged, if all rows are needed or the file cannot be cut.
     """
-    # One more row of units than needed: the last row of an image has no chroma below it to interpolate with.
+    # One more row of units than needed: the last row of an image has no chroma below it for the interpolation.
     mcu_rows = -(-max(rows, 1) // max(header.mcu_height_px, 1)) + 1
     height = mcu_rows * header.mcu_height_px
     if not header.can_be_cut or height >= header.height_px:
@@ -105,24 +107,24 @@ def cut(data: bytearray, length: int, header: JpegHeader, rows: int) -> int:
 
 
 def _find_end(data: bytearray, length: int, header: JpegHeader, mcu_rows: int) -> int:
-    """Find the first marker that ends a stretch of image data behind the first rows of units."""
+    """Find the first marker that ends a section of image data after the first rows of units."""
     units = mcu_rows * -(-header.width_px // header.mcu_width_px)
     skipped = -(-units // header.restart_interval) - 1 if header.restart_interval else 0
     view = np.frombuffer(data, np.uint8, length)
     starts = header.scan_at + 1 + np.flatnonzero(view[header.scan_at + 1 : -1] == 0xFF)
-    kinds = view[starts + 1]  # in image data, a 0 follows every 0xFF that is no marker
+    kinds = view[starts + 1]  # in image data, every 0xFF that is no marker is followed by a 0
     markers = starts[(kinds >= _FIRST_RESTART) & (kinds <= _END_OF_IMAGE)]
     return int(markers[min(skipped, len(markers) - 1)])  # a whole file has at least one
 
 
-def _judge(data: bytes | bytearray, end: int, scan_at: int, frame_at: int, interval: int) -> JpegHeader:
-    """Read the rest of the header of a baseline frame that stands upright, and judge whether it can be cut."""
+def _read_baseline(data: bytes | bytearray, end: int, scan_at: int, frame_at: int, interval: int) -> JpegHeader:
+    """Read the rest of the header of an upright baseline frame, and determine whether it can be cut."""
     precision, height, width = data[frame_at], _number(data, frame_at + 1), _number(data, frame_at + 3)
     components = data[frame_at + 5]
     sampling = data[frame_at + 7 : frame_at + 6 + 3 * components : 3]
     across, down = max((s >> 4 for s in sampling), default=0), max((s & 15 for s in sampling), default=0)
     if components == 1:
-        across = down = 1  # whatever it says: the unit of a scan of one component is one block
+        across = down = 1  # regardless of the header: the unit of a scan of one component is one block
     known = precision == 8 and components in (1, 3) and 1 <= across <= 4 and 1 <= down <= 4 and width and height
     if not known or scan_at + 4 >= end or data[scan_at + 4] != components:
         return JpegHeader(scan_at)
@@ -130,7 +132,7 @@ def _judge(data: bytes | bytearray, end: int, scan_at: int, frame_at: int, inter
 
 
 def _is_upright(segment: bytes) -> bool:
-    """Whether an APP1 segment surely leaves the image as it is stored."""
+    """Return whether an APP1 segment certainly does not rotate the image."""
     if segment.startswith(b"http://"):  # XMP
         return True
     order = {b"II*\0": "little", b"MM\0*": "big"}.get(segment[6:10])

@@ -1,8 +1,8 @@
-"""Where in its frame each pixel of a strip is looked up.
+"""Compute the position in the frame at which each pixel of a strip is looked up.
 
-Turn, scale, perspective and lens together are smooth over the few degrees that a strip spans. So OpenCV's lens model is
-evaluated at a few nodes of each strip, of a whole block at once, and a polynomial through them gives the pixels. It is
-checked where such a polynomial errs most; where it is not exact enough, OpenCV computes every pixel.
+Rotation, scale, perspective and lens together are smooth over the few degrees of a strip. Therefore OpenCV's lens model
+is evaluated at a few nodes of each strip, for a whole shard at once, and a polynomial interpolates between the nodes.
+It is checked where its error is largest; if it is not exact enough, OpenCV computes every pixel.
 """
 
 import functools
@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from faze.data.normalization.pose import NormalizedCamera, NormalizedPose
 
 ACROSS, DOWN = 6, 4  # nodes
-EXACT_PX = 1e-3  # error at the checked places beyond which a strip is computed pixel by pixel
+EXACT_PX = 1e-3  # largest error at the checked positions; beyond it, a strip is computed pixel by pixel
 
 
 @dataclass(frozen=True, eq=False)
 class _Basis:
-    """What depends on the strip's size alone: N nodes, then C checked places in the strip (px), and weights."""
+    """Quantities that depend on the strip's size alone: N nodes, C checked positions in the strip (px), and weights."""
 
-    places_px: NDArray  # (N + C, 2)
-    checked: NDArray  # (N, C) weights of the nodes at the checked places
+    positions_px: NDArray  # (N + C, 2)
+    checked: NDArray  # (N, C) weights of the nodes at the checked positions
     columns: NDArray  # (ACROSS, width) weights at each column
     rows: NDArray  # (height, DOWN) weights at each row; float32
 
@@ -40,15 +40,15 @@ def _basis(width_px: int, height_px: int) -> _Basis:
         weights = chebyshev.chebvander(np.linspace(-1, 1, size), count - 1) @ to_coefficients  # (size, count)
         sides.append(((nodes + 1) / 2 * (size - 1), weights))
     (x, columns), (y, rows) = sides
-    # Checked are the corners, where interpolation from Chebyshev nodes errs most, and a place between nodes.
+    # The corners, where the error of an interpolation from Chebyshev nodes is largest, and a position between nodes.
     corners = [(j, i) for j in (0, width_px - 1) for i in (0, height_px - 1)] + [(width_px // 2, height_px // 2)]
-    nodes_px = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)  # a row of nodes after the other
+    nodes_px = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)  # row by row
     checked = np.stack([np.outer(rows[i], columns[j]).ravel() for j, i in corners], axis=1)
     return _Basis(np.concatenate([nodes_px, corners]), checked, columns.T.copy(), rows.astype(np.float32))
 
 
 class StripLookup:
-    """Computes the maps of a block of n frames for cv2.remap."""
+    """The maps of n frames for cv2.remap."""
 
     def __init__(
         self,
@@ -63,10 +63,10 @@ class StripLookup:
         self._basis = basis = _basis(camera.width_px, camera.height_px)
         self._scale = camera.distance_mm / np.linalg.norm(poses.gaze_origin_mm, axis=1)  # (n,) of S
         found = self._project(self._rays())  # (n, 1 + N + C, 2)
-        self.gaze_origin_px = found[:, 0]  # (n, 2) where the frame's camera sees it
+        self.gaze_origin_px = found[:, 0]  # (n, 2) in the frame
         nodes, checked = np.split(found[:, 1:], [ACROSS * DOWN], axis=1)
         error_px = np.abs(np.swapaxes(nodes, 1, 2) @ basis.checked - np.swapaxes(checked, 1, 2))
-        self.is_smooth = (error_px < EXACT_PX).all(axis=(1, 2))  # (n,) whether nodes are enough; False if not finite
+        self.is_smooth = (error_px < EXACT_PX).all(axis=(1, 2))  # (n,) whether the nodes suffice; False if not finite
         grids = np.swapaxes(nodes, 1, 2).reshape(-1, 2, DOWN, ACROSS)
         self._columns = (grids @ basis.columns).astype(np.float32)  # (n, 2, DOWN, width)
         self._buffer = np.empty((2, camera.height_px, camera.width_px), np.float32)
@@ -81,11 +81,11 @@ class StripLookup:
         return np.stack(cv2.initUndistortRectifyMap(*model, rotation, scaled, size, cv2.CV_32FC1))
 
     def _rays(self) -> NDArray:
-        """Compute (n, 1 + N + C, 3) rays in the camera frame: to the gaze origin, and through places of the strip."""
+        """Compute (n, 1 + N + C, 3) rays in the camera frame, to the gaze origin and through positions of the strip."""
         camera = self._camera
-        through = np.empty((len(self._scale), len(self._basis.places_px), 3))
+        through = np.empty((len(self._scale), len(self._basis.positions_px), 3))
         middle_px = (camera.width_px / 2, camera.height_px / 2)
-        through[:, :, :2] = (self._basis.places_px - middle_px) / camera.focal_length_px
+        through[:, :, :2] = (self._basis.positions_px - middle_px) / camera.focal_length_px
         through[:, :, 2] = 1 / self._scale[:, None]
         return np.concatenate([self._poses.gaze_origin_mm[:, None], through @ self._poses.rotation], axis=1)
 

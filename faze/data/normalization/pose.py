@@ -1,4 +1,4 @@
-"""The pose of the virtual camera and the labels in its frame, computed for all n frames of a block at once.
+"""Compute the pose of the virtual camera and the labels in its frame, for all n frames of a shard at once.
 
 Camera frame: x right, y down, z away from the camera; mm. Head frame: the same for a head facing the camera.
 """
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from faze.base.geometry import pitchyaw_from_vector
 
-# Inner eye corners, mm, head frame. In the 6-point face model of MPIIFaceGaze (columns 2 and 3) ...
+# Inner eye corners, mm, head frame: in the 6-point face model of MPIIFaceGaze (columns 2 and 3), ...
 INNER_EYE_CORNERS_6_MM = np.array([[-21.3129, 0.4838, -2.3970], [21.3129, 0.4838, -2.3970]])
-# ... and in the 14-point model (rows 10 and 11) that FAZE's own head poses were fitted with. The numbers are from
+# ... and in the 14-point model (rows 10 and 11) to which FAZE's own head poses were fitted. The numbers are from
 # faze_preprocess (swook/faze_preprocess, MIT licence).
 INNER_EYE_CORNERS_14_MM = np.array([[-19.0150342, 1.5302906, -3.10160017], [19.16842031, 1.49678993, -2.83671331]])
 
 
 class UnusableFrame(ValueError):
-    """Why one frame cannot become a strip."""
+    """The reason why a frame cannot become a strip."""
 
 
 @dataclass(frozen=True)
@@ -39,32 +39,32 @@ class NormalizedCamera:
 
 @dataclass(frozen=True, eq=False)
 class NormalizedPose:
-    """Where the virtual camera of a frame looks, and the labels in its frame; a block's arrays have an n in front."""
+    """The orientation of a frame's virtual camera, and the labels in its frame; arrays of n frames begin with n."""
 
     rotation: NDArray  # (3, 3) R, camera -> virtual camera
     gaze_origin_mm: NDArray  # (3,) in the camera frame
     labels: NDArray  # (4,) gaze pitch, yaw, head pitch, yaw; rad
 
     def __getitem__(self, row: int) -> "NormalizedPose":
-        """Take one frame of a block."""
+        """Return the pose of one of n frames."""
         return NormalizedPose(self.rotation[row], self.gaze_origin_mm[row], self.labels[row])
 
 
 def normalize_poses(
     rotation_vectors: NDArray, translations_mm: NDArray, inner_eye_corners_mm: NDArray, gaze_targets_mm: NDArray
 ) -> tuple[NormalizedPose, list[str]]:
-    """Place the virtual cameras of n frames and turn gaze and head into their frames.
+    """Compute the virtual cameras of n frames, and rotate gaze and head into their frames.
 
     Args:
-        rotation_vectors: (n, 3) head -> camera, rad; float64, as all of them.
+        rotation_vectors: (n, 3) head -> camera, rad; float64, as all arrays.
         translations_mm: (n, 3) head -> camera.
         inner_eye_corners_mm: (n, 2, 3) in the head frame.
         gaze_targets_mm: (n, 3) in the camera frame.
 
     Returns:
-        the poses, with (n, 3, 3), (n, 3) and (n, 4) arrays, and per frame why it has none, "" where it has one.
+        The poses, with (n, 3, 3), (n, 3) and (n, 4) arrays, and per frame why it has none, "" if it has one.
     """
-    with np.errstate(all="ignore"):  # frames with numbers that are not finite get a reason below
+    with np.errstate(all="ignore"):  # frames whose numbers are not finite get a reason below
         heads = _rotations(rotation_vectors)  # (n, 3, 3) head -> camera
         origins = (heads @ inner_eye_corners_mm.mean(axis=1)[:, :, None])[:, :, 0] + translations_mm
         gazes = gaze_targets_mm - origins
@@ -77,7 +77,7 @@ def normalize_poses(
             "gaze target lies at the gaze origin": np.linalg.norm(gazes, axis=1) < 1,
             "head is seen exactly from its side": across < 1e-3,
         }
-        # A frontal gaze points from the face to the camera, along -z; the labels count its mirror image.
+        # A frontal gaze points from the face to the camera, along -z; the labels describe its mirror image.
         directions = np.stack([-gazes, heads[:, :, 2]], axis=1) @ np.swapaxes(rotations, 1, 2)  # (n, 2, 3)
         labels = pitchyaw_from_vector(directions).reshape(-1, 4)
     first = np.select(list(reasons.values()), list(range(1, 1 + len(reasons))), 0)
@@ -85,7 +85,7 @@ def normalize_poses(
 
 
 def _rotations(vectors: NDArray) -> NDArray:
-    """Turn (n, 3) axes times angles, rad, into (n, 3, 3) rotations by Rodrigues' formula."""
+    """Convert (n, 3) axes times angles, rad, to (n, 3, 3) rotations by Rodrigues' formula."""
     angles = np.linalg.norm(vectors, axis=1)[:, None, None]
     x, y, z = np.divide(vectors, angles[:, 0], out=np.zeros_like(vectors), where=angles[:, 0] > 0).T
     zero = np.zeros_like(x)
@@ -94,10 +94,10 @@ def _rotations(vectors: NDArray) -> NDArray:
 
 
 def _look_at(origins: NDArray, head_x: NDArray) -> tuple[NDArray, NDArray]:
-    """Compute rotations with z toward the gaze origin and x in the plane of z and the head's x axis.
+    """Compute rotations with z towards the gaze origin and x in the plane of z and the head's x axis.
 
     Returns:
-        (n, 3, 3), and (n,) the sine of the angle between z and the head's x axis.
+        (n, 3, 3) rotations, and (n,) the sine of the angle between z and the head's x axis.
     """
     z = origins / np.linalg.norm(origins, axis=1, keepdims=True)
     y = np.cross(z, head_x)

@@ -1,4 +1,4 @@
-"""A frame -> a strip: by one interpolation at places that are known, or as the released procedure in two steps."""
+"""Make a strip from a frame: by one interpolation at known positions, or by the released procedure in two steps."""
 
 import functools
 from typing import Literal
@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 
 from faze.data.normalization.pose import NormalizedCamera, NormalizedPose, UnusableFrame
 
-# The camera matrix of an undistorted frame. keep: the frame's own, as the released code does for GazeCapture.
-# recentred: with its principal point moved to the frame's middle, as the released code does for MPIIGaze. The warp that
-# follows does not allow for the move, so the strip is displaced by as much.
+# The camera matrix of an undistorted frame. keep: the frame's own, as in the released code for GazeCapture.
+# recentred: with its principal point moved to the middle of the frame, as in the released code for MPIIGaze. The
+# subsequent warp ignores the move, so the strip is displaced by the same amount.
 Undistorted = Literal["keep", "recentred"]
 
 
 def look_up(image: NDArray[np.uint8], maps: NDArray[np.float32], strip: NDArray[np.uint8]) -> None:
-    """Fill an RGB strip (h, w, 3) from a BGR frame, looked up at the places (2, h, w) that `StripLookup` found.
+    """Fill an RGB strip (h, w, 3) from a BGR frame at the positions (2, h, w) of `StripLookup`.
 
-    What lies beyond the frame is black. The places allow for the lens, so this is the only interpolation.
+    Pixels outside the frame are black. The positions include the lens, so this is the only interpolation.
     """
     cv2.remap(image, *maps, cv2.INTER_LINEAR, dst=strip)
     cv2.cvtColor(strip, cv2.COLOR_BGR2RGB, dst=strip)
@@ -32,21 +32,21 @@ def warp_two_step(
     camera: NormalizedCamera,
     undistorted: Undistorted,
 ) -> NDArray[np.uint8]:
-    """Make a strip as the released procedure does: undistort the whole frame, then warp it in perspective.
+    """Make a strip by the released procedure: undistort the whole frame, then apply a perspective warp.
 
     Args:
         image: (H, W, 3) BGR, distorted.
         camera_matrix: (3, 3) of the frame, px.
         distortion: (d,) in OpenCV's order.
-        pose: of the virtual camera.
-        camera: the virtual camera.
-        undistorted: which camera matrix the undistorted frame has.
+        pose: Pose of the virtual camera.
+        camera: Virtual camera.
+        undistorted: Camera matrix of the undistorted frame.
 
     Returns:
-        (height, width, 3) RGB strip; black where it reaches beyond the frame.
+        (height, width, 3) RGB strip; pixels outside the frame are black.
 
     Raises:
-        UnusableFrame: the gaze origin lies outside the frame.
+        UnusableFrame: The gaze origin is outside the frame.
     """
     height, width = image.shape[:2]
     zero = np.zeros(3)
@@ -73,12 +73,12 @@ def check_in_frame(size_px: tuple[int, int], camera_matrix: NDArray, gaze_origin
     """Refuse a frame whose camera does not see the eyes.
 
     Args:
-        size_px: width and height of the frame.
+        size_px: Width and height of the frame.
         camera_matrix: (3, 3), px.
-        gaze_origin_px: (2,) where the camera sees the gaze origin.
+        gaze_origin_px: (2,) position of the gaze origin in the frame.
 
     Raises:
-        UnusableFrame: says where the eyes are.
+        UnusableFrame: States the position of the eyes.
     """
     if not (camera_matrix[0, 0] > 0 and camera_matrix[1, 1] > 0):
         raise UnusableFrame("camera matrix has no positive focal length")

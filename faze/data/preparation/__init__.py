@@ -1,1 +1,1 @@
-"""From raw camera frames to eye strips, block by block, so that a killed preprocessing goes on where it stood."""
+"""From raw camera frames to eye strips, shard by shard, so that a killed preprocessing can resume."""

@@ -1,4 +1,4 @@
-"""Free space on the disk: checked before the work starts, and one clear sentence when it runs out."""
+"""Check free disk space before the work starts, and explain a full disk in one sentence."""
 
 import contextlib
 import shutil
@@ -13,29 +13,29 @@ _MARGIN = 1.01  # for names and labels besides the strips
 
 
 def check_disk_space(folder: Path, needed: int, what: str) -> None:
-    """Refuse a disk with less than half the space needed, and warn of one that may prove too small.
+    """Refuse a disk with less than half the space needed, and warn if it may be too small.
 
-    How many of the frames will have a strip is not known yet.
+    The number of frames that will have a strip is not yet known.
 
     Args:
-        folder: to be written into.
-        needed: bytes of strips, if every frame has one.
-        what: needs them, for the sentence.
+        folder: Folder to write into.
+        needed: Bytes of strips, if every frame has one.
+        what: Description of what needs them.
 
     Raises:
-        UserError: there is no space for half of it.
+        UserError: There is no space for half of it.
     """
     free = shutil.disk_usage(folder).free
-    said = f"{folder}: {what} need {needed * _MARGIN / 2**30:.2f} GiB here, and {free / 2**30:.2f} GiB are free"
+    message = f"{folder}: {what} need {needed * _MARGIN / 2**30:.2f} GiB here, and {free / 2**30:.2f} GiB are free"
     if needed * _MARGIN / 2 > free:
-        raise UserError(f"{said}: make room, or write to another disk")
+        raise UserError(f"{message}: free some space, or write to another disk")
     if needed * _MARGIN > free:
-        print(f"{said}: enough only if many of them are rejected", file=sys.stderr)
+        print(f"{message}: enough only if many of them are rejected", file=sys.stderr)
 
 
 @contextlib.contextmanager
 def disk_may_fill(folder: Path) -> Iterator[None]:
-    """Turn what is raised when a disk is full, by the system or by HDF5 within its own errors, into one sentence."""
+    """Turn the error about a full disk, of the system or within one of HDF5's, into one sentence."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -43,6 +43,6 @@ def disk_may_fill(folder: Path) -> Iterator[None]:
         if not full:
             raise
         raise UserError(
-            f"{folder}: no space left on the disk: make room and give the same command again; what is finished is "
-            "kept, and no half-written file stands under its name"
+            f"{folder}: no space left on the disk: free some space and give the same command again; finished shards "
+            "are kept, and no output is half-written"
         ) from None

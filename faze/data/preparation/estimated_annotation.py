@@ -1,7 +1,7 @@
-"""The annotation that GazeCapture lacks and FAZE's supplementary file has measured, estimated from detected landmarks.
+"""Estimate the head pose and camera that GazeCapture lacks, as in FAZE's supplementary file.
 
-Head pose is estimated from landmarks, intrinsics from the device (devices.csv); the gaze target is the data set's own.
-Each recording's annotation lies in a file of its own until all are there: what a killed run keeps.
+The head pose is estimated from detected landmarks, the intrinsics from the device (devices.csv); the gaze target is the
+data set's own. Each recording's annotation is written to a file of its own, so that a killed run can resume.
 """
 
 import functools
@@ -25,13 +25,13 @@ from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers.annotation_checks import OUTSIDE, is_inside
 from faze.data.readers.devices import check_device, estimate_camera
 from faze.data.readers.face_mesh import open_detector
+from faze.data.readers.gazecapture import Recording, read_recording
 from faze.data.readers.head_pose import Detector, estimate_pose
-from faze.data.readers.recording import Recording, read_recording
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
 
 
 def identity_of(raw: Path, model: Path | None) -> str:
-    """Hash all that annotation depends on, except for the recordings' own files: 8 hex digits."""
+    """Hash everything on which the annotation depends, except for the recordings' own files: 8 hex digits."""
     stat = model.stat() if model else None
     about = (
         str(raw.resolve()),
@@ -43,13 +43,13 @@ def identity_of(raw: Path, model: Path | None) -> str:
 
 
 def annotate_everybody(raw: Path, parts: Mapping[str, Path], model: Path | None, threads: int) -> None:
-    """Write each recording's annotation to its file, except for those that are there already.
+    """Write each recording's annotation to its file, unless the file exists.
 
     Args:
-        raw: folder of the recordings.
-        parts: the file of each recording.
-        model: see `open_detector`.
-        threads: processes.
+        raw: Folder of the recordings.
+        parts: File of each recording.
+        model: See `open_detector`.
+        threads: Number of processes.
     """
     left = {person: part for person, part in parts.items() if not part.exists()}
     progress = Progress("landmarks", len(parts), "recordings")
@@ -64,7 +64,7 @@ def read_parts(parts: Mapping[str, Path], counts: Counter[str]) -> Iterator[tupl
     """Read the annotation of every recording, and count the entries with and without a label.
 
     Raises:
-        UserError: no frame of any recording has a label.
+        UserError: No frame of any recording has a label.
     """
     for person, part in parts.items():
         entries = read_supplementary(part, person)
@@ -86,16 +86,16 @@ def _write_part(raw: Path, person: str, part: Path) -> None:
 
 
 def annotate(raw: Path, person: str, detect: Detector) -> Supplementary:
-    """Estimate FAZE's annotation of a recording; entries that have none say why.
+    """Estimate FAZE's annotation of a recording; entries without annotation have a reason.
 
     Args:
-        raw: folder of the recordings.
-        person: which one.
-        detect: finds the landmarks of a frame.
+        raw: Folder of the recordings.
+        person: The recording's folder name.
+        detect: Finds the landmarks of a frame.
 
     Returns:
-        one entry per frame of frames.json; a single one without file name where the recording is not whole or its
-        device is not known.
+        One entry per frame of frames.json; a single one without file name if the recording is incomplete or its device
+        is unknown.
     """
     try:
         recording = read_recording(raw / person)
@@ -131,7 +131,7 @@ def _annotate_frame(raw: Path, name: str, recording: Recording, row: int, detect
 
 
 def _entries(names: list[str], table: NDArray, reasons: list[str]) -> Supplementary:
-    """Build the annotation of N frames from their (N, 13) numbers, NaN where a frame has none."""
+    """Build the annotation of N frames from their (N, 13) numbers, NaN for a frame without annotation."""
     return Supplementary(
         file_names=names,
         camera_parameters=table[:, :4],
@@ -139,5 +139,5 @@ def _entries(names: list[str], table: NDArray, reasons: list[str]) -> Supplement
         head_pose=table[:, 4:10],
         gaze_target_mm=table[:, 10:],
         reasons=reasons,
-        origin="estimated",
+        label_source="estimated",
     )

@@ -1,4 +1,4 @@
-"""Strips that are normalised already, in the released layout or ours -> who is taken over, and why others are not."""
+"""Copy strips that are already normalised, from a file in the released layout or ours; reject the other people."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -7,29 +7,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import parse_json, read_plain
-from faze.data.preparation.assemble import Prepared
+from faze.base.files import parse_json
+from faze.base.untrusted import read_untrusted
+from faze.data.preparation.shards import Prepared
 from faze.data.readers import Reject
 from faze.data.readers.annotation_checks import OFF_SCREEN
-from faze.data.store.layout import ORIGINS, SPLITS
-from faze.data.store.probe import probe
-from faze.data.store.strip_layout import VALIDITIES
-from faze.data.store.strip_writing import PersonStrips
+from faze.data.store.layout import LABEL_SOURCES, SPLITS
+from faze.data.store.strip_writing import VALIDITIES, PersonStrips
 from faze.data.store.strips import StripStore
+from faze.data.store.untrusted_file import check_untrusted
 
 
 def read_splits(path: Path) -> dict[str, str]:
     """Read the split of each person from a JSON of {"train": [people], "val": [people], "test": [people]}.
 
     Raises:
-        UserError: the file is missing or not of this form, or names a person twice.
+        UserError: The file is missing or not of this form, or names a person twice.
     """
-    try:
-        content = parse_json(read_plain(path))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
-    except ValueError:
-        raise UserError(f"{path}: not JSON") from None
+    content = read_untrusted(path, parse_json, "write it again as JSON")
     lists = list(content.values()) if isinstance(content, dict) else []
     if not lists or set(content) - set(SPLITS) or not all(isinstance(people, list) for people in lists):
         raise UserError(f'{path}: is not {{"train": [...], "val": [...], "test": [...]}} with lists of people')
@@ -43,19 +38,19 @@ def read_splits(path: Path) -> dict[str, str]:
 
 
 def open_stored(path: Path, dataset: str, splits: Mapping[str, str] | None) -> StripStore:
-    """Open a file of strips and see whether the split of each person is known.
+    """Open a file of strips and check that the split of each person is known.
 
     Raises:
-        UserError: the file cannot be read, is another data set's, or there is no way to know the splits.
+        UserError: The file cannot be read, is another data set's, or the splits are unknown.
     """
-    probe(path, "strips")
+    check_untrusted(path, "strips")
     strips = StripStore(path, tolerant=True)
     if strips.dataset in ("mpiigaze", "gazecapture") and strips.dataset != dataset:
         raise UserError(f"{path}: holds {strips.dataset}, and is given as {dataset}")
     silent = [] if dataset == "mpiigaze" else [person for person in strips.persons() if not strips.states_split(person)]
     if silent and splits is None:
         raise UserError(
-            f"{path}: does not say whether person {silent[0]} is of train, val or test: give the list of people by "
+            f"{path}: does not state whether person {silent[0]} is in train, val or test: give the list of people by "
             "split as JSON (preprocess.gazecapture_split)"
         )
     return strips
@@ -70,15 +65,15 @@ def copy_stored(
     exclude_off_screen: bool,
     progress: Callable[[int], None],
 ) -> Iterator[Prepared]:
-    """Pass on each person of a file, and of the list of splits, in order; holds a few strips at a time.
+    """Yield each person of a file and of the list of splits, in order; a few strips are in memory at a time.
 
     Args:
-        strips: opened by `open_stored`.
-        dataset: its id; of MPIIGaze all are test people.
-        splits: of people, instead of what the file states.
-        size: height and width that the strips must have, px.
-        exclude_off_screen: whether samples are left out whose target is known to lie off the screen.
-        progress: is told how many strips are done.
+        strips: Opened by `open_stored`.
+        dataset: Its id; all people of MPIIGaze are test people.
+        splits: Splits of people; they override those in the file.
+        size: Height and width that the strips must have, px.
+        exclude_off_screen: Whether to leave out samples whose target is known to be off the screen.
+        progress: Called with the number of finished strips.
     """
     done = 0
 
@@ -94,7 +89,7 @@ def copy_stored(
             progress(done)
 
     for person in sorted({*strips.persons(), *strips.faults, *(splits or ())}):
-        split, fault = _judge(strips, person, dataset, splits, size)
+        split, fault = _find_split(strips, person, dataset, splits, size)
         if fault:
             yield None, [Reject(person, "", fault)]
             continue
@@ -108,10 +103,10 @@ def copy_stored(
         yield copied if kept.any() else None, rejects
 
 
-def _judge(
+def _find_split(
     strips: StripStore, person: str, dataset: str, splits: Mapping[str, str] | None, size: tuple[int, int]
 ) -> tuple[str, str]:
-    """Find the split of a person, and why the person is left out, "" if nothing speaks against it."""
+    """Return the split of a person, and why the person is left out; "" if the person is not."""
     if person in strips.faults:
         return "", strips.faults[person]
     if person not in strips.persons():
@@ -123,11 +118,11 @@ def _judge(
     if not np.isfinite(strips.labels(person)).all():
         return "", "labels are not finite"
     try:
-        intact = strips.verify(person)  # reads all pixels; our copy's own checksum would hide a damage
+        intact = strips.verify(person)  # reads all pixels; the checksum of our copy would hide the damage
     except UserError as error:
         return "", str(error)
     if intact is False:
-        return "", "pixels or labels are not what was written, by their checksum"
+        return "", "pixels or labels are corrupt (checksum mismatch)"
     if dataset == "mpiigaze":
         return "test", ""
     split = (splits or {}).get(person) or (strips.split(person) if strips.states_split(person) else "")
@@ -146,7 +141,7 @@ def _copy(
         strips.labels(person)[kept],
         strips.device(person),
         strips.frame_index(person)[kept],
-        _positions(strips.origins(person)[kept], ORIGINS),
+        _positions(strips.label_sources(person)[kept], LABEL_SOURCES),
         _positions(strips.validity(person)[kept], VALIDITIES),
     )
 

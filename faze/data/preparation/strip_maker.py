@@ -1,4 +1,4 @@
-"""A block of frames of one person -> eye strips and labels."""
+"""Turn frames of one person into eye strips and labels."""
 
 import math
 from collections.abc import Sequence
@@ -20,15 +20,15 @@ RELEASED_UNDISTORTION: dict[str, Undistorted] = {"mpiigaze": "recentred", "gazec
 
 @dataclass(frozen=True)
 class StripMaker:
-    """Makes strips through one camera, in one of two ways."""
+    """Makes strips with one virtual camera, in one of two ways."""
 
     camera: NormalizedCamera
-    # None: by one interpolation. Else by the released procedure in two steps, which undistorts the frame in this way.
+    # None: one interpolation. Otherwise: the released procedure in two steps, which undistorts the frame in this way.
     released: Undistorted | None = None
 
     @classmethod
     def of(cls, settings: Preprocess, dataset: str) -> "StripMaker":
-        """Make the strips of a data set as the configuration says."""
+        """Create the maker of a data set's strips from the configuration."""
         camera = NormalizedCamera(settings.focal_length_px, settings.distance_mm, settings.width_px, settings.height_px)
         return cls(camera, RELEASED_UNDISTORTION[dataset] if settings.compatibility == "two_step" else None)
 
@@ -36,7 +36,7 @@ class StripMaker:
         """Fill pixels (n, H, W, 3) RGB and labels (n, 4) of n frames of one person.
 
         Returns:
-            per frame why it has no strip, "" where it has one; the rows of frames without one are left undefined.
+            Per frame why it has no strip, "" if it has one; the rows of frames without one are undefined.
         """
         if not frames:
             return []
@@ -52,7 +52,7 @@ class StripMaker:
             matrices, distortions = zip(*((frame.camera_matrix, frame.distortion) for frame in frames), strict=True)
             lookup = StripLookup(matrices, distortions, poses, self.camera)
         for row, frame in enumerate(frames):
-            if reasons[row]:  # found in the annotation: the image, which costs most, need not be read
+            if reasons[row]:  # found in the annotation; reading the image, the largest cost, is not needed
                 continue
             try:
                 encoded = reader.read(frame.image_path)
@@ -69,7 +69,7 @@ class StripMaker:
 
 
 def _in_one_step(frame: Frame, encoded: EncodedFrame, lookup: StripLookup, row: int, strip: NDArray[np.uint8]) -> None:
-    """Fill the strip of a frame, which is row `row` of the lookup, from the rows of the frame that the strip needs."""
+    """Fill the strip of a frame, row `row` of the lookup, decoding only the image rows that the strip needs."""
     image = encoded.decode() if encoded.size_px is None else None
     size_px = encoded.size_px or image.shape[1::-1]
     check_size(frame, *size_px)
@@ -81,6 +81,6 @@ def _in_one_step(frame: Frame, encoded: EncodedFrame, lookup: StripLookup, row: 
 
 
 def rows_needed(map_y: NDArray[np.float32]) -> int | None:
-    """Count the upper rows of a frame that an interpolation at these heights (h, w) looks at; None: not known."""
+    """Count the upper rows of a frame that an interpolation at these heights (h, w) reads; None: unknown."""
     lowest = float(map_y.max())
     return int(min(max(lowest, -1.0), 2.0**20)) + 2 if math.isfinite(lowest) else None

@@ -1,6 +1,6 @@
-"""Blocks of all people, made in several processes.
+"""Make the shards of all people in several processes.
 
-Each process reads, makes and writes its own blocks; only their names and sizes travel between processes.
+Each process reads, makes and writes its own shards; only their names and sizes are sent between processes.
 """
 
 import concurrent.futures
@@ -16,19 +16,18 @@ import numpy as np
 from faze.base.code_hash import fingerprint
 from faze.base.process_pool import worker_processes
 from faze.config.data_parameters import Preprocess
-from faze.data.preparation.blocks import ENTRIES, Block, BlockFolder, Made
-from faze.data.preparation.stamp import stamp_of
+from faze.data.preparation.shards import ENTRIES, Shard, ShardContent, ShardFolder, stamp_of
 from faze.data.preparation.strip_maker import StripMaker
 from faze.data.readers import Frame, Reader, Reject
 from faze.data.readers.annotation_checks import check_entries
-from faze.data.store.layout import ORIGINS
-from faze.data.store.strip_layout import VALIDITIES
+from faze.data.store.layout import LABEL_SOURCES
+from faze.data.store.strip_writing import VALIDITIES
 
 _VALIDITY = {True: "valid", False: "off_screen", None: "unknown_screen"}
 
 
 def key_of(dataset: str, settings: Preprocess, raw: Path, supplementary: Path | None) -> str:
-    """Name all that decides what blocks hold, but the raw files of each person: 16 hex digits."""
+    """Hash everything that decides the content of shards, except for each person's raw files: 16 hex digits."""
     digest = hashlib.sha256(repr((dataset, sorted(asdict(settings).items()), str(raw.resolve()))).encode())
     if supplementary:
         stat = supplementary.stat()
@@ -37,33 +36,33 @@ def key_of(dataset: str, settings: Preprocess, raw: Path, supplementary: Path | 
     return digest.hexdigest()[:16]
 
 
-def plan(reader: Reader) -> dict[str, list[Block]]:
-    """Cut each person's annotation into blocks."""
-    blocks = {}
+def plan(reader: Reader) -> dict[str, list[Shard]]:
+    """Divide each person's annotation into shards."""
+    shards = {}
     for person in reader.persons():
         count, stamp = reader.count(person), stamp_of(reader.folder(person))
-        blocks[person] = [
-            Block(person, start, min(start + ENTRIES, count), stamp) for start in range(0, count, ENTRIES)
+        shards[person] = [
+            Shard(person, start, min(start + ENTRIES, count), stamp) for start in range(0, count, ENTRIES)
         ]
-    return blocks
+    return shards
 
 
 @dataclass
 class Worker:
-    """What a process makes blocks with, and how far it has read the annotation of the last person."""
+    """The tools with which a process makes shards, and its position in the annotation of the current person."""
 
     reader: Reader
     maker: StripMaker
-    folder: BlockFolder
-    exclude_off_screen: bool = False  # leave out frames whose target is known to lie off the screen
+    folder: ShardFolder
+    exclude_off_screen: bool = False  # leave out frames whose target is known to be off the screen
     _person: str = ""
     _position: int = 0
     _entries: Iterator[Frame | Reject] = field(default_factory=lambda: iter(()))
-    _pixels: np.ndarray | None = None  # of one block, used again and again
+    _pixels: np.ndarray | None = None  # of one shard, reused
 
-    def make(self, block: Block) -> int:
-        """Make a block and write it; returns the number of its entries."""
-        entries = self._read(block)
+    def make(self, shard: Shard) -> int:
+        """Make and write a shard, and return the number of its entries."""
+        entries = self._next_entries(shard)
         frames = [entry for entry in entries if isinstance(entry, Frame)]
         if self._pixels is None:
             camera = self.maker.camera
@@ -71,27 +70,27 @@ class Worker:
         labels = np.empty((len(frames), 4), np.float32)
         reasons = self.maker.make(frames, self._pixels[: len(frames)], labels)
         rows = [row for row, reason in enumerate(reasons) if not reason]
-        self.folder.write(block, _made(entries, reasons, labels[rows]), self._pixels, rows)
-        return len(block)
+        self.folder.write(shard, _content(entries, reasons, labels[rows]), self._pixels, rows)
+        return len(shard)
 
-    def _read(self, block: Block) -> list[Frame | Reject]:
-        """Read the entries of a block; the annotation is read once per person, as the blocks come in its order."""
-        if self._person != block.person_id or self._position > block.start:
-            self._person, self._position = block.person_id, 0
-            self._entries = check_entries(self.reader.entries(block.person_id), self.exclude_off_screen)
-        while self._position < block.start and next(self._entries, None) is not None:
+    def _next_entries(self, shard: Shard) -> list[Frame | Reject]:
+        """Read the entries of a shard; shards come in order, so each person's annotation is read once."""
+        if self._person != shard.person_id or self._position > shard.start:
+            self._person, self._position = shard.person_id, 0
+            self._entries = check_entries(self.reader.entries(shard.person_id), self.exclude_off_screen)
+        while self._position < shard.start and next(self._entries, None) is not None:
             self._position += 1
-        self._position = block.stop
-        return list(itertools.islice(self._entries, len(block)))
+        self._position = shard.stop
+        return list(itertools.islice(self._entries, len(shard)))
 
 
-def _made(entries: Sequence[Frame | Reject], reasons: Sequence[str], labels: np.ndarray) -> Made:
-    """Part the entries of a block into frames with a strip and rejects, both in the order of the entries.
+def _content(entries: Sequence[Frame | Reject], reasons: Sequence[str], labels: np.ndarray) -> ShardContent:
+    """Divide the entries of a shard into frames with a strip and rejects, both in the order of the entries.
 
     Args:
-        entries: of the block.
-        reasons: why each frame among them has no strip, "" where it has one.
-        labels: (n, 4) of those that have one.
+        entries: All entries of the shard.
+        reasons: Why each frame among them has no strip, "" if it has one.
+        labels: (n, 4) of the frames that have one.
     """
     used, rejects, verdicts = [], [], iter(reasons)
     for entry in entries:
@@ -101,37 +100,37 @@ def _made(entries: Sequence[Frame | Reject], reasons: Sequence[str], labels: np.
             rejects.append(Reject(entry.person_id, entry.file_name, reason))
         else:
             used.append(entry)
-    return Made(
+    return ShardContent(
         split=used[0].split if used else "",
         device=used[0].device if used else "",
         file_names=[frame.file_name for frame in used],
         labels=labels,
         frame_index=np.array([frame.frame_index for frame in used], np.int64),
-        origin=np.array([ORIGINS.index(frame.origin) for frame in used], np.uint8),
+        label_source=np.array([LABEL_SOURCES.index(frame.label_source) for frame in used], np.uint8),
         validity=np.array([VALIDITIES.index(_VALIDITY[frame.on_screen]) for frame in used], np.uint8),
         rejects=rejects,
     )
 
 
-def make_blocks(blocks: Sequence[Block], worker: Worker, threads: int, progress: Callable[[int], None]) -> None:
-    """Make blocks and write them into their folder.
+def make_shards(shards: Sequence[Shard], worker: Worker, threads: int, progress: Callable[[int], None]) -> None:
+    """Make shards and write them into their folder.
 
     Args:
-        blocks: in the order of people and their annotation.
-        worker: what each process makes them with.
-        threads: processes.
-        progress: is told how many entries are done.
+        shards: In the order of people and their annotation.
+        worker: The tools of each process.
+        threads: Number of processes.
+        progress: Called with the number of finished entries.
 
     Raises:
-        UserError: an annotation cannot be read.
-        OSError: a block cannot be written.
-        ChildProcessError: a process was killed.
+        UserError: An annotation cannot be read.
+        OSError: A shard cannot be written.
+        ChildProcessError: A process was killed.
     """
-    if not blocks:
+    if not shards:
         return
     done = 0
-    with worker_processes(min(threads, len(blocks)), _start, worker) as pool:
-        for future in concurrent.futures.as_completed([pool.submit(_make, block) for block in blocks]):
+    with worker_processes(min(threads, len(shards)), _start, worker) as pool:
+        for future in concurrent.futures.as_completed([pool.submit(_make, shard) for shard in shards]):
             done += future.result()
             progress(done)
 
@@ -142,5 +141,5 @@ def _start(worker: Worker) -> None:
     cv2.setNumThreads(1)
 
 
-def _make(block: Block) -> int:
-    return _worker.make(block)
+def _make(shard: Shard) -> int:
+    return _worker.make(shard)

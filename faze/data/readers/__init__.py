@@ -1,6 +1,6 @@
-"""Readers turn the raw files of a data set into one record per annotated frame: a Frame, or a Reject that says why not.
+"""Read the raw files of a data set into one record per annotated frame: a Frame, or a Reject with the reason.
 
-Everything is in the camera frame: x right, y down, z away from the camera, in mm and px, as OpenCV has it.
+All coordinates are OpenCV's, in the camera frame: x right, y down, z away from the camera, in mm and px.
 """
 
 from collections.abc import Iterator
@@ -10,10 +10,12 @@ from typing import Protocol
 
 from numpy.typing import NDArray
 
+RENDERED_MARK = "rendered_by_faze.txt"  # a file in a raw folder that `faze synthesise` wrote
+
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One annotated camera frame: all that normalisation needs besides the pixels."""
+    """One annotated camera frame: everything that normalisation needs except the pixels."""
 
     person_id: str
     image_path: Path
@@ -26,14 +28,14 @@ class Frame:
     inner_eye_corners_mm: NDArray  # (2, 3) in the head's model frame
     split: str  # train | val | test
     frame_index: int = 0  # position in the person's annotation, from 0
-    origin: str = "annotated"  # of the labels, one of faze.data.store.layout.ORIGINS
-    on_screen: bool | None = None  # whether the gaze target lies on the screen; None where no screen is known
-    device: str = ""  # that recorded the frame, as the data set calls it
+    label_source: str = "annotated"  # one of faze.data.store.layout.LABEL_SOURCES
+    on_screen: bool | None = None  # whether the gaze target lies on the screen; None if the screen is unknown
+    device: str = ""  # the data set's name of the device that recorded the frame
 
 
 @dataclass(frozen=True)
 class Reject:
-    """An annotated frame that is left out, and the reason; without a file name, all frames of the person are."""
+    """An annotated frame that is left out, and the reason; without a file name, all of the person's frames are."""
 
     person_id: str
     file_name: str
@@ -43,20 +45,22 @@ class Reject:
 class Reader(Protocol):
     """A raw data set on disk."""
 
+    layout: str  # name of the data set whose folders and files these are
+
     def persons(self) -> list[str]:
         """List the people, sorted."""
 
     def folder(self, person: str) -> Path:
-        """Return the folder that holds a person's frames and annotation."""
+        """Return the folder of a person's frames and annotation."""
 
     def count(self, person: str) -> int:
         """Count the annotated frames of a person: `entries` yields at most as many records.
 
-        It is 1 where none can be read, for the one Reject that says why.
+        Return 1 if none can be read, for the one Reject with the reason.
         """
 
     def entries(self, person: str) -> Iterator[Frame | Reject]:
         """Read a person's records, in the order of the annotation.
 
-        Where the person's files are missing, torn or not of their format: one Reject that names the file.
+        If the person's files are missing, damaged or not of their format, yield one Reject that names the file.
         """

@@ -1,4 +1,4 @@
-"""What the annotation of every data set must keep to, whoever reads it."""
+"""Rules for the annotation of every data set."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -11,16 +11,16 @@ from faze.base.errors import UserError
 from faze.data.normalization.pose import UnusableFrame
 from faze.data.readers import Frame, Reject
 
-# Reasons to leave a frame out that more than one module gives.
+# Reasons to leave a frame out that several modules use.
 OFF_SCREEN = "gaze target off the screen"
 OUTSIDE = "path leads out of the data folder"
-OnScreen = list[bool | None]  # per annotated frame; None: the screen is not known
-_DISTORTION_LENGTHS = (4, 5, 8, 12, 14)  # that OpenCV knows
-_PRINCIPAL_SHARE = 0.15  # of a side: how far from the frame's middle a principal point may lie
+OnScreen = list[bool | None]  # per annotated frame; None: the screen is unknown
+_DISTORTION_LENGTHS = (4, 5, 8, 12, 14)  # of OpenCV's lens models
+_PRINCIPAL_SHARE = 0.15  # of a side: largest distance of the principal point from the middle of the frame
 
 
 def is_inside(file_name: str) -> bool:
-    """Whether a file name of an annotation can be one, and stays within its raw folder."""
+    """Return whether a file name of an annotation is possible and stays within its raw folder."""
     try:
         os.fsencode(file_name)
     except UnicodeEncodeError:
@@ -33,21 +33,21 @@ def check_distortion(count: int, where: str) -> None:
     """Refuse a number of distortion coefficients for which OpenCV has no lens model.
 
     Raises:
-        UserError: says where.
+        UserError: There is no such model; names `where`.
     """
     if count not in _DISTORTION_LENGTHS:
         raise UserError(f"{where}: {count} distortion coefficients, not one of {_DISTORTION_LENGTHS}")
 
 
 def lie_on_screen(targets: ArrayLike, sizes: ArrayLike | None) -> OnScreen:
-    """Tell of each gaze target whether it lies on the screen.
+    """Determine whether each gaze target is on the screen.
 
-    MPIIFaceGaze's targets are pixels of the laptop's screen; some lie off it (8.8 % of person p07's, none or below
-    0.4 % of the others'). GazeCapture's are points of a screen whose size is in each recording's screen.json.
+    MPIIFaceGaze's targets are pixels of the laptop's screen; some are off it (8.8 % of person p07's, at most 0.4 % of
+    the others'). GazeCapture's are points of a screen whose size is in each recording's screen.json.
 
     Args:
         targets: (N, 2) from the screen's top left corner, px or points.
-        sizes: (2,) width and height of the screen in the same unit, or (N, 2); None where it is not known.
+        sizes: (2,) width and height of the screen in the same unit, or (N, 2); None if it is unknown.
     """
     points = np.asarray(targets, np.float64).reshape(-1, 2)
     if sizes is None:
@@ -59,13 +59,13 @@ def lie_on_screen(targets: ArrayLike, sizes: ArrayLike | None) -> OnScreen:
 
 
 def check_entries(entries: Iterable[Frame | Reject], exclude_off_screen: bool) -> Iterator[Frame | Reject]:
-    """Turn a frame that is listed again into a reject, and one whose target lies off the screen if that is wanted.
+    """Replace a frame that is listed twice by a reject, and optionally one whose target is off the screen.
 
-    A target lies off the screen only where the screen is known.
+    A target is off the screen only if the screen is known.
 
     Args:
-        entries: of one person, from the first on.
-        exclude_off_screen: whether frames with a target off the screen are left out.
+        entries: All entries of one person.
+        exclude_off_screen: Whether to leave out frames with a target off the screen.
     """
     seen: set[str] = set()
     for entry in entries:
@@ -79,14 +79,14 @@ def check_entries(entries: Iterable[Frame | Reject], exclude_off_screen: bool) -
 
 
 def check_size(frame: Frame, width_px: int, height_px: int) -> None:
-    """Refuse an image that its annotated camera cannot have taken: scaled, cropped or turned since.
+    """Refuse an image that its annotated camera cannot have taken, because it was scaled, cropped or rotated.
 
-    The annotations state no frame size, so the rule depends on image and intrinsics alone: the principal point lies
-    near the middle. An image of half or twice the size misses that by a quarter of its sides or more, one of 4:3 turned
-    by a quarter by about a sixth: just enough, unless its camera is far off the middle itself.
+    The annotations state no frame size, so the rule depends on image and intrinsics alone: the principal point must be
+    near the middle. In an image of half or twice the size it is off by a quarter of the sides or more; in one of 4:3
+    that was rotated by 90 degrees, by about a sixth. That suffices unless the camera's own is far off the middle.
 
     Raises:
-        UnusableFrame: says the size.
+        UnusableFrame: States the size.
     """
     for axis, (side_px, name) in enumerate(((width_px, "x"), (height_px, "y"))):
         principal_px = float(frame.camera_matrix[axis, 2])

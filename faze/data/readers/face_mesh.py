@@ -1,8 +1,8 @@
-"""Landmarks by MediaPipe's face mesh, in an environment of its own (envs/landmarks.yaml): it brings a cv2 of its own.
+"""Detect landmarks with MediaPipe's face mesh, in a separate environment (envs/landmarks.yaml) with its own cv2.
 
-Which vertices of the mesh of 468 stand for the points of the face model: the bridge of the nose 168, 197, 5 and its tip
-4; below the nose 98, 97, 2, 326, 327; the eye corners 33, 133, 362, 263, from the image's left to right. That the mesh
-is found on the faces of GazeCapture is not proved here: no real face comes with faze.
+Vertices of the mesh of 468 that correspond to points of the face model: the bridge of the nose 168, 197, 5 and its tip
+4; below the nose 98, 97, 2, 326, 327; the eye corners 33, 133, 362, 263, from the image's left to right. It is not
+tested here that the mesh is found on the faces of GazeCapture, because faze contains no real face.
 """
 
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ VERTICES = (168, 197, 5, 4, 98, 97, 2, 326, 327, 33, 133, 362, 263)
 
 
 def open_detector(model: Path | None) -> Detector:
-    """Make a detector.
+    """Create a detector.
 
     Args:
-        model: a Face Landmarker task file; None: the face mesh that is part of the package.
+        model: Face Landmarker task file; None: the face mesh in the package.
 
     Raises:
-        UserError: MediaPipe is not installed, or has no such model; says what to do.
+        UserError: MediaPipe is not installed, or has no such model; contains the remedy.
     """
     try:
-        import mediapipe  # here, since only this environment has it
+        import mediapipe  # only this environment has it
     except ImportError as error:
         raise UserError(
             f"MediaPipe cannot be imported ({error}): run `faze landmarks` with the python of the environment "
@@ -37,7 +37,7 @@ def open_detector(model: Path | None) -> Detector:
         return _open_task(mediapipe, model)
     if not hasattr(mediapipe, "solutions"):
         raise UserError(
-            f"MediaPipe {mediapipe.__version__} has no face mesh inside: take the version of envs/landmarks.yaml, or "
+            f"MediaPipe {mediapipe.__version__} contains no face mesh: install the version of envs/landmarks.yaml, or "
             "give a Face Landmarker file (landmarks.model)"
         )
     mesh = mediapipe.solutions.face_mesh.FaceMesh(static_image_mode=True, max_num_faces=1)
@@ -72,9 +72,9 @@ def _rgb(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _in_px(faces: Sequence, image: NDArray[np.uint8]) -> NDArray | None:
-    """Find (13, 2) px of the first face, from the first pixel's centre; None: there is no face.
+    """Compute (13, 2) px of the first face, relative to the first pixel's centre; None: there is no face.
 
-    MediaPipe counts in shares of the sides from the frame's corner.
+    MediaPipe's coordinates are fractions of the sides, relative to the frame's corner.
     """
     if not faces:
         return None

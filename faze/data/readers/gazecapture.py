@@ -1,20 +1,112 @@
-"""Reads GazeCapture: NNNNN/frames/*.jpg and parallel JSON arrays.
+"""Read GazeCapture: NNNNN/frames/*.jpg and parallel JSON arrays, one entry per frame.
 
-GazeCapture annotates where the dot is, not the head: head pose and camera are FAZE's, or those that `faze landmarks`
-estimated. Its own files tell each recording's split and device, and which frames its detectors failed on.
+GazeCapture annotates the dot, not the head: head pose and camera are FAZE's, or estimated by `faze landmarks`. Its own
+files state each recording's split and device, and the frames on which its detectors failed.
+
+Camera frame: x right, y down, z away from the camera; mm. GazeCapture's own dots are in cm from the camera, right and
+up as the user sees the screen, while the camera sees the screen from the other side.
 """
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+import numpy as np
+from numpy.typing import NDArray
+
 from faze.base.errors import UserError
+from faze.base.files import parse_json
+from faze.base.untrusted import read_untrusted
 from faze.data.readers import Frame, Reject
-from faze.data.readers.recording import read_recording
+from faze.data.readers.annotation_checks import OnScreen, lie_on_screen
 from faze.data.readers.supplementary_reader import SupplementaryReader
+from faze.data.store.layout import SPLITS
 
 RECORDING = re.compile(r"\d{5}")  # names of their folders
+_DETECTIONS = ("appleFace", "appleLeftEye", "appleRightEye", "faceGrid")
+_ORIENTATIONS = (1, 2, 3, 4)  # portrait, upside down, landscape with the home button right, left
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """A recording of N frames."""
+
+    split: str
+    device: str
+    names: list[str]  # of the frames, in the folder `frames`
+    faults: list[str]  # why the data set itself excludes each frame; "": it does not
+    on_screen: OnScreen
+    targets_mm: NDArray | None  # (N, 3) in the camera frame; None if there is no dotInfo.json
+
+
+def read_recording(folder: Path) -> Recording:
+    """Read info.json, frames.json, the four detections and, if they exist, dotInfo.json and screen.json.
+
+    Raises:
+        UserError: A file is missing, not JSON, or its arrays do not have one entry per frame; names the file.
+    """
+    info = _read_json(folder / "info.json", dict)
+    split = info.get("Dataset")
+    if split not in SPLITS:
+        raise UserError(f"{folder / 'info.json'}: Dataset is {split!r}, not one of {', '.join(SPLITS)}")
+    names = [str(name) for name in _read_json(folder / "frames.json", list)]
+    targets_mm, on_screen, orientations = None, [None] * len(names), None
+    if (folder / "screen.json").exists():
+        width, height, orientations = _read_arrays(folder, "screen", ("W", "H", "Orientation"), len(names))
+    if (folder / "dotInfo.json").exists():
+        x, y, x_cm, y_cm = _read_arrays(folder, "dotInfo", ("XPts", "YPts", "XCam", "YCam"), len(names))
+        targets_mm = np.column_stack([-10 * x_cm, -10 * y_cm, np.zeros(len(names))])
+        if orientations is not None:
+            on_screen = lie_on_screen(np.column_stack([x, y]), np.column_stack([width, height]))
+    return Recording(
+        split=split,
+        device=str(info.get("DeviceName", "")).encode("utf-8", "backslashreplace").decode().replace("\0", ""),
+        names=names,
+        faults=_find_faults(folder, len(names), orientations),
+        on_screen=on_screen,
+        targets_mm=targets_mm,
+    )
+
+
+def _find_faults(folder: Path, count: int, orientations: NDArray | None) -> list[str]:
+    invalid: list[list[str]] = [[] for _ in range(count)]
+    for detection in _DETECTIONS:
+        if detection == "faceGrid" and not (folder / "faceGrid.json").exists():
+            continue  # optional, as it is derived from appleFace
+        flags = _read_json(folder / f"{detection}.json", dict).get("IsValid")
+        if not isinstance(flags, list) or len(flags) != count:
+            raise UserError(f"{folder / detection}.json: IsValid is not a list of {count} flags, one per frame")
+        for detections, flag in zip(invalid, flags, strict=True):
+            detections += [] if flag else [detection]
+    faults = [f"IsValid 0 in {', '.join(detections)}" if detections else "" for detections in invalid]
+    for row, orientation in enumerate(() if orientations is None else orientations):
+        if orientation not in _ORIENTATIONS and not faults[row]:
+            faults[row] = f"screen.json: Orientation is {orientation:g}, not one of 1 to 4"
+    return faults
+
+
+def _read_arrays(folder: Path, name: str, keys: Sequence[str], count: int) -> list[NDArray]:
+    """Read arrays of one number per frame, float64; null becomes NaN."""
+    content = _read_json(folder / f"{name}.json", dict)
+    arrays = []
+    for key in keys:
+        try:
+            array = np.asarray(content.get(key), np.float64)
+        except (TypeError, ValueError, OverflowError):
+            array = np.empty(0)
+        if array.shape != (count,):
+            raise UserError(f"{folder / name}.json: {key} is not a list of {count} numbers, one per frame")
+        arrays.append(array)
+    return arrays
+
+
+def _read_json(path: Path, kind: type) -> list | dict:
+    content = read_untrusted(path, lambda data: parse_json(data.decode(errors="surrogateescape")))
+    if not isinstance(content, kind):
+        raise UserError(f"{path}: not a JSON {kind.__name__}")
+    return content
 
 
 def list_recordings(raw: Path) -> list[str]:
@@ -29,25 +121,25 @@ class GazeCapture(SupplementaryReader):
         """Check that the two belong together.
 
         Raises:
-            UserError: there is no annotation, or the folder holds none of its recordings.
+            UserError: There is no annotation, or the folder contains none of its recordings.
         """
         if supplementary is None:
             raise UserError(
                 f"{raw}: raw GazeCapture has no head pose; give the FAZE supplementary HDF5 with it "
-                f"(preprocess.gazecapture_supplementary), or what `faze landmarks --raw {raw}` estimates"
+                f"(preprocess.gazecapture_supplementary), or the one that `faze landmarks --raw {raw}` estimates"
             )
-        super().__init__(raw, supplementary, split="")  # each recording states its own
+        super().__init__(raw, supplementary, split="", layout="GazeCapture")  # each recording states its own split
 
     def persons(self) -> list[str]:
         """List the recordings, sorted."""
         return sorted({*super().persons(), *list_recordings(self._raw)})
 
     def count(self, person: str) -> int:
-        """Count the annotated frames; 1 for a recording that is not whole."""
+        """Count the annotated frames; 1 for an incomplete recording."""
         return super().count(person) if person in self._counts else 1
 
     def entries(self, person: str) -> Iterator[Frame | Reject]:
-        """See Reader; a recording with a broken JSON file is one Reject."""
+        """See Reader; a recording with a damaged JSON file is one Reject."""
         if person not in self._counts:
             yield Reject(person, "", "not in the supplementary annotation")
             return

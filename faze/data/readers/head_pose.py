@@ -1,6 +1,6 @@
-"""Head pose from the landmarks of a face, by PnP with 13 of the 14 points of FAZE's face model.
+"""Estimate the head pose from the landmarks of a face, by PnP with 13 of the 14 points of FAZE's face model.
 
-The 14th point of the model has no landmark.
+The 14th point of the model has no corresponding landmark.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ FACE_MODEL_MM = np.array(
     ]
 )
 OUTER_EYE_CORNERS = (9, 12)
-# How far a face may differ from the model: root mean square, as a share of the distance of its outer eye corners.
+# Largest difference of a face from the model: root mean square, as a fraction of the distance of the outer eye corners.
 MAX_ERROR_SHARE = 0.08
 
 # (H, W, 3) uint8 BGR frame -> (13, 2) px of the points of FACE_MODEL_MM, pixel centres at integers; None: no face.
@@ -38,7 +38,7 @@ Detector = Callable[[NDArray[np.uint8]], NDArray | None]
 
 
 def estimate_pose(landmarks_px: NDArray, camera: NDArray) -> NDArray:
-    """Find the head pose in which the face model lies on the landmarks.
+    """Find the head pose that projects the face model onto the landmarks.
 
     Args:
         landmarks_px: (13, 2) of FACE_MODEL_MM.
@@ -48,7 +48,7 @@ def estimate_pose(landmarks_px: NDArray, camera: NDArray) -> NDArray:
         (6,) rotation vector (rad) and translation (mm), head -> camera.
 
     Raises:
-        UnusableFrame: no pose before the camera fits.
+        UnusableFrame: No pose in front of the camera fits.
     """
     if landmarks_px.shape != (len(FACE_MODEL_MM), 2) or not np.isfinite(landmarks_px).all():
         raise UnusableFrame(f"landmarks are not {len(FACE_MODEL_MM)} points")

@@ -1,10 +1,9 @@
-"""Reads MPIIFaceGaze (pXX/pXX.txt) and MPIIGaze (Data/Original/pXX/dayYY/annotation.txt).
+"""Read MPIIFaceGaze (pXX/pXX.txt) and MPIIGaze (Data/Original/pXX/dayYY/annotation.txt).
 
-Both annotate 3-D head pose and target in the camera frame with the 6-point face model, and have the laptop's intrinsics
-and screen in pXX/Calibration. All people are test people.
+Both annotate 3-D head pose and target in the camera frame with the 6-point face model. pXX/Calibration contains the
+laptop's intrinsics and screen. All people are test people.
 """
 
-import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -15,29 +14,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.base.files import read_plain, reason_of
+from faze.base.untrusted import read_untrusted
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
 from faze.data.readers import Frame, Reader, Reject
 from faze.data.readers.annotation_checks import OUTSIDE, is_inside, lie_on_screen
-from faze.data.readers.calibration import read_camera, read_screen_px, unknown_screens
+from faze.data.readers.calibration import Calibrations, describe_unknown_screens
 from faze.data.readers.supplementary_reader import SupplementaryReader
 
 SPLIT = "test"
 
 
 def open_mpiifacegaze(raw: Path, supplementary: Path | None) -> Reader:
-    """Choose the reader of a raw folder: by FAZE's annotation where it is given, else by the data set's own.
+    """Open the reader of a raw folder: of FAZE's annotation if it is given, otherwise of the data set's own.
 
     Raises:
-        UserError: the folder holds none of its people.
+        UserError: The folder contains none of its people.
     """
-    # MPIIGaze's people lie in the folder that is given, or within the whole download.
+    # The folders of MPIIGaze's people are in the given folder, or deeper in the complete download.
     original = next((folder for folder in (raw / "Data" / "Original", raw / "Original") if folder.is_dir()), raw)
     is_original = next(original.glob("p*/day*/annotation.txt"), None) is not None
     reader, people = (MPIIGaze, original) if is_original else (MPIIFaceGaze, raw)
+    own = reader(raw, people)
     if supplementary:
-        return SupplementaryReader(people, supplementary, SPLIT, functools.partial(_on_screen, reader, people))
-    return reader(raw, people)
+        return SupplementaryReader(people, supplementary, SPLIT, reader.columns.name, own.on_screen)
+    own.check_people()
+    return own
 
 
 @dataclass(frozen=True)
@@ -62,20 +63,25 @@ class MPIIFaceGaze:
     columns = FACE
 
     def __init__(self, raw: Path, people: Path) -> None:
-        """List the people, and say whose screen is not known.
+        """Read everybody's calibration.
 
         Args:
-            raw: folder to which file names are relative.
-            people: folder in which the people's folders lie.
+            raw: Folder to which file names are relative.
+            people: Folder that contains the people's folders.
+        """
+        self._raw, self._people, self.layout = raw, people, self.columns.name
+        self._calibrations = Calibrations(people, self.persons())
+
+    def check_people(self) -> None:
+        """Refuse a folder without people, and print whose screen is unknown.
 
         Raises:
-            UserError: there are none.
+            UserError: There are no people.
         """
-        self._raw, self._people = raw, people
         if not self.persons():
-            raise UserError(f"{raw}: holds no folder p00, p01, ...; preprocess.mpiifacegaze is the one that does")
-        if note := unknown_screens([self.folder(person) for person in self.persons()]):
-            print(f"{raw}: {note}", file=sys.stderr)
+            raise UserError(f"{self._raw}: holds no folder p00, p01, ...; preprocess.mpiifacegaze is the one that does")
+        if note := describe_unknown_screens([self.folder(person) for person in self.persons()]):
+            print(f"{self._raw}: {note}", file=sys.stderr)
 
     def persons(self) -> list[str]:
         """List the folders pXX, sorted."""
@@ -86,7 +92,7 @@ class MPIIFaceGaze:
         return self._people / person
 
     def count(self, person: str) -> int:
-        """Count the annotated frames; 1 for a person whose files are broken."""
+        """Count the annotated frames; 1 for a person whose files are damaged."""
         try:
             return len(self.read_annotation(self.folder(person))[0]) + len(self._gaps(person))
         except UserError:
@@ -96,9 +102,9 @@ class MPIIFaceGaze:
         """See Reader."""
         folder = self.folder(person)
         try:
-            camera_matrix, distortion = read_camera(folder)
+            camera_matrix, distortion = self._calibrations.camera(folder)
             names, numbers = self.read_annotation(folder)
-            on_screen = lie_on_screen(numbers[:, self.columns.target_px], read_screen_px(folder))
+            on_screen = lie_on_screen(numbers[:, self.columns.target_px], self._calibrations.screen_px(folder))
         except UserError as error:
             yield Reject(person, "", str(error))
             return
@@ -124,8 +130,18 @@ class MPIIFaceGaze:
             )
         yield from self._gaps(person)
 
+    def on_screen(self, person: str) -> dict[str, bool | None]:
+        """Map each file name to whether its target lies on the screen; {} if the annotation is unreadable."""
+        folder = self.folder(person)
+        try:
+            names, numbers = self.read_annotation(folder)
+            on_screen = lie_on_screen(numbers[:, self.columns.target_px], self._calibrations.screen_px(folder))
+        except UserError:
+            return {}
+        return {f"{person}/{name}": is_on for name, is_on in zip(names, on_screen, strict=True)}
+
     def _gaps(self, person: str) -> list[Reject]:
-        """List what lacks its annotation: nothing here, as one file annotates all days."""
+        """List the days that lack their annotation: none here, as one file annotates all days."""
         return []
 
     @classmethod
@@ -141,7 +157,7 @@ class MPIIGaze(MPIIFaceGaze):
     columns = ORIGINAL
 
     def _gaps(self, person: str) -> list[Reject]:
-        """List the days without annotation.txt, as a download that was interrupted leaves them."""
+        """List the days without annotation.txt, which an interrupted download leaves behind."""
         days = sorted(self.folder(person).glob("day*/"))
         return [
             Reject(person, str(day.relative_to(self._raw)), "the day has no annotation.txt")
@@ -162,45 +178,33 @@ class MPIIGaze(MPIIFaceGaze):
         return names, np.concatenate(numbers)
 
 
-def _on_screen(reader: type[MPIIFaceGaze], people: Path, person: str) -> dict[str, bool | None]:
-    """Tell by file name whether targets lie on the screen, by the data set's own annotation; {} if it is unreadable."""
-    folder = people / person
-    try:
-        names, numbers = reader.read_annotation(folder)
-        on_screen = lie_on_screen(numbers[:, reader.columns.target_px], read_screen_px(folder))
-    except UserError:
-        return {}
-    return {f"{folder.name}/{name}": is_on for name, is_on in zip(names, on_screen, strict=True)}
-
-
 def read_columns(path: Path, columns: Columns) -> tuple[list[list[str]], NDArray]:
-    """Read the texts of each line, and (N, columns) numbers that are NaN in the place of a text.
+    """Read the texts of each line, and (N, columns) numbers that are NaN in place of a text.
 
-    Bytes that are not UTF-8 stay what they are in file names, as with os.fsdecode.
+    Bytes of file names that are not UTF-8 are kept, as by os.fsdecode.
 
     Raises:
-        UserError: the file is missing or not of its format; names it, and the line.
+        UserError: The file is missing or not of its format; names it, and the line.
     """
     person = path.parent.name if columns.texts else path.parent.parent.name
-    try:
-        content = read_plain(path)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; fetch the annotation of person {person} again") from None
-    except OSError as error:
-        raise UserError(f"{path}: {reason_of(error)}") from None
+    remedy = f"fetch the annotation of person {person} again"
+    return read_untrusted(path, lambda content: _parse_columns(content, path, columns, remedy), remedy)
+
+
+def _parse_columns(content: bytes, path: Path, columns: Columns, remedy: str) -> tuple[list[list[str]], NDArray]:
     if b"\0" in content:
-        raise UserError(f"{path}: is not text; fetch the annotation of person {person} again")
+        raise UserError(f"{path}: is not text; {remedy}")
     texts, numbers = [], []
     for number, line in enumerate(content.decode(errors="surrogateescape").rstrip().splitlines(), start=1):
         words = line.split()
-        if not words and columns.texts:  # where lines name no image, they are counted: none may be missing
+        if not words and columns.texts:  # if lines name no image, they are counted, so none may be missing
             continue
         if len(words) != columns.count:
             raise UserError(f"{path}:{number}: {len(words)} columns, not the {columns.count} of {columns.name}")
         try:
             values = [np.nan if column in columns.texts else float(word) for column, word in enumerate(words)]
         except ValueError as error:
-            raise UserError(f"{path}:{number}: {error}, where {columns.name} has numbers") from None
+            raise UserError(f"{path}:{number}: {error!s:.200}, where {columns.name} has numbers") from None
         texts.append([words[column] for column in columns.texts])
         numbers.append(values)
     return texts, np.array(numbers, np.float64).reshape(len(numbers), columns.count)

@@ -1,4 +1,4 @@
-"""Reads raw frames by FAZE's own annotation, the supplementary HDF5, with its 14-point face model."""
+"""Read raw frames with FAZE's own annotation, the supplementary HDF5, and its 14-point face model."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -9,33 +9,36 @@ from faze.base.errors import DamagedFile, UserError
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 from faze.data.readers import Frame, Reject
 from faze.data.readers.annotation_checks import OUTSIDE, check_distortion, is_inside
-from faze.data.store.probe import probe
 from faze.data.store.supplementary import read_supplementary, supplementary_persons
+from faze.data.store.untrusted_file import check_untrusted
 
 
 class SupplementaryReader:
-    """The people of a supplementary file; one whose frames are not under the raw folder is one Reject."""
+    """The people of a supplementary file; a person whose frames are not in the raw folder is one Reject."""
 
     def __init__(
         self,
         raw: Path,
         supplementary: Path,
         split: str,
+        layout: str,
         on_screen: Callable[[str], Mapping[str, bool | None]] | None = None,
     ) -> None:
         """Check that the two belong together.
 
         Args:
-            raw: folder that the file names of the annotation are relative to.
+            raw: Folder to which the file names of the annotation are relative.
             supplementary: HDF5 of FAZE's annotation.
-            split: of every person: train, val or test.
-            on_screen: tells of a person's targets, by file name, whether they lie on the screen: the HDF5 does not.
+            split: Of every person: train, val or test.
+            layout: Name of the raw data set.
+            on_screen: Maps a person's file names to whether the targets lie on the screen, which the HDF5 lacks.
 
         Raises:
-            UserError: the file is not readable, or the folder holds none of its people.
+            UserError: The file is not readable, or the folder contains none of its people.
         """
         self._raw, self._supplementary, self._split, self._on_screen = raw, supplementary, split, on_screen
-        probe(supplementary, "supplementary")
+        self.layout = layout
+        check_untrusted(supplementary, "supplementary")
         self._counts = supplementary_persons(supplementary)
         if not any((raw / person).is_dir() for person in self._counts):
             raise UserError(
@@ -61,7 +64,7 @@ class SupplementaryReader:
     def entries_of(
         self, person: str, split: str, device: str, on_screen: Mapping[str, bool | None]
     ) -> Iterator[Frame | Reject]:
-        """Read a person's records, as `entries` does, with what the HDF5 does not say; see Frame."""
+        """Read a person's records, as `entries` does, with the facts that the HDF5 lacks; see Frame."""
         if not (self._raw / person).is_dir():
             yield Reject(person, "", f"no folder {person}")
             return
@@ -91,7 +94,7 @@ class SupplementaryReader:
                 inner_eye_corners_mm=INNER_EYE_CORNERS_14_MM,
                 split=split,
                 frame_index=row,
-                origin=entries.origin,
+                label_source=entries.label_source,
                 on_screen=on_screen.get(file_name),
                 device=device,
             )

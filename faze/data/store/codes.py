@@ -1,8 +1,8 @@
-"""The layout of codes: what the network says of each strip.
+"""The layout of codes: what the encoder computes from each strip.
 
-Of a file of codes, the attributes `gaze1.weight` (H, 3 G), `gaze1.bias` (H,), `gaze2.weight` (3, H), `gaze2.bias` (3,)
-are the layers of the gaze head that made gaze_hat, under their names in the checkpoint; an addition of ours. So is a
-person's attribute `checksum`, over name, split and arrays.
+A file of codes has attributes that we add: `pixel_source` of its strips, and the layers of the gaze head that computed
+gaze_hat, under their names in the checkpoint: `gaze1.weight` (H, 3 G), `gaze1.bias` (H,), `gaze2.weight` (3, H) and
+`gaze2.bias` (3,). A person has the attribute `checksum`, over name, split and arrays.
 """
 
 import hashlib
@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
-from faze.data.store.foreign import understood
+from faze.base.untrusted import untrusted
 from faze.data.store.layout import (
+    UNKNOWN_SOURCE,
     PersonGroups,
     check_schema,
     check_sum,
@@ -25,6 +26,7 @@ from faze.data.store.layout import (
     new_group,
     open_file,
     put_text,
+    text_attribute,
     whole_store,
 )
 
@@ -38,16 +40,21 @@ def write_codes(
     dataset: str,
     persons: Iterable[tuple[str, str, Mapping[str, NDArray]]],
     gaze_head: Mapping[str, NDArray] | None = None,
+    pixel_source: str = UNKNOWN_SOURCE,
 ) -> None:
-    """Write (person, split, arrays by name) as float32; the file appears when all are in, a UserError if none is.
+    """Write codes as float32, person by person; the file appears when everybody is written.
 
     Args:
-        path: of the file.
-        dataset: its name.
-        persons: as they come.
-        gaze_head: what made gaze_hat, the arrays GAZE_HEAD.
+        path: Path of the file.
+        dataset: Id of the data set.
+        persons: Name, split, and arrays by name of each person.
+        gaze_head: The arrays GAZE_HEAD of the gaze head that computed gaze_hat.
+        pixel_source: Of the strips (`StripStore.pixel_source`).
+
+    Raises:
+        UserError: There is nobody to write.
     """
-    with whole_store(path, "codes", dataset) as file:
+    with whole_store(path, "codes", dataset=dataset, pixel_source=pixel_source) as file:
         for name, array in (gaze_head or {}).items():
             file.attrs[name] = np.asarray(array, np.float32)
         for person, split, arrays in persons:
@@ -66,20 +73,21 @@ class CodeStore(PersonGroups):
         """Open and check a file, as `StripStore` does.
 
         Raises:
-            UserError: the file is missing, torn or not of this layout; the sentence names file and person.
+            UserError: The file is missing, torn or not of this layout; names file and person.
         """
         super().__init__(path, default_split)
-        with open_file(path) as file, understood(path, "the people"):
+        with open_file(path) as file, untrusted(path, "the list of people"):
             self.dataset = check_schema(file, self._path, "codes")
-            # None: the released code's files, and those of people with no such network.
+            self.pixel_source = text_attribute(file.attrs, "pixel_source", UNKNOWN_SOURCE)
+            # The released code's files have no gaze head.
             has_head = all(name in file.attrs for name in GAZE_HEAD)
-            self.gaze_head = _layers({name: file.attrs[name] for name in GAZE_HEAD}, path) if has_head else None
+            self.gaze_head = _check_layers({name: file.attrs[name] for name in GAZE_HEAD}, path) if has_head else None
             for person in file:
-                self._read_person(file, person)
+                self._check_person(file, person)
 
-    def _read_person(self, file: h5py.File, person: str) -> None:
+    def _check_person(self, file: h5py.File, person: str) -> None:
         group = group_of(file, self._path, person, _NEEDED_CODES)
-        group_of(file, self._path, person, group)  # whatever else there is
+        group_of(file, self._path, person, group)  # all other arrays
         self._read_split(person, group)
         shapes = {name: array.shape for name, array in group.items()}
         counts = {name: shape[0] if shape else 1 for name, shape in shapes.items()}
@@ -93,21 +101,21 @@ class CodeStore(PersonGroups):
 
     @property
     def checkpoint(self) -> str:
-        """Hash of the trained gaze head, which tells checkpoints apart; "" where the file holds no gaze head."""
+        """Hash of the trained gaze head, which identifies the checkpoint; "" if the file contains no gaze head."""
         layers = (self.gaze_head or {}).values()
         return hashlib.sha256(b"".join(layer.tobytes() for layer in layers)).hexdigest()[:16] if layers else ""
 
     def __getitem__(self, person: str) -> dict[str, NDArray]:
-        with open_file(self._path) as file, understood(self._path, f"person {person}"):
+        with open_file(self._path) as file, untrusted(self._path, f"person {person}"):
             group = group_of(file, self._path, person)
             arrays = {name: array[:] for name, array in sorted(group.items())}
             found = checksum_of([person, self.split(person)], arrays.items())
-            check_sum(group, found, self._path, f"what it holds of person {person}")
+            check_sum(group, found, self._path, f"the data of person {person}")
             return arrays
 
 
-def _layers(found: Mapping[str, NDArray], path: Path | str) -> dict[str, NDArray]:
-    """Check the layers of a gaze head against each other."""
+def _check_layers(found: Mapping[str, NDArray], path: Path | str) -> dict[str, NDArray]:
+    """Check that the shapes of a gaze head's layers fit together."""
     layers = {name: np.asarray(value) for name, value in found.items()}
     hidden = len(layers["gaze1.bias"].ravel())
     inputs = layers["gaze1.weight"].size // max(hidden, 1)

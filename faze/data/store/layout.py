@@ -1,4 +1,8 @@
-"""What all layouts share: opening and beginning files, people and their splits, text."""
+"""What all HDF5 layouts share: opening and creating files, people and their splits, text, checksums.
+
+HDF5 can do more than a store needs: links into other files, arrays assembled from other files, arrays of any type.
+Arrays of such kinds are refused, because a file of others could use them to make us read any file of this machine.
+"""
 
 import contextlib
 import errno
@@ -14,17 +18,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import DamagedFile, UserError
 from faze.base.files import whole_file
-from faze.data.store.foreign import NUMBERS, allowance, array_fault, name_fault, text_attribute, understood
+from faze.base.untrusted import untrusted
 
 SPLITS = ("train", "val", "test")
-# Where a sample's labels come from. annotated: the data set's own annotation; supplementary: FAZE's; estimated: head
-# pose by PnP from detected landmarks, intrinsics estimated per device; stored: the file that was read had them.
-ORIGINS = ("annotated", "supplementary", "estimated", "stored")
-# Large arrays begin at a page of the file: a strip of 64 x 256 px then lies on 12 pages instead of 13.
-_PAGE, _LARGE = 4096, 1 << 20
-DAMAGED = "is not what was written: delete the file and give the same command again, or fetch it again"
-_PIECE = 4096  # texts that are read at once
-_SMALL = 1 << 17  # bytes for all that HDF5 itself writes about the next array
+# Sources of a sample's labels. annotated: the data set's own annotation; supplementary: FAZE's; estimated: head pose by
+# PnP from detected landmarks, intrinsics estimated per device; stored: already in the HDF5 file that was given.
+LABEL_SOURCES = ("annotated", "supplementary", "estimated", "stored")
+# Sources of the pixels of a file. A store that does not state its source is of unknown origin; we cannot license it.
+RENDERED, UNKNOWN_SOURCE = "rendered by faze", "unknown"
+DAMAGED = "is corrupt (checksum mismatch): delete the file and give the same command again, or fetch it again"
+NUMBERS = "iuf"  # kinds of numpy's types
+LONGEST_NAME = 64  # bytes: it becomes part of file names, some of which write each byte as three
+_PAGE, _LARGE = 4096, 1 << 20  # large arrays begin at a page: a strip of 64 x 256 px then occupies 12 pages, not 13
+_METADATA_BYTES = 1 << 17  # for all that HDF5 itself writes about the next array
 
 
 class PersonGroups:
@@ -52,21 +58,23 @@ class PersonGroups:
 
 @contextlib.contextmanager
 def whole_hdf5(path: Path | str, size: int = 0) -> Iterator[h5py.File]:
-    """Give a file to fill; it appears when the block ends well. Where `size` is not known, fill it by `new_array`.
+    """Yield a file to fill; it appears under its name when the block succeeds.
 
     Args:
-        path: of the file.
-        size: bytes that are taken from the disk beforehand, at least as many as will be written.
+        path: Path of the file.
+        size: Bytes to reserve on the disk beforehand, at least as many as will be written. If it is not known, write
+            all arrays by `new_array`.
 
     Raises:
-        OSError: the disk is full.
+        OSError: The disk is full.
     """
-    # In this layout, of 2008, HDF5 keeps a checksum of all that it writes itself. It may crash on, or read in silence,
-    # what is damaged in the older one.
+    # This layout of 2008 has a checksum of everything that HDF5 itself writes. When a file of the older layout is
+    # damaged, HDF5 may crash or read wrong data without an error.
     how = {"alignment_threshold": _LARGE, "alignment_interval": _PAGE, "libver": ("v108", "v108")}
     with whole_file(path) as temporary:
         with h5py.File(temporary, "w", **how) as file:
-            _take(temporary, 0, max(size, _SMALL))  # HDF5 crashes when it closes a file that it cannot write
+            # HDF5 crashes when it closes a file that it cannot write.
+            _reserve(temporary, 0, max(size, _METADATA_BYTES))
             yield file
             file.flush()
             written = file.id.get_filesize()
@@ -74,42 +82,53 @@ def whole_hdf5(path: Path | str, size: int = 0) -> Iterator[h5py.File]:
 
 
 @contextlib.contextmanager
-def whole_store(path: Path | str, schema: str, dataset: str, size: int = 0) -> Iterator[h5py.File]:
-    """Give a file of people to fill, as `whole_hdf5` does; a UserError if it holds nobody in the end.
+def whole_store(path: Path | str, schema: str, size: int = 0, **texts: str) -> Iterator[h5py.File]:
+    """Yield a file of people to fill, as `whole_hdf5` does.
 
     Args:
-        path: of the file.
-        schema: which layout.
-        dataset: its name.
-        size: bytes that are taken from the disk beforehand.
+        path: Path of the file.
+        schema: Name of the layout.
+        size: Bytes to reserve on the disk beforehand.
+        texts: Attributes of the file.
+
+    Raises:
+        UserError: Nobody was written.
     """
     with whole_hdf5(path, size) as file:
-        put_text(file, schema=schema, dataset=dataset)
+        put_text(file, schema=schema, **texts)
         yield file
         if not len(file):
             raise UserError(f"{path}: not written, since there is nothing to write for any person")
 
 
-def _take(path: Path, first: int, count: int) -> None:
+def _reserve(path: Path, first: int, count: int) -> None:
     """Reserve bytes of the disk for a file, so that writing them cannot fail."""
     with path.open("r+b") as file:
         try:
             os.posix_fallocate(file.fileno(), first, count)
         except OSError as error:
-            # Where a file system cannot reserve, bytes are taken as they are written.
+            # Some file systems cannot reserve; they allocate bytes when these are written.
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
                 raise OSError(error.errno, os.strerror(error.errno), str(path.parent)) from None
 
 
 def new_array(group: h5py.Group, name: str, array: ArrayLike) -> None:
-    """Write an array, and reserve its bytes on the disk first."""
+    """Write an array, after reserving its bytes on the disk."""
     array = np.asarray(array)
-    _take(Path(group.file.filename), group.file.id.get_filesize(), array.nbytes + _PAGE + _SMALL)
+    _reserve(Path(group.file.filename), group.file.id.get_filesize(), array.nbytes + _PAGE + _METADATA_BYTES)
     group.create_dataset(name, data=array)
 
 
+def new_group(file: h5py.File, person: str, split: str) -> h5py.Group:
+    """Create the group of a person."""
+    assert split in SPLITS, split
+    group = file.create_group(person)
+    put_text(group, split=split)
+    return group
+
+
 def checksum_of(texts: Iterable[object], arrays: Iterable[tuple[str, ArrayLike]]) -> str:
-    """Give the CRC-32 of texts, then of arrays with their names, types and shapes, as an attribute holds it."""
+    """Compute the CRC-32 of texts, then of arrays with their names, types and shapes, in the form of an attribute."""
     checksum = zlib.crc32(repr([str(text) for text in texts]).encode())
     for name, array in arrays:
         array = np.ascontiguousarray(array)
@@ -119,37 +138,26 @@ def checksum_of(texts: Iterable[object], arrays: Iterable[tuple[str, ArrayLike]]
 
 
 def as_text(checksum: int) -> str:
-    """Write a CRC-32 as attributes hold it."""
+    """Format a CRC-32 as an attribute."""
     return f"crc32:{checksum:08x}"
 
 
 def check_sum(holder: h5py.File | h5py.Group, found: str, path: Path | str, what: str) -> None:
-    """Refuse what is no longer as it was written; files of others and older ones state no checksum.
+    """Refuse content whose checksum differs from the stated one; files of others state none.
 
     Raises:
-        UserError: naming file and what is damaged.
+        DamagedFile: Names the file and what is damaged.
     """
     if text_attribute(holder.attrs, "checksum", found) != found:
         raise DamagedFile(f"{path}: {what} {DAMAGED}")
 
 
-def new_group(file: h5py.File, person: str, split: str) -> h5py.Group:
-    """Begin the group of a person."""
-    assert split in SPLITS, split
-    group = file.create_group(person)
-    put_text(group, split=split)
-    return group
-
-
-def put_text(holder: h5py.File | h5py.Group, **texts: str) -> None:
-    """Write attributes as bytes of fixed length: what is variable lies in a heap of which HDF5 keeps no checksum."""
-    for name, text in texts.items():
-        data = text.encode("utf-8", "surrogateescape")
-        holder.attrs[name] = np.array(data, f"S{max(len(data), 1)}")
-
-
 def open_file(path: Path | str) -> h5py.File:
-    """Open a file for reading; a UserError says what is wrong with it."""
+    """Open a file for reading.
+
+    Raises:
+        UserError: The file is missing, not a plain file, or not HDF5.
+    """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would not end
             raise UserError(f"{path}: not a file")
@@ -160,8 +168,15 @@ def open_file(path: Path | str) -> h5py.File:
         raise UserError(f"{path}: not a readable HDF5 file, write or fetch it again ({error})") from None
 
 
+def name_fault(name: str) -> str:
+    """Explain why the name of a person or data set cannot be part of file names; return "" if it can."""
+    if not name or name.startswith(".") or "/" in name or not name.isprintable():
+        return f"the name {name!a:.100} is empty, hidden, or contains / or unprintable characters"
+    return f"the name {name:.20}... is too long" if len(name.encode()) > LONGEST_NAME else ""
+
+
 def group_fault(file: h5py.File, person: str) -> str:
-    """Say why what stands in a file is not a person's group, "" where it is one."""
+    """Explain why an object of a file is not a person's group; return "" if it is."""
     if fault := name_fault(person):
         return fault
     if not isinstance(file.get(person, getlink=True), h5py.HardLink):
@@ -169,17 +184,42 @@ def group_fault(file: h5py.File, person: str) -> str:
     return "" if isinstance(file[person], h5py.Group) else "no group of arrays"
 
 
+def array_fault(group: h5py.Group, name: str, kinds: str = NUMBERS) -> str:
+    """Explain why an array of a person's group cannot be read; return "" if it can.
+
+    Args:
+        group: Of a person.
+        name: Name of the array.
+        kinds: Kinds of numpy's types that it may have.
+    """
+    link = group.get(name, getlink=True)
+    if not isinstance(link, h5py.HardLink):
+        return f"no {name}" if link is None else f"{name} is a link to something else"
+    array = group[name]
+    if not isinstance(array, h5py.Dataset) or array.shape is None:
+        return f"{name} is no array"
+    if array.size and array.dtype.kind not in kinds:
+        return f"{name} is of the type {array.dtype}"
+    layout = array.id.get_create_plist()
+    if layout.get_external_count() or layout.get_layout() == h5py.h5d.VIRTUAL:
+        return f"{name} is stored in another file"
+    return ""
+
+
 def group_of(
     file: h5py.File, path: Path | str, person: str, needed: Iterable[str] = (), kinds: str = NUMBERS
 ) -> h5py.Group:
-    """Return the group of a person; a UserError names the person, or the needed array, that is not there or not read.
+    """Return the group of a person.
 
     Args:
-        file: open.
-        path: of the file.
-        person: whose.
-        needed: arrays.
-        kinds: of numpy's types that these may have.
+        file: Open file.
+        path: Path of the file.
+        person: Name of the person.
+        needed: Names of arrays that must be there.
+        kinds: Kinds of numpy's types that these may have.
+
+    Raises:
+        UserError: The person or a needed array is missing or cannot be read.
     """
     if not person or "/" in person or person not in file:
         raise UserError(f"{path}: holds no person {person}")
@@ -192,12 +232,12 @@ def group_of(
 
 
 def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> str:
-    """Return the name of the data set; files without attributes are the released code's.
+    """Return the name of the data set; a file without attributes is one of the released code.
 
     Raises:
-        UserError: the file is of another schema, or of a later version than the one that is known.
+        UserError: The file is of another schema, or of a later version than `version`.
     """
-    with understood(path, "what it is"):
+    with untrusted(path, "its description"):
         found = text_attribute(file.attrs, "schema", schema)
         written = int(file.attrs.get("schema_version", 1))
         dataset = text_attribute(file.attrs, "dataset", path.stem)
@@ -213,27 +253,32 @@ def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> 
     return dataset
 
 
+def put_text(holder: h5py.File | h5py.Group, **texts: str) -> None:
+    """Write attributes as bytes of fixed length: HDF5 has no checksum of the heap in which variable ones are stored."""
+    for name, text in texts.items():
+        data = text.encode("utf-8", "surrogateescape")
+        holder.attrs[name] = np.array(data, f"S{max(len(data), 1)}")
+
+
+def text_attribute(attributes: h5py.AttributeManager, name: str, default: str) -> str:
+    """Read an attribute as text, without characters that a terminal would take for a command."""
+    value = attributes.get(name, default)
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:1000])
+
+
 def encoded(names: Iterable[str]) -> NDArray[np.bytes_]:
-    """Encode text as the bytes that HDF5 keeps; a file name that is no UTF-8 keeps its bytes."""
+    """Encode text as bytes for HDF5; a file name that is not UTF-8 keeps its bytes."""
     return np.array([name.encode("utf-8", "surrogateescape") for name in names], np.bytes_)
 
 
-def decoded(names: h5py.Dataset) -> list[str]:
-    """Decode the bytes of an HDF5 data set; a ValueError where they are no text, or more than the file can hold."""
-    found, left = [], allowance(names)
-    if names.dtype.kind == "O" and h5py.check_string_dtype(names.dtype) is None:
-        raise ValueError(f"{names.dtype} is no text")
-    for first in range(0, len(names), _PIECE):
-        for name in names[first : first + _PIECE]:
-            left -= len(name)  # of many strings each may be the same large one
-            if left < 0:
-                raise ValueError("its texts are larger than the file")
-            found.append(name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else str(name))
+def decoded(names: Iterable[object]) -> list[str]:
+    """Decode texts of an HDF5 array or attribute.
+
+    Raises:
+        ValueError: They are no texts.
+    """
+    found = [name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name for name in names]
+    if any(not isinstance(name, str) for name in found):
+        raise ValueError("some of its texts are no texts")
     return found
-
-
-def decoded_attribute(attributes: h5py.AttributeManager, name: str) -> list[str]:
-    """Decode a list of names; none where there is no such attribute."""
-    return [
-        name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in attributes.get(name, ())
-    ]

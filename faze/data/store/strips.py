@@ -1,4 +1,4 @@
-"""Reading strips, in the layout of `faze.data.store.strip_layout`."""
+"""Reading strips, in the layout of `faze.data.store.strip_writing`."""
 
 import contextlib
 import hashlib
@@ -13,19 +13,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import DamagedFile, UserError
 from faze.base.output_cache import content
-from faze.data.store.foreign import text_attribute, understood
+from faze.base.untrusted import untrusted
 from faze.data.store.layout import (
     DAMAGED,
-    ORIGINS,
+    LABEL_SOURCES,
+    UNKNOWN_SOURCE,
     PersonGroups,
     as_text,
     check_schema,
     checksum_of,
     decoded,
-    decoded_attribute,
     open_file,
+    text_attribute,
 )
-from faze.data.store.strip_layout import BY_SAMPLE, VALIDITIES, VERSION, cut, fault_of
+from faze.data.store.strip_writing import BY_SAMPLE, VALIDITIES, VERSION, cut, fault_of
 
 
 class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
@@ -35,29 +36,30 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         """Open and check a file.
 
         Args:
-            path: written by faze or by the released code.
-            tolerant: leave out people who are not of this layout, and say in `faults` why.
+            path: Written by faze or by the released code.
+            tolerant: Leave out people who are not of this layout; `faults` contains the reasons.
 
         Raises:
-            UserError: the file is missing, torn or not of this layout; the sentence names file and person.
+            UserError: The file is missing, torn or not of this layout; names file and person.
         """
         super().__init__(path, "train")
         self._tolerant = tolerant
         self.faults: dict[str, str] = {}  # by person
         self._file = open_file(self._path)
         try:
-            with understood(self._path, "the people"):
+            with untrusted(self._path, "the list of people"):
                 self.dataset = check_schema(self._file, self._path, "strips", VERSION)
+                self.pixel_source = text_attribute(self._file.attrs, "pixel_source", UNKNOWN_SOURCE)
                 for person in self._file:
-                    self._take(person)
+                    self._add_person(person)
         except UserError:
             self._file.close()
             raise
 
-    def _take(self, person: str) -> None:
-        """Take a person in, or say why not."""
+    def _add_person(self, person: str) -> None:
+        """Add a person to those of the file, or to `faults`."""
         try:
-            with understood(self._path, f"person {person:.100}"):
+            with untrusted(self._path, f"person {person:.100}"):
                 fault = fault_of(self._file, person, "" if self._tolerant else f" of person {person:.100}")
         except UserError as error:
             fault = str(error).removeprefix(f"{self._path}: ")
@@ -76,14 +78,14 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         """Read strips as uint8 RGB.
 
         Args:
-            person: whose.
-            index: one position -> (H, W, 3); a slice or positions in any order, repeated or not -> (n, H, W, 3).
+            person: Name of the person.
+            index: One position -> (H, W, 3); a slice, or positions in any order, repeated or not -> (n, H, W, 3).
         """
         pixels = self._group(person)["pixels"]
         if isinstance(index, slice):
             with self._reading("pixels", person):
                 return pixels[index]
-        wanted = np.arange(len(pixels))[index]  # negative positions, masks and range errors as in numpy
+        wanted = np.arange(len(pixels))[index]  # handles negative positions, masks and range errors as numpy does
         with self._reading("pixels", person):
             if wanted.ndim == 0:
                 return pixels[int(wanted)]
@@ -97,7 +99,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return self._group(person)["pixels"].shape[1:3]
 
     def states_split(self, person: str) -> bool:
-        """Tell whether the file itself says which split a person belongs to."""
+        """Return whether the file itself states the split of a person."""
         return "split" in self._group(person).attrs
 
     def pieces(self, person: str) -> Iterator[NDArray[np.uint8]]:
@@ -106,10 +108,10 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             yield from cut(self._group(person)["pixels"])
 
     def location(self, person: str) -> tuple[int, int] | None:
-        """Tell where in the file a person's strips lie, one after the other, for those who read the bytes themselves.
+        """Locate a person's contiguous strips in the file, for callers who read the bytes themselves.
 
         Returns:
-            byte offset of the first strip and bytes of each; None where HDF5 has to put them together (chunks, lzf).
+            Byte offset of the first strip, and bytes of each; None if the strips are chunked or compressed.
         """
         pixels = self._group(person)["pixels"]
         if pixels.id.get_create_plist().get_layout() != h5py.h5d.CONTIGUOUS:
@@ -123,19 +125,19 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             return self._group(person)["labels"][:].astype(np.float32, copy=False)
 
     def digest(self, split: str) -> str:
-        """Identify the people of a split: 16 hex digits over names, labels and, where the file has them, checksums."""
+        """Hash the people of a split: 16 hex digits over names, labels and checksums, if the file has any."""
         digest = hashlib.sha256()
         for person in self.persons(split):
             digest.update(person.encode() + b" " + self._identity(person))
         return digest.hexdigest()[:16]
 
     def identity(self, *splits: str) -> tuple:
-        """Identify people by what the file holds of them; by the whole file where checksums lack."""
+        """Identify the people of some splits: by checksums, or else by the content of the whole file."""
         checked = all(self._attribute(person, "checksum") for split in splits for person in self.persons(split))
         return (*map(self.digest, splits), None if checked else content(self._path))
 
     def person_digest(self, person: str) -> str:
-        """Identify a person whatever the name: 16 hex digits over labels and, where the file has it, the checksum."""
+        """Hash a person, but not the name: 16 hex digits over labels and the checksum, if the file has one."""
         return hashlib.sha256(self._identity(person)).hexdigest()[:16]
 
     def _identity(self, person: str) -> bytes:
@@ -143,27 +145,27 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return f"{self.count(person)} {checksum}\n".encode() + self.labels(person).tobytes()
 
     def file_names(self, person: str) -> list[str] | None:
-        """Read the source frames' names, relative to the raw folder; None where the file has none."""
+        """Read the source frames' names, relative to the raw folder; None if the file has none."""
         group = self._group(person)
         with self._reading("file_name", person):
             return decoded(group["file_name"]) if "file_name" in group else None
 
     def device(self, person: str) -> str:
-        """Name the camera that recorded a person, as the data set calls it; "" where the file states none."""
+        """Return the data set's name of the camera that recorded a person; "" if the file states none."""
         return self._attribute(person, "device")
 
     def frame_index(self, person: str) -> NDArray[np.int64]:
-        """Read (N,) positions of the samples in the person's annotation; 0 .. N - 1 where the file states none."""
+        """Read (N,) positions of the samples in the person's annotation; 0 .. N - 1 if the file states none."""
         group = self._group(person)
         with self._reading("frame_index", person):
             return group["frame_index"][:] if "frame_index" in group else np.arange(self.count(person), dtype=np.int64)
 
-    def origins(self, person: str) -> NDArray[np.str_]:
-        """Read (N,) where each sample's labels come from, of ORIGINS; `stored` where the file does not say."""
-        return self._named(person, "origin", "origins", ORIGINS)
+    def label_sources(self, person: str) -> NDArray[np.str_]:
+        """Read (N,) sources of the labels, of LABEL_SOURCES; `stored` if the file does not state them."""
+        return self._named(person, "label_source", "label_sources", LABEL_SOURCES)
 
     def validity(self, person: str) -> NDArray[np.str_]:
-        """Read (N,) whether targets lie on the screen, of VALIDITIES; `unknown_screen` where the file does not say."""
+        """Read (N,) whether targets lie on the screen, of VALIDITIES; `unknown_screen` if the file does not say."""
         return self._named(person, "validity", "validities", VALIDITIES)
 
     def _named(self, person: str, name: str, names: str, meanings: Sequence[str]) -> NDArray[np.str_]:
@@ -171,7 +173,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         if name not in group:
             return np.full(self.count(person), meanings[-1])
         with self._reading(name, person):
-            positions, known = group[name][:], np.array(decoded_attribute(self._file.attrs, names), np.str_)
+            positions, known = group[name][:], np.array(decoded(self._file.attrs.get(names, ())), np.str_)
         if len(positions) and positions.max() >= len(known):
             raise UserError(
                 f"{self._path}: {name} of person {person} has position {positions.max()} among {len(known)} {names}; "
@@ -179,12 +181,13 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             )
         if unknown := set(known[positions].tolist()) - set(meanings):
             raise UserError(
-                f"{self._path}: {name} of person {person} is {min(unknown)!a:.100}, which has no meaning here"
+                f"{self._path}: {name} of person {person} is {min(unknown)!a:.100}, which faze does not know; "
+                "write the file again"
             )
         return known[positions]
 
     def verify(self, person: str) -> bool | None:
-        """Tell by checksum whether a person is as it was written; None where there is no checksum."""
+        """Return whether a person's data match their checksum; None if there is no checksum."""
         group, stated = self._group(person), self._attribute(person, "checksum")
         if not stated.startswith("crc32:"):
             return None
@@ -196,18 +199,18 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return stated == as_text(checksum) and text_attribute(group.attrs, "checksum_of_samples", found) == found
 
     def check(self, persons: Iterable[str]) -> None:
-        """Read everything of these people once, and refuse what is no longer as it was written.
+        """Verify the checksums of people, reading everything once.
 
         Raises:
-            UserError: naming the file and the first who is damaged.
+            DamagedFile: Names the file and the first person who is damaged.
         """
         for person in persons:
-            with understood(self._path, f"what it holds of person {person}"):
+            with self._reading("the data", person):
                 if self.verify(person) is False:
-                    raise DamagedFile(f"{self._path}: what it holds of person {person} {DAMAGED}")
+                    raise DamagedFile(f"{self._path}: the data of person {person} {DAMAGED}")
 
     def _group(self, person: str) -> h5py.Group:
-        self.split(person)  # of a person who was taken in
+        self.split(person)  # refuses a person who was left out
         return self._file[person]
 
     def _attribute(self, person: str, name: str) -> str:
@@ -215,7 +218,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             return text_attribute(self._group(person).attrs, name, "")
 
     def _reading(self, what: str, person: str) -> contextlib.AbstractContextManager[None]:
-        return understood(self._path, f"{what} of person {person}")
+        return untrusted(self._path, f"{what} of person {person}")
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

@@ -9,22 +9,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import DamagedFile, UserError
-from faze.data.store.foreign import NUMBERS, array_fault, name_fault, text_attribute, understood
+from faze.base.untrusted import untrusted
 from faze.data.store.layout import (
     DAMAGED,
-    ORIGINS,
+    LABEL_SOURCES,
+    NUMBERS,
+    array_fault,
     checksum_of,
     decoded,
     encoded,
     group_fault,
     group_of,
+    name_fault,
     new_array,
     open_file,
     put_text,
+    text_attribute,
     whole_hdf5,
 )
 
-# Published names of the arrays; their names in Supplementary and widths (None: any).
+# Published names of the arrays -> their names in Supplementary, and widths (None: any).
 _SUPPLEMENTARY = {
     "camera_parameters": ("camera_parameters", 4),
     "distortion_parameters": ("distortion_parameters", None),
@@ -42,13 +46,13 @@ class Supplementary:
     distortion_parameters: NDArray  # (N, d), OpenCV's order
     head_pose: NDArray  # (N, 6) rotation vector (rad), translation (mm)
     gaze_target_mm: NDArray  # (N, 3)
-    # Our addition, for annotation that `faze landmarks` makes:
-    reasons: Sequence[str] = ()  # (N,) why an entry has no label (its numbers are NaN), "" where it has; (): all have
-    origin: str = "supplementary"  # of the labels, one of ORIGINS
+    # Our additions, for the annotation that `faze landmarks` makes:
+    reasons: Sequence[str] = ()  # (N,) why an entry has no label (its numbers are NaN), "" if it has one; (): all have
+    label_source: str = "supplementary"  # one of LABEL_SOURCES
 
 
 def write_supplementary(path: Path | str, persons: Iterable[tuple[str, Supplementary]]) -> None:
-    """Write FAZE's annotation in its published layout, person by person as they come."""
+    """Write FAZE's annotation in its published layout, person by person."""
     with whole_hdf5(path) as file:
         for person, entries in persons:
             arrays = {"file_name": encoded(entries.file_names)}
@@ -56,13 +60,13 @@ def write_supplementary(path: Path | str, persons: Iterable[tuple[str, Supplemen
             if any(entries.reasons):
                 arrays["reason"] = encoded(entries.reasons)
             group = _new_person(file, person, arrays)
-            if entries.origin != "supplementary":
-                put_text(group, origin=entries.origin)
+            if entries.label_source != "supplementary":
+                put_text(group, label_source=entries.label_source)
 
 
 def supplementary_persons(path: Path | str) -> dict[str, int]:
     """Count the entries of each person in a supplementary file, sorted by person; 1 for a person without file names."""
-    with open_file(path) as file, understood(path, "the people"):
+    with open_file(path) as file, untrusted(path, "the list of people"):
         names = sorted(file)
         for person in names:
             if fault := name_fault(person):
@@ -80,9 +84,9 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
     """Read one person's annotation.
 
     Raises:
-        UserError: the file is missing or torn, or the person or one of its datasets is, or their shapes disagree.
+        UserError: The file, the person or one of the arrays is missing or damaged, or the shapes disagree.
     """
-    with open_file(path) as file, understood(path, f"the annotation of person {person}"):
+    with open_file(path) as file, untrusted(path, f"the annotation of person {person}"):
         group = group_of(file, path, person, ("file_name",), "SO")
         group_of(file, path, person, _SUPPLEMENTARY)
         if "reason" in group:
@@ -90,7 +94,7 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
         file_names = decoded(group["file_name"])
         arrays = {name: group[name][()].astype(np.float64) for name in _SUPPLEMENTARY}
         reasons = decoded(group["reason"]) if "reason" in group else []
-        origin = text_attribute(group.attrs, "origin", "supplementary")
+        label_source = text_attribute(group.attrs, "label_source", "supplementary")
         stated = found = text_attribute(group.attrs, "checksum", "")
         if stated:
             found = _checksum(person, group_of(file, path, person, group, NUMBERS + "SO"))
@@ -98,11 +102,11 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
         shape = arrays[name].shape
         if shape != (wanted := (len(file_names), width or (shape or (0,))[-1])):
             raise UserError(f"{path}: {name} of person {person} has shape {shape}, not {wanted}")
-    if len(reasons) not in (0, len(file_names)) or origin not in ORIGINS:
-        raise UserError(f"{path}: reason or origin of person {person} is not as `faze landmarks` writes them")
+    if len(reasons) not in (0, len(file_names)) or label_source not in LABEL_SOURCES:
+        raise UserError(f"{path}: reason or label_source of person {person} is not as `faze landmarks` writes them")
     if stated != found:
         raise DamagedFile(f"{path}: the annotation of person {person} {DAMAGED}")
-    return Supplementary(file_names, *arrays.values(), reasons=reasons, origin=origin)
+    return Supplementary(file_names, *arrays.values(), reasons=reasons, label_source=label_source)
 
 
 def write_truth(path: Path | str, persons: Iterable[tuple[str, Mapping[str, ArrayLike]]]) -> None:
@@ -121,5 +125,5 @@ def _new_person(file: h5py.File, person: str, arrays: Mapping[str, ArrayLike]) -
 
 
 def _checksum(person: str, group: h5py.Group) -> str:
-    """Over the name and all arrays, an addition of ours."""
+    """Compute the checksum over the name and all arrays, an addition of ours."""
     return checksum_of([person], ((name, array[()]) for name, array in sorted(group.items())))

@@ -62,6 +62,8 @@ def plant(
     """
     planted = []
     for kind in (WrittenMPIIFaceGaze, WrittenGazeCapture):
+        if kind.dataset not in roots:
+            continue
         written = kind(roots[kind.dataset], annotation[kind.dataset])
         here = [fault for fault in faults if kind is WrittenGazeCapture or fault not in _GAZECAPTURE_FAULTS]
         for row, (fault, (plant_one, reason)) in enumerate(_FRAME_FAULTS.items()):

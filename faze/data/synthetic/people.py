@@ -135,10 +135,10 @@ def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int)
 
     Args:
         synthetic: the configuration.
-        roots: the folder of each data set.
+        roots: the folder of each data set that is rendered.
         threads: processes.
     """
-    roles = list(cast(synthetic))
+    roles = [role for role in cast(synthetic) if role.dataset in roots]
     progress, done = Progress("synthesise", sum(frames_of(role, synthetic) for role in roles), "frames"), 0
     with worker_processes(min(threads, len(roles)), use_one_thread) as pool:
         # Laptop users, whose frames are the largest, come first: no process is left alone with them at the end.

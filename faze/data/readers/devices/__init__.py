@@ -1,10 +1,10 @@
-"""Intrinsics of the front cameras that recorded GazeCapture: estimates, since neither it nor their maker states them.
+"""Estimate the intrinsics of the front cameras that recorded GazeCapture; neither it nor the manufacturer states them.
 
-devices.csv holds, for each of the 15 devices of GazeCapture, the focal length in px of a frame whose longer side is
-640 px: of the focal length that a camera for 35 mm film (a diagonal of 43.27 mm) with the same field of view has,
-focal_px = equivalent_mm / 43.27 mm x 800 px, the diagonal of the frame. The equivalents are what is commonly known of
-each camera and were not measured; take them for good to a tenth. The principal point is taken for the frame's middle,
-the lens for free of distortion, the frame for the whole of the 4:3 sensor.
+devices.csv contains, for each of the 15 devices of GazeCapture, the focal length in px of a frame whose longer side is
+640 px. It is computed from the 35 mm equivalent focal length (whose film has a diagonal of 43.27 mm):
+focal_px = equivalent_mm / 43.27 mm x 800 px, the diagonal of the frame. The equivalents are commonly quoted values and
+were not measured; expect an accuracy of about 10 %. We assume that the principal point is in the middle of the frame,
+that the lens has no distortion, and that the frame covers the whole 4:3 sensor.
 """
 
 import csv
@@ -26,13 +26,13 @@ def _focal_lengths_px() -> dict[str, float]:
 
 
 def check_device(device: str) -> None:
-    """Refuse a device whose camera is not known, with a UserError."""
+    """Raise a UserError if the camera of a device is unknown."""
     if device.casefold() not in _focal_lengths_px():
-        raise UserError(f"the camera of device {device!r} is not known: devices.csv of faze has no line for it")
+        raise UserError(f"the camera of device {device!r} is not known: faze's devices.csv has no line for it")
 
 
 def estimate_camera(device: str, width_px: int, height_px: int) -> NDArray:
-    """Estimate fx fy cx cy in px of a device's front camera, however it was held; a UserError if it is unknown."""
+    """Estimate fx fy cx cy in px of a device's front camera, in any orientation; raise a UserError if it is unknown."""
     check_device(device)
     focal_px = _focal_lengths_px()[device.casefold()] * max(width_px, height_px) / _LONGER_SIDE_PX
     return np.array([focal_px, focal_px, (width_px - 1) / 2, (height_px - 1) / 2])

@@ -1,4 +1,4 @@
-"""Version 2 of the strips' layout: what it keeps by sample, checksums, places, and who else can read it."""
+"""The layout of strips: arrays by sample, checksums, locations, and other programs that read it."""
 
 import dataclasses
 import multiprocessing
@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from faze.data.store.layout import ORIGINS
-from faze.data.store.strip_layout import VALIDITIES
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.layout import LABEL_SOURCES
+from faze.data.store.strip_writing import VALIDITIES, PersonStrips, write_strips
 from faze.data.store.strips import StripStore
 
 RANDOM = np.random.default_rng(0)
@@ -34,7 +33,7 @@ def edit(path: Path, change: Callable[[h5py.File], object]) -> None:
 
 
 def described(person_id: str, count: int, strip: tuple[int, ...] = (64, 256, 3)) -> PersonStrips:
-    """A person with all that version 2 keeps by sample."""
+    """A person with all arrays by sample."""
     return PersonStrips(
         person_id,
         "test",
@@ -43,7 +42,7 @@ def described(person_id: str, count: int, strip: tuple[int, ...] = (64, 256, 3))
         RANDOM.normal(size=(count, 4)).astype(np.float32),
         "iPhone 6",
         np.arange(count) * 3,
-        np.arange(count, dtype=np.uint8) % len(ORIGINS),
+        np.arange(count, dtype=np.uint8) % len(LABEL_SOURCES),
         np.arange(count, dtype=np.uint8) % len(VALIDITIES),
     )
 
@@ -55,7 +54,7 @@ def test_all_that_is_known_of_a_sample_is_kept(tmp_path: Path) -> None:
         assert strips.device("00001") == "iPhone 6"
         assert strips.file_names("00001") == written.file_names
         np.testing.assert_array_equal(strips.frame_index("00001"), written.frame_index)
-        assert list(strips.origins("00001")) == [ORIGINS[i] for i in written.origin]
+        assert list(strips.label_sources("00001")) == [LABEL_SOURCES[i] for i in written.label_source]
         assert list(strips.validity("00001")) == [VALIDITIES[i] for i in written.validity]
         assert strips.verify("00001") is True
     with h5py.File(tmp_path / "strips.h5") as file:
@@ -108,28 +107,6 @@ def test_strips_lie_at_the_place_that_is_told(tmp_path: Path) -> None:
         file["p00/labels"] = written[0].labels
     with StripStore(tmp_path / "chunks.h5") as strips:
         assert strips.location("p00") is None
-
-
-def first_version(file: h5py.File) -> None:
-    for name in ("schema_version", "origins", "validities"):
-        del file.attrs[name]
-    for group in file.values():
-        del group.attrs["device"], group.attrs["checksum"], group["frame_index"], group["origin"], group["validity"]
-
-
-def test_strips_of_the_first_version_open(path: Path) -> None:
-    edit(path, first_version)
-    with StripStore(path) as strips:
-        assert strips.file_names("00003")[:3] == ["00003/0.jpg", "00003/1.jpg", "00003/2.jpg"]
-        assert (strips.device("00003"), strips.verify("00003")) == ("", None)
-        np.testing.assert_array_equal(strips.frame_index("00003"), [0, 1, 2, 3])
-        assert (set(strips.origins("00003")), set(strips.validity("00003"))) == ({"stored"}, {"unknown_screen"})
-
-
-def test_a_later_version_is_refused_in_one_sentence(path: Path) -> None:
-    edit(path, lambda file: file.attrs.__setitem__("schema_version", 3))
-    with pytest.raises(ValueError, match=r"strips.h5: was written by a later faze \(schema_version 3 .* update faze"):
-        StripStore(path)
 
 
 def read_as_released(path: Path, person: str, seed: int, send: Callable[[NDArray], None]) -> None:

@@ -1,0 +1,109 @@
+"""Read files that others wrote: limited in size, isolated where a C library may crash, each error one sentence.
+
+Standard library only, so that the process of `read_isolated` starts quickly.
+"""
+
+import contextlib
+import errno
+import importlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from faze.base.errors import DamagedFile, UserError
+from faze.base.files import read_plain, reason_of
+
+T = TypeVar("T")
+CPU_S = 120  # of an isolated process: it reads the labels of millions of strips within seconds
+MEMORY_BYTES = 4 * 2**30  # address space of an isolated process
+
+
+@contextlib.contextmanager
+def untrusted(path: Path | str, what: str = "the file", remedy: str = "write or fetch it again") -> Iterator[None]:
+    """Turn any error that a parser raises for a damaged or hostile file into one sentence.
+
+    Args:
+        path: Path of the file.
+        what: Which part of it is read.
+        remedy: What the user can do.
+
+    Raises:
+        DamagedFile: Instead of the parser's error. A UserError passes, and so does an error of the machine: a network
+            folder that is gone, or lack of memory.
+    """
+    try:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # a parser fails on foreign bytes with whatever error they lead it to
+        # An archive may lead to a position before the beginning of the file: EINVAL.
+        of_system = isinstance(error, OSError) and error.errno not in (None, 0, errno.EINVAL)
+        reason = reason_of(error) if of_system else " ".join(str(error).split())[:200]
+        raise DamagedFile(f"{path}: {what} cannot be read ({reason or type(error).__name__}): {remedy}") from error
+
+
+def read_untrusted(path: Path | str, parse: Callable[[bytes], T], remedy: str = "fetch it again") -> T:
+    """Parse the content of a plain file of at most 256 MiB.
+
+    Raises:
+        DamagedFile: The file is missing, not a plain file, too large, or cannot be parsed.
+    """
+    with untrusted(path, remedy=remedy):
+        return parse(read_plain(path))
+
+
+def read_isolated(path: Path | str, read: Callable[..., T], *arguments: object, cpu_s: int = CPU_S) -> T:
+    """Call `read(path, *arguments)` in a process of its own, with limits of processor time and memory.
+
+    Args:
+        path: Path of the file, or of the folder that holds the files; passed as text.
+        read: A function of a module, which this process imports. It returns values that JSON has.
+        arguments: Values that JSON has.
+        cpu_s: Limit of processor time.
+
+    Raises:
+        UserError: The function raised one, or its process crashed, took too long or needed too much memory.
+    """
+    request = json.dumps([read.__module__, read.__qualname__, [str(path), *arguments], cpu_s, MEMORY_BYTES])
+    ended = subprocess.run([sys.executable, "-m", __name__], input=request.encode(), capture_output=True)
+    if ended.returncode < 0:
+        name = signal.Signals(-ended.returncode).name
+        how = f"took more than {cpu_s} s" if name in ("SIGXCPU", "SIGKILL") else f"crashed ({name})"
+        raise DamagedFile(f"{path}: the library that reads it {how}: the file is damaged or hostile; fetch it again")
+    if ended.returncode:
+        raise ChildProcessError(ended.stderr.decode(errors="replace"))
+    refusal, result = json.loads(ended.stdout)
+    if refusal:
+        raise DamagedFile(refusal)
+    return result
+
+
+def _answer() -> None:
+    """Do what `read_isolated` asks on stdin, and write the outcome to stdout."""
+    module, name, arguments, cpu_s, memory_bytes = json.load(sys.stdin)
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # a library may print
+    read = getattr(importlib.import_module(module), name)
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 5))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        with untrusted(arguments[0]):
+            outcome = "", read(*arguments)
+    except UserError as error:
+        outcome = str(error), None
+    except MemoryError:
+        limit = f"needs more than {memory_bytes / 2**30:.0f} GiB of memory"
+        outcome = f"{arguments[0]}: {limit}: the file is damaged or hostile; fetch it again", None
+    with answer:
+        json.dump(outcome, answer)
+
+
+if __name__ == "__main__":
+    _answer()

@@ -1,0 +1,242 @@
+"""Finished shards of strips in a folder next to the output, from which a killed preprocessing resumes.
+
+A shard holds the strips of at most 256 frames of a person, as two files: the raw strips (n x H x W x 3 bytes), and an
+npz of labels, names and rejects. The npz is written last: a shard that has one is finished.
+"""
+
+import contextlib
+import csv
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import sys
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faze.base.errors import UserError
+from faze.data.readers import Reject
+from faze.data.rejects import COLUMNS
+from faze.data.store.strip_writing import PersonStrips
+
+ENTRIES = 256  # of a shard, at most: a killed run loses a second of work; a shard takes 12 MiB of memory
+ARRAYS = ("labels", "frame_index", "label_source", "validity")  # of a shard: one row per strip
+Prepared = tuple[PersonStrips | None, list[Reject]]  # of one person; None if there is no strip
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The entries `start` to `stop` (exclusive) of a person's annotation."""
+
+    person_id: str
+    start: int
+    stop: int
+    stamp: str = ""  # of the person's raw files
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def name(self) -> str:
+        """The stem of its files' names; a person's name is quoted, so it cannot lead out of the folder."""
+        return f"p-{quote(self.person_id, safe='')}.{self.start:06d}-{self.stop:06d}.{self.stamp}"
+
+
+@dataclass(frozen=True, eq=False)
+class ShardContent:
+    """The content of a shard except for its pixels: n strips, and the rejects."""
+
+    split: str  # "" if there is no strip
+    device: str
+    file_names: list[str]
+    labels: NDArray[np.float32]  # (n, 4) rad
+    frame_index: NDArray[np.int64]  # (n,)
+    label_source: NDArray[np.uint8]  # (n,)
+    validity: NDArray[np.uint8]  # (n,)
+    rejects: list[Reject]
+    checksum: int = 0  # of the pixels, once they are written
+
+
+class DamagedShard(UserError):
+    """A shard differs from what was written."""
+
+
+class ShardFolder:
+    """The shards of one output that were made in the same way, which the key identifies."""
+
+    def __init__(self, out: Path, key: str, strip: tuple[int, int, int]) -> None:
+        """Args: out: Output of preprocess. key: Hash of everything that decides the content. strip: (H, W, 3)."""
+        self._all = out.parent / f".work.{out.name}"  # a name that no output's lock takes for an unfinished file
+        self.path = self._all / key
+        self._strip = strip
+
+    def begin(self, shards: Collection[Shard]) -> frozenset[str]:
+        """Create the folder, and remove every file that is not one of these shards.
+
+        Returns:
+            Names of the shards that are finished.
+        """
+        others = [folder for folder in self._all.glob("*") if folder != self.path]
+        if others:
+            print(f"{self._all}: discarding shards made from other data, settings or code", file=sys.stderr)
+        for folder in others:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.path.mkdir(parents=True, exist_ok=True)
+        wanted = {self._file(shard, kind) for shard in shards for kind in ("strips", "npz")}
+        for path in set(self.path.iterdir()) - wanted:
+            path.unlink(missing_ok=True)
+        return frozenset(path.stem for path in self.path.glob("*.npz"))
+
+    def remove(self) -> None:
+        """Remove all shards."""
+        shutil.rmtree(self._all, ignore_errors=True)
+
+    def size(self) -> int:
+        """Count the bytes of all strips."""
+        return sum(path.stat().st_size for path in self.path.glob("*.strips"))
+
+    def write(self, shard: Shard, content: ShardContent, pixels: NDArray[np.uint8], rows: Sequence[int]) -> None:
+        """Write a shard with the given rows of the pixels, in ascending order."""
+        checksum = 0
+        torn = self.path / f"{shard.name}.{os.getpid()}.torn"
+        try:
+            with torn.open("wb") as file:
+                for first, last in _runs(rows):
+                    file.write(pixels[first:last])
+                    checksum = zlib.crc32(pixels[first:last], checksum)
+            torn.replace(self._file(shard, "strips"))
+            text = {
+                "split": content.split,
+                "device": content.device,
+                "file_names": content.file_names,
+                "checksum": checksum,
+                "rejects": [(reject.person_id, reject.file_name, reject.reason) for reject in content.rejects],
+            }
+            arrays = {name: getattr(content, name) for name in ARRAYS}
+            with torn.open("wb") as file:
+                np.savez(file, text=np.frombuffer(json.dumps(text).encode(), np.uint8), **arrays)
+            torn.replace(self._file(shard, "npz"))
+        finally:
+            torn.unlink(missing_ok=True)
+
+    def load(self, shard: Shard) -> ShardContent:
+        """Load a shard without its pixels; raises DamagedShard."""
+        with _whole(self._file(shard, "npz")), np.load(self._file(shard, "npz")) as file:
+            text = json.loads(file["text"].tobytes())
+            text["rejects"] = [Reject(*reject) for reject in text["rejects"]]
+            return ShardContent(**text, **{name: file[name] for name in ARRAYS})
+
+    def pixels(self, shard: Shard) -> NDArray[np.uint8]:
+        """Load a shard's strips, (n, H, W, 3); raises DamagedShard."""
+        content = self.load(shard)
+        with _whole(self._file(shard, "npz")):
+            pixels = np.fromfile(self._file(shard, "strips"), np.uint8).reshape(len(content.labels), *self._strip)
+            if zlib.crc32(pixels) != content.checksum:
+                raise ValueError
+        return pixels
+
+    def remove_damaged(self, shards: Iterable[Shard]) -> None:
+        """Remove all damaged shards; `load` and `pixels` remove only the first one that they meet."""
+        for shard in shards:
+            with contextlib.suppress(DamagedShard):
+                self.pixels(shard)
+
+    def _file(self, shard: Shard, kind: str) -> Path:
+        return self.path / f"{shard.name}.{kind}"
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Turn any error about a damaged file into one sentence, and remove the shard to which it belongs."""
+    try:
+        yield
+    except (ValueError, EOFError, KeyError, FileNotFoundError, zipfile.BadZipFile):
+        path.unlink(missing_ok=True)
+        raise DamagedShard(
+            f"{path}: a shard of an earlier run is damaged, for example by a power cut; all damaged shards are "
+            "removed: give the same command again to make them again"
+        ) from None
+
+
+def _runs(rows: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """[0, 1, 2, 5, 6] -> (0, 3), (5, 7): slices that can be written without a copy."""
+    for _, run in itertools.groupby(enumerate(rows), lambda pair: pair[1] - pair[0]):
+        members = [row for _, row in run]
+        yield members[0], members[-1] + 1
+
+
+def stamp_of(folder: Path) -> str:
+    """Hash times and sizes of the files in a person's folder: 8 hex digits.
+
+    It changes when the annotation does, or when a frame is added or removed, but not when a frame is overwritten.
+    """
+    if not folder.is_dir():
+        return "none"
+    # MPIIGaze's annotation is next to the frames of each day, and its cameras are in a folder of their own.
+    found = [path for pattern in ("*", "*/*.txt", "*/*.mat") for path in folder.glob(pattern)]
+    stats = sorted(
+        (str(path), path.stat().st_mtime_ns, path.is_file() and path.stat().st_size) for path in found if path.exists()
+    )
+    return hashlib.sha256(repr(stats).encode()).hexdigest()[:8]
+
+
+def join_shards(people: dict[str, list[Shard]], folder: ShardFolder) -> Iterator[Prepared]:
+    """Join each person's shards; only the strips of one shard are in memory at a time."""
+    for person, shards in people.items():
+        contents = [folder.load(shard) for shard in shards]
+        rejects = [reject for content in contents for reject in content.rejects]
+        used = [(shard, content) for shard, content in zip(shards, contents, strict=True) if content.file_names]
+        if not used:
+            yield None, rejects or [Reject(person, "", "no annotated frame")]
+            continue
+        first = used[0][1]
+        arrays = {name: np.concatenate([getattr(content, name) for _, content in used]) for name in ARRAYS}
+        names = [name for _, content in used for name in content.file_names]
+        pixels = map(folder.pixels, [shard for shard, _ in used])
+        yield PersonStrips(person, first.split, names, pixels, device=first.device, **arrays), rejects
+
+
+class NothingUsable(UserError):
+    """Nobody has a strip."""
+
+
+class RejectWriter:
+    """Write the list of rejects while people are passed on, and count people and strips."""
+
+    def __init__(self, file: TextIO) -> None:
+        """Write the header into a text file that was opened with newline=''."""
+        self._rows = csv.writer(file, lineterminator="\n")
+        self._rows.writerow(COLUMNS)
+        self._reasons: Counter[str] = Counter()
+        self._people = self._strips = 0
+
+    def usable(self, people: Iterable[Prepared], raw: object) -> Iterator[PersonStrips]:
+        """Pass on the people who have strips.
+
+        Raises:
+            NothingUsable: Nobody has any; names the most frequent reasons.
+        """
+        for strips, rejects in people:
+            for reject in rejects:
+                self._rows.writerow([reject.person_id, reject.file_name, reject.reason])
+                self._reasons[reject.reason] += 1
+            if strips:
+                self._people += 1
+                self._strips += len(strips.labels)
+                yield strips
+        if not self._people:
+            reasons = "; ".join(f"{reason} ({count} times)" for reason, count in self._reasons.most_common(3))
+            raise NothingUsable(f"{raw}: no frame is usable: {reasons}")
+
+    def __str__(self) -> str:
+        return f"{self._strips} strips of {self._people} people; {self._reasons.total()} rejects"
