@@ -28,7 +28,7 @@ def write_card(
         rendered: whether its people are.
         people: what the stores hold; columns dataset, split, people, strips.
         errors: of each test person (`faze.evaluation.runs.read_errors`).
-        redirected: how much redirected strips resemble the person (`faze.evaluation.redirection`).
+        redirected: how much redirected strips resemble the person (`faze.evaluation.redirection_tables`).
         files: names of the learners' files beside the weights.
     """
     config, machine = start["config"], {name: plain(fact) for name, fact in start["machine"].items()}

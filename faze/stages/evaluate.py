@@ -18,7 +18,7 @@ from faze.evaluation.design import designs
 from faze.evaluation.learner_pairs import learner_differences
 from faze.evaluation.person_variance import person_variance
 from faze.evaluation.pixel_checks import pixel_checks
-from faze.evaluation.redirection import redirection
+from faze.evaluation.redirection_tables import redirection
 from faze.evaluation.redirection_tables import redirected_tables
 from faze.evaluation.runs import Ablation, read_benchmark, read_errors
 from faze.evaluation.summary import SENTENCES, summarize, write_json

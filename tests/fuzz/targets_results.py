@@ -31,7 +31,7 @@ from faze.base.run_log import read_events
 from faze.commands import ledger
 from faze.evaluation.coverage import coverage
 from faze.evaluation.redirected_angles import by_variant, read_pairs
-from faze.evaluation.redirection import redirection
+from faze.evaluation.redirection_tables import redirection
 from faze.evaluation.runs import (
     Ablation,
     read_benchmark,
