@@ -40,10 +40,9 @@ from faze.model.inference import for_inference
 from faze.model.losses import angle_deg
 from faze.model.reconstruction import mean_strips, redirect_person, summary
 from faze.model.weights import load_model
-from faze.redirection.draws import draw_pairs
 from faze.redirection.estimator import load_estimator
-from faze.redirection.judging import judge as judge_pictures
-from faze.redirection.redirected import redirected
+from faze.redirection.evaluator import evaluate_person
+from faze.redirection.pairs import draw_targets, redirect
 
 ROOT = Path(__file__).resolve().parents[2]
 STRIPS = 60  # of each val person, redirected
@@ -101,7 +100,7 @@ def judge(folder: Path, data: Path, estimator: Path) -> None:
         first = slice(STRIPS)
         return to_network(people.gather(places[person][first]), *size), torch.from_numpy(people.labels[person][first])
 
-    judging = load_estimator(estimator)
+    estimator = load_estimator(estimator)
     with torch.inference_mode(), exact(dted):
         fast, errors, turned = for_inference(dted), [], []
         for place, labels in zip(places, people.labels, strict=True):
@@ -112,9 +111,10 @@ def judge(folder: Path, data: Path, estimator: Path) -> None:
         pictures = summary([redirect_person(fast, read, p, means) for p in range(len(places))], means)
         for number in range(len(places)):
             image, labels = read(number)
-            pairs, labels = draw_pairs(0, len(labels)), labels.numpy()
-            made = redirected(fast, image, pairs, labels) | {"real": image[pairs.b]}
-            turned.append(judge_pictures(judging.network, made, {}, pairs, labels).assign(dataset="val", person=number))
+            targets, labels = draw_targets(0, len(labels)), labels.numpy()
+            images = dict(redirect(fast, image, labels, targets)) | {"real": image[targets]}
+            table = evaluate_person(estimator.network, images, labels, targets, np.arange(0))
+            turned.append(table.assign(dataset="val", person=number))
     gains = turning(pd.concat(turned))[list(GAINS)].mean()
     lines = (folder / "train.yaml").read_text(encoding="utf-8").splitlines()
     found = {"gaze_deg": errors, "cpu_s": used.ru_utime + used.ru_stime} | dict(pictures)

@@ -1,17 +1,17 @@
-"""How far the eyes and the head of redirected strips turn, as the estimator sees them, beside their controls.
+"""Measurements of redirected strips and of their controls, computed from the rows of `redirected_pairs.parquet`.
 
-From the rows of `redirected_pairs.parquet` (`faze.redirection.judging`). Angles between directions are of vectors; what
-turns along an axis is told in pitch and yaw. All is float64; degrees.
+`faze.redirection.evaluator` describes the rows, `faze.redirection.pairs` the variants. All numbers are float64 means
+over the pairs of one person, in degrees. Angles between directions are angles between vectors.
 
-| number | of one person, a mean over pairs |
+| number | meaning |
 |---|---|
-| error | angle from the wanted direction to the one that the estimator sees (ST-ED, section 4.2: against the label) |
-| to_real | angle from the direction that it sees in real strip b to the one that it sees (as GazeNeRF: against E(b)) |
-| gain, bias | least squares: turned = gain x asked + bias, one gain and a bias of each axis; variants gaze, head |
-| gain_real, gain_oracle | the estimator's own: the same of seen = gain x label + bias in strips that have the label |
-| moved | angle from the direction seen in strip a decoded as it is, where one code was turned aside |
+| error | angle between the requested and the estimated direction (ST-ED, section 4.2: against the label) |
+| to_real | angle between the direction estimated in the real strip b and the estimated one (as in GazeNeRF) |
+| gain, bias | least squares: turned = gain x requested + bias, with one gain for both axes and a bias for each |
+| gain_real, gain_rendered | gain of the estimator: the same for estimate = gain x label + bias in these controls |
 
-`turned` is the change in what is seen from strip a decoded as it is, `asked` is that of its labels.
+`requested` is the change from the labels of strip a to those of strip b; `turned` is the change of the estimate from
+strip a decoded without turning to the redirected strip, both in pitch and yaw.
 """
 
 from pathlib import Path
@@ -24,13 +24,13 @@ from faze.base.errors import UserError
 from faze.base.geometry import angular_error, pitchyaw_difference, vector_from_pitchyaw
 from faze.evaluation.parquet_file import NUMBER, TEXT, WHOLE, read_table
 
+REDIRECTED = "redirected"
+CONTROLS = ("real", "rendered", "not_turned")
+GAIN_CONTROLS = ("real", "rendered")
 FACTORS = ("gaze", "head")
-CONTROLS = ("real", "oracle", "other", "still")
-GAIN_CONTROLS = ("real", "oracle")
 LIKENESS = ("l1", "psnr", "ssim", "ms_ssim")
 BINS_DEG = (0.0, 10.0, 20.0, 30.0, 180.0)
 ERRORS = tuple(f"{factor}_error_deg" for factor in FACTORS)
-# Numbers of one person: of each variant, and of the whole.
 VARIANT_NUMBERS = (*(f"{factor}_{number}_deg" for factor in FACTORS for number in ("error", "to_real")), *LIKENESS)
 GAINS = tuple(f"{factor}_gain{of}" for factor in FACTORS for of in ("", "_real"))  # of the network, of the estimator
 TURN_NUMBERS = tuple(
@@ -38,119 +38,112 @@ TURN_NUMBERS = tuple(
     for factor in FACTORS
     for number in ("gain", "bias_pitch_deg", "bias_yaw_deg", *(f"gain_{control}" for control in GAIN_CONTROLS))
 )
-MOVED_NUMBERS = tuple(f"{moved}_by_{turned}_deg" for turned in FACTORS for moved in FACTORS)
+
+_KEYS = ["dataset", "person", "pair"]
 
 
 def read_pairs(path: Path) -> pd.DataFrame:
     """Read the pairs of a run.
 
     Raises:
-        UserError: the file cannot be read, lacks a column, or holds angles that are not numbers.
+        UserError: the file cannot be read, lacks a column, or contains angles that are not finite.
     """
-    angles = [f"{kind}_{factor}_{axis}" for kind in ("own", "wanted", "seen") for factor in FACTORS for axis in _AXES]
+    angles = [column for kind in ("own", "wanted", "seen") for factor in FACTORS for column in _columns(kind, factor)]
     columns = dict.fromkeys(("dataset", "person", "variant"), TEXT) | {"pair": WHOLE}
     rows = read_table(path, columns | dict.fromkeys((*angles, *LIKENESS), NUMBER), "delete it and run redirect again")
-    if rows.duplicated(["dataset", "person", "pair", "variant"]).any():
-        raise UserError(f"{path}: holds a pair of a person twice; delete it and run redirect again")
+    if rows.duplicated([*_KEYS, "variant"]).any():
+        raise UserError(f"{path}: contains a pair of a person twice; delete it and run redirect again")
     if not np.isfinite(rows[angles].to_numpy()).all():
-        raise UserError(f"{path}: holds an angle that is not a number; look into the log of redirect")
+        raise UserError(f"{path}: contains an angle that is not finite; see the log of redirect")
     return rows
 
 
 def by_variant(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Average each person's pairs, per variant.
+    """Average each person's pairs for each variant.
 
     Returns:
-        Columns dataset, person, variant, pairs and VARIANT_NUMBERS; to_real is nan where labels of b are not wanted.
+        Columns dataset, person, variant, pairs and VARIANT_NUMBERS.
     """
-    pairs = pairs.assign(**errors(pairs))
-    groups = pairs.groupby(["dataset", "person", "variant"], sort=False)
+    groups = pairs.assign(**_errors(pairs)).groupby(["dataset", "person", "variant"], sort=False)
     return groups[list(VARIANT_NUMBERS)].mean().assign(pairs=groups.size()).reset_index()
 
 
-def errors(pairs: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
-    """Compute of each row the angles `error` and `to_real` of gaze and head, degrees."""
-    keys = ["dataset", "person", "pair"]
-    real = pairs[pairs["variant"] == "real"].set_index(keys)
-    of_real = real.reindex(pd.MultiIndex.from_frame(pairs[keys]))
-    wants_b = pairs["variant"].isin([*CONTROLS, "both", "own"]).to_numpy()
-    found = {}
-    for factor in FACTORS:
-        seen = _directions(pairs, "seen", factor)
-        found[f"{factor}_error_deg"] = _angle(seen, _directions(pairs, "wanted", factor))
-        found[f"{factor}_to_real_deg"] = np.where(wants_b, _angle(seen, _directions(of_real, "seen", factor)), np.nan)
-    return found
-
-
 def turning(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Compute of each person how far what was asked to turn turned, and what turned with it.
+    """Fit how far each person's gaze and head turned for each requested degree.
 
     Returns:
-        Columns dataset, person, TURN_NUMBERS and MOVED_NUMBERS; a gain is nan where all that was asked is alike.
+        Columns dataset, person and TURN_NUMBERS. A gain is nan if all requested changes are equal.
     """
     rows = []
     for (dataset, person), of_person in pairs.groupby(["dataset", "person"], sort=False):
-        by = {variant: rows.sort_values("pair") for variant, rows in of_person.groupby("variant")}
+        by = {variant: some.sort_values("pair") for variant, some in of_person.groupby("variant")}
+        redirected = by[REDIRECTED]
         found = {"dataset": dataset, "person": person}
         for factor in FACTORS:
-            asked, turned = (
-                _change(by[factor], by[factor], "own", "wanted", factor),
-                _change(by["still"], by[factor], "seen", "seen", factor),
-            )
-            gain = found[f"{factor}_gain"] = _gain(asked, turned)
-            bias = turned.mean(0) - gain * asked.mean(0)
+            requested = _change(redirected, redirected, "own", "wanted", factor)
+            turned = _change(by["not_turned"], redirected, "seen", "seen", factor)
+            gain = found[f"{factor}_gain"] = _gain(requested, turned)
+            bias = turned.mean(0) - gain * requested.mean(0)
             found |= {f"{factor}_bias_pitch_deg": bias[0], f"{factor}_bias_yaw_deg": bias[1]}
             for control in GAIN_CONTROLS:
-                rows_of = by.get(control, of_person[:0])
-                found[f"{factor}_gain_{control}"] = _gain(*(_angles(rows_of, k, factor) for k in ("wanted", "seen")))
-            for moved in FACTORS:
-                before, after = (_directions(by[variant], "seen", moved) for variant in ("still", f"{factor}_aside"))
-                found[f"{moved}_by_{factor}_deg"] = float(_angle(before, after).mean())
+                some = by.get(control, of_person[:0])
+                found[f"{factor}_gain_{control}"] = _gain(*(_angles(some, kind, factor) for kind in ("wanted", "seen")))
         rows.append(found)
     return pd.DataFrame(rows)
 
 
 def by_angle(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Average errors by the angle that was asked, each person counting once.
+    """Average errors in bins of the requested angle, with equal weight for each person.
 
     Returns:
-        Columns dataset, factor, from_deg, to_deg, variant, error_deg, turned_deg (along what was asked; of the factor's
-        own variant), asked_deg, people, pairs.
+        Columns dataset, factor, from_deg, to_deg, variant, error_deg, turned_deg (in the requested direction),
+        asked_deg (the mean requested angle), people, pairs.
     """
-    pairs = pairs.assign(**errors(pairs))
-    still = pairs[pairs["variant"] == "still"].set_index(["dataset", "person", "pair"])
+    errors, keys = _errors(pairs), ["dataset", "variant", "bin"]
     parts = []
     for factor in FACTORS:
-        some = pairs[pairs["variant"].isin([*CONTROLS, "both", "own", factor])]
-        asked = _angle(_directions(some, "own", factor), _directions(some, "wanted", factor))
-        before = still.reindex(pd.MultiIndex.from_frame(some[["dataset", "person", "pair"]]))
-        wish, turned = _change(some, some, "own", "wanted", factor), _change(before, some, "seen", "seen", factor)
-        length = np.linalg.norm(wish, axis=1)
-        along = np.divide((wish * turned).sum(1), length, out=np.full(len(some), np.nan), where=length > 0)
-        number = np.searchsorted(BINS_DEG, asked, side="right") - 1
-        cells = pd.DataFrame(
-            {
-                **{name: some[name].to_numpy() for name in ("dataset", "person", "variant")},
-                **{"bin": number, "error_deg": some[f"{factor}_error_deg"].to_numpy()},
-                **{"turned_deg": along, "asked_deg": asked, "pairs": 1},
-            }
+        wanted = _change(pairs, pairs, "own", "wanted", factor)
+        turned = _change(_of_variant(pairs, "not_turned"), pairs, "seen", "seen", factor)
+        length = np.linalg.norm(wanted, axis=1)
+        along = np.divide((wanted * turned).sum(1), length, out=np.full(len(pairs), np.nan), where=length > 0)
+        asked = _angle(_directions(pairs, "own", factor), _directions(pairs, "wanted", factor))
+        cells = pairs[["dataset", "person", "variant"]].assign(
+            bin=np.searchsorted(BINS_DEG, asked, side="right") - 1,
+            error_deg=errors[f"{factor}_error_deg"],
+            turned_deg=along,
+            asked_deg=asked,
+            pairs=1,
         )
-        keys = ["dataset", "variant", "bin"]
         people = cells.groupby([*keys, "person"], sort=False)
         means = people[["error_deg", "turned_deg", "asked_deg"]].mean().groupby(level=keys, sort=False).mean()
         counts = people["pairs"].sum().groupby(level=keys, sort=False).agg(people="size", pairs="sum")
-        part = means.join(counts).reset_index().assign(factor=factor)
-        edges = np.array(BINS_DEG)
+        part, edges = means.join(counts).reset_index().assign(factor=factor), np.array(BINS_DEG)
         parts.append(part.assign(from_deg=edges[part["bin"]], to_deg=edges[part["bin"] + 1]).drop(columns="bin"))
     return pd.concat(parts, ignore_index=True).sort_values(["dataset", "factor", "variant", "from_deg"])
 
 
-_AXES = ("pitch", "yaw")
+def _errors(pairs: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
+    """Compute `error` and `to_real` of gaze and head for each row, degrees."""
+    real, found = _of_variant(pairs, "real"), {}
+    for factor in FACTORS:
+        seen = _directions(pairs, "seen", factor)
+        found[f"{factor}_error_deg"] = _angle(seen, _directions(pairs, "wanted", factor))
+        found[f"{factor}_to_real_deg"] = _angle(seen, _directions(real, "seen", factor))
+    return found
+
+
+def _of_variant(pairs: pd.DataFrame, variant: str) -> pd.DataFrame:
+    """Return, for each row, the row of the same pair and the given variant."""
+    return pairs[pairs["variant"] == variant].set_index(_KEYS).reindex(pd.MultiIndex.from_frame(pairs[_KEYS]))
+
+
+def _columns(kind: str, factor: str) -> list[str]:
+    return [f"{kind}_{factor}_{axis}" for axis in ("pitch", "yaw")]
 
 
 def _angles(rows: pd.DataFrame, kind: str, factor: str) -> NDArray[np.float64]:
-    """(N, 2) pitch, yaw in radians."""
-    return rows[[f"{kind}_{factor}_{axis}" for axis in _AXES]].to_numpy(np.float64)
+    """Return (N, 2) pitch and yaw, radians."""
+    return rows[_columns(kind, factor)].to_numpy(np.float64)
 
 
 def _directions(rows: pd.DataFrame, kind: str, factor: str) -> NDArray[np.float64]:
@@ -162,14 +155,14 @@ def _angle(first: NDArray, second: NDArray) -> NDArray[np.float64]:
 
 
 def _change(before: pd.DataFrame, after: pd.DataFrame, kind: str, then: str, factor: str) -> NDArray[np.float64]:
-    """(N, 2) change of pitch and yaw, degrees."""
+    """Return (N, 2) change of pitch and yaw, degrees."""
     return np.degrees(pitchyaw_difference(_angles(after, then, factor), _angles(before, kind, factor)))
 
 
-def _gain(asked: NDArray, turned: NDArray) -> float:
-    """Fit turned = gain x asked + bias, (N, 2) both, one gain for both axes, a bias each; nan where all are alike."""
-    if not len(asked):
+def _gain(requested: NDArray, turned: NDArray) -> float:
+    """Fit turned = gain x requested + bias, both (N, 2); return the gain, nan if it is undetermined."""
+    if not len(requested):
         return np.nan
-    centred = asked - asked.mean(0)
+    centred = requested - requested.mean(0)
     squares = np.square(centred).sum()
     return float((centred * (turned - turned.mean(0))).sum() / squares) if squares > 0 else np.nan

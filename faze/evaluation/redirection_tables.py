@@ -1,16 +1,22 @@
-"""The tables of redirected strips: means over people and seeds with intervals, and the changes between tiers."""
+"""Tables of redirected strips: resemblance to the person, and how far gaze and head turned.
+
+Means are over test people (and seeds, with intervals); each tier is compared with the baseline.
+"""
 
 from collections.abc import Sequence, Set
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from faze.base.errors import UserError
+from faze.base.result_paths import DATASETS
 from faze.config.parameters import Evaluate
+from faze.evaluation.parquet_file import NUMBER, TEXT, read_table
 from faze.evaluation.redirected_angles import (
     FACTORS,
-    MOVED_NUMBERS,
+    REDIRECTED,
     TURN_NUMBERS,
     VARIANT_NUMBERS,
     by_angle,
@@ -22,74 +28,115 @@ from faze.evaluation.runs import Ablation
 from faze.evaluation.statistics import bootstrap_mean
 from faze.evaluation.tables import changes
 
-ASKED = ("dataset", "person", "pair", "variant")  # of a row of pairs: what each run of an ablation has alike
+# Column of redirection.parquet -> its name in the table. A spread is the root of the mean of the people's deviations.
+MEANS = {
+    "l1": "l1",
+    "own_mean_l1": "own_mean_l1",
+    "all_mean_l1": "all_mean_l1",
+    "right": "right_person",
+    "real_right": "real_right_person",
+}
+SPREADS = {"deviation": "spread", "real_deviation": "real_spread"}
+PAIR = ("dataset", "person", "pair", "variant")  # columns that are equal in every run of an ablation
+
+
+def read_people(path: Path) -> pd.DataFrame:
+    """Read redirection.parquet: a row per person.
+
+    Raises:
+        UserError: the file cannot be read, lacks a column, or contains a number that is not finite.
+    """
+    columns = {"dataset": TEXT, "person": TEXT} | dict.fromkeys(("strips", *MEANS, *SPREADS), NUMBER)
+    rows = read_table(path, columns, "delete it and run redirect again")
+    if not np.isfinite(rows[[*MEANS, *SPREADS]].to_numpy(np.float64)).all():
+        raise UserError(f"{path}: contains a number that is not finite; see the log of redirect")
+    return rows
+
+
+def redirection(ablation: Ablation) -> pd.DataFrame:
+    """Average how much redirected strips resemble the person, over the test people of each run and data set.
+
+    Returns:
+        Columns tier, seed, dataset, people, strips (the most of any person), and the names in MEANS and SPREADS.
+    """
+    found = []
+    for tier, seed in ablation.all_runs():
+        rows = read_people(ablation.paths.redirection(tier, seed))
+        for dataset in [dataset for dataset in DATASETS if dataset in set(rows["dataset"])]:
+            people = rows[rows["dataset"] == dataset]
+            row = {"tier": tier, "seed": seed, "dataset": dataset}
+            row |= {"people": len(people), "strips": people["strips"].max()}
+            row |= {name: people[column].mean() for column, name in MEANS.items()}
+            found.append(row | {name: float(np.sqrt(people[column].mean())) for column, name in SPREADS.items()})
+    return pd.DataFrame(found)
 
 
 def redirected_tables(ablation: Ablation, evaluate: Evaluate) -> dict[str, pd.DataFrame]:
-    """Make the tables of redirection of a whole ablation.
+    """Make the tables of how far gaze and head turned.
 
     Returns:
         redirected_people: a row per run, person and variant; turned_people: a row per run and person;
-        redirected, turned: means over people and seeds with intervals, per tier and data set (and variant);
-        redirected_by_angle: per tier, data set, factor, angle asked and variant, means over seeds;
-        redirection_changes: each tier against the baseline, as `tables.changes`, with factor for learner.
+        redirected, turned: means over people and seeds with intervals, per tier, data set (and variant);
+        redirected_by_angle: means over seeds, per tier, data set, factor, bin of the requested angle, and variant;
+        redirection_changes: each tier compared with the baseline, as `tables.changes`, by factor instead of learner.
 
     Raises:
         UserError: runs differ in people or pairs.
     """
-    variants, turns, angles, asked = [], [], [], None
+    variants, turns, angles, first = [], [], [], None
     for tier, seed in ablation.all_runs():
-        path, who = ablation.paths.redirected_pairs(tier, seed), {"tier": tier, "seed": seed}
+        path, run = ablation.paths.redirected_pairs(tier, seed), {"tier": tier, "seed": seed}
         pairs = read_pairs(path)
-        asked = set(zip(*(pairs[key] for key in ASKED), strict=True)) if asked is None else asked
-        _check_same_pairs(pairs, asked, path)
-        variants.append(by_variant(pairs).assign(**who))
-        turns.append(turning(pairs).assign(**who))
-        angles.append(by_angle(pairs).assign(**who))
+        first = _check_same_pairs(pairs, first, path)
+        variants.append(by_variant(pairs).assign(**run))
+        turns.append(turning(pairs).assign(**run))
+        angles.append(by_angle(pairs).assign(**run))
     people, turned = pd.concat(variants, ignore_index=True), pd.concat(turns, ignore_index=True)
     cells = ["tier", "dataset", "factor", "from_deg", "to_deg", "variant"]
     return {
         "redirected_people": people,
         "turned_people": turned,
         "redirected": _means(people, ["tier", "dataset", "variant"], VARIANT_NUMBERS, evaluate),
-        "turned": _means(turned, ["tier", "dataset"], (*TURN_NUMBERS, *MOVED_NUMBERS), evaluate),
+        "turned": _means(turned, ["tier", "dataset"], TURN_NUMBERS, evaluate),
         "redirected_by_angle": pd.concat(angles).groupby(cells, sort=False).mean(numeric_only=True).reset_index(),
         "redirection_changes": _changes(people, ablation, evaluate),
     }
 
 
-def _check_same_pairs(pairs: pd.DataFrame, asked: Set[tuple[object, ...]], path: Path) -> None:
-    """Refuse a run whose people or pairs are not those of the first one: comparisons are paired."""
-    other = asked ^ set(zip(*(pairs[key] for key in ASKED), strict=True))
-    if other:
+def _check_same_pairs(pairs: pd.DataFrame, first: Set[tuple[object, ...]] | None, path: Path) -> Set[tuple]:
+    """Refuse a run whose people or pairs differ from those of the first run, since comparisons are paired."""
+    found = set(zip(*(pairs[key] for key in PAIR), strict=True))
+    if first is not None and (other := first ^ found):
         dataset, person, *_ = min(other)
         raise UserError(
-            f"{path}: person {person} of {dataset} was not turned as in the first run; run redirect again for all"
+            f"{path}: the pairs of person {person} of {dataset} differ from those of the first run; run redirect again "
+            "for all runs"
         )
+    return found
 
 
 def _means(rows: pd.DataFrame, keys: list[str], numbers: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:
-    """Average over people and seeds, one row per key and number, with an interval; what nobody has is left out."""
-    how = {"confidence": evaluate.confidence, "resamples": evaluate.resamples, "seed": evaluate.seed}
+    """Average over people and seeds: a row with an interval per key and number, unless nobody has the number."""
+    options = {"confidence": evaluate.confidence, "resamples": evaluate.resamples, "seed": evaluate.seed}
     found = []
     for key, group in rows.groupby(keys, sort=False):
         for number in numbers:
             matrix = _matrix(group, number)
             if matrix.size:
-                mean = bootstrap_mean(matrix, **how)
+                mean = bootstrap_mean(matrix, **options)
                 row = dict(zip(keys, key, strict=True)) | {"number": number, "people": matrix.shape[1]}
                 found.append(row | {"mean": mean.mean, "low": mean.low, "high": mean.high})
     return pd.DataFrame(found)
 
 
 def _changes(people: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd.DataFrame:
-    """Compare each tier's redirection errors with the baseline's; by the rules of the angular error, all decide."""
-    both = people[people["variant"] == "both"]
-    each = [both.assign(learner=factor, k=0, error_deg=both[f"{factor}_error_deg"]) for factor in FACTORS]
+    """Compare each tier's redirection errors with the baseline's, by the rules of the angular error."""
+    redirected = people[people["variant"] == REDIRECTED]
+    each = [redirected.assign(learner=factor, k=0, error_deg=redirected[f"{factor}_error_deg"]) for factor in FACTORS]
     return changes(pd.concat(each, ignore_index=True), ablation, evaluate).rename(columns={"learner": "factor"})
 
 
 def _matrix(rows: pd.DataFrame, number: str) -> NDArray:
-    """Arrange a number as (S, P), people in alphabetical order who have it with every seed."""
+    """Arrange a number as (seeds, people), for people who have it with every seed, in alphabetical order."""
     table = rows.pivot_table(index="seed", columns="person", values=number, aggfunc="mean", dropna=False)
     return table.dropna(axis=1).to_numpy()

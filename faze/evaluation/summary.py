@@ -17,7 +17,7 @@ from faze.base.run_log import finite
 from faze.config.parameters import Evaluate
 from faze.data.store.codes import CodeStore
 from faze.evaluation import UNADAPTED, verdict
-from faze.evaluation.redirected_angles import CONTROLS, ERRORS, GAINS, LIKENESS
+from faze.evaluation.redirected_angles import CONTROLS, ERRORS, GAINS, LIKENESS, REDIRECTED
 from faze.evaluation.runs import Ablation, read_learner_times, read_left_out, read_val_errors
 from faze.evaluation.tables import other_benchmarks
 
@@ -122,14 +122,14 @@ def _redirection_metrics(tables: Tables, tier: str, seed: int) -> dict[str, floa
         for table in (tables["redirected_people"], tables["turned_people"])
     )
     found = {}
-    sections = {"both": ("redirection", (*ERRORS, *LIKENESS[1:]))}  # its L1 is in the table `redirection`
+    sections = {REDIRECTED: ("redirection", (*ERRORS, *LIKENESS[1:]))}  # its L1 is in the table `redirection`
     sections |= dict.fromkeys(CONTROLS, ("redirection_control", ERRORS))
     for (dataset, variant), rows in people.groupby(["dataset", "variant"]):
         section, numbers = sections.get(variant, ("", ()))
         means = rows[list(numbers)].mean().dropna()
         found |= {f"{section}/{dataset}_{variant}_{name}": float(value) for name, value in means.items()}
     for dataset, rows in turned.groupby("dataset"):
-        for name, value in rows[[*GAINS, "head_by_gaze_deg", "gaze_by_head_deg"]].mean().dropna().items():
+        for name, value in rows[list(GAINS)].mean().dropna().items():
             section = "redirection_control" if name.endswith("_real") else "redirection"
             found[f"{section}/{dataset}_{name}"] = float(value)
     return found

@@ -36,8 +36,8 @@ DESIGN = (
     "probability of {power:.0f} % in the least powerful comparison ({condition})."
 )
 REDIRECTION = (
-    "Redirected strips of {tier} miss the requested gaze by {both}, strips that are not turned by {still}, and real "
-    "strips by {real}, as estimated by an independent network."
+    "Redirected strips of {tier} miss the requested gaze by {redirected}, strips that are not turned by {not_turned}, and "
+    "real strips by {real}, as estimated by an independent network."
 )
 LEARNERS = (
     "Learners shown to be better than `offset`, which only subtracts a person's mean error, at k = {k}: {better}."
@@ -175,7 +175,7 @@ def describe_redirection(means: pd.DataFrame, changes: pd.DataFrame, tier: str, 
     errors = means[(means["tier"] == tier) & (means["number"] == "gaze_error_deg")].set_index(["variant", "dataset"])
     by_variant = {
         variant: join([f"{deg:.1f}° on {NAMES[dataset]}" for dataset, deg in errors.loc[variant]["mean"].items()])
-        for variant in ("both", "still", "real")
+        for variant in ("redirected", "not_turned", "real")
     }
     sentences = [REDIRECTION.format(tier=tier, **by_variant)]
     of_tier = changes[changes["tier"] == tier]

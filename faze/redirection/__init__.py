@@ -1,1 +1,9 @@
-"""Gaze and head pose of a strip, changed through its codes."""
+"""Strips with another gaze and head pose, made by turning their codes.
+
+pairs       which strips are redirected to which, and the redirected strips
+estimator   a network of its own that estimates gaze and head pose of a strip, and its training
+evaluator   the measurements of redirected strips
+walk        latent walks: a strip decoded along a range of angles
+atlas       a strip decoded on a grid of angles
+drawing     walks as contact sheets and videos
+"""

@@ -1,30 +1,45 @@
-"""An estimator of gaze and head pose that judges redirected strips: a small residual network, no part of DT-ED.
+"""An estimator of gaze and head pose that measures redirected strips: a small residual network, independent of DT-ED.
 
-Another architecture, other weights, and training on real strips alone (He et al. 2016; the use as a judge: ST-ED, Zheng
-et al., NeurIPS 2020, section 4.2). What it makes of real strips, the floor, stands beside whatever it judges.
+It has another architecture and other weights, and is trained on real strips of train people only (He et al. 2016; used
+as an evaluator as in ST-ED, Zheng et al., NeurIPS 2020, section 4.2). Its error on real strips is reported beside
+whatever it measures.
 
-Shapes: B strips of H x W pixels, C channels.
+Decoded strips are blurred where real ones are sharp, so half of the training strips are blurred. Half are mirrored, and
+the colours of all are changed. Random draws depend on seed and step only.
+
+Shapes: B or N strips of H x W pixels, C channels.
 """
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faze.base.errors import UserError
+from faze.base.geometry import vector_from_pitchyaw
+from faze.config.parameters import Estimator
+from faze.data.network_input import to_network
+from faze.data.pairs import PeopleStrips
 from faze.data.store.strips import StripStore
+from faze.model.losses import angle_deg
 from faze.model.torch_file import is_format, read_mapping, write_mapping
 
 FORMAT = 1
-GRID = (2, 8)  # where in the strip features were found is kept this finely
+GRID = (2, 8)  # resolution at which the position of features in the strip is kept
+WARMUP = 0.05  # share of the training in which the learning rate rises; then it falls along a half cosine
+COLOR_SCALE = 0.2  # largest relative change of a colour
+BATCH = 128  # strips estimated at a time
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions, added to what came in."""
+    """Two convolutions with a residual connection."""
 
     def __init__(self, channels_in: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -35,7 +50,7 @@ class ResidualBlock(nn.Module):
         self.shortcut = nn.Conv2d(channels_in, channels, 1, stride, bias=False) if stride > 1 else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C_in, H, W) -> (B, C, H / stride, W / stride)."""
+        """Map (B, C_in, H, W) to (B, C, H / stride, W / stride)."""
         y = F.relu(self.norm1(self.conv1(x)))
         return F.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
 
@@ -44,7 +59,7 @@ class GazeHeadEstimator(nn.Module):
     """Estimates gaze and head pose of a strip.
 
     Args:
-        channels: C of the first block; each of the three that follow has twice as many, at half the size.
+        channels: C of the first block; each of the next three doubles it and halves the size.
         size: height and width of the strips, px.
     """
 
@@ -58,52 +73,42 @@ class GazeHeadEstimator(nn.Module):
         self.blocks = nn.Sequential(ResidualBlock(channels, channels, 1), *blocks)
         self.pool = nn.AdaptiveAvgPool2d(GRID)
         self.angles = nn.Linear(widths[-1] * GRID[0] * GRID[1], 4)
-        nn.init.normal_(self.angles.weight, std=1e-3)  # begins by looking straight ahead
+        nn.init.normal_(self.angles.weight, std=1e-3)  # estimates start straight ahead
         nn.init.zeros_(self.angles.bias)
 
     def forward(self, image: Tensor) -> Tensor:
-        """(B, 3, H, W) in [-1, 1] -> (B, 4) gaze pitch, yaw, head pitch, yaw, radians."""
+        """Map (B, 3, H, W) in [-1, 1] to (B, 4) gaze pitch, yaw, head pitch, yaw, radians."""
         features = self.blocks(F.relu(self.norm(self.stem(image))))
         return self.angles(self.pool(features).flatten(1))
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedEstimator:
-    """An estimator, and whom it must not judge."""
+    """An estimator, and the people it was trained on."""
 
     network: GazeHeadEstimator  # in evaluation mode
     trained_on: Collection[str]  # digest of each person (`StripStore.person_digest`)
 
     def check_size(self, path: Path, height: int, width: int) -> None:
-        """Refuse pictures of another size, px.
-
-        Raises:
-            UserError: naming the file and both sizes.
-        """
+        """Raise UserError unless the network makes strips of the size that the estimator was trained on, px."""
         if self.network.size != (height, width):
             own = "{} x {}".format(*self.network.size)
             raise UserError(
-                f"{path}: judges strips of {own} px, but the network makes them {height} x {width}: make it again with "
-                "the rule estimator"
+                f"{path}: the estimator is for strips of {own} px, but the network's are {height} x {width}: run the "
+                "rule estimator again"
             )
 
-    def check_strangers(self, path: Path, strips: StripStore, people: Collection[str]) -> None:
-        """Refuse to judge people whom the estimator was trained on.
-
-        Raises:
-            UserError: naming them.
-        """
-        known = set(self.trained_on)
-        familiar = [person for person in people if strips.person_digest(person) in known]
-        if familiar:
+    def check_unseen(self, path: Path, strips: StripStore, people: Collection[str]) -> None:
+        """Raise UserError if the estimator was trained on any of these people, under whatever name."""
+        if seen := [person for person in people if strips.person_digest(person) in self.trained_on]:
             raise UserError(
-                f"{path}: the estimator was trained on {', '.join(familiar)}, whom it is to judge: give test "
-                "people the split test in every store, and train the estimator again"
+                f"{path}: the estimator was trained on {', '.join(seen)}, so it cannot evaluate them: give test people "
+                "the split test in every store, and run the rule estimator again"
             )
 
 
 def save_estimator(path: Path, trained: TrainedEstimator) -> None:
-    """Write an estimator, and whom it must not judge."""
+    """Write an estimator and the people it was trained on."""
     network = trained.network
     content = {
         "format": FORMAT,
@@ -116,32 +121,156 @@ def save_estimator(path: Path, trained: TrainedEstimator) -> None:
 
 
 def load_estimator(path: Path, device: torch.device | str = "cpu") -> TrainedEstimator:
-    """Read an estimator, in evaluation mode.
+    """Read an estimator and put it in evaluation mode.
 
     Raises:
-        UserError: the file is missing, torn, or no estimator.
+        UserError: the file is missing, corrupt, or not an estimator.
     """
     content = read_mapping(path, device)
     if not is_format(content, FORMAT) or "estimator" not in content:
-        raise UserError(f"{path}: not an estimator of faze, format {FORMAT}; make it again with the rule estimator")
+        raise UserError(f"{path}: not an estimator of faze, format {FORMAT}; run the rule estimator again")
     try:
         return _fill(content, device)
     except (KeyError, TypeError, RuntimeError, ValueError, AttributeError, OverflowError) as error:
         reason = (str(error).splitlines() or [""])[0][:200]
-        raise UserError(f"{path}: not a whole estimator ({reason}); make it again") from None
+        raise UserError(f"{path}: the estimator is corrupt ({reason}); run the rule estimator again") from None
 
 
 def _fill(content: Mapping[str, Any], device: torch.device | str) -> TrainedEstimator:
     height, width = content["size"]
     if not all(isinstance(number, int) and number > 0 for number in (height, width, content["channels"])):
-        raise ValueError("sizes that are none")
+        raise ValueError("invalid sizes")
     if not all(isinstance(digest, str) for digest in content["trained_on"]):
-        raise ValueError("trained_on names nobody")
-    with torch.device("meta"):  # whatever the file states, nothing is as large as that before it is known to hold it
+        raise ValueError("invalid trained_on")
+    with torch.device("meta"):  # sizes that the file states allocate nothing until its tensors have them
         network = GazeHeadEstimator(content["channels"], (height, width))
     dtypes = {key: value.dtype for key, value in network.state_dict().items()}
     state = {key: value.to(dtypes.get(key, value.dtype)) for key, value in content["estimator"].items()}
     if not all(value.isfinite().all() for value in state.values()):
-        raise ValueError("it holds nan or infinity")
+        raise ValueError("it contains nan or infinity")
     network.load_state_dict(state, assign=True)
     return TrainedEstimator(network.to(device).eval(), content["trained_on"])
+
+
+def train_estimator(
+    people: PeopleStrips, settings: Estimator, device: torch.device, done: Callable[[int], None]
+) -> GazeHeadEstimator:
+    """Train an estimator to minimise the mean angular error of gaze and head.
+
+    Args:
+        people: train people, in memory.
+        settings: the config section.
+        device: device to train on.
+        done: called with the number of strips seen so far.
+
+    Raises:
+        UserError: the training diverged.
+    """
+    torch.manual_seed(settings.seed)
+    network = GazeHeadEstimator(settings.channels, people.size).to(device)
+    optimizer = torch.optim.AdamW(network.parameters(), settings.lr, weight_decay=settings.weight_decay)
+    labels = torch.from_numpy(np.concatenate(people.labels))
+    steps = -(-settings.strips // settings.batch)
+    for step, indices in enumerate(_batches(len(labels), settings, steps)):
+        for group in optimizer.param_groups:
+            group["lr"] = settings.lr * _relative_rate((step + 1) / steps)
+        image = to_network(people.gather(indices).to(device), *people.size)
+        image, wanted = vary(image, labels[indices].to(device), settings, step)
+        loss = _mean_angles(network(image), wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        done(min((step + 1) * settings.batch, settings.strips))
+    if not all(value.isfinite().all() for value in network.state_dict().values()):
+        raise UserError("the training of the estimator diverged: train again with a lower estimator.lr")
+    return network.eval()
+
+
+def _relative_rate(share: float) -> float:
+    """Return the learning rate, relative to the highest, after a share of the training."""
+    if share < WARMUP:
+        return share / WARMUP
+    return 0.5 + 0.5 * math.cos(math.pi * (share - WARMUP) / (1 - WARMUP))
+
+
+def vary(image: Tensor, labels: Tensor, settings: Estimator, step: int) -> tuple[Tensor, Tensor]:
+    """Randomly mirror, colour and blur strips.
+
+    Args:
+        image: (B, 3, H, W) in [-1, 1].
+        labels: (B, 4) radians.
+        settings: largest blur, and the seed.
+        step: number of the training step, which selects the draws.
+    """
+    draw = torch.Generator().manual_seed(int(np.random.SeedSequence([settings.seed, step]).generate_state(1)[0]))
+    count = len(image)
+    mirrored = torch.rand(count, generator=draw).to(image.device) < 0.5
+    image = torch.where(mirrored[:, None, None, None], image.flip(3), image)
+    labels = torch.where(mirrored[:, None], labels * labels.new_tensor([1, -1, 1, -1]), labels)
+    color = 1 + COLOR_SCALE * (2 * torch.rand(count, 3, 1, 1, generator=draw) - 1)
+    image = ((image + 1) * color.to(image) - 1).clamp(-1, 1)
+    blurred = blur(image, settings.blur_px * float(torch.rand((), generator=draw)))
+    soft = torch.rand(count, generator=draw).to(image.device) < 0.5
+    return torch.where(soft[:, None, None, None], blurred, image), labels
+
+
+def blur(image: Tensor, sigma_px: float) -> Tensor:
+    """Blur (B, 3, H, W) with a Gaussian of standard deviation `sigma_px`, cut at two deviations."""
+    reach = math.ceil(2 * sigma_px)
+    if not reach:
+        return image
+    weights = torch.exp(-0.5 * (torch.arange(-reach, reach + 1) / sigma_px) ** 2)
+    kernel = (weights / weights.sum()).to(image).expand(3, 1, -1)
+    image = F.pad(image, (reach, reach, reach, reach), mode="replicate")
+    image = F.conv2d(image, kernel[:, :, None], groups=3)
+    return F.conv2d(image, kernel[:, :, :, None], groups=3)
+
+
+def _mean_angles(estimated: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean angular error of gaze plus that of head, degrees, of angles (B, 4) in radians."""
+    return sum(_errors_deg(estimated, labels))
+
+
+def _errors_deg(estimated: Tensor, labels: Tensor) -> Iterator[Tensor]:
+    """Yield the mean angular error of gaze, then that of head."""
+    for a, b in zip(estimated.split(2, 1), labels.split(2, 1), strict=True):
+        yield angle_deg(vector_from_pitchyaw(a, torch), vector_from_pitchyaw(b, torch)).mean()
+
+
+def measure_errors(network: GazeHeadEstimator, strips: StripStore) -> Iterator[dict[str, str | int | float]]:
+    """Measure an estimator on the val and test people of a store, skipping a split without people.
+
+    Yields:
+        dataset, split, number of people, and their mean errors gaze_deg and head_deg.
+    """
+    for split in ("val", "test"):
+        people = [person for person in strips.persons(split) if strips.count(person)]
+        if people:
+            gaze, head = np.mean([_errors_of(network, strips, person) for person in people], axis=0).tolist()
+            who = {"dataset": strips.dataset, "split": split, "people": len(people)}
+            yield who | {"gaze_deg": gaze, "head_deg": head}
+
+
+@torch.inference_mode()
+def estimate(network: GazeHeadEstimator, images: Tensor) -> NDArray[np.float64]:
+    """Estimate gaze and head pose (N, 4), radians, of strips (N, 3, H, W) in [-1, 1]."""
+    parts = [network(some).double().cpu() for some in images.split(BATCH)]
+    return torch.cat(parts).numpy()
+
+
+def _errors_of(network: GazeHeadEstimator, strips: StripStore, person: str) -> tuple[float, float]:
+    """Return the mean gaze and head error of one person, degrees."""
+    device = network.stem.weight.device
+    images = to_network(torch.from_numpy(strips.pixels(person)).to(device), *network.size)
+    found, labels = torch.from_numpy(estimate(network, images)), torch.from_numpy(strips.labels(person)).double()
+    return tuple(map(float, _errors_deg(found, labels)))
+
+
+def _batches(count: int, settings: Estimator, steps: int) -> Iterator[Tensor]:
+    """Yield the indices of each step's strips: every strip once per epoch, in random order."""
+    draw, order = np.random.default_rng(settings.seed), np.empty(0, np.int64)
+    for _ in range(steps):
+        while len(order) < settings.batch:
+            order = np.concatenate([order, draw.permutation(count)])
+        yield torch.from_numpy(order[: settings.batch])
+        order = order[settings.batch :]

@@ -1,7 +1,7 @@
-"""Latent walks (paper figure 5): one strip, decoded at gaze directions and head poses that the person never had.
+"""Latent walks (paper figure 5): one strip, decoded at gaze directions and head poses that were never recorded.
 
-The strip is encoded once and frontalised; then the gaze code turns from -range to +range while the head looks straight,
-and the other way round. How a walk is drawn is another module's: faze.redirection.drawing.
+The strip is encoded once and turned to the front. Then the gaze code turns from -range to +range while the head code
+stays in front, and vice versa. `faze.redirection.drawing` draws the walks.
 
 Shapes: S steps of a walk; H x W pixels, RGB.
 """
@@ -19,12 +19,11 @@ from faze.base.geometry import rotation_from_pitchyaw
 from faze.data.network_input import from_network, to_network
 from faze.data.store.strips import StripStore
 from faze.model.dted import DTED, Codes
-from faze.redirection.estimator import GazeHeadEstimator
-from faze.redirection.estimator_training import estimate
+from faze.redirection.estimator import GazeHeadEstimator, estimate
 
 Picture = NDArray[np.uint8]  # (..., H, W, 3) RGB
 
-# Name of a walk -> (the code that turns, the place of its angle in (pitch, yaw)).
+# Name of a walk -> (the code that turns, the index of its angle in (pitch, yaw)).
 WALKS = {"gaze yaw": ("gaze", 1), "gaze pitch": ("gaze", 0), "head yaw": ("head", 1), "head pitch": ("head", 0)}
 
 
@@ -36,21 +35,21 @@ class PersonWalk:
     person: str
     input: Picture  # (H, W, 3), as the network sees it
     reconstruction: Picture  # (H, W, 3)
-    angles_deg: NDArray[np.float64]  # (S,) asked
+    angles_deg: NDArray[np.float64]  # (S,) requested
     steps: Mapping[str, Picture]  # by walk, (S, H, W, 3)
-    seen_deg: Mapping[str, NDArray[np.float64]]  # by walk, (S,) the angle that turns, as the estimator sees it
+    seen_deg: Mapping[str, NDArray[np.float64]]  # by walk, (S,) estimate of the angle that turns
 
 
 def walk_rotations(axis: int, range_deg: float, steps: int) -> tuple[NDArray[np.float64], torch.Tensor]:
-    """Compute the rotations of one walk, in the latent frame.
+    """Compute the rotations of one walk from -range to +range, both included.
 
     Args:
         axis: 0 turns the pitch, 1 the yaw.
-        range_deg: from -range to +range.
-        steps: S, both ends included.
+        range_deg: largest angle.
+        steps: S.
 
     Returns:
-        (S,) degrees and (S, 3, 3).
+        Angles (S,) in degrees and rotations (S, 3, 3).
     """
     angles_deg = np.linspace(-range_deg, range_deg, steps)
     pitchyaw = np.zeros((steps, 2))
@@ -59,11 +58,11 @@ def walk_rotations(axis: int, range_deg: float, steps: int) -> tuple[NDArray[np.
 
 
 def spread_people(errors: pd.Series, count: int) -> list[str]:
-    """Name people from the best redirected to the worst, evenly: of three, the one in the middle too.
+    """Choose up to `count` people, evenly spaced by rank from the smallest error to the largest.
 
     Args:
         errors: redirection error of each person, by name.
-        count: how many, if there are as many.
+        count: number of people.
     """
     names = errors.sort_values(kind="stable").index
     ranks = np.linspace(0, len(names) - 1, min(count, len(names))).round().astype(int)
@@ -72,20 +71,20 @@ def spread_people(errors: pd.Series, count: int) -> list[str]:
 
 @torch.inference_mode()
 def walk_person(
-    dted: DTED, judging: GazeHeadEstimator, strips: StripStore, person: str, *, range_deg: float, steps: int
+    dted: DTED, estimator: GazeHeadEstimator, strips: StripStore, person: str, *, range_deg: float, steps: int
 ) -> PersonWalk:
-    """Walk from a person's first strip.
+    """Decode the walks of a person's first strip.
 
     Args:
         dted: trained network.
-        judging: sees how far gaze and head have turned.
-        strips: store.
-        person: whose.
-        range_deg: from -range to +range.
+        estimator: estimates how far gaze and head have turned.
+        strips: the store.
+        person: name of the person.
+        range_deg: walks go from -range to +range.
         steps: S, both ends included.
 
     Raises:
-        UserError: the network gives no numbers, as after a training that diverged.
+        UserError: the network's output is not finite, as after a training that diverged.
     """
     image, codes, front = frontal(dted, strips, person)
     walked, seen = {}, {}
@@ -93,13 +92,17 @@ def walk_person(
         angles_deg, rotations = walk_rotations(axis, range_deg, steps)
         decoded = dted.decode(turned(front, code, rotations))
         walked[name] = pictures(decoded, person)
-        seen[name] = np.degrees(estimate(judging, decoded)[:, axis + 2 * (code == "head")])
+        seen[name] = np.degrees(estimate(estimator, decoded)[:, axis + 2 * (code == "head")])
     reconstruction = pictures(dted.decode(codes), person)[0]
     return PersonWalk(strips.dataset, person, pictures(image, person)[0], reconstruction, angles_deg, walked, seen)
 
 
 def frontal(dted: DTED, strips: StripStore, person: str) -> tuple[torch.Tensor, Codes, Codes]:
-    """Encode a person's first strip: the image (1, 3, H, W), its codes, and these turned to the front by its labels."""
+    """Encode a person's first strip.
+
+    Returns:
+        The image (1, 3, H, W), its codes, and its codes turned to the front according to its labels.
+    """
     like = dted.fc_enc.weight
     pixels = torch.from_numpy(strips.pixels(person, slice(1))).to(like.device)
     image = to_network(pixels, dted.model.image_height_px, dted.model.image_width_px)
@@ -110,20 +113,16 @@ def frontal(dted: DTED, strips: StripStore, person: str) -> tuple[torch.Tensor, 
 
 
 def turned(front: Codes, code: str, rotations: torch.Tensor) -> Codes:
-    """Turn one code of a strip (of "gaze", "head") by each of (S, 3, 3) rotations: S codes."""
+    """Turn one code of a strip, "gaze" or "head", by each of S rotations (S, 3, 3) and return S codes."""
     codes = front._replace(**{code: getattr(front, code) @ rotations.to(front.app).mT})
     return Codes(*(part.expand(len(rotations), *part.shape[1:]) for part in codes))
 
 
 def pictures(images: torch.Tensor, person: str) -> Picture:
-    """Make pictures (S, H, W, 3) of what a network decoded.
-
-    Raises:
-        UserError: it holds what is not a number.
-    """
+    """Convert decoded images to RGB pictures (S, H, W, 3); raise UserError if they are not finite."""
     if not images.isfinite().all():
         raise UserError(
-            f"the trained network's pictures of person {person} are not numbers: its training diverged; "
-            "train again with a lower train.base_lr"
+            f"the network's images of person {person} are not finite: its training diverged; train again with a lower "
+            "train.base_lr"
         )
     return from_network(images).cpu().numpy()

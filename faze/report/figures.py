@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 
 from faze.base.tier_colors import BASELINE, tier_colors
 from faze.evaluation import UNADAPTED
+from faze.evaluation.redirected_angles import REDIRECTED
 from faze.evaluation.tables import against
 from faze.evaluation.verdict import SIMPLE
 from faze.evaluation.wording import NAMES
@@ -27,9 +28,8 @@ MOST_TICKS = {"large": 19, "small": 7}
 CLIP = 1.6  # upper end of the error axis, in multiples of the largest unadapted error
 # Controls of redirection -> label and line style; those of the first tier are shown.
 CONTROLS = {
-    "still": ("not turned", (0, (1, 1.5))),
-    "other": ("another real strip of the person", (0, (5, 3))),
-    "oracle": ("rendered as requested", (0, (3, 1.5, 1, 1.5))),
+    "not_turned": ("not turned", (0, (1, 1.5))),
+    "rendered": ("rendered as requested", (0, (3, 1.5, 1, 1.5))),
     "real": ("real strip", "-"),
 }
 DASHED = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}
@@ -332,9 +332,9 @@ def draw_redirection(results: Results) -> Figure:
         for variant, (label, dashes) in CONTROLS.items():
             _line(error, first[first["variant"] == variant], "error_deg", MUTED, dashes, label)
         for tier in ends:
-            of_tier = some[some["tier"] == tier]
-            _line(error, of_tier[of_tier["variant"] == "both"], "error_deg", colors[tier], "-", tier, "o")
-            _line(turn, of_tier[of_tier["variant"] == factor], "turned_deg", colors[tier], "-", tier, "o")
+            redirected = some[(some["tier"] == tier) & (some["variant"] == REDIRECTED)]
+            _line(error, redirected, "error_deg", colors[tier], "-", tier, "o")
+            _line(turn, redirected, "turned_deg", colors[tier], "-", tier, "o")
         most = float(some["asked_deg"].max())
         turn.plot([0, most], [0, most], **DASHED)
         error.set_title(f"{NAMES[dataset]}: {factor}")

@@ -11,7 +11,7 @@ import pandas as pd
 from faze.base.run_log import changed_switches
 from faze.base.tier_colors import BASELINE, tier_colors
 from faze.evaluation import UNADAPTED
-from faze.evaluation.redirected_angles import FACTORS, LIKENESS
+from faze.evaluation.redirected_angles import FACTORS, LIKENESS, REDIRECTED
 from faze.evaluation.statistics import MOST_PEOPLE, MOST_SEEDS, SEEDS_FOR_A_TIER
 from faze.evaluation.tables import crossings
 from faze.report import formats
@@ -74,7 +74,6 @@ def render(
         coverage=coverage_rows(results),
         redirection=redirection_rows(results),
         turned=turned_rows(results),
-        moved=moved_rows(results),
         likeness=likeness_rows(results),
         changes=results.tables["changes"].fillna({"verdict": ""}).to_dict("records"),
         design=results.tables["design"].to_dict("records"),
@@ -191,14 +190,14 @@ def turned_rows(results: Results) -> Rows:
 
     def cell(tier: str, variant: str, dataset: str) -> dict[str, Any]:
         found = {f: errors.get((tier, dataset, variant, f"{f}_error_deg")) for f in FACTORS}
-        of_variant = "" if variant == "both" else f"_{variant}"
+        of_variant = "" if variant == REDIRECTED else f"_{variant}"
         found |= {f"{f}_gain": gains.get((tier, dataset, f"{f}_gain{of_variant}")) for f in FACTORS}
-        if variant == "both":
+        if variant == REDIRECTED:
             keys = {f: (tier, dataset, f) for f in FACTORS}
             found |= {f"{f}_change": changes.loc[key].to_dict() for f, key in keys.items() if key in changes.index}
         return found
 
-    of_tiers = [{"tier": tier, "variant": "both"} for tier in results.tiers]
+    of_tiers = [{"tier": tier, "variant": REDIRECTED} for tier in results.tiers]
     of_controls = [{"label": label, "variant": variant} for variant, (label, _) in CONTROLS.items()]
     rows = [
         row | {"cells": [cell(row.get("tier", results.tiers[0]), row["variant"], d) for d in results.datasets]}
@@ -207,28 +206,13 @@ def turned_rows(results: Results) -> Rows:
     return [row for row in rows if any(cell["gaze"] for cell in row["cells"])]  # real people cannot be rendered
 
 
-def moved_rows(results: Results) -> Rows:
-    """Return how far gaze and head move if one code is turned, for the first and the last tier."""
-    numbers = _numbers(results, "turned")
-    return [
-        {
-            "tier": tier,
-            "turned": turned,
-            "cells": [[numbers.get((tier, d, f"{f}_by_{turned}_deg")) for f in FACTORS] for d in results.datasets],
-        }
-        for tier in dict.fromkeys([results.tiers[0], results.tiers[-1]])
-        for turned in FACTORS
-    ]
-
-
 def likeness_rows(results: Results) -> Rows:
     """Return the similarity of redirected strips and controls to their target strips, for the first tier."""
     numbers, tier = _numbers(results, "redirected"), results.tiers[0]
-    labels = {"both": "redirected", "own": "redirected from the network’s own estimate"}
-    labels |= {variant: label for variant, (label, _) in CONTROLS.items() if variant != "real"}
+    labels = {variant: label for variant, (label, _) in CONTROLS.items() if variant != "real"}
     rows = [
         {"label": label, "cells": [[numbers.get((tier, d, v, name)) for name in LIKENESS] for d in results.datasets]}
-        for v, label in labels.items()
+        for v, label in ({REDIRECTED: "redirected"} | labels).items()
     ]
     return [row for row in rows if any(cell[0] for cell in row["cells"])]
 

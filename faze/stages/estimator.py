@@ -1,6 +1,6 @@
-"""Rule `estimator`: normalised strips -> the estimator of gaze and head pose that judges redirected strips.
+"""Rule `estimator`: normalised strips -> an estimator of gaze and head pose that evaluates redirected strips.
 
-It learns from train people. Its own error on val and test people of every store is measured, printed and kept with it.
+It is trained on train people. Its error on val and test people of every store is measured, printed and written.
 """
 
 from argparse import Namespace
@@ -16,18 +16,17 @@ from faze.base.progress import Progress
 from faze.config.stage_config import load
 from faze.data.pairs import cache, load_people
 from faze.data.store.strips import StripStore
-from faze.redirection.estimator import TrainedEstimator, save_estimator
-from faze.redirection.estimator_training import measure_errors, train_estimator
+from faze.redirection.estimator import TrainedEstimator, measure_errors, save_estimator, train_estimator
 
 
 @command(
     __doc__,
     CONFIG,
     needed("--data", "store of normalised strips with the train people"),
-    argument("--judged", type=Path, nargs="*", default=[], help="other stores, whose people it is to judge"),
+    argument("--evaluated", type=Path, nargs="*", default=[], help="other stores to measure its errors on"),
     threads(),
     needed("--out", "estimator to write"),
-    needed("--errors", "its own errors to write, JSON"),
+    needed("--errors", "JSON to write: the estimator's errors"),
     OUTPUT_CACHE,
 )
 def main(args: Namespace) -> None:
@@ -36,7 +35,7 @@ def main(args: Namespace) -> None:
     config = load(args.config, "estimator")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     size = (config.model.image_height_px, config.model.image_width_px)
-    stores = [args.data, *args.judged]
+    stores = [args.data, *args.evaluated]
     key = key_of("estimator", config.values, [content(path) for path in stores], args.threads, device.type)
     with output_lock(args.out, args.errors), output_cache(args.output_cache, key, [args.out, args.errors]) as copied:
         if copied:
@@ -50,7 +49,7 @@ def main(args: Namespace) -> None:
         errors = []
         with StripStore(args.data) as strips:
             trained_on = [strips.person_digest(person) for person in people.names]
-        with torch.backends.cudnn.flags(allow_tf32=False):  # nothing of the engine: its changes train no new judge
+        with torch.backends.cudnn.flags(allow_tf32=False):  # not by the engine, whose changes would re-run this
             for path in stores:
                 with StripStore(path) as strips:
                     errors += measure_errors(network, strips)

@@ -13,8 +13,7 @@ from faze.base.logged_run import read_ended_run
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, load
 from faze.evaluation.diagnostics import coverage, person_variance, pixel_checks
-from faze.evaluation.redirection import redirection
-from faze.evaluation.redirection_tables import redirected_tables
+from faze.evaluation.redirection_tables import redirected_tables, redirection
 from faze.evaluation.runs import Ablation, read_benchmark, read_errors
 from faze.evaluation.statistics import design_table
 from faze.evaluation.summary import summarize, write_json

@@ -1,6 +1,6 @@
-"""Rule `oracle`: rendered test people anew, with gaze and head pose of strip b and all else of strip a -> strips.
+"""Rule `oracle`: rendered test people -> strips rendered with gaze and head pose of strip b and all else of strip a.
 
-Strip n of a person is the n-th pair's (`faze.redirection.redirected`): what a perfect redirection would show.
+They show the result of a perfect redirection (`faze.redirection.pairs`). The frame index is the number of the pair.
 """
 
 import concurrent.futures
@@ -24,7 +24,7 @@ from faze.data.store.strips import StripStore
 from faze.data.synthetic.anew import strips_anew
 from faze.data.synthetic.compiled_layers import rounding_identity
 from faze.data.synthetic.people import Role, cast, use_one_thread
-from faze.redirection.draws import LEAST, chosen, draw_pairs
+from faze.redirection.pairs import MIN_STRIPS, chosen, draw_targets
 
 
 @command(
@@ -52,27 +52,27 @@ def plan(args: Namespace, seed: int, most: int, synthetic: Synthetic) -> Iterato
     """List each test person with the frames a and b of their pairs.
 
     Raises:
-        UserError: the store does not name the frames of its strips, or holds nobody who was rendered.
+        UserError: the store does not name the frames of its strips, or contains no rendered person.
     """
     roles = {role.person_id: role for role in cast(synthetic) if (role.dataset, role.split) == (args.dataset, "test")}
     found = False
     with StripStore(args.data) as strips:
         for person in strips.persons("test"):
             names = strips.file_names(person)
-            if person not in roles or names is None or len(names) < LEAST:
+            if person not in roles or names is None or len(names) < MIN_STRIPS:
                 continue
             strips.check([person])
             rows, found = chosen(len(names), most), True
-            pairs = draw_pairs(seed, len(rows))
-            yield roles[person], [names[row] for row in rows[pairs.a]], [names[row] for row in rows[pairs.b]]
+            targets = rows[draw_targets(seed, len(rows))]
+            yield roles[person], [names[row] for row in rows], [names[row] for row in targets]
     if not found:
-        raise UserError(f"{args.data}: holds no test person who was rendered and has {LEAST} strips")
+        raise UserError(f"{args.data}: contains no rendered test person with {MIN_STRIPS} strips; run preprocess again")
 
 
 def render(
     jobs: Sequence[tuple[Role, list[str], list[str]]], synthetic: Synthetic, maker: StripMaker, processes: int
 ) -> Iterator[PersonStrips]:
-    """Render people side by side; they come in order."""
+    """Render people in several processes, and yield them in order."""
     progress, done = Progress("oracle", sum(len(job[1]) for job in jobs), "frames"), 0
     with worker_processes(min(processes, len(jobs)), use_one_thread) as pool:
         futures: list[concurrent.futures.Future] = [

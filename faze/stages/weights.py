@@ -13,7 +13,7 @@ from faze.base.locks import output_lock
 from faze.base.logged_run import read_ended_run
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.data.store.strips import StripStore
-from faze.evaluation.redirection import redirection
+from faze.evaluation.redirection_tables import redirection
 from faze.evaluation.runs import Ablation, read_errors
 from faze.fewshot.learners import LEARNERS
 from faze.report.model_card import count_people, write_card

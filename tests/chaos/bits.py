@@ -35,8 +35,9 @@ from faze.config.stage_config import load  # noqa: E402
 from faze.data.store.codes import CodeStore  # noqa: E402
 from faze.data.store.strips import StripStore  # noqa: E402
 from faze.data.store.supplementary import read_supplementary, supplementary_persons  # noqa: E402
-from faze.evaluation import redirection, runs  # noqa: E402
+from faze.evaluation import runs  # noqa: E402
 from faze.evaluation.redirected_angles import read_pairs  # noqa: E402
+from faze.evaluation.redirection_tables import read_people  # noqa: E402
 from faze.fewshot.learner_file import Learned, load_learned  # noqa: E402
 from faze.model.weights import load_model  # noqa: E402
 from faze.redirection.estimator import load_estimator  # noqa: E402
@@ -93,7 +94,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "learner": ("baseline/seed0/fewshot/maml.pt", learner),
     "estimator": ("estimator/estimator.pt", lambda path: load_estimator(path).network.state_dict()),
     "errors": ("baseline/seed0/fewshot/maml_errors.parquet", lambda path: runs._read_learner(path, "maml")),
-    "redirected people": ("baseline/seed0/redirection.parquet", redirection._read),
+    "redirected people": ("baseline/seed0/redirection.parquet", read_people),
     "redirected pairs": ("baseline/seed0/redirected_pairs.parquet", read_pairs),
     "run log": ("baseline/seed0/run.jsonl", read_ended_run),
     "stage's config": ("baseline/seed0/configs/train.yaml", lambda path: load(path, "train").flat),

@@ -154,22 +154,22 @@ def test_redirection_errors_are_averaged_over_people_and_compared(copied):
         rows[~first | (rows["pair"] < 2)].to_parquet(path, index=False)  # fewer pairs of one person
     rows = pd.read_parquet(paths.redirected_pairs("amp", 0))
     _, tables, summary = run(paths.root, case)
-    some = rows[(rows["variant"] == "both") & (rows["dataset"] == "mpiigaze")]
+    some = rows[(rows["variant"] == "redirected") & (rows["dataset"] == "mpiigaze")]
     angles = (some[[f"{kind}_gaze_pitch", f"{kind}_gaze_yaw"]].to_numpy() for kind in ("seen", "wanted"))
     error = np.degrees(angular_error(*map(vector_from_pitchyaw, angles)))
     expected = pd.Series(error).groupby(some["person"].to_numpy()).mean().mean()
     means = tables["redirected"].set_index(["tier", "dataset", "variant", "number"])
-    found = means.loc[("amp", "mpiigaze", "both", "gaze_error_deg")]
+    found = means.loc[("amp", "mpiigaze", "redirected", "gaze_error_deg")]
     assert found["mean"] == pytest.approx(expected, rel=1e-5)
     assert found["low"] < found["mean"] < found["high"] and found["people"] == some["person"].nunique()
-    assert summary["runs"][1]["metrics"]["redirection/mpiigaze_both_gaze_error_deg"] == pytest.approx(expected)
+    assert summary["runs"][1]["metrics"]["redirection/mpiigaze_redirected_gaze_error_deg"] == pytest.approx(expected)
     changes = tables["redirection_changes"].set_index(["tier", "dataset", "factor"])
-    before = means.loc[("baseline", "mpiigaze", "both", "gaze_error_deg"), "mean"]
+    before = means.loc[("baseline", "mpiigaze", "redirected", "gaze_error_deg"), "mean"]
     assert changes.loc[("amp", "mpiigaze", "gaze"), "difference_deg"] == pytest.approx(expected - before, abs=1e-4)
     assert set(changes["verdict"]) == {"not judged"}  # of one seed
     sentence = summary["verdict"]["sentences"]["redirection"]
     assert "not judged" in sentence
-    assert f"{means.loc[('ddp', 'mpiigaze', 'still', 'gaze_error_deg'), 'mean']:.1f}° on MPIIGaze" in sentence
+    assert f"{means.loc[('ddp', 'mpiigaze', 'not_turned', 'gaze_error_deg'), 'mean']:.1f}° on MPIIGaze" in sentence
 
 
 def test_only_the_last_adaptation_step_and_the_test_people_count(copied, small):

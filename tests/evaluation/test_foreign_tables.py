@@ -21,7 +21,7 @@ from faze.base.result_paths import ResultPaths
 from faze.evaluation.diagnostics import coverage
 from faze.evaluation.parquet_file import NUMBER, TEXT, WHOLE, read_metadata, read_table
 from faze.evaluation.redirected_angles import read_pairs
-from faze.evaluation.redirection import redirection
+from faze.evaluation.redirection_tables import redirection
 from faze.evaluation.runs import (
     Ablation,
     read_benchmark,

@@ -102,10 +102,10 @@ def test_the_largest_change_of_each_noise_control_is_named():
     (["not shown", "different"], ("differ", "−0.10° (MPIIGaze, head")),
 ])  # fmt: skip
 def test_redirection_is_compared_with_its_controls_and_the_baseline(verdicts, expected):
-    errors = {"both": 5.4, "still": 18.5, "real": 3.8, "oracle": 3.7}
+    errors = {"redirected": 5.4, "not_turned": 18.5, "real": 3.8, "rendered": 3.7}
     row = {"tier": "recompute", "dataset": "mpiigaze", "number": "gaze_error_deg"}
-    head = row | {"variant": "both", "number": "head_error_deg", "mean": 99.0}
-    other = row | {"variant": "both", "tier": "baseline", "mean": 98.0}
+    head = row | {"variant": "redirected", "number": "head_error_deg", "mean": 99.0}
+    other = row | {"variant": "redirected", "tier": "baseline", "mean": 98.0}
     means = pd.DataFrame([*(row | {"variant": v, "mean": deg} for v, deg in errors.items()), head, other])
     changes = pd.DataFrame([
         change(word, tier=tier, factor=factor, difference_deg=deg, margin_deg=0.5, baseline="baseline")

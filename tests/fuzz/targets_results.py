@@ -29,7 +29,7 @@ from faze.base.run_progress import read_seconds
 from faze.commands import ledger
 from faze.evaluation.diagnostics import coverage
 from faze.evaluation.redirected_angles import by_variant, read_pairs
-from faze.evaluation.redirection import redirection
+from faze.evaluation.redirection_tables import redirection
 from faze.evaluation.runs import (
     Ablation,
     read_benchmark,

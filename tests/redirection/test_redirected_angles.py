@@ -1,10 +1,9 @@
-"""Decoders whose answer is known, judged from the drawing of pairs to the numbers, and again in plain numpy.
+"""Redirection by decoders with known results, measured from the drawn pairs to the numbers, and again in plain numpy.
 
-Pictures here are four pixels: gaze and head in radians, which a perfect estimator reads. Codes are rotations, so that a
-code that was turned is known exactly.
+Images have four pixels: gaze and head in radians, which a perfect estimator reads. Codes are rotations, so turned codes
+are known exactly.
 
-Seen red by breaking the code: gain against the unturned label, bias left out of the fit, moved measured from the label,
-`own` turned from the label, a pair whose b is a.
+Seen red with a gain against the unturned label, a fit without bias, and a pair whose b is a.
 """
 
 import numpy as np
@@ -16,9 +15,8 @@ from torch import nn
 from faze.base.geometry import pitchyaw_from_vector, rotation_from_pitchyaw
 from faze.evaluation.redirected_angles import BINS_DEG, by_angle, by_variant, turning
 from faze.model.dted import Codes
-from faze.redirection.draws import ASIDE_DEG, LEAST, VARIANTS, chosen, draw_pairs
-from faze.redirection.judging import judge
-from faze.redirection.redirected import redirected
+from faze.redirection.evaluator import evaluate_person
+from faze.redirection.pairs import MIN_STRIPS, chosen, draw_targets, redirect
 
 STRIPS = 40
 NOISE_DEG = 3.0
@@ -30,20 +28,16 @@ def angles_of(code):
 
 
 class Network(nn.Module):
-    """As DT-ED, with codes that are rotations; `gaze_of` and `head_of` say what the decoder shows of both angles."""
+    """DT-ED with rotations as codes; `gaze_of` and `head_of` return the decoded angles."""
 
-    def __init__(self, gaze_of, head_of, own_error=0.0):
+    def __init__(self, gaze_of, head_of):
         super().__init__()
-        self.gaze_of, self.head_of, self.own_error = gaze_of, head_of, own_error
+        self.gaze_of, self.head_of = gaze_of, head_of
 
     def encode(self, image):
         angles = image[:, 0].flatten(1)
         rotations = [rotation_from_pitchyaw(part, torch).mT for part in angles.split(2, 1)]
         return Codes(angles, *rotations)
-
-    def gaze_vector(self, code):
-        pitch, yaw = (angles_of(code) + self.own_error).unbind(1)
-        return torch.stack([pitch.cos() * yaw.sin(), pitch.sin(), pitch.cos() * yaw.cos()], 1)
 
     def decode(self, codes):
         gaze, head = angles_of(codes.gaze), angles_of(codes.head)
@@ -52,7 +46,7 @@ class Network(nn.Module):
 
 
 class Reader(nn.Module):
-    """A perfect estimator, or one that is off by the same angles in every picture of one label."""
+    """A perfect estimator, or one with a fixed error for each label."""
 
     def __init__(self, off_deg=0.0):
         super().__init__()
@@ -70,10 +64,10 @@ def labels(count=STRIPS, seed=0):
 def rows_of(network, reader=None, people=("p00", "p01")):
     parts = []
     for number, person in enumerate(people):
-        of, pairs = labels(seed=number), draw_pairs(0, STRIPS)
+        of, targets = labels(seed=number), draw_targets(0, STRIPS)
         image = torch.from_numpy(of).reshape(-1, 1, 2, 2).expand(-1, 3, -1, -1)
-        made = redirected(network, image, pairs, of) | {"real": image[pairs.b], "other": image[pairs.other]}
-        rows = judge(reader or Reader(), made, {}, pairs, of)
+        images = dict(redirect(network, image, of, targets)) | {"real": image[targets]}
+        rows = evaluate_person(reader or Reader(), images, of, targets, np.arange(0))
         parts.append(rows.assign(dataset="mpiigaze", person=person))
     return pd.concat(parts, ignore_index=True)
 
@@ -89,16 +83,14 @@ def mean(rows, variant, number):
 
 def test_a_perfect_decoder_has_no_error_and_turns_what_it_is_asked():
     rows = rows_of(perfect())
-    for variant in ("real", "both", "own", "gaze", "head"):
+    for variant in ("real", "redirected"):
         assert mean(rows, variant, "gaze_error_deg") == pytest.approx(0, abs=1e-9), variant
         assert mean(rows, variant, "head_error_deg") == pytest.approx(0, abs=1e-9), variant
     turned = turning(rows)
     assert turned[["gaze_gain", "head_gain"]].to_numpy() == pytest.approx(1, abs=1e-12)
-    assert turned[["head_by_gaze_deg", "gaze_by_head_deg"]].to_numpy() == pytest.approx(0, abs=1e-9)
-    # Not turned at all, each is off by what was asked.
-    asked = angle(labels()[draw_pairs(0, STRIPS).b][:, :2], labels()[:, :2]).mean()
+    requested = angle(labels()[draw_targets(0, STRIPS)][:, :2], labels()[:, :2]).mean()
     found = by_variant(rows).set_index(["person", "variant"])
-    assert found.loc[("p00", "still"), "gaze_error_deg"] == pytest.approx(asked, abs=1e-9)
+    assert found.loc[("p00", "not_turned"), "gaze_error_deg"] == pytest.approx(requested, abs=1e-9)
 
 
 def test_an_estimator_that_shrinks_angles_shrinks_the_gain_of_real_strips_too():
@@ -110,15 +102,16 @@ def test_an_estimator_that_shrinks_angles_shrinks_the_gain_of_real_strips_too():
     for factor in ("gaze", "head"):
         assert turned[f"{factor}_gain"].to_numpy() == pytest.approx(0.7, abs=1e-9)
         assert turned[f"{factor}_gain_real"].to_numpy() == pytest.approx(0.7, abs=1e-9)
-        assert turned[f"{factor}_gain_oracle"].isna().all()  # nobody is rendered here
+        assert turned[f"{factor}_gain_rendered"].isna().all()  # nobody is rendered here
 
 
 def test_a_decoder_that_ignores_gaze_has_no_gain():
     rows = rows_of(perfect(gaze_of=lambda app, gaze, head: app[:, :2]))
     turned = turning(rows)
     assert turned["gaze_gain"].to_numpy() == pytest.approx(0, abs=1e-12)
-    assert turned["gaze_by_gaze_deg"].to_numpy() == pytest.approx(0, abs=1e-9)
-    assert mean(rows, "both", "gaze_error_deg") == pytest.approx(mean(rows, "still", "gaze_error_deg"), abs=1e-9)
+    assert mean(rows, "redirected", "gaze_error_deg") == pytest.approx(
+        mean(rows, "not_turned", "gaze_error_deg"), abs=1e-9
+    )
     assert turned["head_gain"].to_numpy() == pytest.approx(1, abs=1e-12)
 
 
@@ -127,23 +120,12 @@ def test_a_decoder_that_copies_b_is_as_far_off_as_the_floor():
     for factor in ("gaze", "head"):
         floor = mean(rows, "real", f"{factor}_error_deg")
         assert floor > 0.5
-        assert mean(rows, "both", f"{factor}_error_deg") == pytest.approx(floor, abs=1e-6)
-        assert mean(rows, "both", f"{factor}_to_real_deg") == pytest.approx(0, abs=1e-6)
+        assert mean(rows, "redirected", f"{factor}_error_deg") == pytest.approx(floor, abs=1e-6)
+        assert mean(rows, "redirected", f"{factor}_to_real_deg") == pytest.approx(0, abs=1e-6)
         assert mean(rows, "real", f"{factor}_to_real_deg") == 0
-    assert mean(rows, "both", "l1") == pytest.approx(0, abs=1e-9)
-    assert mean(rows, "other", "l1") > 0.05
-    assert np.isnan(mean(rows, "real", "l1")) and np.isnan(mean(rows, "gaze", "l1"))
-
-
-def test_a_decoder_that_turns_the_head_when_asked_for_gaze_is_not_disentangled():
-    rows = rows_of(perfect(gaze_of=lambda app, gaze, head: app[:, :2], head_of=lambda app, gaze, head: gaze))
-    aside = np.degrees(labels()[:, :2]) + draw_pairs(0, STRIPS).aside_deg[:, :2]
-    asked = angle(np.radians(aside), labels()[:, :2]).mean()
-    turned = turning(rows).set_index("person").loc["p00"]
-    assert turned["head_by_gaze_deg"] == pytest.approx(asked, abs=1e-9)
-    assert turned[["gaze_by_gaze_deg", "gaze_by_head_deg", "head_by_head_deg"]].to_numpy(float) == pytest.approx(
-        0, abs=1e-9
-    )
+    assert mean(rows, "redirected", "l1") == pytest.approx(0, abs=1e-9)
+    assert mean(rows, "not_turned", "l1") > 0.05
+    assert np.isnan(mean(rows, "real", "l1"))
 
 
 def test_half_a_turn_with_a_constant_is_told_apart():
@@ -157,13 +139,6 @@ def test_half_a_turn_with_a_constant_is_told_apart():
     assert turned["gaze_gain"].to_numpy() == pytest.approx(0.5, abs=1e-9)
     assert turned["gaze_bias_pitch_deg"].to_numpy() == pytest.approx(np.degrees(0.02), abs=1e-9)
     assert turned["gaze_bias_yaw_deg"].to_numpy() == pytest.approx(np.degrees(-0.03), abs=1e-9)
-
-
-def test_turned_from_its_own_estimate_the_error_of_that_estimate_stays():
-    rows = rows_of(perfect(own_error=0.05))
-    assert mean(rows, "both", "gaze_error_deg") == pytest.approx(0, abs=1e-9)
-    assert mean(rows, "own", "gaze_error_deg") > 1
-    assert mean(rows, "own", "head_error_deg") == pytest.approx(0, abs=1e-9)
 
 
 def angle(a, b):
@@ -180,62 +155,53 @@ def test_every_number_again_in_plain_numpy():
     mixed = perfect(
         gaze_of=lambda app, gaze, head: app[:, :2] + 0.6 * (gaze - app[:, :2]) + 0.2 * head + 0.01,
         head_of=lambda app, gaze, head: 0.7 * head + 0.1 * gaze,
-        own_error=0.03,
     )
     rows = rows_of(mixed, Reader(2.0))
     of_variant, of_person = by_variant(rows), turning(rows)
     for number, person in enumerate(("p00", "p01")):
         some = rows[rows["person"] == person]
-        part = {v: some[some["variant"] == v].reset_index(drop=True) for v in VARIANTS if v != "oracle"}
+        part = {v: some[some["variant"] == v].reset_index(drop=True) for v in ("real", "not_turned", "redirected")}
 
         def columns(variant, kind, factor, part=part):
             return part[variant][[f"{kind}_{factor}_pitch", f"{kind}_{factor}_yaw"]].to_numpy()
 
         for factor in ("gaze", "head"):
-            asked = np.degrees(columns(factor, "wanted", factor) - columns(factor, "own", factor))
-            turned = np.degrees(columns(factor, "seen", factor) - columns("still", "seen", factor))
+            requested = np.degrees(columns("redirected", "wanted", factor) - columns("redirected", "own", factor))
+            turned = np.degrees(columns("redirected", "seen", factor) - columns("not_turned", "seen", factor))
             design = np.zeros((2 * STRIPS, 3))  # one gain, a constant of each axis
-            design[:, 0], design[::2, 1], design[1::2, 2] = asked.ravel(), 1, 1
+            design[:, 0], design[::2, 1], design[1::2, 2] = requested.ravel(), 1, 1
             gain, pitch, yaw = np.linalg.lstsq(design, turned.ravel(), rcond=None)[0]
             found = of_person.iloc[number]
             names = [f"{factor}_{name}" for name in ("gain", "bias_pitch_deg", "bias_yaw_deg")]
             assert found[names].to_numpy(float) == pytest.approx([gain, pitch, yaw], abs=1e-9)
-            for moved in ("gaze", "head"):
-                change = angle(columns(f"{factor}_aside", "seen", moved), columns("still", "seen", moved)).mean()
-                assert found[f"{moved}_by_{factor}_deg"] == pytest.approx(change, abs=1e-9)
             for variant in part:
                 row = of_variant[(of_variant["person"] == person) & (of_variant["variant"] == variant)].iloc[0]
                 seen = columns(variant, "seen", factor)
                 error = angle(seen, columns(variant, "wanted", factor)).mean()
                 assert row[f"{factor}_error_deg"] == pytest.approx(error, abs=1e-9)
-                if variant in ("other", "still", "both", "own"):
-                    to_real = angle(seen, columns("real", "seen", factor)).mean()
-                    assert row[f"{factor}_to_real_deg"] == pytest.approx(to_real, abs=1e-9)
+                to_real = angle(seen, columns("real", "seen", factor)).mean()
+                assert row[f"{factor}_to_real_deg"] == pytest.approx(to_real, abs=1e-9)
 
 
 def test_errors_by_the_angle_asked():
     table = by_angle(rows_of(perfect(gaze_of=lambda app, gaze, head: app[:, :2] + 0.5 * (gaze - app[:, :2]))))
-    gaze = table[(table["factor"] == "gaze") & (table["variant"] == "gaze")]
+    gaze = table[(table["factor"] == "gaze") & (table["variant"] == "redirected")]
     assert gaze["from_deg"].tolist() == [d for d in BINS_DEG[:-1] if d in set(gaze["from_deg"])]
     assert gaze["pairs"].sum() == 2 * STRIPS
     for row in gaze.itertuples():
         assert row.from_deg <= row.asked_deg < row.to_deg
         assert row.error_deg == pytest.approx(row.asked_deg / 2, rel=0.01)  # on a sphere, nearly
         assert row.turned_deg == pytest.approx(row.asked_deg / 2, rel=0.05)
-    still = table[(table["factor"] == "gaze") & (table["variant"] == "still")]
+    still = table[(table["factor"] == "gaze") & (table["variant"] == "not_turned")]
     assert still["error_deg"].to_numpy() == pytest.approx(still["asked_deg"].to_numpy(), abs=1e-9)
 
 
-@pytest.mark.parametrize("strips", [LEAST, 3, 30])
-def test_pairs_are_of_different_strips_and_depend_on_seed_and_number_alone(strips):
-    pairs, more, other_seed = draw_pairs(7, strips), draw_pairs(7, strips), draw_pairs(8, strips)
-    assert (pairs.a == np.arange(strips)).all() and (pairs.b != pairs.a).all() and (pairs.other != pairs.b).all()
-    assert set(pairs.b) | set(pairs.other) <= set(range(strips))
-    if strips > LEAST:
-        assert (pairs.other != pairs.a).all()
-    assert all((getattr(pairs, name) == getattr(more, name)).all() for name in ("a", "b", "other", "aside_deg"))
-    assert (np.abs(pairs.aside_deg) <= ASIDE_DEG).all() and (pairs.aside_deg != other_seed.aside_deg).all()
-    assert (draw_pairs(7, strips + 9).aside_deg[:strips] == pairs.aside_deg).all()
+@pytest.mark.parametrize("strips", [MIN_STRIPS, 3, 30])
+def test_targets_are_other_strips_and_depend_on_seed_and_number_only(strips):
+    targets = draw_targets(7, strips)
+    assert (targets != np.arange(strips)).all() and set(targets) <= set(range(strips))
+    assert (draw_targets(7, strips) == targets).all()
+    assert strips < 30 or (draw_targets(8, strips) != targets).any()
 
 
 def test_strips_are_chosen_from_all_entries():

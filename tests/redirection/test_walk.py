@@ -18,10 +18,8 @@ from faze.data.store.strips import StripStore
 from faze.model.dted import DTED, Codes
 from faze.model.weights import save_weights
 from faze.redirection.atlas import atlas_sheets, write_atlas
-from faze.redirection.drawing import contact_sheet, video_frames
-from faze.redirection.estimator import GazeHeadEstimator, TrainedEstimator, save_estimator
-from faze.redirection.estimator_training import estimate
-from faze.redirection.video import write_video
+from faze.redirection.drawing import contact_sheet, video_frames, write_video
+from faze.redirection.estimator import GazeHeadEstimator, TrainedEstimator, estimate, save_estimator
 from faze.redirection.walk import WALKS, spread_people, walk_person, walk_rotations
 from faze.stages import walk as stage
 

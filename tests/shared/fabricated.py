@@ -314,11 +314,7 @@ def _write_redirection(path: Path, counts: Sequence[int], rng: np.random.Generat
 
 LIKENESS = ("l1", "psnr", "ssim", "ms_ssim")
 # Of fabricated redirected strips: error in degrees, and share of what was asked that turned.
-REDIRECTED = {
-    **{"real": (3.0, 1.0), "oracle": (3.1, 1.0), "other": (3.0, 0.0), "still": (3.5, 0.0)},
-    **{"both": (5.0, 0.8), "own": (5.5, 0.8), "gaze": (5.0, 0.8), "head": (4.0, 0.9)},
-    **{"gaze_aside": (5.0, 0.8), "head_aside": (4.0, 0.9)},
-}
+REDIRECTED = {"real": (3.0, 1.0), "rendered": (3.1, 1.0), "not_turned": (3.5, 0.0), "redirected": (5.0, 0.8)}
 
 
 def write_pairs(path: Path, counts: Sequence[int], rng: np.random.Generator, pairs: int = 6) -> None:
@@ -326,18 +322,13 @@ def write_pairs(path: Path, counts: Sequence[int], rng: np.random.Generator, pai
     parts = []
     for dataset, count in zip(DATASETS, counts, strict=True):
         for _, person in _persons(dataset, count):
-            own, wish = rng.normal(0, 0.15, (2, pairs, 4))
+            own, wanted = rng.normal(0, 0.15, (2, pairs, 4))
             for variant, (error, share) in REDIRECTED.items():
-                wanted = wish.copy()
-                if variant.startswith(("gaze", "head")):  # the other factor stays
-                    kept = slice(2, 4) if variant.startswith("gaze") else slice(0, 2)
-                    wanted[:, kept] = own[:, kept]
                 seen = own + share * (wanted - own) + np.radians(rng.normal(0, error / 1.3, own.shape))
                 rows = pd.DataFrame({"dataset": dataset, "person": person, "pair": range(pairs), "variant": variant})
                 for kind, angles in (("own", own), ("wanted", wanted), ("seen", seen)):
                     rows[[f"{kind}_{name}" for name in ("gaze_pitch", "gaze_yaw", "head_pitch", "head_yaw")]] = angles
-                alike = variant in ("oracle", "other", "still", "both", "own")
-                likeness = {"l1": 0.3, "psnr": 14.0, "ssim": 0.4, "ms_ssim": 0.5} if alike else {}
+                likeness = {} if variant == "real" else {"l1": 0.3, "psnr": 14.0, "ssim": 0.4, "ms_ssim": 0.5}
                 parts.append(rows.assign(**{name: likeness.get(name, np.nan) for name in LIKENESS}))
     pd.concat(parts, ignore_index=True).to_parquet(path, index=False)
 

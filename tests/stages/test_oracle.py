@@ -18,7 +18,7 @@ from faze.data.store.strips import StripStore
 from faze.data.synthetic.anew import strips_anew
 from faze.data.synthetic.people import Role, sample_frames
 from faze.data.synthetic.render import Renderer
-from faze.redirection.draws import chosen, draw_pairs
+from faze.redirection.pairs import chosen, draw_targets
 from faze.stages import oracle, preprocess, synthesise
 
 PEOPLE = {
@@ -117,7 +117,7 @@ def test_the_stage_renders_the_pairs_of_every_test_person(data, tmp_path, datase
         assert found.persons() == strips.persons("test") == [role.person_id for role in ROLES[dataset]]
         for person in found.persons():
             rows = chosen(strips.count(person), 4)
-            b = rows[draw_pairs(0, 4).b]
+            b = rows[draw_targets(0, 4)]
             assert found.frame_index(person).tolist() == [0, 1, 2, 3]
             assert found.file_names(person) == [strips.file_names(person)[row] for row in b]
             np.testing.assert_allclose(found.labels(person), strips.labels(person)[b], atol=1e-6)
@@ -129,5 +129,5 @@ def test_people_who_were_not_rendered_are_said(data, tmp_path, capfd):
     nobody = merge(CONFIG, {"synthetic": {"gazecapture_test_people": 1, "mpiigaze_people": 1}})
     words = ["--dataset", "mpiigaze", "--data", data / "gazecapture.h5", "--out", tmp_path / "out.h5"]
     assert run(oracle, tmp_path, *words, dataset="mpiigaze", config=nobody) == 1
-    assert "holds no test person who was rendered and has 2 strips" in capfd.readouterr().err
+    assert "gazecapture.h5: contains no rendered test person" in capfd.readouterr().err
     assert not (tmp_path / "out.h5").exists()

@@ -70,7 +70,7 @@ rule estimator:
         GPUS={resources.gpu} shared python -m faze estimator \
             --config {params.config:q} \
             --data {input.gazecapture:q} \
-            --judged {input.mpiigaze:q} \
+            --evaluated {input.mpiigaze:q} \
             --threads {threads} \
             --out {output.network:q} \
             --errors {output.errors:q} \

@@ -1,0 +1,67 @@
+"""Pairs of a person's strips, and the redirection of strip a to the gaze and head pose of strip b.
+
+Every strip of a person is strip a of one pair. Redirected strips are compared with controls, of which `rendered` exists
+for rendered people only:
+
+| variant | image |
+|---|---|
+| redirected | strip a, with gaze and head code turned from its own labels to those of b, as in training |
+| not_turned | strip a, encoded and decoded without being turned: the error of doing nothing |
+| real | strip b itself: the estimator's own error |
+| rendered | the person rendered again with gaze and head pose of b and everything else of a: a perfect redirection |
+
+Shapes: N pairs of one person; H x W pixels.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from faze.base.geometry import rotation_from_pitchyaw
+from faze.model.dted import DTED, Codes
+
+MIN_STRIPS = 2  # of a person: one is redirected to the other
+VARIANTS = ("real", "rendered", "not_turned", "redirected")
+
+
+def chosen(entries: int, most: int) -> NDArray[np.int64]:
+    """Choose up to `most` of a person's entries, evenly spaced: neighbours were often recorded in succession."""
+    return np.linspace(0, entries - 1, min(entries, most)).round().astype(np.int64)
+
+
+def draw_targets(seed: int, strips: int) -> NDArray[np.int64]:
+    """Draw strip b of each pair of a person.
+
+    Args:
+        seed: random seed. Each draw depends only on it and the number of its pair.
+        strips: N, the number of the person's strips, at least MIN_STRIPS.
+
+    Returns:
+        (N,) index of strip b for each strip a, never a itself.
+    """
+    draws = np.array([np.random.default_rng([seed, index]).random() for index in range(strips)])
+    targets = np.floor(draws * (strips - 1)).astype(np.int64)
+    return targets + (targets >= np.arange(strips))
+
+
+@torch.inference_mode()
+def redirect(dted: DTED, image: Tensor, labels: NDArray, targets: NDArray[np.int64]) -> Mapping[str, Tensor]:
+    """Redirect every strip of a person to its target.
+
+    Args:
+        dted: trained network.
+        image: the person's strips, (N, 3, H, W) in [-1, 1].
+        labels: of these strips, (N, 4) gaze pitch, yaw, head pitch, yaw, radians.
+        targets: (N,) index of each strip b.
+
+    Returns:
+        not_turned and redirected -> (N, 3, H, W), about [-1, 1].
+    """
+    codes, angles = dted.encode(image), torch.from_numpy(labels).to(image)
+    gaze, head = (rotation_from_pitchyaw(part, torch) for part in angles.split(2, dim=1))
+    turned = codes.turn(gaze, head).turn(gaze[targets].mT, head[targets].mT)
+    decoded = dted.decode(Codes(*map(torch.cat, zip(codes, turned, strict=True))))
+    return dict(zip(("not_turned", "redirected"), decoded.chunk(2), strict=True))
