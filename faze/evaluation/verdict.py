@@ -36,8 +36,8 @@ DESIGN = (
     "probability of {power:.0f} % in the least powerful comparison ({condition})."
 )
 REDIRECTION = (
-    "Redirected strips of {tier} miss the requested gaze by {redirected}, strips that are not turned by {not_turned}, and "
-    "real strips by {real}, as estimated by an independent network."
+    "Redirected strips of {tier} miss the requested gaze by {redirected}, strips that are not turned by {not_turned}, "
+    "and real strips by {real}, as estimated by an independent network."
 )
 LEARNERS = (
     "Learners shown to be better than `offset`, which only subtracts a person's mean error, at k = {k}: {better}."
