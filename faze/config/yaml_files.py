@@ -11,6 +11,7 @@ from faze.config.check import ConfigError, Fault, short
 
 # In a checkout a link to config/config.yaml, the one that people read and change; a wheel gets a copy of it.
 DEFAULTS = Path(__file__).with_name("config.yaml").resolve()
+PAPER = Path(__file__).with_name("paper.yaml").resolve()  # the same of config/paper.yaml
 # Of a file, each alias (*name) counted as what it stands for: a page of aliases of aliases stands for billions.
 MOST_NODES, DEEPEST = 100_000, 50
 _LONGEST_KEY = 500  # with all sections above it
