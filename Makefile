@@ -10,7 +10,7 @@
 # make docs       these pages: docs/_build/index.html
 # make ui         MLflow on the results
 # Each makes .venv first where it is missing or older than what it is made from. Needs python3 (3.11-3.13, with venv),
-# and a C++ compiler for torch.compile.
+# and, to be fast, a C and a C++ compiler: for the kernels of faze and for torch.compile.
 
 PYTHON ?= python3
 CORES ?= all
@@ -107,7 +107,8 @@ docs: $(INSTALLED)
 ui: $(INSTALLED)
 	$(BIN)/python -m faze ui
 
-$(INSTALLED): pyproject.toml constraints.txt
+# The C kernels are compiled here, once; after a change of one, again.
+$(INSTALLED): pyproject.toml constraints.txt setup.py faze/base/compiled.py $(wildcard faze/*/*.c faze/*/*/*.c)
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 11) <= v < (3, 14) else \
 		f"{sys.executable} is Python {v[0]}.{v[1]}; faze needs 3.11, 3.12 or 3.13: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv

@@ -33,13 +33,6 @@ rule sweep:
     localrule: True
 
 
-# Every stage's own config file as the configuration is now; before `--touch`, which would leave those of older results.
-rule configs:
-    input:
-        [path for folder, file in OWN_CONFIGS.values() for path in every_run(f"{folder}/configs/{file}.yaml")],
-    localrule: True
-
-
 # tier_baseline, tier_amp ...: one rung of the ladder, up to what the report reads of it. The walks of the others are left
 # to `ablation`: the first one's redirected strips choose the people, so they would take its training too.
 for tier in config["tiers"]:

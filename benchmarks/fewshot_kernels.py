@@ -12,12 +12,16 @@ from fewshot import EVERY, PEOPLE, REPEATS, people, settings
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from faze.base.compiled import library
 from faze.engine import machine
 from faze.fewshot.draws import TaskDraws
-from faze.fewshot.kernel import Kernel, TorchKernel, in_chunks, same_rates, single_threaded_operations
+from faze.fewshot.kernel import CompiledKernel, Kernel, TorchKernel, in_chunks, same_rates, single_threaded_operations
 from faze.fewshot.meta_training import Tasks, outer_gradient
 from faze.fewshot.mlp import SampleSets, random_weights
-from faze.fewshot.native import NativeKernel
+
+
+def compiled_kernel(*sizes: object) -> CompiledKernel:
+    return CompiledKernel(library("fewshot/kernel.c", "there is nothing to compare"), *sizes)
 
 
 class TorchCompiled(TorchKernel):
@@ -33,16 +37,16 @@ def measure_kernels(blocks: int, threads: int) -> None:
     for k in (9, 18):
         times: dict[str, list[float]] = {}
         for block in range(blocks + 1):
-            for make in (NativeKernel, TorchKernel, TorchCompiled)[:: 1 if block % 2 else -1]:
+            for make in (compiled_kernel, TorchKernel, TorchCompiled)[:: 1 if block % 2 else -1]:
                 kernel = make(6, 64, "selu")
-                kernel.models_per_chunk = 50 if make is not NativeKernel else kernel.models_per_chunk
+                kernel.models_per_chunk = 50 if make is not compiled_kernel else kernel.models_per_chunk
                 seconds = time_steps(kernel, k, threads)
                 if block:  # the first compiles
                     times.setdefault(make.__name__, []).append(1e3 * seconds / EVERY)
         for name, taken in times.items():
             print(f"k = {k}, {name}: {np.median(taken):.2f} ms ({min(taken):.2f} to {max(taken):.2f})", flush=True)
     draw = TaskDraws(people("gc_train"), settings(shots=tuple(range(1, 19))), seed=0)
-    for make in (NativeKernel, TorchKernel):
+    for make in (compiled_kernel, TorchKernel):
         print(f"outer step of k = 1...18, {make.__name__}: {1e3 * time_outer(make(6, 64, 'selu'), draw):.2f} ms")
 
 

@@ -34,9 +34,9 @@ from baselines import preprocess as baseline
 from preprocess_command import command, memory
 from rendered_frames import render
 
-from faze.base.machine_lock import machine_alone
+from faze.base.locks import machine_exclusive
 from faze.base.process_pool import worker_processes
-from faze.benchmark.intervals import ratio_interval
+from faze.benchmark.rows import ratio_interval
 from faze.config.yaml_files import DEFAULTS, read_yaml
 from faze.data.normalization.frame import EncodedFrame, FrameReader
 from faze.data.normalization.lookup import StripLookup
@@ -225,7 +225,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder that keeps the rendered frames for the next time")
     args = parser.parse_args()
     print(", ".join(f"{name} {fact}" for name, fact in machine.describe().items()))
-    with machine_alone("benchmarks/preprocess.py"), tempfile.TemporaryDirectory() as name:
+    with machine_exclusive(), tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         folder = (args.data or scratch / "data").resolve()
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,11 +2,11 @@
 
     python benchmarks/verdict_simulation.py
 
-Each ablation goes through the code that the page uses (tables.changes, verdict.judge, design.designs). Its trainings
-differ by chance alone: every training has an error of its own over all people, and one of its own for every person; k
-and data sets have their own, so that the four comparisons of a tier are as free to err as they can be. The spreads are
-those that six trainings of the default experiment showed (docs/decisions/0032-chance.md): a person's differences have
-a spread of 0.34 to 0.85 degrees, those of seeds one of 0 to 0.18.
+Each ablation goes through the code of the page (tables.changes, verdict.overall, statistics.design_power). Trainings
+differ by chance alone: every training has an error of its own over all people, and another one for every person. Data
+sets and k have independent errors, so the four comparisons of a tier are as likely to err as they can be. The standard
+deviations are those of six trainings of the default experiment (docs/explanation/verdict.md): 0.34 to 0.85 degrees
+between the differences of a person, 0 to 0.18 degrees between those of seeds.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from faze.base.progress import Progress
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config.parameters import Evaluate
 from faze.evaluation import UNADAPTED, verdict
-from faze.evaluation.design import Spread, plan
 from faze.evaluation.runs import Ablation
+from faze.evaluation.statistics import VarianceComponents, design_power
 from faze.evaluation.tables import changes
 
 TIERS = ("baseline", "amp", "ddp", "fused_sgd", "autotune")
@@ -57,15 +57,15 @@ def simulate(count: int, seeds: int, people: int, seed_deg: float, evaluate: Eva
     words, equivalent = [], []
     for persons in ablations(count, seeds, people, seed_deg):
         found = changes(persons, ablation, evaluate)
-        words.append([verdict.judge(verdict.decisive(found, tier)) for tier in TIERS[1:]])
+        words.append([verdict.overall(verdict.decisive(found, tier)) for tier in TIERS[1:]])
         equivalent.append((found["tost_p"] < 1 - evaluate.confidence).mean())
     counts = np.array(words)
     result = {"different": (counts == "different").any(axis=1).mean(), "verdicts": (counts != "not judged").mean()}
     if seeds < 3:
         return result | {"shown": np.nan, "power": np.nan}
-    spread = Spread(seed_deg**2, 0.0, PERSON_DEG**2)
+    variances = VarianceComponents(seed_deg**2, 0.0, PERSON_DEG**2)
     levels = {"margin": evaluate.margin_deg, "alpha": 1 - evaluate.confidence}
-    power = plan(spread, seeds, people, rungs=len(TIERS) - 1, **levels).power
+    power = design_power(variances, seeds, people, tiers=len(TIERS) - 1, **levels).power
     return result | {"shown": np.mean(equivalent), "power": power}
 
 

@@ -1,8 +1,9 @@
-"""Draw docs/architecture.svg from the imports of the code: rooms in their layers, an arrow from each to what it uses.
+"""Draw docs/architecture.svg from the imports of the code: packages in layers, an arrow from each to what it uses.
 
 python docs/architecture.py
 
-An arrow that follows from others (a uses b, b uses c, so a may use c) is left out. tests/docs keeps the picture true.
+An arrow that follows from others (a uses b, b uses c, so a may use c) is omitted.
+A test compares the figure with the code.
 """
 
 import ast
@@ -14,14 +15,14 @@ import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs/architecture.svg"
-WIDTH, MARGIN, BAND, GAP = 1020, 24, 104, 44  # px: picture, its border, a layer, and between layers
-ROOM_WIDTH, LINE, LETTERS = 226, 16, 29  # px of a room and of a line of text; letters that fit into a line
+WIDTH, MARGIN, BAND, GAP = 1020, 24, 104, 44  # px: figure, its border, a layer, the gap between layers
+ROOM_WIDTH, LINE, LETTERS = 226, 16, 29  # px of a box and of a line of text; letters per line
 
 Arrow = tuple[str, str]
 
 
 def layers() -> list[list[str]]:
-    """Give the rooms of each layer, from the top: the import contract in pyproject.toml."""
+    """Return the packages of each layer, from the top, as in the import contract in pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = project["tool"]["importlinter"]["contracts"]
     rooms = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
@@ -29,7 +30,7 @@ def layers() -> list[list[str]]:
 
 
 def imports() -> set[Arrow]:
-    """Give every pair of rooms of which the first imports the second."""
+    """Return every pair of packages of which the first imports the second."""
     graph = grimp.build_graph("faze", exclude_type_checking_imports=True, cache_dir=None)
     rooms = {room for layer in layers() for room in layer}
     found = set()
@@ -42,7 +43,7 @@ def imports() -> set[Arrow]:
 
 
 def arrows(pairs: set[Arrow]) -> set[Arrow]:
-    """Leave out the pairs that follow from others."""
+    """Return the transitive reduction of the pairs."""
 
     def reached(start: str, without: Arrow) -> set[str]:
         seen, waiting = set(), [start]
@@ -57,13 +58,13 @@ def arrows(pairs: set[Arrow]) -> set[Arrow]:
 
 
 def purpose(room: str) -> str:
-    """Give the first sentence that a room says about itself."""
+    """Return the first sentence of a package's docstring."""
     docstring = ast.get_docstring(ast.parse((ROOT / f"faze/{room}/__init__.py").read_text(encoding="utf-8"))) or ""
     return docstring.splitlines()[0].split(": `")[0].split(". ")[0].rstrip(".:")
 
 
 def wrapped(text: str) -> list[str]:
-    """Break a sentence into lines that fit into a room."""
+    """Break a sentence into lines that fit into a box."""
     lines = [""]
     for word in text.split():
         if len(lines[-1]) + len(word) > LETTERS:
@@ -72,8 +73,8 @@ def wrapped(text: str) -> list[str]:
     return lines
 
 
-def places() -> dict[str, tuple[float, float]]:
-    """Give the left upper corner of each room."""
+def corners_px() -> dict[str, tuple[float, float]]:
+    """Return the upper left corner of each package's box, px."""
     found = {}
     for row, layer in enumerate(layers()):
         step = (WIDTH - 2 * MARGIN) / len(layer)
@@ -84,13 +85,13 @@ def places() -> dict[str, tuple[float, float]]:
 
 
 def draw() -> str:
-    """Give the picture."""
-    corners, shown = places(), sorted(arrows(imports()))
+    """Return the figure as SVG."""
+    corners, shown = corners_px(), sorted(arrows(imports()))
     height = 2 * MARGIN + len(layers()) * (BAND + GAP) - GAP
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         'font-family="system-ui, sans-serif">',
-        "<title>The rooms of faze and what they import</title>",
+        "<title>The packages of faze and what they import</title>",
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0 0L8 4L0 8z" fill="#5b6b7b"/></marker></defs>',
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
@@ -102,7 +103,7 @@ def draw() -> str:
 
 
 def _arrow(corners: dict[str, tuple[float, float]], shown: list[Arrow], pair: Arrow) -> str:
-    """From the lower edge of one room to the upper edge of the other; round the right side past more than one layer."""
+    """Draw from the lower edge of one box to the upper edge of the other, around the right side past several layers."""
     a, b = corners[pair[0]], corners[pair[1]]
     if b[1] - a[1] > 2.5 * (BAND + GAP):
         right, end = b[0] + ROOM_WIDTH + MARGIN, b[0] + ROOM_WIDTH + 3
@@ -116,7 +117,7 @@ def _arrow(corners: dict[str, tuple[float, float]], shown: list[Arrow], pair: Ar
 
 
 def _curve(corners: dict[str, tuple[float, float]], shown: list[Arrow], pair: Arrow) -> str:
-    """Each arrow at a place of its own on both edges."""
+    """Draw a curve whose ends are spread along both edges."""
 
     def place(end: int) -> float:
         others = sorted((p for p in shown if p[end] == pair[end]), key=lambda p: corners[p[1 - end]][0])

@@ -1,4 +1,4 @@
-"""How Sphinx builds these pages: `make docs`, then open docs/_build/index.html. Nothing is fetched from elsewhere."""
+"""Configure Sphinx: run `make docs`, then open docs/_build/index.html. Nothing is downloaded."""
 
 import sys
 from pathlib import Path
@@ -28,3 +28,4 @@ autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "ignore-module-all": True}
 add_module_names = False
+suppress_warnings = ["ref.python"]  # attributes of equal names in several classes

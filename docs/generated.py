@@ -1,6 +1,6 @@
-"""What these pages take from the code itself, at every build: parameters, commands, modules.
+"""Generate the pages on parameters, commands and modules from the code at every build.
 
-A line `<!-- generated: NAME ... -->` on a page stands for what the function of that name says, in Markdown.
+A line `<!-- generated: NAME ... -->` on a page is replaced by the Markdown that the function of that name returns.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ RULED = re.compile(r"[|_*\\]")
 
 
 def config() -> str:
-    """Give a table of each section of config.yaml: key, what it may be, default, meaning."""
+    """Return a table of each section of config.yaml: key, allowed values, default, meaning."""
     text = (ROOT / "config/config.yaml").read_text(encoding="utf-8")
     defaults, schema, above = yaml.safe_load(text), config_schema(text)["properties"], comments_above(text)
     sections = {name: (section, defaults[name]) for name, section in schema.items() if name not in ("name", "tiers")}
@@ -35,7 +35,7 @@ def config() -> str:
 
 
 def comments_above(text: str) -> dict[str, list[str]]:
-    """Give the comment lines that stand above each key, by section and key."""
+    """Return the comment lines above each key, by section and key."""
     found: dict[str, list[str]] = {}
     notes: list[str] = []
     path: list[str] = []
@@ -61,7 +61,7 @@ def _section(name: str, schema: dict, defaults: dict, above: dict[str, list[str]
             notes = notes[1:]
         note = value.get("description", "")
         if note.split(" | ") == value.get("enum"):
-            note = ""  # the values say as much
+            note = ""  # it repeats the values
         meaning = ". ".join(part.rstrip(".") for part in (" ".join(notes), note) if part)
         lines.append(f"| `{key}` | {_kind(value)} | `{_as_yaml(default)}` | {_cell(meaning)} |")
     return "\n".join(lines)
@@ -88,19 +88,19 @@ def _cell(text: str) -> str:
 
 
 def commands() -> str:
-    """Give what every command says about itself."""
+    """Return the help text of every command."""
     return "\n\n".join(
         f"## {name}\n\n```text\n{help_of(name, module)}\n```" for name, module in sorted(command_modules().items())
     )
 
 
 def command_modules() -> dict[str, str]:
-    """Give the module behind each command."""
+    """Return the module of each command."""
     return faze.__main__.STAGES | faze.__main__.COMMANDS
 
 
 def help_of(command: str, module: str) -> str:
-    """Give what `faze COMMAND --help` prints."""
+    """Return what `faze COMMAND --help` prints."""
     before, sys.argv = sys.argv, [f"faze {command}", "--help"]
     os.environ["COLUMNS"] = "100"
     try:
@@ -111,11 +111,11 @@ def help_of(command: str, module: str) -> str:
     return printed.getvalue().strip()
 
 
-def modules(room: str) -> str:
-    """Give the pages of a room's modules, in the order of their names."""
-    package = importlib.import_module(f"faze.{room}")
+def modules(package_name: str) -> str:
+    """Return the documentation of a package's modules, sorted by name."""
+    package = importlib.import_module(f"faze.{package_name}")
     inside = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-    names = [package.__name__, *(module.name for module in inside)]
+    names = [package.__name__, *(module.name for module in inside if "._" not in module.name)]  # no C libraries
     return "\n\n".join(f"## {name}\n\n{_module(name)}" for name in names)
 
 
@@ -131,7 +131,7 @@ GENERATORS = {"config": config, "commands": commands, "modules": modules}
 
 
 def fill(app: Sphinx, page: str, source: list[str]) -> None:
-    """Put what is generated in the place of its mark."""
+    """Replace each mark by its generated text."""
 
     def text(mark: re.Match) -> str:
         name, *words = mark[1].split()
@@ -141,7 +141,7 @@ def fill(app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def as_rst(app: Sphinx, kind: str, name: str, thing: object, options: object, lines: list[str]) -> None:
-    """Docstrings are plain sentences with indented tables: keep the tables, and let no sign of the text be markup."""
+    """Convert a docstring of plain sentences and indented tables to reStructuredText without unintended markup."""
     shown: list[str] = []
     section = re.compile(r"(Args|Returns|Yields|Raises|Attributes|Example|Examples|Note|Notes):$")
     in_section = in_table = False
@@ -172,7 +172,7 @@ def _escaped(line: str) -> str:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Tell Sphinx what to call."""
+    """Register the extension's callbacks."""
     app.connect("source-read", fill)
     app.connect("autodoc-process-docstring", as_rst, priority=100)  # before napoleon
     return {"parallel_read_safe": True}

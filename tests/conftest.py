@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 import torch
 from golden_files import ALL, FOLDERS, arrays_of
+from stage_runs import call_stage
+
+from faze.base import compiled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -64,6 +67,25 @@ def nothing_shared() -> None:
 def one_thread() -> None:
     """Numbers computed here depend neither on what else the machine does nor on how many cores it has."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def run_stage(tmp_path: Path) -> Callable[..., int]:
+    """run_stage("encode", {"encode": {"batch": 2}}, data=..., out=...) -> exit code; see `stage_runs.call_stage`."""
+
+    def run(stage: str, *arguments: object, folder: Path = tmp_path, **options: object) -> int:
+        return call_stage(stage, folder, *arguments, **options)
+
+    return run
+
+
+@pytest.fixture
+def without_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run as after an installation without a C compiler: no C kernel is found."""
+    monkeypatch.setattr(compiled, "library_name", lambda kernel, level: "none")
+    compiled.library.cache_clear()
+    yield
+    compiled.library.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """List sentences that break the rules of plain English in CONTRIBUTING.md: `python tests/english.py [PATH ...]`.
 
-A rule is a regular expression. A quoted word, as in this file and in CONTRIBUTING.md, is matched too, so both are left out.
+A rule is a regular expression. Quoted words are matched too, so this file and CONTRIBUTING.md are left out.
 """
 
 import re
@@ -13,7 +13,7 @@ KINDS = (".py", ".md", ".smk", ".yaml", ".j2", ".js", ".c", ".sh", "Snakefile", 
 LEFT_OUT = ("tests/english.py", "CONTRIBUTING.md", "faze/studio/ort/", "docs/_build/")
 BEGIN = r"(?:^\s*(?:#+|//|/?\*+|\"{3}|[-|*])?\s*|[.:;]\s+|\"{3})"  # of a sentence, of a comment or of a table's cell
 RULES = {
-    "begin with a standard verb: return, compute, describe": rf"{BEGIN}(?:Give|Say|Tell|Name|Listen)\b(?![.:])",
+    "begin with a standard verb: return, compute, describe": r"\"{3}(?:Give|Say|Tell|Name|Listen)\b(?![.:])",
     "name the noun": rf"{BEGIN}(?:Who|Whom|Of (?:which|these|those|each|several|all|a|the))\b(?!.*\?)",
     "again, re-run": r"\banew\b",
     "say, report, show": r"\b(?:tells?|told) (?:of|that|by|what|who|how|whether)\b",
@@ -28,7 +28,9 @@ RULES = {
 def files(paths: list[str]) -> list[Path]:
     """Return the tracked text files below the paths."""
     listed = subprocess.run(["git", "ls-files", "--", *paths], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [ROOT / name for name in listed.stdout.splitlines() if name.endswith(KINDS) and not name.startswith(LEFT_OUT)]
+    return [
+        ROOT / name for name in listed.stdout.splitlines() if name.endswith(KINDS) and not name.startswith(LEFT_OUT)
+    ]
 
 
 def main(paths: list[str]) -> int:

@@ -16,8 +16,6 @@ SAME: dict[str, dict] = {
     "parallel-ddp": DDP,
     "processes": DDP | {"processes": 1},
     "bucket_mib": DDP | {"bucket_mib": 0.02},
-    "bucket_view": DDP | {"bucket_view": True},
-    "static_graph": DDP | {"static_graph": True},
     "optimizer-fused_sgd": FUSED,
     "foreach": {"foreach": True},
     "set_to_none": {"set_to_none": True},
@@ -28,9 +26,7 @@ SAME: dict[str, dict] = {
     "checkpointing": {"checkpointing": True},
     "accumulate": {"accumulate": 2},
     "allocator": {"allocator": "keep"},
-    "expandable_segments": {"expandable_segments": True},
     "pin-false": {"pin": False},
-    "prefetch": {"prefetch": True},
     "resident": {"resident": True},
     "graphs": {"graphs": True} | FUSED,
     "graphs-part": {"graphs": True},  # the optimiser stays outside

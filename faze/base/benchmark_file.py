@@ -1,28 +1,28 @@
-"""What the readers of benchmark.json share: its older forms, and what its peaks show. Standard library only."""
+"""Read benchmark.json: its older forms, and which memory peaks differ. Standard library only."""
 
 from collections.abc import Mapping
 from typing import Any
 
-ENOUGH_ROUNDS = 3  # of fresh processes, to tell their spread
+ENOUGH_ROUNDS = 3  # of fresh processes, to estimate their spread
 
 
 def left_out_rows(leave_one_out: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Read the leave-one-outs of a benchmark.json: the rung that is left out -> what was measured without it."""
+    """Return the leave-one-outs of a benchmark.json: the tier whose change is left out -> what was measured."""
     if "left_out" in leave_one_out:
         return leave_one_out["left_out"]
-    # Until version 0.1.0 they stood under `without`, each as without_RUNG.
+    # Until version 0.1.0: under the key `without`, with the names without_TIER.
     return {name.removeprefix("without_"): row for name, row in leave_one_out["without"].items()}
 
 
 def rounds_of(benchmark: Mapping[str, Any]) -> dict[str, Any]:
-    """Read how many rounds of fresh processes there were, and what the intervals of speed-ups are: confidence, over."""
-    # Until version 0.1.0 each tier had one process, and intervals over its blocks were of 95 %.
+    """Return the number of rounds and what the intervals of speed-ups are: their confidence, and over what."""
+    # Until version 0.1.0 each tier had one process, with 95 % intervals over its blocks.
     interval = benchmark.get("speed_interval", {"confidence": 0.95, "over": "blocks"})
     return {"rounds": benchmark.get("rounds", 1), **interval}
 
 
 def peaks_differ(tier: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether the memory of two tiers differs by more than that of their rounds: least and most do not overlap."""
+    """Return whether the memory ranges of two tiers over their rounds do not overlap."""
     if min(len(row.get("peaks_gib", ())) for row in (tier, other)) < ENOUGH_ROUNDS:
         return False
     return tier["peak_gib_high"] < other["peak_gib_low"] or tier["peak_gib_low"] > other["peak_gib_high"]

@@ -1,4 +1,4 @@
-"""Where compiled kernels and other things that can be made again are kept between processes."""
+"""The folder for files that can be made again, such as the kernels of torch.compile."""
 
 import os
 import tempfile

@@ -17,15 +17,14 @@ ROOT = Path(faze.__file__).resolve().parents[1]
 # Modules that change no output, each with the reason: no hash follows them. See docs/decisions/0001.
 NEUTRAL = {
     "faze.__main__": "finds the command that is asked for",
-    "faze.base.cache_folder": "says where compiled kernels lie; they are the same wherever they do",
+    "faze.base.cache_folder": "names a folder for files that can be made again; their content does not depend on it",
     "faze.base.code_hash": "names code; no number passes through it",
     "faze.base.command_line": "reads arguments, which are the rule's, and turns an error into one sentence",
     "faze.base.errors": "says what is wrong; there is no output then",
-    "faze.base.gpu_slots": "lets a job wait for a GPU, before its stage begins",
-    "faze.base.machine_lock": "lets a job wait, or refuses it",
-    "faze.base.output_lock": "lets a job wait",
+    "faze.base.locks": "makes a job wait, or refuses it",
     "faze.base.process_pool": "hands work to processes; results are the same for any number of them",
     "faze.base.progress": "writes to the terminal and to the job's log alone",
+    "faze.base.run_progress": "prints the progress of a whole run of the workflow",
     "faze.config": "acts through the stage's resolved config file, which is an input; decision 1 says more",
 }
 

@@ -71,10 +71,15 @@ def port_number(least: int) -> Callable[[str], int]:
 
 
 CONFIG = needed("--config", "this stage's own parameters, as the workflow and `faze resolve` write them")
-MADE_ONCE = argument(
+OUTPUT_CACHE = argument(
     "--output-cache",
     type=Path,
-    help="folder of records: what another run has made of the same is taken over; without it, everything is made",
+    help="folder of records of outputs that other runs have made from the same inputs, which are copied if possible",
+)
+KEEP_EXISTING = argument(
+    "--keep-existing",
+    action="store_true",
+    help="keep each output that a former run with this option made from the same inputs",
 )
 CONFIGFILE = argument(
     "--configfile",

@@ -1,80 +1,67 @@
-"""C code, compiled for this machine where there is a C compiler, and kept for the next process.
+"""The C kernels: setup.py compiles them when faze is installed, and `library` loads them.
 
-    faze adapt ...          # some 1 s of compiling, once
-    CC=clang faze adapt ... # another compiler than cc
-
-A library lies in a folder of $XDG_CACHE_HOME/faze (~/.cache/faze), under a name that hashes source, flags, compiler
-and processor: machines that share a home share no library that one of them cannot run. Standard library only.
+Each kernel becomes plain shared libraries beside its C file: one for any processor, and on x86-64 one for each of the
+higher `LEVELS`, so that different machines can share an installation. The name of a library contains a hash of its
+source and flags: after a change of either, the old library is not loaded. Standard library only: setup.py imports this.
 """
 
-import contextlib
 import ctypes
 import functools
 import hashlib
-import os
+import multiprocessing
 import platform
-import shlex
-import shutil
-import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
-from faze.base.cache_folder import cache_folder
-from faze.base.files import whole_file
-from faze.base.output_lock import output_lock
+PACKAGE = Path(__file__).resolve().parents[1]
+# -fno-wrapv undoes a flag that Python adds to extensions.
+_FLAGS = ("-std=gnu11", "-O3", "-g0", "-fno-wrapv", "-fno-math-errno", "-fno-trapping-math")
+# Sums may be reordered, as vectors need; NaN and infinity keep their meaning.
+_REORDERED = (*_FLAGS, "-fno-signed-zeros", "-fassociative-math")
+KERNELS = {  # path in the package: flags
+    "fewshot/kernel.c": _REORDERED,
+    "model/inference.c": _REORDERED,
+    "data/synthetic/kernel.c": (*_FLAGS, "-ffp-contract=off"),  # whether a ray meets the head must round as in numpy
+}
+LEVELS: dict[int, tuple[str, ...]] = {0: ()}  # number of an x86-64 level, or 0: flags
+if platform.machine() == "x86_64":
+    LEVELS |= {number: (f"-march=x86-64-v{number}", "-mprefer-vector-width=512") for number in (3, 4)}
 
-_FLAGS = ("-std=gnu11", "-O3", "-march=native", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
-_OF_X86 = ("-mprefer-vector-width=512",)  # of use where the processor has such vectors, no hindrance where not
 
-
-class NativeError(RuntimeError):
-    """There is no compiled code; one sentence says why."""
+def library_name(kernel: str, level: int) -> str:
+    """Return the name, without suffix, of the library for a kernel of `KERNELS` and a level of `LEVELS`."""
+    identity = repr((KERNELS[kernel], LEVELS[level])).encode() + (PACKAGE / kernel).read_bytes()
+    return f"_{Path(kernel).stem}_v{level}_{hashlib.sha256(identity).hexdigest()[:12]}"
 
 
 @functools.cache
-def library(source: Path, folder: str, flags: tuple[str, ...]) -> ctypes.CDLL | NativeError:
-    """Compile a C file, or load what was compiled before; calls of its functions release Python's lock.
+def library(kernel: str, otherwise: str) -> ctypes.CDLL | None:
+    """Load the compiled form of a kernel; calls of its functions release Python's lock.
 
     Args:
-        source: the file, which is complete in itself.
-        folder: of faze's own in the user's cache.
-        flags: of the compiler, beyond those that everything is compiled with.
+        kernel: path of the C file in the package, from `KERNELS`.
+        otherwise: says what is used without it.
 
     Returns:
-        The library, or why there is none: there is no compiler, or it fails.
+        The library for the highest level that this processor supports. None if there is none: one line on stderr then
+        says so, but not in the worker processes of a process that has said it.
     """
-    command = shlex.split(os.environ.get("CC") or "cc")  # may have options, or ccache before it
-    compiler = shutil.which(command[0])
-    if compiler is None:
-        return NativeError(f"there is no C compiler: {command[0]} is not on the PATH")
-    all_flags = (*_FLAGS, *(_OF_X86 if platform.machine() == "x86_64" else ()), *flags)
-    text = source.read_text(encoding="utf-8")
-    identity = "\0".join([*all_flags, compiler, *command[1:], processor(), platform.platform(), text])
-    path = cache_folder(folder) / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
-    try:
-        with output_lock(path):
-            if path.exists():
-                with contextlib.suppress(OSError):  # a damaged one is made anew
-                    return ctypes.CDLL(str(path))
-            with whole_file(path) as temporary:
-                arguments = [*command[1:], *all_flags, "-o", str(temporary), str(source), "-lm"]
-                subprocess.run([compiler, *arguments], check=True, capture_output=True, text=True)
-            return ctypes.CDLL(str(path))
-    except subprocess.CalledProcessError as error:
-        said = (error.stderr or "").strip().split("\n")[0]
-        return NativeError(f"{compiler} fails on {source.name}: {said}")
-    except OSError as error:
-        return NativeError(f"{path} cannot be written or loaded: {error}")
-
-
-@functools.cache
-def say_once(sentence: str) -> None:
-    """Say on stderr, once in this process, that something goes without compiled code."""
-    print(sentence, file=sys.stderr)
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    paths = {level: (PACKAGE / kernel).with_name(library_name(kernel, level) + suffix) for level in LEVELS}
+    if paths[0].exists():
+        supported = ctypes.CDLL(str(paths[0])).level()
+        return ctypes.CDLL(
+            str(next(paths[n] for n in sorted(LEVELS, reverse=True) if n <= supported and paths[n].exists()))
+        )
+    if multiprocessing.parent_process() is None:
+        remedy = "install a C compiler, then faze again (make, or pip install --no-build-isolation --editable .)"
+        print(f"faze/{kernel} is not compiled: {otherwise}. To change that, {remedy}.", file=sys.stderr)
+    return None
 
 
 def processor() -> str:
-    """Describe what -march=native depends on."""
+    """Describe what numpy and OpenCV may choose their code by."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Files and folders that are whole or absent. Standard library only (POSIX)."""
+"""Read and write files so that each output is complete or absent. Standard library only (POSIX)."""
 
 import contextlib
 import errno
@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import stat
-import tempfile
+import uuid
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -15,27 +15,27 @@ from typing import IO, Any
 
 from faze.base.errors import UserError
 
-# Of a path or of a file itself; any other error in reading is the machine's, such as a network folder that is gone.
+# Errors of a path or of a file itself. Any other error is the machine's, such as a network folder that is gone.
 _OF_THE_FILE = {
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG),
     *(errno.EFBIG, errno.ENXIO),
 }
-MOST_BYTES = 2**28  # of a frame or a text of annotations; none of any data set is nearly as large
+MOST_BYTES = 2**28  # of a frame or an annotation file; no data set has any nearly as large
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def reason_of(error: OSError) -> str | None:
-    """Say why a file cannot be read for what it is; any other error, where trying again may help, is raised."""
+    """Return why a file cannot be read; raise any error that is not the file's, since trying again may help."""
     if error.errno not in _OF_THE_FILE:
         raise error
     return error.strerror
 
 
 def open_plain(path: Path | str) -> IO[bytes]:
-    """Open a file of others for reading, unbuffered; never a pipe or a device, where reading would not end.
+    """Open a foreign file for reading, unbuffered; never a pipe or a device, where reading would not end.
 
     Raises:
-        OSError: it cannot be opened, is none, or is larger than any file of its kind.
+        OSError: it cannot be opened, is not a file, or is larger than any file of its kind.
     """
     file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     found = os.fstat(file.fileno())
@@ -48,13 +48,13 @@ def open_plain(path: Path | str) -> IO[bytes]:
 
 
 def read_plain(path: Path | str) -> bytes:
-    """Read a whole file of others; see `open_plain`."""
+    """Read a whole foreign file; see `open_plain`."""
     with open_plain(path) as file:
         return file.read()
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Read JSON; whatever is wrong with it, be it nested too deeply, is a ValueError."""
+    """Parse JSON; raise ValueError for anything wrong with it, including too deep nesting."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -63,22 +63,26 @@ def parse_json(text: str | bytes) -> Any:
 
 @contextlib.contextmanager
 def as_written(path: Path, remedy: str) -> Iterator[None]:
-    """Say of a file that faze wrote, and somebody changed, that it is not as it was written.
+    """Report a file that faze wrote as corrupt if the block meets a missing key or a value of a wrong type.
 
     Raises:
-        UserError: instead of what a key that is missing or a value of another kind leads to; it is its cause.
+        UserError: with the file, the error and the remedy.
     """
     try:
         yield
     except UserError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        words = " ".join(str(error).split())[:200]
-        raise UserError(f"{path}: is not as faze wrote it ({type(error).__name__}: {words}): {remedy}") from error
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path} is corrupt ({type(error).__name__}: {reason}): {remedy}") from error
 
 
 def read_json(path: Path, keys: Collection[str], remedy: str) -> dict[str, Any]:
-    """Read a JSON file that faze wrote; the remedy says how to make one again that is missing, torn or lacks a key."""
+    """Read a JSON file that faze wrote.
+
+    Raises:
+        UserError: it is missing, incomplete or corrupt; the message ends with the remedy.
+    """
     if not path.is_file():
         raise UserError(f"{path} is missing: {remedy}")
     try:
@@ -86,16 +90,16 @@ def read_json(path: Path, keys: Collection[str], remedy: str) -> dict[str, Any]:
     except ValueError:
         content = None
     if not isinstance(content, dict) or not content.keys() >= set(keys):
-        raise UserError(f"{path}: is not whole, or not JSON with {', '.join(keys)}: {remedy}")
-    if content.pop("checksum", None) not in (None, _checksum(content)):  # older ones have none
-        raise UserError(f"{path}: is not what was written: delete it, and {remedy}")
+        raise UserError(f"{path} is incomplete or not JSON with the keys {', '.join(keys)}: {remedy}")
+    if content.pop("checksum", None) not in (None, _checksum(content)):  # older files have none
+        raise UserError(f"{path} is corrupt (checksum mismatch): delete it, and {remedy}")
     return content
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file for read_json, with a checksum of what it holds."""
-    held = json.loads(json.dumps(content))  # as it will be read
-    path.write_text(json.dumps(held | {"checksum": _checksum(held)}, indent=1) + "\n", encoding="utf-8")
+    """Write a JSON file for `read_json`, with a checksum of its content."""
+    content = json.loads(json.dumps(content))  # as it will be read
+    path.write_text(json.dumps(content | {"checksum": _checksum(content)}, indent=1) + "\n", encoding="utf-8")
 
 
 def _checksum(content: Mapping[str, Any]) -> int:
@@ -104,7 +108,7 @@ def _checksum(content: Mapping[str, Any]) -> int:
 
 @contextlib.contextmanager
 def full_disk_named(path: Path | str) -> Iterator[None]:
-    """Let the error of a disk that is full say which file did not fit: that of an open file does not."""
+    """Add the file's name to the error of a full disk, which lacks it if the file is open."""
     try:
         yield
     except OSError as error:
@@ -115,16 +119,17 @@ def full_disk_named(path: Path | str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def whole_file(path: Path | str) -> Iterator[Path]:
-    """Give a temporary path beside `path`; rename it into place when the block ends well, remove it otherwise."""
+    """Yield a temporary path beside `path`; rename it to `path` when the block succeeds, remove it otherwise.
+
+    The file gets the permissions that the umask leaves.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=_prefix(path), suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = _temporary(path)
+    temporary.touch(exist_ok=False)
     try:
         with full_disk_named(path):
             yield temporary
-            temporary.chmod(0o644)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             temporary.replace(path)
@@ -133,54 +138,55 @@ def whole_file(path: Path | str) -> Iterator[Path]:
 
 
 def check_replaceable(folder: Path, names: Collection[str]) -> None:
-    """Refuse a folder whose place an output is to take, unless it is absent, empty or such an output itself.
+    """Refuse a folder that an output is to replace, unless it is absent, empty or such an output itself.
 
     Args:
         folder: of the output.
-        names: files by which such an output is known.
+        names: files that identify such an output.
 
     Raises:
-        UserError: anything else lies there, which would be lost; or the process is in the folder.
+        UserError: it contains anything else, which would be lost, or the working directory.
     """
     here = Path.cwd()
     if folder.resolve() in (here, *here.parents):
-        raise UserError(f"--out {folder}: is replaced as a whole, and you are in it: start from outside")
+        raise UserError(f"--out {folder} is replaced as a whole, and you are in it: start the command from outside")
     is_output = folder.is_dir() and (all((folder / name).is_file() for name in names) or not any(folder.iterdir()))
     if folder.exists() and not is_output:
-        raise UserError(f"--out {folder}: is there already, and holds no {' and '.join(names)}: name a new folder")
+        raise UserError(f"--out {folder} exists and has no {' and '.join(names)}: choose a new folder")
 
 
 @contextlib.contextmanager
 def whole_folder(path: Path | str) -> Iterator[Path]:
-    """Give a temporary folder beside `path`; it takes the place of `path` and all in it when the block ends well.
+    """Yield a temporary folder beside `path`; it replaces `path` and all in it when the block succeeds.
 
-    Where a person names `path`, `check_replaceable` comes first.
+    Call `check_replaceable` first if a person chooses `path`.
     """
     path = Path(path).resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary, former = (Path(tempfile.mkdtemp(prefix=_prefix(path), dir=path.parent)) for _ in range(2))
+    temporary, former = _temporary(path), _temporary(path)
+    temporary.mkdir(parents=True)
     try:
         yield temporary
-        temporary.chmod(0o755)
-        was_there = path.exists()
-        if was_there:
+        if path.exists():
             path.replace(former)
-        try:
-            temporary.replace(path)
-        except BaseException:
-            if was_there and not path.exists():
-                former.replace(path)
-            raise
+        temporary.replace(path)
+    except BaseException:
+        if former.exists() and not path.exists():  # interrupted between the two
+            former.replace(path)
+        raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(former, ignore_errors=True)
 
 
 def torn(path: Path) -> list[Path]:
-    """List the temporary files and folders of an output, which killed writers left if nobody is writing it."""
+    """List the temporary files and folders of an output, which killed writers left unless somebody is writing it."""
     return list(path.parent.glob(f"{glob.escape(_prefix(path))}*"))
 
 
+def _temporary(path: Path) -> Path:
+    return path.with_name(f"{_prefix(path)}{uuid.uuid4().hex[:8]}{path.suffix}")
+
+
 def _prefix(path: Path) -> str:
-    """Begin the name of a temporary of an output; no hidden file of somebody else's begins so."""
+    """Return how the names of an output's temporary files begin; no other hidden file has such a name."""
     return f".{path.name}.writing-"

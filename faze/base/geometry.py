@@ -1,15 +1,15 @@
-"""Angles, vectors and rotations: the one home of faze's sign convention.
+"""Angles, vectors and rotations: the only place that defines faze's sign convention.
 
 A gaze or head direction is a unit vector or (pitch, yaw) in radians, in the normalised camera frame: x right, y down,
 z away from the camera, gaze vectors pointing toward the camera with their sign flipped, so that
 
     v(p, y) = (cos p sin y, sin p, cos p cos y).
 
-The latent frame of the codes turns with R(p, y) = R_y(y) R_x(p). R e_z = (cos p sin y, -sin p, cos p cos y) is the gaze
-vector mirrored in y; the paper's code does the same, consistently. Do not mix the two.
+The latent frame of the codes rotates with R(p, y) = R_y(y) R_x(p). R e_z = (cos p sin y, -sin p, cos p cos y) is the
+gaze vector mirrored in y; the paper's code does the same, consistently. Do not mix the two.
 
-The functions of angles and vectors are written over an array namespace `xp`, numpy or torch, that of their argument.
-float64 unless the input is float32. Readers of data with another sign convert on entry.
+Functions take an array namespace `xp`, numpy or torch, that of their argument. Results are float64 unless the input is
+float32. Readers of data with another sign convention convert on entry.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def vector_from_pitchyaw(pitchyaw: ArrayLike, xp: Any = np) -> Any:
-    """Unit vectors of (pitch, yaw).
+    """Return the unit vectors of (pitch, yaw).
 
     Args:
         pitchyaw: (..., 2) radians.
@@ -34,7 +34,7 @@ def vector_from_pitchyaw(pitchyaw: ArrayLike, xp: Any = np) -> Any:
 
 
 def pitchyaw_from_vector(vector: ArrayLike, xp: Any = np) -> Any:
-    """(pitch, yaw) of vectors of any length: pitch = asin(y), yaw = atan2(x, z).
+    """Return (pitch, yaw) of vectors of any length: pitch = asin(y), yaw = atan2(x, z).
 
     Args:
         vector: (..., 3).
@@ -49,7 +49,7 @@ def pitchyaw_from_vector(vector: ArrayLike, xp: Any = np) -> Any:
 
 
 def rotation_from_pitchyaw(pitchyaw: ArrayLike, xp: Any = np) -> Any:
-    """R_y(yaw) R_x(pitch), the rotation that turns a frontal code to (pitch, yaw).
+    """Return R_y(yaw) R_x(pitch), the rotation that turns a frontal code to (pitch, yaw).
 
     Args:
         pitchyaw: (..., 2) radians.
@@ -65,7 +65,7 @@ def rotation_from_pitchyaw(pitchyaw: ArrayLike, xp: Any = np) -> Any:
 
 
 def angular_error(a: ArrayLike, b: ArrayLike) -> NDArray:
-    """Angle between directions, exact near 0 and pi (atan2, not acos of a clipped cosine).
+    """Return the angle between directions, exact near 0 and pi (atan2, not acos of a clipped cosine).
 
     Args:
         a: (..., 3) vectors of any length.
@@ -80,7 +80,7 @@ def angular_error(a: ArrayLike, b: ArrayLike) -> NDArray:
 
 
 def mean_angle_deg(a: ArrayLike, b: ArrayLike) -> float:
-    """Mean of the angles between directions, in degrees.
+    """Return the mean angle between directions, in degrees.
 
     Args:
         a: (..., 3) vectors of any length.
@@ -90,12 +90,12 @@ def mean_angle_deg(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def pitchyaw_difference(first: ArrayLike, second: ArrayLike) -> NDArray:
-    """First minus second directions in (pitch, yaw), (..., 2) radians, the yaw the short way round."""
+    """Return first minus second (pitch, yaw), (..., 2) radians, with the yaw wrapped to [-pi, pi)."""
     difference = np.asarray(first) - np.asarray(second)
     difference[..., 1] = wrapped(difference[..., 1])
     return difference
 
 
 def wrapped(angle_rad: ArrayLike) -> NDArray:
-    """The same angles in [-pi, pi): a yaw just beyond 180 degrees is near, not far."""
+    """Return the same angles in [-pi, pi)."""
     return np.remainder(np.asarray(angle_rad) + np.pi, 2 * np.pi) - np.pi

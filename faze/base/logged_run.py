@@ -1,4 +1,4 @@
-"""A training as its run log tells it: the one reader for the evaluation and for MLflow. Standard library only."""
+"""Read a training from its run log, for the evaluation and for MLflow. Standard library only."""
 
 import math
 import operator
@@ -12,8 +12,8 @@ from faze.base.files import as_written
 from faze.base.run_log import is_whole, read_events
 
 _AGAIN = "delete it and train that run again"
-_START = {"name": str, "tier": str, "seed": int, "stage": str, "config": dict, "machine": dict}  # kinds in that event
-_LATEST_S = 2.0**36  # unix seconds, which a calendar can still tell
+_START = {"name": str, "tier": str, "seed": int, "stage": str, "config": dict, "machine": dict}  # types in that event
+_LATEST_S = 2.0**36  # unix seconds that a calendar can still show
 FORMER_NAMES = {"speed/images_per_s": "train/images_per_s"}  # of metrics, in logs that older versions wrote
 
 
@@ -28,41 +28,41 @@ class LoggedValue(NamedTuple):
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """What the run log of one training says."""
+    """The run log of one training."""
 
     start: Mapping[str, Any]  # the start event
     ended: float | None  # unix seconds; None while it trains
     switches: Sequence[Mapping[str, Any]]  # the last event of each: switch, wanted, acted, reason ("" = active)
     notes: Sequence[str]
-    values: Sequence[LoggedValue]  # one for each metric and step: of a step that was done twice, the last
-    reused_from: str = ""  # the tier whose run did the training, if another's
+    values: Sequence[LoggedValue]  # one per metric and step: of a repeated step, the last
+    reused_from: str = ""  # the tier whose run did the training, if it was another one
 
 
 def read_ended_run(path: Path) -> LoggedRun:
     """Read the run log of a training that has ended.
 
     Raises:
-        UserError: the log is torn or damaged.
+        UserError: the log is incomplete or corrupt.
     """
     if not is_whole(path):
-        raise UserError(f"{path}: is not what the training wrote: delete it and train that run again")
+        raise UserError(f"{path} is incomplete or corrupt: {_AGAIN}")
     return read_logged_run(path)
 
 
 def read_logged_run(path: Path) -> LoggedRun:
-    """Read a run log; what a killed training had done since its last checkpoint is not in it.
+    """Read a run log. It does not contain what a killed training did after its last checkpoint.
 
     Raises:
         UserError: the log does not begin with its start event.
     """
     events = read_events(path)
     if not events or events[0]["event"] != "start":
-        raise UserError(f"{path}: has no start event, so nobody knows whose run it is; {_AGAIN}")
+        raise UserError(f"{path}: has no start event, so its run is unknown: {_AGAIN}")
     with as_written(path, _AGAIN):
-        return _told(events)
+        return _read(events)
 
 
-def _told(events: Sequence[Mapping[str, Any]]) -> LoggedRun:
+def _read(events: Sequence[Mapping[str, Any]]) -> LoggedRun:
     if wrong := [name for name, kind in _START.items() if not isinstance(events[0].get(name, kind()), kind)]:
         raise TypeError(f"{', '.join(wrong)} of its start")
     switches: dict[str, Mapping[str, Any]] = {}
@@ -71,13 +71,13 @@ def _told(events: Sequence[Mapping[str, Any]]) -> LoggedRun:
     for event in events:
         kind, time = event["event"], event["time"]
         if not isinstance(time, int | float) or not abs(time) < _LATEST_S:
-            raise ValueError("a time that is none")
+            raise ValueError(f"{time!r} is not a time")
         if kind == "switch":
             switches[str(event["switch"])] = {name: event[name] for name in ("switch", "wanted", "acted")}
             switches[str(event["switch"])] |= {"reason": str(event["reason"])}
         elif kind == "metrics":
             for name, value in event["values"].items():
-                if value is not None and math.isfinite(value):  # nan and infinity are none in the log
+                if value is not None and math.isfinite(value):  # nan and infinity are null in the log
                     key = (FORMER_NAMES.get(name, name), operator.index(event["step"]))
                     values[key] = LoggedValue(*key, float(value), time)
         elif kind == "reused_from":

@@ -1,14 +1,14 @@
-"""What several runs would make alike is made once: the first makes it, the others take it over.
+"""Reuse outputs that were made before from the same inputs. Standard library only.
 
-Who made it and makes it again, as a job does of whose many outputs one is missing, keeps it.
-
-A record, <records>/<key>.json, leads from all that decides an output to the files that were made of it, by up to four
-runs. Its lock lets a second maker wait for the first. A file that is gone, or no longer the one that was made, is not
-taken. The runs of an ablation share results/<name>/output_cache; ablations share `shared_records`. Standard library only.
+`output_cache` copies what another run has made: identical trainings within an ablation, rendered frames and prepared
+strips between ablations. Its folder contains records, not data: <folder>/<key>.json names the outputs of up to four
+runs and their hashes. A file that has been removed or changed is not copied. While one run makes an output, others that
+need the same one wait. `existing_output` leaves a stage's own output as it is if its inputs have not changed.
 """
 
 import contextlib
 import hashlib
+import importlib.metadata
 import json
 import os
 import shutil
@@ -16,42 +16,42 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from faze.base import code_hash
 from faze.base.cache_folder import cache_folder
 from faze.base.files import parse_json, reason_of, whole_file, whole_folder
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 
-SHARED_VARIABLE = "FAZE_OUTPUT_CACHE"  # another folder of records for all ablations, or none
+FOLDER_VARIABLE = "FAZE_OUTPUT_CACHE"  # another folder of records for all ablations; empty: ablations share nothing
 MOST_RECORDS = 1000  # of all ablations: some hundred bytes each
-_MOST_RUNS = 4
+MOST_RUNS = 4
+Run = Mapping[Path, str]  # output -> its hash
 
 
-class _Torn(Exception):
-    """What was copied is not what was made."""
+class _Changed(Exception):
+    """A copy does not have the recorded hash."""
 
 
 def key_of(stage: str, *parts: object) -> str:
-    """Name what a stage makes of these: everything that decides its output, and nothing else."""
-    return f"{stage}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
+    """Return a key of everything that decides an output: the parts, the stage's code, torch's and numpy's versions.
+
+    A part that stands for a file is its content, never its path or time.
+    """
+    versions = [importlib.metadata.version(package) for package in ("torch", "numpy")]
+    decisive = (code_hash.fingerprint(f"faze.stages.{stage}"), versions, *parts)
+    return f"{stage}-{hashlib.sha256(repr(decisive).encode()).hexdigest()[:16]}"
 
 
 def content(path: Path) -> str:
-    """Hash a file, or all files in a folder with their names; hidden ones are the workflow's own marks."""
+    """Hash a file, or the names and contents of all files in a folder except hidden ones, which are the workflow's."""
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
-        within = [(str(file.relative_to(path)), content(file)) for file in files]
-        return hashlib.sha256(repr(within).encode()).hexdigest()
+        return hashlib.sha256(repr([(str(f.relative_to(path)), content(f)) for f in files]).encode()).hexdigest()
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def same_file(path: Path) -> tuple[str, int, int]:
-    """Identify a file too large to be read for its identity: where it lies, its size, when it was written."""
-    stat = path.stat()
-    return str(path.resolve()), stat.st_size, stat.st_mtime_ns
-
-
 def content_within(path: Path, most_bytes: int) -> str | None:
-    """Hash as `content` does, but nothing that is larger: None."""
+    """Hash like `content`; return None for a file or folder of more bytes."""
     size = 0
     for file in path.rglob("*") if path.is_dir() else [path]:
         size += file.stat().st_size
@@ -60,12 +60,12 @@ def content_within(path: Path, most_bytes: int) -> str | None:
     return content(path)
 
 
-def shared_records() -> Path | None:
-    """Name the folder of records that all ablations of this user share, and throw out its oldest records.
+def shared_folder() -> Path | None:
+    """Return the folder of records that all ablations of this user share, after removing its oldest records.
 
-    $FAZE_OUTPUT_CACHE names another; where that is empty, or nothing can be written there, ablations share nothing: None.
+    Return None if ablations share nothing: FAZE_OUTPUT_CACHE is empty, or the folder cannot be written to.
     """
-    named = os.environ.get(SHARED_VARIABLE)
+    named = os.environ.get(FOLDER_VARIABLE)
     if named == "":
         return None
     folder = Path(named).absolute() if named else cache_folder("output_cache")
@@ -82,108 +82,110 @@ def shared_records() -> Path | None:
 
 @contextlib.contextmanager
 def output_cache(
-    records: Path | None, key: str, outputs: Sequence[Path], into: Sequence[Path] | None = None
+    folder: Path | None, key: str, outputs: Sequence[Path], copies: Sequence[Path] | None = None
 ) -> Iterator[bool]:
-    """Keep or take over what was made of the same, or let the block make the outputs and record them at its end.
+    """Copy outputs that another run has recorded under this key; otherwise let the block make and record them.
 
-    Where no record can be written, as on a full disk, the outputs are made and nothing is recorded.
+    A run whose own outputs are recorded makes them again. If no record can be written, as on a full disk, the outputs
+    are made and nothing is recorded.
 
     Args:
-        records: folder of the records; None: nothing is taken over.
-        key: names what is made (`key_of`).
-        outputs: files or folders that are there when the block has ended.
-        into: where the other run's are copied to, and none is kept; the outputs themselves, if not said.
+        folder: of the records; None: nothing is copied.
+        key: of everything that decides the outputs (`key_of`).
+        outputs: files or folders that exist when the block has ended.
+        copies: where the other run's outputs are copied to, if not to `outputs`. Copies are not recorded.
 
     Yields:
-        Whether they are there; otherwise the block makes them.
+        Whether the outputs were copied.
     """
     with contextlib.ExitStack() as stack:
-        if records is not None:
+        if folder is not None:
             try:
-                stack.enter_context(output_lock(records / f"{key}.json"))
+                stack.enter_context(output_lock(folder / f"{key}.json"))
             except OSError as error:
-                print(f"{records}: nothing is taken over or recorded: {error.strerror}", file=sys.stderr)
-                records = None
-        if records is None:
+                print(f"{folder}: no output is reused or recorded: {error.strerror}", file=sys.stderr)
+                folder = None
+        if folder is None:
             yield False
             return
-        record = _Record(records / f"{key}.json")
-        paths = [path.resolve() for path in outputs]
-        runs = record.keep_or_copy(outputs, into)
-        yield runs is not None
-        if runs is None:
-            record.write([{path: content(path) for path in paths}])
-        elif into is None and not any(list(run) == paths for run in runs):
-            record.write([*runs, dict(zip(paths, runs[0].values(), strict=True))])
+        record, own = folder / f"{key}.json", [path.resolve() for path in outputs]
+        runs = _read(record)
+        if any(path in run for run in runs for path in own):
+            runs = []
+        while runs and not _copied(runs[0], copies or outputs):
+            runs = runs[1:]
+        yield bool(runs)
+        if not runs:
+            _write(record, [{path: content(path) for path in own}])
+        elif copies is None:
+            _write(record, [*runs, dict(zip(own, runs[0].values(), strict=True))])
 
 
-class _Record:
-    """Who has made the same: for each run the paths of its outputs, in their order, and their hashes."""
+@contextlib.contextmanager
+def existing_output(key: str, outputs: Sequence[Path], keep: bool) -> Iterator[bool]:
+    """Keep outputs that a former run made under the same key and that have not changed since; else let the block run.
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._root = path, path.resolve().parents[1]  # paths are relative: results may move
+    Kept outputs are touched, so that Snakemake does not consider them older than their inputs. A hidden file beside the
+    first output records the key and the hashes. Without `keep`, it is neither read nor written.
 
-    def keep_or_copy(self, outputs: Sequence[Path], into: Sequence[Path] | None) -> list[dict[Path, str]] | None:
-        """Keep the outputs if they are recorded and whole, or copy those of another run.
-
-        What is recorded and not whole is made again by who made it, not copied.
-
-        Returns:
-            The runs from the one that was taken from on, or None: nothing was kept or copied.
-        """
-        runs, paths = self._read(), [path.resolve() for path in outputs]
-        if any(path in paths for run in runs for path in run):
-            own = next((run for run in runs if list(run) == paths), None)
-            return runs if into is None and own and _kept(own) else None
-        for position, run in enumerate(runs):
-            if len(run) == len(outputs) and all(map(_copied, run, run.values(), into or outputs)):
-                print(f"{outputs[-1]}: the same as {list(run)[-1]}, taken over", file=sys.stderr)
-                return runs[position:]
-        return None
-
-    def write(self, runs: list[dict[Path, str]]) -> None:
-        """Record the runs; of too many the first, which are the oldest."""
-        named = [{os.path.relpath(path, self._root): digest for path, digest in run.items()} for run in runs]
-        try:
-            with whole_file(self._path) as temporary:
-                temporary.write_text(json.dumps(named[:_MOST_RUNS], indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            print(f"{self._path}: not recorded: {error.strerror}", file=sys.stderr)
-
-    def _read(self) -> list[dict[Path, str]]:
-        try:
-            runs = parse_json(self._path.read_text(encoding="utf-8"))
-            return [{Path(os.path.normpath(self._root / path)): digest for path, digest in run.items()} for run in runs]
-        except (OSError, ValueError, AttributeError, TypeError):
-            return []
-
-
-def _kept(outputs: Mapping[Path, str]) -> bool:
-    """Keep outputs that are whole; their time is now, or the workflow would find them older than what they are of."""
-    if not all(path.exists() and content(path) == digest for path, digest in outputs.items()):
-        return False
-    for path in outputs:
-        path.touch()
-    print(f"{list(outputs)[-1]}: made of the same before, kept", file=sys.stderr)
-    return True
-
-
-def _copied(donor: Path, digest: str, target: Path) -> bool:
-    """Copy a file or folder, whole or not at all; not linked, since its time of writing is its own."""
-    if target.resolve().is_relative_to(donor):  # it would be copied into itself, without end
-        return False
+    Yields:
+        Whether the outputs were kept.
+    """
+    note = outputs[0].with_name(f".{outputs[0].name}.inputs")
+    found = {"key": key, "outputs": [content(path) if path.is_file() else None for path in outputs]}
     try:
-        whole, copy = (whole_folder, _copy_folder) if donor.is_dir() else (whole_file, shutil.copyfile)
-        with whole(target) as temporary:
-            copy(donor, temporary)
-            if content(temporary) != digest:
-                raise _Torn
-    except (ValueError, _Torn):  # ValueError: a record that names no path
-        return False
+        kept = keep and parse_json(note.read_text(encoding="utf-8")) == found
+    except (OSError, ValueError):
+        kept = False
+    if kept:
+        for path in outputs:
+            path.touch()
+        print(f"{outputs[0]}: up to date, reusing existing output", file=sys.stderr)
+    yield kept
+    if keep and not kept:
+        with whole_file(note) as temporary:
+            made = {"key": key, "outputs": [content(path) for path in outputs]}
+            temporary.write_text(json.dumps(made) + "\n", encoding="utf-8")
+
+
+def _read(record: Path) -> list[Run]:
+    """Read a record; its paths are relative to the folder above, since results may be moved."""
+    root = record.resolve().parents[1]
+    try:
+        runs = parse_json(record.read_text(encoding="utf-8"))
+        return [{Path(os.path.normpath(root / path)): digest for path, digest in run.items()} for run in runs]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return []
+
+
+def _write(record: Path, runs: Sequence[Run]) -> None:
+    root = record.resolve().parents[1]
+    named = [{os.path.relpath(path, root): digest for path, digest in run.items()} for run in runs[:MOST_RUNS]]
+    try:
+        with whole_file(record) as temporary:
+            temporary.write_text(json.dumps(named, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        return not reason_of(error)  # a disk that is full is raised
+        print(f"{record}: not recorded: {error.strerror}", file=sys.stderr)
+
+
+def _copied(run: Run, targets: Sequence[Path]) -> bool:
+    """Copy a run's outputs, each completely or not at all; not as links, since each has its own time of writing."""
+    if len(run) != len(targets):
+        return False
+    for (source, digest), target in zip(run.items(), targets, strict=True):
+        if target.resolve().is_relative_to(source):  # the copy would contain itself, without end
+            return False
+        try:
+            with whole_folder(target) if source.is_dir() else whole_file(target) as temporary:
+                if source.is_dir():
+                    shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(".*"), dirs_exist_ok=True)
+                else:
+                    shutil.copyfile(source, temporary)
+                if content(temporary) != digest:
+                    raise _Changed
+        except (ValueError, _Changed):  # ValueError: the record names an impossible path
+            return False
+        except OSError as error:
+            return not reason_of(error)  # a full disk is raised
+    print(f"{targets[-1]}: reusing {list(run)[-1]}, which was made from the same inputs", file=sys.stderr)
     return True
-
-
-def _copy_folder(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns(".*"), dirs_exist_ok=True)

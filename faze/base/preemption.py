@@ -1,7 +1,6 @@
-"""The signals of a cluster that wants its node back: who is asked to go leaves where it can go on.
+"""Signals of a cluster that wants its node back: a process stops where it can resume, with an exit code of its own.
 
-SLURM sends SIGTERM before it ends a job, and SIGUSR1 or SIGUSR2 where `--signal` says so. A process that heeds them
-ends with a code of its own. Standard library only.
+SLURM sends SIGTERM before it ends a job, and SIGUSR1 or SIGUSR2 if `--signal` asks for them. Standard library only.
 """
 
 import os
@@ -10,16 +9,16 @@ import time
 from types import FrameType
 from typing import Self
 
-PREEMPTED = 75  # exit code, of sysexits.h: try again
+PREEMPTED = 75  # exit code EX_TEMPFAIL of sysexits.h: try again
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-INTERRUPTED = "interrupted; the same command goes on, or makes it anew"
-UNHEARD_S = 3  # after a signal the main thread has ended, or it stands in code where Python hears none
+INTERRUPTED = "interrupted; run the same command again to resume or repeat it"
+UNHEARD_S = 3  # after a signal, the main thread has ended, or runs code in which Python handles no signals
 
 
 class Preempted(BaseException):
-    """This process was asked to go and can go on later; no error, so that no handler of errors holds it up.
+    """A signal asked this process to stop; it can be resumed later. Not an Exception, so that no handler catches it.
 
-    The message is for the user; empty where another process says it.
+    The message is for the user; empty if another process prints it.
     """
 
 
@@ -30,24 +29,24 @@ class _Asked:
 
 
 def heed() -> None:
-    """End with `Preempted` at a signal, from now on: nothing is done yet that would have to be kept."""
+    """Install signal handlers that raise `Preempted`: there is nothing yet to write before the process ends."""
     _Asked.by, _Asked.deferred, _Asked.interrupted = None, False, False
     for number in SIGNALS:
         signal.signal(number, _note)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the process was told to ignore it
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise the process was started to ignore it
         signal.signal(signal.SIGINT, _interrupt)
 
 
 def defer() -> None:
-    """Only note a signal, from now on: there is something to keep, and `asked` is looked at."""
+    """Only record signals from now on: there is work to write first, and the caller polls `asked`."""
     _Asked.deferred = True
 
 
 def asked() -> str | None:
-    """Name the last signal that has come, if any.
+    """Return the name of the last signal received, if any.
 
     Raises:
-        KeyboardInterrupt: one was raised and is lost, as Python loses what is raised amid a finaliser.
+        KeyboardInterrupt: one was raised before and got lost, as Python loses exceptions raised in a finaliser.
     """
     if _Asked.interrupted:
         raise KeyboardInterrupt
@@ -55,29 +54,30 @@ def asked() -> str | None:
 
 
 def all_is_written() -> None:
-    """Ignore every signal, from now on: a process that ends by one would take the results with it.
+    """Ignore all signals from now on: Snakemake deletes the outputs of a job that ends by a signal.
 
-    Python itself heeds them no more while it ends.
+    While it exits, Python itself no longer handles them.
     """
     for number in (*SIGNALS, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
 
 def leave_to_parent(worker: int) -> None:
-    """Leave a cluster's signals, which reach every process of a job, to the process that this worker reads for."""
+    """Ignore a cluster's signals, which reach every process of a job, in a worker that loads data for its parent."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    signal.set_wakeup_fd(-1)  # the pipe is the parent's
+    signal.set_wakeup_fd(-1)  # the pipe belongs to the parent
 
 
 class Unheard:
-    """Signals that end this process, as another thread sees them.
+    """Signals that end this process, as seen by another thread.
 
-    Python hears a signal between two of its own steps. Who waits in C++ for a process that is gone takes none.
+    Python handles a signal between two bytecodes. The main thread handles none while it waits in C++, for example for a
+    process that has died.
     """
 
     def __enter__(self) -> Self:
-        """Listen, from now on. The main thread does that."""
+        """Start recording signals. Must be called from the main thread."""
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
@@ -86,13 +86,13 @@ class Unheard:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Listen no more; no thread asks any more."""
+        """Stop recording; no thread may call `ending` any more."""
         signal.set_wakeup_fd(-1)
         os.close(self._write)
         os.close(self._read)
 
     def ending(self) -> tuple[int, str] | None:
-        """Give exit code and words, once a signal has come that the main thread should have ended at long ago."""
+        """Return exit code and message once the main thread has failed to end UNHEARD_S seconds after a signal."""
         try:
             came = os.read(self._read, 64)
         except BlockingIOError:
@@ -107,7 +107,7 @@ class Unheard:
 
 
 def _before_first_step(number: int) -> str:
-    return f"stopped by {signal.Signals(number).name} before its first step; the same command goes on"
+    return f"stopped by {signal.Signals(number).name} before its first step; run the same command again"
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Processes that work on people side by side, each on one core."""
+"""Pools of worker processes, each of which works on one person at a time on one core."""
 
 import contextlib
 import ctypes
@@ -14,11 +14,12 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's mallopt
 
 
 def load_ahead(*modules: str) -> None:
-    """Let a process load modules now, while we do something else; those of `worker_processes` then begin with them.
+    """Start a fork server that imports modules in the background; the workers of `worker_processes` then have them.
 
-    Without effect once such a process is there.
+    The first call decides which modules: later ones have no effect.
     """
-    # Snakemake allows each process all threads of the job; they would spin against each other. Read as numpy is loaded.
+    # Snakemake sets the job's threads for every process, and those of several workers would spin against each other.
+    # OpenBLAS reads the variable when numpy is imported.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     multiprocessing.set_forkserver_preload(list(modules))
     multiprocessing.forkserver.ensure_running()
@@ -31,14 +32,14 @@ def worker_processes(count: int, start: Callable[..., None], *arguments: object)
     Raises:
         ChildProcessError: one of them was killed.
     """
-    # Not forked from us: a forked process would inherit the lock on the output and hold it beyond our death. But from
-    # a server that has loaded the modules once for all, in 15 ms; spawned ones load them each, in 150 to 250 ms.
+    # A fork of this process would inherit its locks and threads. A fork of the server, which has imported the modules,
+    # takes 15 ms. A spawned process imports them itself, which takes 150 to 250 ms.
     load_ahead(start.__module__)
     pool = ProcessPoolExecutor(count, multiprocessing.get_context("forkserver"), _start, (start, arguments))
     try:
         yield pool
     except BrokenProcessPool:
-        raise ChildProcessError("a process was killed, most likely for want of memory: give fewer --threads") from None
+        raise ChildProcessError("a worker process was killed, probably for lack of memory: lower --threads") from None
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -46,14 +47,14 @@ def worker_processes(count: int, start: Callable[..., None], *arguments: object)
 def _start(start: Callable[..., None], arguments: tuple[object, ...]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # glibc's; others have their own ways
-        # What is freed is kept for the next frame: given back, each page of an image would be faulted in anew.
-        mallopt(_M_MMAP_MAX, 0)  # M_MMAP_THRESHOLD, the other way, takes no more than 32 MiB from older versions
+    if mallopt is not None:  # only glibc has it
+        # Keep freed memory for the next frame: otherwise every page of an image is faulted in again.
+        mallopt(_M_MMAP_MAX, 0)  # M_MMAP_THRESHOLD, the alternative, is limited to 32 MiB in older versions
         mallopt(_M_TRIM_THRESHOLD, -1)
     start(*arguments)
 
 
 def _end_with_parent() -> None:
-    """End once the parent has: a process of a pool whose parent was killed would wait for work for ever."""
+    """Exit when the parent has: the worker of a killed parent would wait for work for ever."""
     multiprocessing.parent_process().join()
     os._exit(1)

@@ -1,11 +1,11 @@
-"""The run log: one JSON object per line, flushed at once. The truth about a run; MLflow only mirrors it.
+"""The run log: one JSON object per line, flushed at once. It is the record of a run; MLflow only mirrors it.
 
 Events, each with `time` (unix seconds) and `event`:
     start     stage, name, tier, seed, config (flat dict), config_hash, fingerprint, machine (dict)
     switch    switch, wanted, acted, reason ("" = active)
     metrics   pairs (or step), values {name: number}
-    resume    step, in pairs; moved: what is another than where the training began, "" if nothing is
-    reused_from  tier: whose training this is; its metrics follow, with their times
+    resume    step, in pairs; moved: how this machine differs from the one the training began on, or ""
+    reused_from  tier: whose training this is; that run's metrics follow, with their times
     note      text
     end       seconds, checksum (of all before)
 
@@ -26,19 +26,19 @@ from faze.base.files import full_disk_named, parse_json
 
 
 class RunLog:
-    """Appends events to a JSON-lines file; a killed run's log keeps every whole line."""
+    """Append events to a JSON-lines file; the log of a killed run keeps every complete line."""
 
     def __init__(self, path: Path | str, keep_bytes: int = 0) -> None:
-        """Open the log; of an earlier run's only the first `keep_bytes` stay: what its checkpoint knows of."""
+        """Open the log and truncate it to `keep_bytes`: what the checkpoint to resume from covers."""
         self._path = path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8")
-        self._file.truncate(min(keep_bytes, self.size))  # a longer cut would fill up with zeros
+        self._file.truncate(min(keep_bytes, self.size))  # a larger size would append zeros
         self._began = time.time()
 
     @property
     def size(self) -> int:
-        """Bytes in the log."""
+        """Return the number of bytes in the log."""
         return os.fstat(self._file.fileno()).st_size
 
     def event(self, event: str, **values: Any) -> None:
@@ -64,7 +64,7 @@ class RunLog:
 
 
 def read_events(path: Path | str, first_bytes: int | None = None) -> list[dict[str, Any]]:
-    """All whole events of a run log, or of its first bytes, in order; a last line torn by a kill is left out."""
+    """Return all complete events of a run log, or of its first bytes, in order; skip a line cut off by a kill."""
     events = []
     for line in Path(path).read_bytes()[:first_bytes].decode(errors="replace").splitlines():
         with contextlib.suppress(ValueError):
@@ -73,7 +73,7 @@ def read_events(path: Path | str, first_bytes: int | None = None) -> list[dict[s
 
 
 def is_whole(path: Path | str) -> bool:
-    """Whether a log has its end, and all before is what was written; logs of older versions state no checksum."""
+    """Return whether a log has its end event, and the checksum in it, if any, matches; older logs have none."""
     before, _, end = Path(path).read_bytes().rstrip(b"\n").rpartition(b"\n")
     try:
         event = json.loads(end)
@@ -83,7 +83,7 @@ def is_whole(path: Path | str) -> bool:
 
 
 def finite(value: Any) -> Any:
-    """Make null of every number in a value that JSON lacks (nan, inf)."""
+    """Replace the numbers in a value that JSON lacks (nan, inf) by null."""
     if isinstance(value, float):
         return value if value - value == 0 else None
     if isinstance(value, Mapping):
@@ -94,16 +94,16 @@ def finite(value: Any) -> Any:
 
 
 def acting(switches: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Gather how each switch acts: two engines that differ in no other setting and act alike do the same step."""
+    """Map each switch to its effective value: engines with equal ones and equal other settings do the same step."""
     return {switch["switch"]: switch["acted"] for switch in switches}
 
 
 def changed_switches(
     switches: Iterable[Mapping[str, str]], before: Iterable[Mapping[str, str]]
 ) -> list[Mapping[str, str]]:
-    """`switch` events that want or do something else than another run's; of the first run, those that cannot act.
+    """Return the `switch` events that differ from another run's; without another run, those that have no effect.
 
-    A switch of which the other run, by an older version, says nothing is passed over where it is off.
+    Switches that are off are skipped if the other run's log, written by an older version, lacks them.
     """
     old = {switch["switch"]: (switch["wanted"], switch["acted"]) for switch in before}
     if not old:

@@ -216,10 +216,8 @@ def fork_servers(jobs: Iterable[Job]) -> Iterator[Mapping[bool, ForkServer]]:
 
 
 @contextlib.contextmanager
-def benchmark_processes(
-    servers: Mapping[bool, ForkServer], jobs: Mapping[str, Job]
-) -> Iterator[list[TierProcesses]]:
-    """Start the processes of every tier and wait until all have built their step; at the end, wait for their exit.
+def benchmark_processes(servers: Mapping[bool, ForkServer], jobs: Mapping[str, Job]) -> Iterator[list[TierProcesses]]:
+    """Start the processes of every tier and wait until all have built their step; finally wait for their exit.
 
     Args:
         servers: fork servers, from `fork_servers`.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from faze.base.command_line import argument, at_least_one, command, needed
 from faze.base.errors import UserError
 from faze.base.geometry import pitchyaw_from_vector
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.data.store.codes import CodeStore
 from faze.data.store.probe import probe
 from faze.fewshot.learner_file import Learned, load_learned, save_fields

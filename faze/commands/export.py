@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from faze.base.command_line import argument, at_least_one, command, needed
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.data.store.strips import StripStore
 from faze.model.dted import DTED
 from faze.model.losses import angle_deg

@@ -9,7 +9,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from faze.base.command_line import CONFIGFILE, argument, command, needed
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.config.check import build
 from faze.config.parameters import Model
 from faze.config.validation import read_config

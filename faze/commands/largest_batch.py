@@ -22,7 +22,7 @@ import torch
 
 from faze.base.command_line import CONFIGFILE, argument, at_least_one, command, threads
 from faze.base.errors import UserError
-from faze.base.machine_lock import machine_shared
+from faze.base.locks import machine_shared
 from faze.benchmark.meters import MemoryPeak, status_bytes
 from faze.benchmark.tier_steps import build_tier_steps, read_people, tier_config
 from faze.engine.parallel import join, pick_device
@@ -52,7 +52,7 @@ def main(args: Namespace) -> None:
     if device.type == "cpu" and not args.memory_gib:
         raise UserError("give --memory-gib: on a CPU nothing else says when a batch is too large")
     peaks: dict[int, float] = {}
-    with machine_shared(f"the search for the largest batch of {args.tier}"):
+    with machine_shared():
         found = largest(lambda pairs: fits(pairs, args, peaks), most=args.most, multiple=args.multiple)
     if not found:
         raise UserError(f"not even {args.multiple} pairs of tier {args.tier} fit")

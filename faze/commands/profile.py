@@ -17,7 +17,7 @@ from pathlib import Path
 
 from faze.base.command_line import CONFIGFILE, argument, at_least_one, command, threads
 from faze.base.files import whole_file
-from faze.base.machine_lock import machine_shared
+from faze.base.locks import machine_shared
 from faze.benchmark import profiling
 from faze.benchmark.roofline import PhaseClock, Roofline, number_format
 from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, tier_config
@@ -44,7 +44,7 @@ def main(args: Namespace) -> None:
         return
     out = args.out or Path("results") / config.name / "profile" / args.tier
     with (
-        machine_shared(f"the profile {out.absolute()}"),
+        machine_shared(),
         join(config.engine, share(args.threads, config.engine)) as world,
     ):
         people = read_people(args.data, config, world.processes_here)

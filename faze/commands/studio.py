@@ -46,6 +46,7 @@ def main(args: Namespace) -> None:
             raise UserError(
                 f"{path}: no such checkpoint; train one first: make weights, or snakemake --cores all ablation"
             )
+    print(f"studio: preparing {', '.join(map(str, checkpoints))} with strips of {args.data}", flush=True)
     networks = {name_of(path, checkpoints): load_model(path) for path in checkpoints}
     with StripStore(args.data) as strips:
         people = choose(strips, args.people, args.data)

@@ -16,10 +16,11 @@ from faze.base.result_paths import ResultPaths
 from faze.config.check import build
 from faze.config.parameters import Run, Tracking
 from faze.config.validation import read_config
-from faze.tracking.follower import EVERY_SECONDS, Follower
+from faze.tracking.mirror import Follower
 from faze.tracking.run_record import run_places
-from faze.tracking.store import open_store
-from faze.tracking.view import PORT, address, serving, share_view
+from faze.tracking.store import PORT, address, open_store, serving, share_view
+
+EVERY_SECONDS = 10.0
 
 
 @command(

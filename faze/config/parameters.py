@@ -53,8 +53,6 @@ class Engine:
     parallel: Literal["single", "dp", "ddp"]
     processes: Count
     bucket_mib: NonNegative
-    bucket_view: bool
-    static_graph: bool
     optimizer: Literal["sgd", "fused_sgd", "adamw", "lamb", "lars", "novograd"]
     foreach: bool
     set_to_none: bool
@@ -66,9 +64,7 @@ class Engine:
     checkpointing: bool
     accumulate: Positive
     allocator: Literal["default", "keep"]
-    expandable_segments: bool
     pin: bool
-    prefetch: bool
     resident: bool
     graphs: bool
 

@@ -1,6 +1,6 @@
-"""A stage's own configuration: the file that the workflow writes for it, with the sections that it declares alone.
+"""A stage's own configuration: the file that the workflow writes for it, with the sections that it declares only.
 
-config.yaml -> read_yaml() -> validate() -> resolve_tier() the ladder -> resolve() one stage's file -> load() in that stage.
+config.yaml -> read_yaml() -> validate() -> resolve_tier() -> resolve() one stage's values -> write() -> load().
 """
 
 import hashlib
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin
 
+from faze.base.files import whole_file
 from faze.config.check import ConfigError, build, check_mapping, fields_of, shown, yaml_number
 from faze.config.data_parameters import RAW, RAW_PATHS
 from faze.config.parameters import CONTROLS
@@ -86,6 +87,15 @@ def _text(value: Any) -> str:
 
 
 SUM = "# sha256 of "  # begins the first line of a file that the workflow wrote
+
+
+def write(path: Path, lines: Sequence[str]) -> None:
+    """Write a stage's own configuration with its checksum; a file with the same content is left alone."""
+    text = "".join(f"{line}\n" for line in lines)
+    text = f"{SUM}what follows: {hashlib.sha256(text.encode()).hexdigest()}\n{text}"
+    if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text:
+        with whole_file(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
 
 
 @dataclass(frozen=True)

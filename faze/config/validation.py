@@ -174,12 +174,6 @@ def _check_batch(tier: str, engine: Engine, c: Mapping[str, Any]) -> Iterator[Fa
 
 
 def _check_switches(tier: str, engine: Engine) -> Iterator[Fault]:
-    if engine.parallel == "ddp" and engine.static_graph and engine.accumulate > 1:
-        yield Fault(
-            f"tiers.{tier}",
-            f"static_graph does not go with accumulate {engine.accumulate}: torch's DistributedDataParallel fails in "
-            "the first step (pytorch#187732); set static_graph false or accumulate 1",
-        )
     if engine.compile != "eager" and engine.parallel == "ddp" and 0 < engine.bucket_mib < 1:
         yield Fault(
             f"tiers.{tier}",

@@ -25,7 +25,7 @@ from faze.config.parameters import Engine, Train
 from faze.engine.convolution import set_channels_last, set_cudnn_benchmark
 from faze.engine.fusion import set_compile, set_fused_norm
 from faze.engine.graphs import Launching, build_launching, hold_rates
-from faze.engine.memory import find_allocator, set_checkpointing, set_expandable_segments, set_recompute
+from faze.engine.memory import find_allocator, set_checkpointing, set_recompute
 from faze.engine.optim import build_clip, build_optimizer
 from faze.engine.parallel import World
 from faze.engine.precision import Precision, build_precision
@@ -51,7 +51,6 @@ def build(
         train: momentum of SGD (Nesterov) and LARS, weight decay, and the gradient's largest length.
         world: this process among those that train together.
     """
-    segments = set_expandable_segments(engine.expandable_segments, world.device)
     precision = build_precision(engine, world.device)
     objective = make_objective(precision).to(world.device)
     shape = _shape(objective, engine, precision, world.device)
@@ -77,7 +76,7 @@ def build(
         weights=DeviceNumbers(world.device, next(objective.parameters()).dtype),
         launch=launching.launch,
         settling_steps=launching.settling_steps,
-        switches=(find_allocator(engine.allocator), segments, *precision.switches, *shape, optim_switch, *spread),
+        switches=(find_allocator(engine.allocator), *precision.switches, *shape, optim_switch, *spread),
     )
 
 

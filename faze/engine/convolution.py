@@ -18,7 +18,7 @@ def set_channels_last(module: nn.Module, wanted: bool, *, recompute: bool) -> Sw
     Args:
         module: the objective.
         wanted: else every kernel is contiguous.
-        recompute: its layers are the recompute ones, which normalise plane by plane and would lay out every map anew for that.
+        recompute: layers that recompute normalise plane by plane, and would copy every map to the other layout.
     """
     switch = Switch.of("channels_last", wanted, "the recompute layers normalise plane by plane" if recompute else "")
     module.to(memory_format=torch.channels_last if wanted and switch.active else torch.contiguous_format)

@@ -2,10 +2,8 @@
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable, Iterator, Mapping
 
-import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -55,17 +53,6 @@ def find_allocator(wanted: str) -> Switch:
         "default": "glibc was not told so when this process started; another C library cannot be told",
     }
     return Switch("allocator", wanted, acted, reasons[acted])
-
-
-def set_expandable_segments(wanted: bool, device: torch.device) -> Switch:
-    """Let segments of CUDA's allocator grow (process-wide); call it before the first tensor is on the device."""
-    if device.type != "cuda":
-        return Switch.of("expandable_segments", wanted, "the allocator of CUDA devices has segments")
-    # The settings are replaced as a whole: what else the environment asks for is said again.
-    given = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
-    others = [setting for setting in given.split(",") if setting and not setting.startswith("expandable_segments")]
-    torch._C._accelerator_setAllocatorSettings(",".join([*others, f"expandable_segments:{wanted}"]))
-    return Switch.of("expandable_segments", wanted)
 
 
 def in_parts(batch: Mapping[str, Tensor], parts: int) -> Iterator[dict[str, Tensor]]:

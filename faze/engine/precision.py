@@ -108,7 +108,7 @@ def _inside(autocast: Context, operations: Context) -> Iterator[None]:
 
 
 def _no_lists(acts: str, engine: Engine) -> str:
-    """Say why operations cannot have a format of their own: their names are not known inside recompute or fused layers."""
+    """Return why operations cannot have their own format: recompute and fused layers hide their names; else ""."""
     if acts == "fp32":
         return "no operation is in low precision"
     if engine.recompute:

@@ -1,4 +1,4 @@
-"""How batches come to the device: page-locked memory, copies ahead of time, tables that lie there for good."""
+"""How batches reach the device: page-locked memory, and tables that stay on the device."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,6 @@ from faze.engine.switches import Switch
 
 Tensors = dict[str, Tensor]  # a batch: the engine knows names, not what they mean
 Bring = Callable[[Tensors], Tensors]  # from the host, ready for the model
-Order = Callable[[Iterator[Tensors], Bring, Clock], Iterator[Tensors]]
 
 RESIDENT_SHARE = 0.5  # of the free device memory that tables may take; the rest is the step's
 
@@ -25,7 +24,6 @@ class Transfer:
 
     workers: int
     pin: bool
-    order: Order
     switches: tuple[Switch, ...]
 
     @property
@@ -42,7 +40,7 @@ class Transfer:
             bring: copies a batch to the device without waiting for it, and makes it ready there.
             clock: times the phases data and copy.
         """
-        return self.order(self.read(dataset, numbers), bring, clock)
+        return iter(functools.partial(_bring_next, self.read(dataset, numbers), bring, clock), None)
 
     def read(self, dataset: Dataset, numbers: Iterable[int]) -> Iterator[Tensors]:
         """Read the same items; they stay on the host."""
@@ -52,39 +50,11 @@ class Transfer:
         return iter(DataLoader(dataset, batch_size=None, sampler=numbers, **options))
 
 
-def build_transfer(*, pin: bool, prefetch: bool, workers: int, device: torch.device) -> Transfer:
-    """Choose how batches travel; on a CPU they do not."""
+def build_transfer(*, pin: bool, workers: int, device: torch.device) -> Transfer:
+    """Return how batches travel; on a CPU they do not."""
     cuda = device.type == "cuda"
     pinned = Switch.of("pin", pin, "" if cuda else "batches do not travel on a CPU")
-    ahead = Switch.of("prefetch", prefetch, "" if cuda else "a CPU has no second stream to copy on")
-    pins, aheads = pin and cuda, prefetch and cuda
-    if aheads and not pins:
-        ahead = replace(ahead, acted="true, but the host waits for each copy: see pin")
-    return Transfer(workers, pins, functools.partial(ahead_of_time, device) if aheads else in_turn, (pinned, ahead))
-
-
-def in_turn(batches: Iterator[Tensors], bring: Bring, clock: Clock) -> Iterator[Tensors]:
-    """Fetch and bring each batch when it is asked for."""
-    return iter(functools.partial(_bring_next, batches, bring, clock), None)
-
-
-def ahead_of_time(device: torch.device, batches: Iterator[Tensors], bring: Bring, clock: Clock) -> Iterator[Tensors]:
-    """Bring the next batch on a stream of its own while the current one is computed with."""
-    compute, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
-    side.wait_stream(compute)  # on which the tables that `bring` reads were written
-
-    def start() -> Tensors | None:
-        with torch.cuda.stream(side):
-            return _bring_next(batches, bring, clock)
-
-    coming = start()
-    while coming is not None:
-        ready = coming
-        compute.wait_stream(side)
-        for value in ready.values():
-            value.record_stream(compute)  # its memory is the other stream's, who must not reuse it too early
-        coming = start()
-        yield ready
+    return Transfer(workers, pin and cuda, (pinned,))
 
 
 def _bring_next(batches: Iterator[Tensors], bring: Bring, clock: Clock) -> Tensors | None:

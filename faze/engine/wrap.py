@@ -33,8 +33,6 @@ def build_wrap(engine: Engine, world: World) -> Wrap:
         options = {
             "device_ids": [world.device] if cuda else None,
             "bucket_cap_mb": engine.bucket_mib or None,
-            "gradient_as_bucket_view": engine.bucket_view,
-            "static_graph": engine.static_graph,
         }
         switch = Switch("parallel", parallel, f"{world.size} processes, {'nccl' if cuda else 'gloo'}")
         make = functools.partial(nn.parallel.DistributedDataParallel, **options)
@@ -44,8 +42,7 @@ def build_wrap(engine: Engine, world: World) -> Wrap:
     elif parallel == "dp":
         switch = replace(switch, reason="DataParallel needs several CUDA devices")
     reason = "" if parallel == "ddp" else "an option of DistributedDataParallel"
-    names = ("processes", "bucket_mib", "bucket_view", "static_graph")
-    asked = [Switch.of(name, getattr(engine, name), reason) for name in names]
+    asked = [Switch.of(name, getattr(engine, name), reason) for name in ("processes", "bucket_mib")]
     return Wrap(make, replicas, (switch, *asked))
 
 

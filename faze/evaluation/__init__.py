@@ -1,3 +1,3 @@
-"""From the files of many runs to tables: what was measured, what it shows, and in which words."""
+"""Evaluation: from the outputs of many runs to tables, statistics and verdicts."""
 
-UNADAPTED = "unadapted"  # stands in the column `learner` where k = 0: the trained gaze head, the same for every learner
+UNADAPTED = "unadapted"  # value of the column `learner` at k = 0, where all learners share the trained gaze head

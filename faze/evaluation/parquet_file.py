@@ -1,4 +1,4 @@
-"""Tables that stages wrote as parquet: the columns that are asked for, by kind, and what a file says of itself."""
+"""Read the parquet tables of other stages, with checks of their columns."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from faze.base.errors import UserError
 from faze.base.files import parse_json
 
 TEXT, NUMBER, WHOLE = "text", "number", "whole number"
-# Cells that a table may have, at least and for each byte of its file: runs of one value take next to none.
+# Limits of the number of cells, absolute and per byte of the file: runs of equal values take almost no space.
 _CELLS, _CELLS_PER_BYTE = 2**22, 100
 
 
@@ -23,12 +23,12 @@ def read_table(path: Path, columns: Mapping[str, str], remedy: str) -> pd.DataFr
     Args:
         path: of the file.
         columns: name -> TEXT, NUMBER or WHOLE.
-        remedy: how the file is made again.
+        remedy: how to recreate the file, for the error message.
 
     Raises:
-        UserError: the file cannot be read, is damaged, lacks a column, or a column is of another kind.
+        UserError: the file cannot be read, is damaged, lacks a column, or a column has another kind.
     """
-    with _understood(path, remedy), pq.ParquetFile(path, page_checksum_verification=True) as file:
+    with _readable(path, remedy), pq.ParquetFile(path, page_checksum_verification=True) as file:
         absent = [name for name in columns if name not in file.schema_arrow.names]
         if absent:
             raise UserError(f"{path}: has no column {', '.join(absent)}; {remedy}")
@@ -36,22 +36,22 @@ def read_table(path: Path, columns: Mapping[str, str], remedy: str) -> pd.DataFr
         if cells > _CELLS + _CELLS_PER_BYTE * path.stat().st_size:
             raise ValueError(f"{cells} cells in a file of {path.stat().st_size} bytes")
         table = file.read(list(columns), use_threads=False)
-        table.validate(full=True)  # text that is none
+        table.validate(full=True)  # finds text that is not UTF-8
         for name, kind in columns.items():
-            if not _is_of(table[name], kind):
-                raise UserError(f"{path}: column {name} holds {table[name].type}, not {kind} in every row; {remedy}")
+            if not _has_kind(table[name], kind):
+                raise UserError(f"{path}: column {name} ({table[name].type}) is not {kind} in every row; {remedy}")
             if pa.types.is_null(table[name].type):
                 table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.float64()))
         return table.replace_schema_metadata(None).to_pandas(use_threads=False)
 
 
 def read_metadata(path: Path, remedy: str) -> tuple[list[str], dict[bytes, Any]]:
-    """Read the names of a table's columns, and what its file says besides: values that are JSON, by key.
+    """Read the column names of a table and those values of its metadata that are JSON.
 
     Raises:
         UserError: the file cannot be read.
     """
-    with _understood(path, remedy):
+    with _readable(path, remedy):
         schema = pq.read_schema(path)
         found = {}
         for key, value in (schema.metadata or {}).items():
@@ -60,7 +60,7 @@ def read_metadata(path: Path, remedy: str) -> tuple[list[str], dict[bytes, Any]]
         return schema.names, found
 
 
-def _is_of(column: pa.ChunkedArray, kind: str) -> bool:
+def _has_kind(column: pa.ChunkedArray, kind: str) -> bool:
     types = pa.types
     if kind == NUMBER:
         return types.is_floating(column.type) or types.is_integer(column.type) or types.is_null(column.type)
@@ -69,11 +69,11 @@ def _is_of(column: pa.ChunkedArray, kind: str) -> bool:
 
 
 @contextlib.contextmanager
-def _understood(path: Path, remedy: str) -> Iterator[None]:
+def _readable(path: Path, remedy: str) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, UserError):
         raise
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, RuntimeError) as error:
-        words = " ".join(str(error).split())[:200]
-        raise UserError(f"{path}: not a readable parquet file, {remedy} ({words})") from None
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path}: is not a readable parquet file ({reason}); {remedy}") from None

@@ -1,31 +1,39 @@
-"""Intervals and the equivalence test: what may be said about errors of several people and several seeds.
+"""Confidence intervals, equivalence tests and the power of a design, for errors of several people and seeds.
 
-People and seeds are crossed factors: every seed's model is tried on the same people. Shapes: S seeds, P people, B
-resamples. Arrays of errors and of paired differences are (..., S, P), in degrees.
+Seeds and people are crossed factors: the model of every seed is tested on the same people. Shapes: S seeds, P people,
+B resamples. Arrays of errors and of paired differences have shape (..., S, P) and are in degrees.
 
-- `bootstrap_mean` describes a mean error: it resamples people and, independently, whole seeds.
-- `holm` makes several tests at once as honest as one.
-- `compare` tests a change by two one-sided t tests (TOST; Schuirmann 1987) on paired differences. With three seeds or
-  more the standard error is that of the crossed design, with Satterthwaite's degrees of freedom: resampling three seeds
-  covers 64 to 80 % instead of 90 % where seeds spread as much as people (docs/decisions/0003-seeds-and-people.md).
-- `pooled_chance` learns what chance does from all tiers of an ablation at once: three seeds of one tier tell little.
-
-numpy and scipy only.
+- `bootstrap_mean` computes the interval of a mean error. It resamples people and, independently, whole seeds.
+- `compare` runs two one-sided t tests (TOST; Schuirmann 1987) on paired differences. With three seeds or more, the
+  standard error is that of the crossed design with Satterthwaite's degrees of freedom. A bootstrap over three seeds
+  would cover 64 to 80 % instead of 90 % if seeds vary as much as people.
+- `pool_noise` estimates the noise variance from all tiers of an ablation, because three seeds of one tier are few.
+- `holm` adjusts p-values for multiple tests.
+- `design_power` simulates how often `compare` shows equivalence if there is no change.
 """
 
+import bisect
+import dataclasses
 import functools
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy import special  # scipy.stats, which calls the same functions, takes a second to import
+from scipy import special  # scipy.stats calls the same functions, but takes a second to import
 
-SEEDS_FOR_A_TIER = 3  # fewer speak only for the checkpoints at hand
+SEEDS_FOR_A_TIER = 3  # with fewer seeds, a result describes only these checkpoints
+POWER = 0.8  # desired power of a design
+MOST_SEEDS, MOST_PEOPLE = 100, 1000  # upper limits of the search for a sufficient design
+DESIGN = ["dataset", "learner", "k", "seeds", "people", "tiers", "trainings", "power", "margin_deg", "seeds_needed"]
+DESIGN += ["people_needed"]
+_SIMULATIONS = 4000  # the standard error of a power is at most 0.008
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and its confidence interval; low and high are nan where one person cannot tell."""
+    """A mean and its confidence interval; low and high are nan for a single person."""
 
     mean: float
     low: float
@@ -33,18 +41,18 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Chance:
-    """What chance does to the differences between two tiers.
+class NoiseVariance:
+    """Mean squares of the differences between two tiers that differ by chance alone, degrees².
 
     Attributes:
-        of_seeds, of_people, rest: their mean squares (`mean_squares`), degrees².
-        rungs: how many tiers' differences told them; each adds as many degrees of freedom as a single one has.
+        seeds, people, residual: mean squares (`mean_squares`).
+        tiers: number of tiers behind the estimate besides the baseline; the degrees of freedom are proportional to it.
     """
 
-    of_seeds: float
-    of_people: float
-    rest: float
-    rungs: int
+    seeds: float
+    people: float
+    residual: float
+    tiers: int
 
 
 @dataclass(frozen=True)
@@ -52,10 +60,10 @@ class Comparison:
     """A paired change and its tests.
 
     Attributes:
-        difference, low, high: mean change and the interval that the equivalence test uses (1 - 2 alpha), degrees.
-        tost_p: of equivalence (small: the change is shown to lie within the margin); nan without a test.
-        difference_p: of a difference from zero, two-sided; nan without a test.
-        people, seeds: that were compared.
+        difference, low, high: mean change and the 1 - 2 alpha interval of the equivalence test, degrees.
+        tost_p: p-value of the equivalence test (small: the change is within the margin); nan without a test.
+        difference_p: p-value of the two-sided test of a difference from zero; nan without a test.
+        people, seeds: sample sizes.
     """
 
     difference: float
@@ -68,20 +76,18 @@ class Comparison:
 
     @property
     def identical(self) -> bool:
-        """Whether no error of any person and seed differs."""
+        """Whether all errors of all people and seeds are equal."""
         return self.low == self.high == 0
 
 
 def bootstrap_mean(errors: ArrayLike, *, confidence: float, resamples: int, seed: int) -> Estimate:
-    """Estimate the mean error, with a bootstrap interval over people and, independently, whole seeds.
-
-    Its percentiles are those of the expanded bootstrap (Hesterberg 2015).
+    """Estimate a mean error with an expanded percentile bootstrap interval (Hesterberg 2015) over people and seeds.
 
     Args:
         errors: (S, P) or (P,) degrees.
-        confidence: of the interval, 0.95 for example.
+        confidence: level of the interval, for example 0.95.
         resamples: B.
-        seed: of the resampling.
+        seed: of the random generator.
     """
     errors = np.atleast_2d(np.asarray(errors, dtype=np.float64))
     return _interval(float(errors.mean()), _resample(errors, resamples, seed), errors.shape[1], confidence)
@@ -90,30 +96,30 @@ def bootstrap_mean(errors: ArrayLike, *, confidence: float, resamples: int, seed
 def bootstrap_reduction(
     errors: ArrayLike, before: ArrayLike, *, confidence: float, resamples: int, seed: int
 ) -> Estimate:
-    """Estimate the share by which the mean error falls, 1 - mean(errors) / mean(before), as `bootstrap_mean` does.
+    """Estimate the relative reduction of the mean error, 1 - mean(errors) / mean(before), as `bootstrap_mean` does.
 
     Args:
         errors: (S, P) or (P,) degrees.
-        before: of the same people and seeds in the same order.
-        confidence: of the interval.
+        before: errors of the same people and seeds in the same order.
+        confidence: level of the interval.
         resamples: B.
-        seed: of the resampling.
+        seed: of the random generator.
     """
     errors, before = (np.atleast_2d(np.asarray(e, dtype=np.float64)) for e in (errors, before))
-    # One seed gives both the same people and seeds in every resample: the reduction is paired.
-    shares = 1 - _resample(errors, resamples, seed) / _resample(before, resamples, seed)
-    return _interval(float(1 - errors.mean() / before.mean()), shares, errors.shape[1], confidence)
+    # The same random seed gives both the same resamples, so the reduction is paired.
+    reductions = 1 - _resample(errors, resamples, seed) / _resample(before, resamples, seed)
+    return _interval(float(1 - errors.mean() / before.mean()), reductions, errors.shape[1], confidence)
 
 
 def _resample(errors: NDArray, resamples: int, seed: int) -> NDArray:
-    """Average over resampled people and, independently, resampled whole seeds, (S, P) -> (B,)."""
-    seed_weights, person_weights = _weights(*errors.shape, resamples, seed)
+    """Compute the mean over resampled people and, independently, resampled seeds, (S, P) -> (B,)."""
+    seed_weights, person_weights = _resampling_weights(*errors.shape, resamples, seed)
     return np.einsum("bs,sp,bp->b", seed_weights, errors, person_weights, optimize=True)
 
 
-@functools.lru_cache(maxsize=8)  # every cell of the tables has the same few numbers of seeds and people
-def _weights(seeds: int, people: int, resamples: int, seed: int) -> tuple[NDArray, NDArray]:
-    """Draw how much each seed (B, S) and each person (B, P) counts in each resample."""
+@functools.lru_cache(maxsize=8)  # the cells of a table have few different shapes
+def _resampling_weights(seeds: int, people: int, resamples: int, seed: int) -> tuple[NDArray, NDArray]:
+    """Draw the weight of each seed (B, S) and of each person (B, P) in each resample."""
     rng = np.random.default_rng(seed)
     of_people = rng.multinomial(people, np.full(people, 1 / people), size=resamples) / people
     of_seeds = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
@@ -121,56 +127,59 @@ def _weights(seeds: int, people: int, resamples: int, seed: int) -> tuple[NDArra
 
 
 def _interval(mean: float, resampled: NDArray, people: int, confidence: float) -> Estimate:
-    """Take percentiles as far out as a t interval over the people goes: those of 15 people would be too narrow."""
+    """Return percentiles as far out as a t interval over people: plain percentiles of 15 people are too narrow."""
     if people < 2:
         return Estimate(mean, np.nan, np.nan)
-    tail = special.ndtr(-t_quantile((1 + confidence) / 2, people - 1) * np.sqrt(people / (people - 1)))
+    t = special.stdtrit(people - 1, (1 + confidence) / 2)
+    tail = special.ndtr(-t * np.sqrt(people / (people - 1)))
     low, high = np.quantile(resampled, [tail, 1 - tail])
     return Estimate(mean, float(low), float(high))
 
 
 def holm(p: ArrayLike) -> NDArray:
-    """Adjust p-values of m tests so that the chance of one false positive among them is their level (Holm 1979).
+    """Adjust m p-values so that the family-wise error rate is the level of the tests (Holm 1979).
 
     Args:
-        p: (m,); nan stands for no test, stays nan and counts for nothing.
+        p: (m,); nan stands for no test, stays nan and does not count.
     """
     adjusted = np.array(p, dtype=np.float64)
     tested = np.flatnonzero(~np.isnan(adjusted))
     order = tested[np.argsort(adjusted[tested], kind="stable")]
-    steps = np.arange(len(order), 0, -1)  # the smallest of m counts m times, the next m - 1 times
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps * adjusted[order]))
+    factors = np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * adjusted[order]))
     return adjusted
 
 
-def pooled_chance(errors: NDArray) -> Chance | None:
-    """Learn what chance does to the differences between any two tiers, which is taken to be alike for all.
+def pool_noise(errors: NDArray) -> NoiseVariance | None:
+    """Estimate the noise variance of the difference between any two tiers, assuming that it is equal for all pairs.
 
-    The interactions of the tiers with seeds, with people and with both, in the three-way layout without replication
-    (Searle, Casella and McCulloch 1992, section 4.3); twice each, since a difference has two tiers.
+    The mean squares are the interactions of tiers with seeds, people and both, in the three-way layout without
+    replication (Searle, Casella and McCulloch 1992, section 4.3). They are doubled because a difference has two tiers.
 
     Args:
-        errors: (T, S, P) degrees, at least two seeds and people; a tier that is another's to the bit counts once.
+        errors: (T, S, P) degrees, at least two seeds and people. Tiers with identical errors count once.
 
     Returns:
-        None where all tiers are the same.
+        None if all tiers are identical.
     """
     distinct = np.unique(errors.reshape(len(errors), -1), axis=0).reshape(-1, *errors.shape[1:])
-    rungs = len(distinct) - 1
-    if not rungs:
+    tiers = len(distinct) - 1
+    if not tiers:
         return None
     squares = mean_squares(distinct - distinct.mean(axis=0))
-    return Chance(*(float(2 * of_tiers.sum() / rungs) for of_tiers in squares), rungs)
+    return NoiseVariance(*(float(2 * of_tiers.sum() / tiers) for of_tiers in squares), tiers)
 
 
-def compare(differences: ArrayLike, *, margin: float, alpha: float = 0.05, chance: Chance | None = None) -> Comparison:
-    """Test paired differences, for equivalence and for a difference.
+def compare(
+    differences: ArrayLike, *, margin: float, alpha: float = 0.05, noise: NoiseVariance | None = None
+) -> Comparison:
+    """Test paired differences for equivalence and for a difference.
 
     Args:
-        differences: (S, P) or (P,) error of the tier minus error of the baseline, degrees, same person and seed.
-        margin: differences smaller than this count as none, degrees; fixed before looking.
+        differences: (S, P) or (P,) error of the tier minus error of the baseline for the same person and seed, degrees.
+        margin: largest absolute change that counts as equivalent, degrees; fixed in advance.
         alpha: level of both one-sided tests and of the two-sided one.
-        chance: from all tiers; None: from these differences alone. Below three seeds it is not asked.
+        noise: pooled from all tiers; None: estimated from these differences. It is ignored below three seeds.
     """
     differences = np.atleast_2d(np.asarray(differences, dtype=np.float64))
     seeds, people = differences.shape
@@ -179,44 +188,39 @@ def compare(differences: ArrayLike, *, margin: float, alpha: float = 0.05, chanc
     mean = float(differences.mean())
     if people < 2:
         return Comparison(mean, np.nan, np.nan, np.nan, np.nan, people, seeds)
-    if chance is None or seeds < SEEDS_FOR_A_TIER:
-        error, freedom = standard_error(differences)
+    if noise is None or seeds < SEEDS_FOR_A_TIER:
+        error, dof = standard_error(differences)
     else:
-        error, freedom = crossed_error(chance.of_seeds, chance.of_people, chance.rest, seeds, people, chance.rungs)
-    tost_p = float(equivalence_p(mean, error, freedom, margin))
-    difference_p = float(min(1.0, 2 * _upper_tail(abs(mean), error, freedom)))
-    reach = float(t_quantile(1 - alpha, freedom) * error)
-    return Comparison(mean, mean - reach, mean + reach, tost_p, difference_p, people, seeds)
+        error, dof = crossed_error(noise.seeds, noise.people, noise.residual, seeds, people, noise.tiers)
+    tost_p = float(equivalence_p(mean, error, dof, margin))
+    difference_p = float(min(1.0, 2 * _upper_tail(abs(mean), error, dof)))
+    half_width = float(special.stdtrit(dof, 1 - alpha) * error)
+    return Comparison(mean, mean - half_width, mean + half_width, tost_p, difference_p, people, seeds)
 
 
-def equivalence_p(mean: ArrayLike, error: ArrayLike, freedom: ArrayLike, margin: float) -> NDArray:
-    """Test with two one-sided t tests that the true mean lies within the margin; arguments broadcast.
+def equivalence_p(mean: ArrayLike, error: ArrayLike, dof: ArrayLike, margin: float) -> NDArray:
+    """Return the p-value of two one-sided t tests that the true mean is within the margin; arguments broadcast.
 
     Args:
-        mean: of the differences, degrees.
+        mean: mean difference, degrees.
         error: its standard error, degrees.
-        freedom: degrees of freedom of the error.
+        dof: degrees of freedom of the standard error.
         margin: of equivalence, degrees.
     """
-    return _upper_tail(margin - np.abs(mean), error, freedom)
+    return _upper_tail(margin - np.abs(mean), error, dof)
 
 
-def _upper_tail(distance: ArrayLike, error: ArrayLike, freedom: ArrayLike) -> NDArray:
-    """Compute P(T > distance / error); its limit where every difference is the same."""
+def _upper_tail(distance: ArrayLike, error: ArrayLike, dof: ArrayLike) -> NDArray:
+    """Compute P(T > distance / error), or its limit if the standard error is 0."""
     distance, error = np.broadcast_arrays(np.asarray(distance, float), np.asarray(error, float))
     limit = np.where(distance > 0, np.inf, -np.inf)
-    return special.stdtr(freedom, -np.divide(distance, error, out=limit, where=error > 0))
-
-
-def t_quantile(share: ArrayLike, freedom: ArrayLike) -> NDArray:
-    """Give the t below which a share of Student's distribution lies; arguments broadcast."""
-    return special.stdtrit(freedom, share)
+    return special.stdtr(dof, -np.divide(distance, error, out=limit, where=error > 0))
 
 
 def standard_error(differences: NDArray) -> tuple[NDArray, NDArray]:
     """Estimate the standard error of the mean difference and its degrees of freedom, (..., S, P) -> (...), (...).
 
-    Below three seeds: over people of their means over seeds, so it speaks for these checkpoints only.
+    Below three seeds, differences are averaged over seeds and the error is over people, for these checkpoints only.
     """
     seeds, people = differences.shape[-2:]
     if seeds < SEEDS_FOR_A_TIER:
@@ -229,21 +233,143 @@ def mean_squares(differences: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     """Compute the mean squares of seeds, people and their interaction in the two-way layout without replication."""
     seeds, people = differences.shape[-2:]
     of_seed, of_person = differences.mean(axis=-1, keepdims=True), differences.mean(axis=-2, keepdims=True)
-    rest = differences - of_seed - of_person + differences.mean(axis=(-2, -1), keepdims=True)
-    interaction = (rest**2).sum(axis=(-2, -1)) / ((seeds - 1) * (people - 1))
+    residual = differences - of_seed - of_person + differences.mean(axis=(-2, -1), keepdims=True)
+    interaction = (residual**2).sum(axis=(-2, -1)) / ((seeds - 1) * (people - 1))
     return people * of_seed.var(axis=(-2, -1), ddof=1), seeds * of_person.var(axis=(-2, -1), ddof=1), interaction
 
 
 def crossed_error(
-    of_seeds: ArrayLike, of_people: ArrayLike, interaction: ArrayLike, seeds: int, people: int, rungs: int = 1
+    of_seeds: ArrayLike, of_people: ArrayLike, interaction: ArrayLike, seeds: int, people: int, tiers: int = 1
 ) -> tuple[NDArray, NDArray]:
     """Estimate the standard error of the grand mean of a crossed design, and Satterthwaite's degrees of freedom.
 
-    The unbiased sum of mean squares can fall below either factor's own, which it cannot truly do: the larger counts.
-    The mean squares of several rungs have as many times the degrees of freedom.
+    The unbiased sum of mean squares can be smaller than either factor's own mean square; the largest of them is used.
+    Mean squares pooled over several tiers have as many times the degrees of freedom.
     """
     of_seeds, of_people, interaction = np.broadcast_arrays(of_seeds, of_people, interaction)
     total = np.maximum(of_seeds + of_people - interaction, np.maximum(of_seeds, of_people))
     spread = of_seeds**2 / (seeds - 1) + of_people**2 / (people - 1) + interaction**2 / ((seeds - 1) * (people - 1))
-    freedom = np.divide(rungs * total**2, spread, out=np.full(total.shape, people - 1.0), where=spread > 0)
-    return np.sqrt(total / (seeds * people)), np.maximum(freedom, 1.0)
+    dof = np.divide(tiers * total**2, spread, out=np.full(total.shape, people - 1.0), where=spread > 0)
+    return np.sqrt(total / (seeds * people)), np.maximum(dof, 1.0)
+
+
+@dataclass(frozen=True)
+class VarianceComponents:
+    """Variances of the paired differences of a tier that changes nothing, degrees².
+
+    Attributes:
+        seeds: between seeds, of the mean over all people.
+        people: between people, of the mean over all seeds.
+        residual: between the seeds of one person, beyond the two above.
+    """
+
+    seeds: float
+    people: float
+    residual: float
+
+    @classmethod
+    def of_differences(cls, differences: NDArray) -> Self:
+        """Estimate the components from the (S, P) differences of a tier, at least two seeds; clip them at 0."""
+        seeds, people = differences.shape
+        of_seeds, of_people, residual = map(float, mean_squares(differences))
+        return cls(max(0.0, (of_seeds - residual) / people), max(0.0, (of_people - residual) / seeds), residual)
+
+    @classmethod
+    def of_trainings(cls, errors: NDArray) -> Self:
+        """Estimate the components from (T, P) errors of trainings that differ by chance alone.
+
+        A difference has two trainings. The error level of a person cancels out in a difference.
+        """
+        of_trainings = cls.of_differences(errors)
+        return cls(2 * of_trainings.seeds, 0.0, 2 * of_trainings.residual)
+
+
+@dataclass(frozen=True)
+class DesignPower:
+    """The power of a design, and what is needed for a power of POWER.
+
+    Attributes:
+        power: probability that the design shows equivalence if there is no change.
+        margin_deg: smallest margin with sufficient power.
+        seeds_needed: seeds that suffice with the same people; MOST_SEEDS + 1 stands for more.
+        people_needed: people that suffice with the same seeds; MOST_PEOPLE + 1 stands for more, or for no number.
+    """
+
+    power: float
+    margin_deg: float
+    seeds_needed: int
+    people_needed: int
+
+
+def design_table(
+    persons: pd.DataFrame, conditions: pd.DataFrame, seeds: int, *, tiers: int, margin: float, alpha: float
+) -> pd.DataFrame:
+    """Compute the power for each condition, from trainings of the baseline that differ by chance alone.
+
+    Args:
+        persons: errors of every test person in these trainings: tier, seed, dataset, person, learner, k, error_deg.
+        conditions: dataset, learner and k of the comparisons behind a verdict.
+        seeds: of the ablation; below SEEDS_FOR_A_TIER, which is too few for a verdict, SEEDS_FOR_A_TIER is used.
+        tiers: number of trained tiers besides the baseline, from which the noise variance is pooled.
+        margin: of equivalence, degrees.
+        alpha: level of both one-sided tests.
+
+    Returns:
+        One row per condition with the fields of DesignPower; no row for a single training or a single person.
+    """
+    rows = []
+    for condition in conditions.drop_duplicates().to_dict("records"):
+        of_condition = persons[(persons[list(condition)] == pd.Series(condition)).all(axis=1)]
+        errors = of_condition.pivot(index=["tier", "seed"], columns="person", values="error_deg").to_numpy()
+        if min(errors.shape) < 2:
+            continue
+        design = {"seeds": max(seeds, SEEDS_FOR_A_TIER), "people": errors.shape[1], "tiers": max(tiers, 1)}
+        found = design_power(VarianceComponents.of_trainings(errors), **design, margin=margin, alpha=alpha)
+        rows.append(condition | design | {"trainings": errors.shape[0]} | dataclasses.asdict(found))
+    return pd.DataFrame(rows, columns=DESIGN)
+
+
+def design_power(
+    variances: VarianceComponents, seeds: int, people: int, *, tiers: int, margin: float, alpha: float
+) -> DesignPower:
+    """Compute the power of a design, and the design that is needed.
+
+    Args:
+        variances: of the differences.
+        seeds: of the design, at least SEEDS_FOR_A_TIER.
+        people: of the design, at least two.
+        tiers: number of tiers from which the noise variance is pooled (`pool_noise`).
+        margin: of equivalence, degrees.
+        alpha: level of both one-sided tests.
+    """
+    limits = functools.partial(_simulate_limits, variances, tiers=tiers, alpha=alpha)
+
+    def suffices(seeds: int, people: int) -> bool:
+        return (limits(seeds, people) < margin).mean() >= POWER
+
+    found, seed_numbers, person_numbers = limits(seeds, people), range(3, MOST_SEEDS + 1), range(2, MOST_PEOPLE + 1)
+    return DesignPower(
+        power=float((found < margin).mean()),
+        margin_deg=float(np.quantile(found, POWER)),
+        seeds_needed=3 + bisect.bisect_left(seed_numbers, True, key=lambda number: suffices(number, people)),
+        people_needed=2 + bisect.bisect_left(person_numbers, True, key=lambda number: suffices(seeds, number)),
+    )
+
+
+def _simulate_limits(
+    variances: VarianceComponents, seeds: int, people: int, *, tiers: int, alpha: float
+) -> NDArray[np.float64]:
+    """Simulate the largest absolute value in the interval of the equivalence test, (simulations,) degrees.
+
+    The mean and its mean squares are drawn independently and go through the same standard error as in the test
+    (Searle, Casella and McCulloch 1992, section 4.3). Formulas with known degrees of freedom overestimate the power of
+    three seeds several times. Equivalence is shown if the value is below the margin.
+    """
+    rng = np.random.default_rng(0)
+    expected = variances.residual + np.array([people * variances.seeds, seeds * variances.people, 0.0])
+    dof = tiers * np.array([seeds - 1, people - 1, (seeds - 1) * (people - 1)])
+    squares = expected[:, None] * rng.chisquare(dof[:, None], (3, _SIMULATIONS)) / dof[:, None]
+    variance = variances.seeds / seeds + variances.people / people + variances.residual / (seeds * people)
+    means = np.sqrt(variance) * rng.normal(size=_SIMULATIONS)
+    error, error_dof = crossed_error(*squares, seeds, people, tiers)
+    return np.abs(means) + special.stdtrit(error_dof, 1 - alpha) * error

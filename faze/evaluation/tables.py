@@ -1,7 +1,8 @@
-"""The tables of an evaluation: errors with intervals, changes against the baseline with verdicts, speed and memory."""
+"""Tables of an evaluation: mean errors, changes against the baseline, differences of learners, speed and memory."""
 
-from collections.abc import Mapping
-from typing import Any
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,58 +16,44 @@ from faze.config.parameters import Evaluate
 from faze.evaluation.runs import MEASURE_AGAIN, Ablation, same_steps
 from faze.evaluation.statistics import (
     SEEDS_FOR_A_TIER,
-    Chance,
+    Comparison,
+    NoiseVariance,
     bootstrap_mean,
     bootstrap_reduction,
     compare,
     holm,
-    pooled_chance,
+    pool_noise,
 )
 
-CELL = ["dataset", "learner", "k"]  # what is compared between tiers
+CELL = ["dataset", "learner", "k"]  # errors of a cell are compared between tiers
 RUN_CELL, TIER_CELL = ["tier", "seed", *CELL], ["tier", *CELL]
-LIMITS = ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")  # how near the device's roof
-COSTS = ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs")  # where the device tells them
-# Columns of `performance` that are no numbers, or whole ones.
-WORDS = (
-    "tier",
-    "same_as",
-    "active",
-    "inactive",
-    "rounds",
-    "speed_over",
-    "memory_differs",
-    "same_step",
-    "unsteady_rounds",
-)
-SPREADS = ("peak_gib_low", "peak_gib_high", "memory_low", "memory_high")  # over rounds; older files have none
-
 CHANGES = [
-    *("tier", "baseline", *CELL, "baseline_deg", "tier_deg", "difference_deg", "low_deg", "high_deg"),
-    *(
-        "margin_deg",
-        "tost_p",
-        "difference_p",
-        "difference_p_holm",
-        "identical",
-        "decides",
-        "verdict",
-        "people",
-        "seeds",
-    ),
+    *("tier", "baseline", *CELL, "baseline_deg", "tier_deg", "difference_deg", "low_deg", "high_deg", "margin_deg"),
+    *("tost_p", "difference_p", "difference_p_holm", "identical", "decides", "verdict", "people", "seeds"),
 ]
+LEARNER_PAIRS = [
+    *("tier", "dataset", "learner", "other", "k", "learner_deg", "other_deg", "difference_deg", "low_deg", "high_deg"),
+    *("difference_p", "difference_p_holm", "tost_p", "tost_p_holm", "verdict", "people", "seeds"),
+]
+# Optional columns of `performance`: over rounds of processes, shares of the roofline peaks, costs.
+OPTIONAL = ("peak_gib_low", "peak_gib_high", "memory_low", "memory_high")
+OPTIONAL += ("tflops", "share_of_matmul_roof", "gbytes_per_s", "share_of_copy_roof")
+OPTIONAL += ("reserved_gib", "joules_per_step", "warmup_s", "pays_off_after_pairs")
+NOT_FLOAT = ("tier", "same_as", "active", "inactive", "rounds", "speed_over", "memory_differs", "same_step")
+NOT_FLOAT += ("unsteady_rounds",)
+_SWAPPED = {"learner": "other", "learner_deg": "other_deg", "low_deg": "high_deg"}
 
 
 def matrix(persons: pd.DataFrame) -> NDArray:
-    """Arrange the errors of one tier, data set, learner and k as (S, P), people in alphabetical order."""
+    """Arrange the errors of one tier, data set, learner and k as (S, P), with people in alphabetical order."""
     (seeds, row), (people, column) = (np.unique(persons[key], return_inverse=True) for key in ("seed", "person"))
     errors = np.full((len(seeds), len(people)), np.nan)
-    errors[row, column] = persons["error_deg"]  # pandas' pivot takes half of the evaluation's time
+    errors[row, column] = persons["error_deg"]  # pandas' pivot would take half of the evaluation's time
     return errors
 
 
 def mean_errors(persons: pd.DataFrame, keys: list[str], evaluate: Evaluate) -> pd.DataFrame:
-    """Average the errors of each run, with an interval over people, or of each tier, over its seeds too.
+    """Compute the mean error of each run, with an interval over people, or of each tier, also over its seeds.
 
     Args:
         persons: errors of every test person (`runs.read_errors`).
@@ -74,8 +61,8 @@ def mean_errors(persons: pd.DataFrame, keys: list[str], evaluate: Evaluate) -> p
         evaluate: confidence, resamples and seed of the bootstrap.
 
     Returns:
-        Columns mean_deg, low_deg, high_deg; reduction (share by which the error falls from k = 0) with its interval;
-        start_deg (a meta-model's own error before any step); people; seeds.
+        Columns mean_deg, low_deg, high_deg; reduction (relative to k = 0) with its interval; start_deg (error of a
+        meta-model before its first adaptation step); people; seeds.
     """
     where = [key for key in keys if key not in ("learner", "k")]
     unadapted = {key: matrix(group) for key, group in persons[persons["k"] == 0].groupby(where)}
@@ -85,20 +72,20 @@ def mean_errors(persons: pd.DataFrame, keys: list[str], evaluate: Evaluate) -> p
         row = dict(zip(keys, key, strict=True))
         errors = matrix(group)  # (S, P)
         mean = bootstrap_mean(errors, **bootstrap)
-        fall = bootstrap_reduction(errors, unadapted[tuple(row[k] for k in where)], **bootstrap)
+        reduction = bootstrap_reduction(errors, unadapted[tuple(row[k] for k in where)], **bootstrap)
         rows.append(
             row
             | {"mean_deg": mean.mean, "low_deg": mean.low, "high_deg": mean.high}
-            | {"reduction": fall.mean, "reduction_low": fall.low, "reduction_high": fall.high}
+            | {"reduction": reduction.mean, "reduction_low": reduction.low, "reduction_high": reduction.high}
             | {"start_deg": group["start_error_deg"].mean(), "people": errors.shape[1], "seeds": errors.shape[0]}
         )
     return pd.DataFrame(rows)
 
 
 def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd.DataFrame:
-    """Compare each tier with the baseline, paired by person and seed, and judge the changes that decide.
+    """Compare each tier with the baseline, paired by person and seed.
 
-    What chance does is learnt from all tiers together, from three seeds on.
+    With three seeds or more, the noise variance is pooled over all tiers.
 
     Args:
         persons: errors of every test person (`runs.read_errors`).
@@ -106,87 +93,171 @@ def changes(persons: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd
         evaluate: margin and confidence; the level of the tests is 1 - confidence.
 
     Returns:
-        One row per tier, data set, learner and k; low_deg and high_deg are the interval of the equivalence test.
-        `decides`: the verdict on the tier rests on it: unadapted, and the first learner at the largest k.
+        One row per tier, data set, learner and k. low_deg and high_deg are the interval of the equivalence test.
+        `decides` marks the comparisons behind the tier's verdict: unadapted, and the first learner at the largest k.
     """
-    baseline = dict(iter(persons[persons["tier"] == ablation.tiers[0]].groupby(CELL)))
-    chance = {cell: chance_of(rows) for cell, rows in persons[persons["tier"].isin(ablation.tiers)].groupby(CELL)}
+    first = ablation.tiers[0]
+    baseline = dict(iter(persons[persons["tier"] == first].groupby(CELL)))
+    noise = {cell: cell_noise(rows) for cell, rows in persons[persons["tier"].isin(ablation.tiers)].groupby(CELL)}
     largest_k, rows = persons["k"].max(), []
-    for (tier, *cell), group in persons.groupby(["tier", *CELL], sort=False):
-        if tier == ablation.tiers[0]:
-            continue
+    for (tier, *cell), group in persons[persons["tier"] != first].groupby(TIER_CELL, sort=False):
         paired = baseline[tuple(cell)]
         errors, reference = matrix(group), matrix(paired[paired["seed"].isin(group["seed"])])  # a control has one seed
-        of_cell = {"margin": evaluate.margin_deg, "alpha": 1 - evaluate.confidence, "chance": chance[tuple(cell)]}
-        result = compare(errors - reference, **of_cell)
+        levels = {"margin": evaluate.margin_deg, "alpha": 1 - evaluate.confidence}
+        found = compare(errors - reference, **levels, noise=noise[tuple(cell)])
         _, learner, k = cell
         rows.append(
-            {"tier": tier, "baseline": ablation.tiers[0]}
+            {"tier": tier, "baseline": first}
             | dict(zip(CELL, cell, strict=True))
-            | {"baseline_deg": reference.mean(), "tier_deg": errors.mean(), "difference_deg": result.difference}
-            | {"low_deg": result.low, "high_deg": result.high, "margin_deg": evaluate.margin_deg}
-            | {"tost_p": result.tost_p, "difference_p": result.difference_p, "identical": result.identical}
+            | {"baseline_deg": reference.mean(), "tier_deg": errors.mean(), "margin_deg": evaluate.margin_deg}
             | {"decides": k == 0 or (learner == ablation.learners[0] and k == largest_k)}
-            | {"people": result.people, "seeds": result.seeds}
+            | _columns(found)
         )
-    return _judged(pd.DataFrame(rows, columns=CHANGES), 1 - evaluate.confidence)
+    return _with_verdicts(pd.DataFrame(rows, columns=CHANGES), 1 - evaluate.confidence)
 
 
-def chance_of(persons: pd.DataFrame) -> Chance | None:
-    """Learn what chance does from all tiers' errors of one data set, learner and k; None from too few seeds."""
+def _columns(found: Comparison) -> dict[str, Any]:
+    return {
+        "difference_deg": found.difference,
+        "low_deg": found.low,
+        "high_deg": found.high,
+        "tost_p": found.tost_p,
+        "difference_p": found.difference_p,
+        "identical": found.identical,
+        "people": found.people,
+        "seeds": found.seeds,
+    }
+
+
+def cell_noise(persons: pd.DataFrame) -> NoiseVariance | None:
+    """Pool the noise variance of one data set, learner and k over all tiers; None with too few seeds or people."""
     if persons["seed"].nunique() < SEEDS_FOR_A_TIER or persons["person"].nunique() < 2:
         return None
-    return pooled_chance(np.stack([matrix(of_tier) for _, of_tier in persons.groupby("tier")]))
+    return pool_noise(np.stack([matrix(of_tier) for _, of_tier in persons.groupby("tier")]))
 
 
-def _judged(changes: pd.DataFrame, alpha: float) -> pd.DataFrame:
-    """Give each change that decides a verdict: no difference by chance in 1 - alpha of ablations (`statistics.holm`).
+def _with_verdicts(changes: pd.DataFrame, alpha: float) -> pd.DataFrame:
+    """Add the verdict of each deciding change; p-values of a difference are adjusted over all of them (Holm).
 
-    Below SEEDS_FOR_A_TIER seeds there is none: what chance does between trainings is in no p-value. Equivalence needs
-    no adjustment, since a tier is equivalent only if each of its changes is.
+    Below SEEDS_FOR_A_TIER seeds nothing is judged, since no p-value contains the variation between trainings.
+    Equivalence needs no adjustment: a tier is equivalent only if each of its deciding changes is.
     """
     judged = changes["decides"] & (changes["seeds"] >= SEEDS_FOR_A_TIER)
     changes["difference_p_holm"] = holm(changes["difference_p"].astype(float).where(judged))
-    words = {
+    verdicts = {
         "identical": changes["identical"],
         "": ~changes["decides"],
         "not judged": ~judged,
         "equivalent": changes["tost_p"] < alpha,
         "different": changes["difference_p_holm"] < alpha,
     }
-    changes["verdict"] = np.select([found.astype(bool) for found in words.values()], list(words), "not shown").astype(
-        object
-    )
-    return changes
+    found = np.select([rows.astype(bool) for rows in verdicts.values()], list(verdicts), "not shown")
+    return changes.assign(verdict=found.astype(object))
+
+
+def learner_differences(persons: pd.DataFrame, learners: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:
+    """Compare every pair of learners in each tier, data set and k, paired by person and seed.
+
+    People differ far more than learners do, so learners with overlapping intervals may differ for every person.
+
+    Args:
+        persons: errors of every test person (`runs.read_errors`).
+        learners: in the order in which pairs name them.
+        evaluate: margin of learners and confidence; the level of the tests is 1 - confidence.
+
+    Returns:
+        One row per tier, data set, pair and k. difference_deg is learner minus other: negative if the learner is
+        better. low_deg and high_deg are the interval of this pair at the confidence. P-values of a difference and of
+        equivalence are also adjusted for all pairs of a tier and k on all data sets (`statistics.holm`). The verdict
+        (identical, equivalent, different, not shown) is based on the adjusted ones.
+    """
+    alpha = 1 - evaluate.confidence
+    adapted = persons[persons["k"] > 0]
+    errors = {key: matrix(group) for key, group in adapted.groupby(["tier", "dataset", "k", "learner"], sort=False)}
+    rows = []
+    for tier, dataset, k in dict.fromkeys(key[:3] for key in errors):
+        for learner, other in itertools.combinations(learners, 2):
+            first, second = errors[tier, dataset, k, learner], errors[tier, dataset, k, other]
+            # Half the level gives the two-sided interval; p-values do not depend on it.
+            found = compare(first - second, margin=evaluate.learner_margin_deg, alpha=alpha / 2)
+            rows.append(
+                {"tier": tier, "dataset": dataset, "learner": learner, "other": other, "k": k}
+                | {"learner_deg": first.mean(), "other_deg": second.mean()}
+                | _columns(found)
+            )
+    pairs = pd.DataFrame(rows, columns=[*LEARNER_PAIRS, "identical"])
+    for test in ("difference_p", "tost_p"):
+        pairs[f"{test}_holm"] = pairs.groupby(["tier", "k"])[test].transform(holm).astype(float)
+    found = [pairs["identical"].astype(bool), pairs["tost_p_holm"] < alpha, pairs["difference_p_holm"] < alpha]
+    pairs["verdict"] = np.select(found, ["identical", "equivalent", "different"], "not shown").astype(object)
+    return pairs[LEARNER_PAIRS]
+
+
+def against(pairs: pd.DataFrame, reference: str) -> pd.DataFrame:
+    """Select the pairs with one learner and make it the `other`: a difference is negative if `learner` is better."""
+    swapped = pairs.rename(columns=_SWAPPED | {new: old for old, new in _SWAPPED.items()})
+    swapped[["difference_deg", "low_deg", "high_deg"]] *= -1
+    both = pd.concat([pairs, swapped], ignore_index=True)
+    return both[both["other"] == reference]
+
+
+class Crossing(NamedTuple):
+    """A crossing of the curves of two learners."""
+
+    learner: str
+    other: str
+    below: int  # k on either side
+    above: int
+    shown: bool  # whether a difference is shown on both sides
+
+
+def crossings(pairs: pd.DataFrame) -> list[Crossing]:
+    """Find the last crossing of each pair's curves, in the pairs of one tier and data set at every k.
+
+    A shown crossing is between the nearest k at which the pair is judged different, with opposite signs. Otherwise,
+    the crossing is where the order of the means changes, which may be due to chance.
+    """
+    found = []
+    for (learner, other), curve in pairs.groupby(["learner", "other"], sort=False):
+        curve = curve[curve["difference_deg"] != 0].sort_values("k")
+        for shown in (True, False):
+            points = curve[curve["verdict"] == "different"] if shown else curve
+            signs, shots = np.sign(points["difference_deg"].to_numpy()), points["k"].to_numpy()
+            sign_changes = np.flatnonzero(signs[1:] != signs[:-1])
+            if len(sign_changes):
+                last = sign_changes[-1]
+                found.append(Crossing(learner, other, int(shots[last]), int(shots[last + 1]), shown))
+                break
+    return found
 
 
 def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Mapping[str, LoggedRun]) -> pd.DataFrame:
-    """Tabulate speed and memory of each tier, and which of its switches act.
+    """Tabulate speed, memory and switches of each tier.
 
     Args:
-        ablation: whose tiers.
+        ablation: defines the tiers.
         benchmark: its measurements (`runs.read_benchmark`).
-        trainings: the run log of one training per tier: its switches are those that made the errors.
+        trainings: the run log of one training per tier, for the switches behind the errors.
 
     Returns:
-        One row per tier; same_as is the tier whose training is this one's too, since what tells them apart cannot act;
-        speed_ratio and memory_ratio are how many times faster and smaller than the baseline it is;
-        memory_differs where more than the spread over rounds parts them; same_step why it does the baseline's step.
+        One row per tier. speed_ratio and memory_ratio are relative to the baseline: above 1 if the tier is faster or
+        smaller. memory_differs: whether the peaks of the rounds do not overlap. same_as: an earlier tier with the same
+        training. same_step: why the tier's step is the baseline's. unsteady_rounds: rounds whose warm-up did not
+        become steady.
+
+    Raises:
+        UserError: benchmark.json is damaged.
     """
+    rows, same, first = [], same_steps(trainings), ablation.tiers[0]
     with as_written(ablation.paths.benchmark, MEASURE_AGAIN):
-        return _performance(ablation, benchmark, trainings)
-
-
-def _performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Mapping[str, LoggedRun]) -> pd.DataFrame:
-    rows, same = [], same_steps(trainings)
-    for tier in ablation.tiers:
-        measured = benchmark["tiers"][tier]
-        low, high = measured["step_ms_quartiles"]
-        speed = measured["speedup"]
-        baseline = () if tier == ablation.tiers[0] else trainings[ablation.tiers[0]].switches
-        asked = changed_switches(trainings[tier].switches, baseline)
-        rows.append(
-            {
+        rounds, baseline = rounds_of(benchmark), benchmark["tiers"][first]
+        for tier in ablation.tiers:
+            measured = benchmark["tiers"][tier]
+            speed, (low, high) = measured["speedup"], measured["step_ms_quartiles"]
+            switches = changed_switches(trainings[tier].switches, () if tier == first else trainings[first].switches)
+            active = [f"{s['switch']} {s['wanted']} ({s['acted']})" for s in switches if not s["reason"]]
+            inactive = [f"{s['switch']} {s['wanted']}: {s['reason']}" for s in switches if s["reason"]]
+            row = {
                 "tier": tier,
                 "same_as": same[tier],
                 "step_ms": measured["step_ms"],
@@ -198,62 +269,43 @@ def _performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Ma
                 "speed_high": speed["high"],
                 "peak_gib": measured["peak_gib"],
                 "memory_ratio": measured["memory_ratio"],
-                "active": "; ".join(f"{s['switch']} {s['wanted']} ({s['acted']})" for s in asked if not s["reason"]),
-                "inactive": "; ".join(f"{s['switch']} {s['wanted']}: {s['reason']}" for s in asked if s["reason"]),
+                "active": "; ".join(active),
+                "inactive": "; ".join(inactive),
+                "rounds": rounds["rounds"],
+                "speed_confidence": rounds["confidence"],
+                "speed_over": rounds["over"],
+                "memory_differs": peaks_differ(measured, baseline),
+                "same_step": measured.get("same_as_baseline") or "",
+                "unsteady_rounds": measured.get("unsteady_rounds", 0 if measured.get("warmup_steady", True) else 1),
             }
-            | _of_rounds(benchmark, measured, benchmark["tiers"][ablation.tiers[0]])
-            | {f"{phase}_ms": value for phase, value in measured["phases_ms"].items()}
-            | {name: measured.get(name) for name in (*SPREADS, *LIMITS, *COSTS)}
-        )
-    table = pd.DataFrame(rows)
-    return table.astype({name: float for name in table if name not in WORDS})
+            row |= {f"{phase}_ms": value for phase, value in measured["phases_ms"].items()}
+            rows.append(row | {name: measured.get(name) for name in OPTIONAL})
+        table = pd.DataFrame(rows)
+        return table.astype({name: float for name in table if name not in NOT_FLOAT})
 
 
-def _of_rounds(benchmark: Mapping[str, Any], tier: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
-    """Say what the rounds of fresh processes tell of a tier, and how far its intervals can be trusted."""
-    about = rounds_of(benchmark)
-    return {
-        "rounds": about["rounds"],
-        "speed_confidence": about["confidence"],
-        "speed_over": about["over"],
-        "memory_differs": peaks_differ(tier, baseline),
-        "same_step": tier.get("same_as_baseline") or "",
-        "unsteady_rounds": tier.get("unsteady_rounds", 0 if tier.get("warmup_steady", True) else 1),
-    }
-
-
-def measured_besides(ablation: Ablation, benchmark: Mapping[str, Any]) -> dict[str, Any]:
-    """Pick what benchmark.json tells besides each tier's own speed: the leave-one-outs, and the paper's width.
+def other_benchmarks(ablation: Ablation, benchmark: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the leave-one-out and paper-width measurements from benchmark.json; each is empty if not measured.
 
     Raises:
-        UserError: the file is not as it was written.
+        UserError: the file is damaged.
     """
     with as_written(ablation.paths.benchmark, MEASURE_AGAIN):
-        return {"leave_one_out": leave_one_out(benchmark), "paper_width": paper_width(ablation, benchmark)}
+        left_out, wide = {}, {}
+        if measured := benchmark.get("leave_one_out"):
+            rows = {tier: _time_and_memory(row, measured["full"]) for tier, row in left_out_rows(measured).items()}
+            left_out = {"of": measured["of"], "without": rows}
+        if measured := benchmark.get("paper_width"):
+            of_tiers = measured["tiers"]
+            full = next(iter(of_tiers.values()), {})
+            rows = {tier: _time_and_memory(of_tiers[tier], full) for tier in ablation.tiers if tier in of_tiers}
+            wide = {name: measured[name] for name in ("model", "global_batch")} | rounds_of(measured) | {"tiers": rows}
+        return {"leave_one_out": left_out, "paper_width": wide}
 
 
-def leave_one_out(benchmark: Mapping[str, Any]) -> dict[str, Any]:
-    """Pick from benchmark.json how the topmost tier does without each rung's change; blocks are left out."""
-    measured = benchmark.get("leave_one_out")
-    if not measured:
-        return {}
-    rows = {rung: _against(row, measured["full"]) for rung, row in left_out_rows(measured).items()}
-    return {"of": measured["of"], "without": rows}
-
-
-def paper_width(ablation: Ablation, benchmark: Mapping[str, Any]) -> dict[str, Any]:
-    """Pick from benchmark.json what was measured of the tiers at the paper's width; empty where nothing was."""
-    measured = benchmark.get("paper_width")
-    if not measured:
-        return {}
-    full = next(iter(measured["tiers"].values()), {})
-    rows = {tier: _against(measured["tiers"][tier], full) for tier in ablation.tiers if tier in measured["tiers"]}
-    return {"model": measured["model"], "global_batch": measured["global_batch"], **rounds_of(measured), "tiers": rows}
-
-
-def _against(row: Mapping[str, Any], full: Mapping[str, Any]) -> dict[str, Any]:
-    """Pick time and memory of a row, or why it was not measured: the same step as another."""
+def _time_and_memory(row: Mapping[str, Any], full: Mapping[str, Any]) -> dict[str, Any]:
+    """Select time and memory of a row, or, if its step was not measured, the tier with the same step."""
     if "same" in row:
         return {name: row[name] for name in ("same", "as") if name in row}
-    named = ("step_ms", "speedup", "peak_gib", "peak_gib_low", "peak_gib_high", "memory_ratio")
-    return {name: row[name] for name in named if name in row} | {"memory_differs": peaks_differ(row, full)}
+    names = ("step_ms", "speedup", "peak_gib", "peak_gib_low", "peak_gib_high", "memory_ratio")
+    return {name: row[name] for name in names if name in row} | {"memory_differs": peaks_differ(row, full)}

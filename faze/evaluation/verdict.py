@@ -1,4 +1,4 @@
-"""What an ablation shows, in plain words. The verdict is what the test says, never what one hoped for."""
+"""The verdict of an ablation: one sentence for each fact, filled with the statistics of the tables."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,222 +6,261 @@ from typing import Any
 
 import pandas as pd
 
-from faze.evaluation.design import MOST_PEOPLE, MOST_SEEDS, POWER
+from faze.config.parameters import Evaluate
 from faze.evaluation.statistics import SEEDS_FOR_A_TIER
+from faze.evaluation.tables import against
 from faze.evaluation.wording import NAMES, counted, join, p_value, peak, saving, signed
 
-CONTROL_WORDS = {"rounding": "rounding alone", "seed": "another seed"}
+SIMPLE = "offset"  # the learner with which all others are compared
+VERDICTS = ("different", "not judged", "not shown", "equivalent", "identical")  # one comparison decides in this order
+
+SINGLE = "Only {baseline} was run, so there is no second tier to compare it with (run.tiers)."
+SPEED = (
+    "{tier} is {finding} {baseline}: a step is {ratio:.2f} times as fast "
+    "({level:g} % interval {low} to {high} over {over})."
+)
+MEMORY = "Peak memory of {tier} is {finding} that of {baseline}{change}: {after}, compared with {before}, {source}."
+ERROR = {
+    "identical": "{subject} of {tier} is identical to that of {baseline} in all {count}.",
+    "equivalent": "{subject} of {tier} is shown to be unchanged: within ±{margin:g}° of {baseline} in all {count} "
+    "({p}).",
+    "different": "{subject} of {tier} is shown to differ from that of {baseline} in {number} of {count}; largest "
+    "change: {largest}.",
+    "not shown": "{subject} of {tier} is not shown to be unchanged: in {number} of {count}, neither equivalence within "
+    "±{margin:g}° nor a difference is shown; largest change: {largest}.",
+    "not judged": "{subject} of {tier} is not judged with fewer than {required} seeds; largest change: {largest}.",
+}
+NOISE = "Noise alone changes the error of {baseline} by up to {changes}."
+DESIGN = (
+    "If a tier changes nothing, a design with {seeds} and {people} shows its equivalence within ±{margin:g}° with a "
+    "probability of {power:.0f} % in the least powerful comparison ({condition})."
+)
+REDIRECTION = (
+    "Redirected strips of {tier} miss the requested gaze by {both}, strips that are not turned by {still}, and real "
+    "strips by {real}, as estimated by an independent network."
+)
+LEARNERS = (
+    "Learners shown to be better than `offset`, which only subtracts a person's mean error, at k = {k}: {better}."
+)
+SCOPE = {
+    True: "Intervals and verdicts are over people and {seeds}, so they describe the tiers.",
+    False: "With {seeds}, intervals are over people only and describe these checkpoints; at least {required} seeds are "
+    "required to describe a tier (run.seeds).",
+}
+SWITCHES = "{inactive} of {changed} changed by {tier} cannot take effect on this machine: {reasons}."
 
 
-def judge(changes: pd.DataFrame) -> str:
-    """Sum the changes up that decide, in one word: equivalence needs every one, a single difference is a difference."""
-    words = ("different", "not judged", "not shown", "equivalent")
-    return next((word for word in words if word in set(changes["verdict"])), "identical")
+def overall(changes: pd.DataFrame) -> str:
+    """Combine the verdicts of several changes: equivalence requires all of them, a difference only one."""
+    return next(word for word in VERDICTS if word in set(changes["verdict"]))
 
 
 def decisive(changes: pd.DataFrame, tier: str) -> pd.DataFrame:
-    """Select the changes that a tier's verdict rests on."""
+    """Select the changes behind a tier's verdict."""
     return changes[(changes["tier"] == tier) & changes["decides"].astype(bool)]
 
 
-def describe_speed(row: pd.Series, same: pd.DataFrame) -> str:
-    """Say how much faster one tier's step is than the baseline's; no more than its interval allows.
+def describe_speed(row: pd.Series, baseline: str) -> str:
+    """Describe the speed of a tier.
 
     Args:
-        row: of the tier, in the table of speed and memory.
-        same: rows of the other rungs that do the same step as the baseline here: what they show is noise.
+        row: of the tier, in the table `performance`.
+        baseline: its tier.
     """
-    over_rounds = row["speed_over"] == "rounds"
-    over = f", over {row['rounds']} rounds of fresh processes" if over_rounds else ""
-    told = f"({100 * row['speed_confidence']:g} % interval {_range(row)}{over})"
-    ratio = f"{row['speed_ratio']:.2f} times as fast as the baseline's {told}."
-    if row["speed_low"] > 1:
-        found = f"A step of the whole ladder is {ratio}"
-    elif row["speed_high"] < 1:
-        found = f"On this machine the whole ladder is slower: a step is {ratio}"
-    else:
-        found = f"No speed-up is shown on this machine: a step of the whole ladder is {ratio}"
-    if not over_rounds:
-        found += " The interval is over blocks of the same processes: what differs between processes is not in it."
-    return found + _describe_noise({t: f"{r['speed_ratio']:.2f} times ({_range(r)})" for t, r in same.iterrows()})
-
-
-def _range(row: pd.Series) -> str:
-    """Write 0.97 to 1.02; of two or three blocks perhaps 0.00 to more than 999."""
+    finding = "faster than" if row["speed_low"] > 1 else "not shown to be faster than"
+    if row["speed_high"] < 1:
+        finding = "slower than"
+    over = "blocks of one process, without the variation between processes"
+    if row["speed_over"] == "rounds":
+        over = f"{row['rounds']} rounds of new processes"
     high = f"{row['speed_high']:.2f}" if row["speed_high"] <= 999 else "more than 999"
-    return f"{row['speed_low']:.2f} to {high}"
+    numbers = {"ratio": row["speed_ratio"], "low": f"{row['speed_low']:.2f}", "high": high}
+    level = 100 * row["speed_confidence"]
+    return SPEED.format(tier=row["tier"], baseline=baseline, finding=finding, level=level, over=over, **numbers)
 
 
-def _describe_noise(shown: Mapping[str, str]) -> str:
-    """Say what each rung shows that does the baseline's step; nothing if there is none."""
-    if not shown:
-        return ""
-    do = "does" if len(shown) == 1 else "do"
-    return f" Noise: {join(list(shown))} {do} the same step as the baseline here, at {join(list(shown.values()))}."
-
-
-def describe_memory(row: pd.Series, baseline: pd.Series, same: pd.DataFrame) -> str:
-    """Say how much less memory one tier needs at its peak; only where rounds of fresh processes keep apart.
+def describe_memory(row: pd.Series, baseline: pd.Series) -> str:
+    """Describe the peak memory of a tier. A change is shown only if the ranges over rounds do not overlap.
 
     Args:
-        row: of the tier, in the table of speed and memory.
+        row: of the tier, in the table `performance`.
         baseline: row of the baseline.
-        same: rows of the other rungs that do the same step as the baseline here: what they show is noise.
     """
-    before, after = peak(baseline), peak(row)
+    several = row["rounds"] > 1 and not math.isnan(row["peak_gib_low"])
+    source = f"medians (minimum to maximum) of {row['rounds']} rounds" if several else "one process each"
+    finding, change = "not shown to differ from", ""
     if row["memory_differs"]:
-        change = "falls" if row["memory_ratio"] > 1 else "grows"
-        found = f"Peak memory {change} from {before} to {after}: {saving(row['memory_ratio'])}{_savings(row)}"
-    else:
-        found = f"No change of peak memory is shown: {after}, the baseline {before}"
-    if math.isnan(row["peak_gib_low"]) or row["rounds"] < 2:
-        return f"{found}; of one process each, whose noise is not known."
-    found += f"; median, least and most of {counted(int(row['rounds']), 'round')} of fresh processes."
-    return found + _describe_noise({tier: peak(r) for tier, r in same.iterrows()})
+        less = row["memory_ratio"] > 1
+        finding, change = "lower than" if less else "higher than", saving(row["memory_ratio"])
+        if not math.isnan(row["memory_low"]):
+            low, high = sorted(row[end] if less else 1 / row[end] for end in ("memory_low", "memory_high"))
+            change += f", {100 * row['speed_confidence']:g} % interval {low:.2f} to {high:.2f}"
+        change = f" ({change})"
+    texts = {"finding": finding, "change": change, "after": peak(row), "before": peak(baseline), "source": source}
+    return MEMORY.format(tier=row["tier"], baseline=baseline["tier"], **texts)
 
 
-def _savings(row: pd.Series) -> str:
-    """Write the interval of the ratio, in the direction in which `saving` tells it; nothing where there is none."""
-    if math.isnan(row["memory_low"]):
-        return ""
-    low, high = sorted(row[end] if row["memory_ratio"] > 1 else 1 / row[end] for end in ("memory_low", "memory_high"))
-    return f" ({100 * row['speed_confidence']:g} % interval {low:.2f} to {high:.2f})"
-
-
-def describe_error(changes: pd.DataFrame, noise: pd.DataFrame, confidence: float) -> str:
-    """Say whether the error is shown to be unchanged, and what stands against it, beside what chance alone does.
+def describe_error(changes: pd.DataFrame, subject: str, tier: str, baseline: str, confidence: float) -> str:
+    """Describe whether an error is shown to be unchanged.
 
     Args:
-        changes: the decisive ones of one tier.
-        noise: those of the controls.
+        changes: those behind the verdict on the tier.
+        subject: of the sentence.
+        tier: that is compared.
+        baseline: its tier.
         confidence: 1 - level of the tests.
     """
-    word, margin = judge(changes), changes["margin_deg"].iloc[0]
-    after = f"after {counted(changes['k'].max(), 'sample')}"
-    where = f"on {join([NAMES[d] for d in changes['dataset'].unique()])}, unadapted and {after}"
-    if word == "identical":
-        return f"The error is identical: no person's error differs from the baseline's, {where}."
-    if word == "equivalent":
-        return (
-            f"The error is shown to be unchanged: {where}, the change lies within ±{margin:g}° "
-            f"(equivalence tests, {p_value(changes['tost_p'].max())})."
-        )
-    openings = {
-        "different": "The error is different from the baseline's",
-        "not judged": f"The change of the error is not judged from {counted(changes['seeds'].min(), 'seed')}",
-        "not shown": f"It is not shown that the error is unchanged to within ±{margin:g}°",
-    }
-    told = join([_describe_change(change) for _, change in changes[changes["verdict"] == word].iterrows()])
-    brackets = f"{round(100 * (2 * confidence - 1), 1):g} % interval"
-    over = "people of these checkpoints" if word == "not judged" else "people and seeds"
-    return f"{openings[word]}: {told}; in brackets the {brackets} over {over}. {describe_noise(noise)}".rstrip()
-
-
-def _describe_change(change: pd.Series) -> str:
-    """Write MPIIGaze after 9 samples +0.08° (−0.03 to +0.19)."""
-    interval = f" ({signed(change['low_deg'])} to {signed(change['high_deg'])})" if change["people"] > 1 else ""
-    return f"{_condition(change)} {signed(change['difference_deg'])}°{interval}"
+    verdict = overall(changes)
+    some = changes[changes["verdict"] == verdict]
+    largest = some.loc[some["difference_deg"].abs().idxmax()]
+    change = f"{signed(largest['difference_deg'])}° ({_condition(largest)}"
+    if not math.isnan(largest["low_deg"]):
+        level = round(100 * (2 * confidence - 1), 1)
+        change += f", {level:g} % interval {signed(largest['low_deg'])} to {signed(largest['high_deg'])}"
+    return ERROR[verdict].format(
+        subject=subject,
+        tier=tier,
+        baseline=baseline,
+        margin=changes["margin_deg"].iloc[0],
+        count=counted(len(changes), "comparison"),
+        number=len(some),
+        p=p_value(changes["tost_p"].max()),
+        largest=f"{change})",
+        required=SEEDS_FOR_A_TIER,
+    )
 
 
 def _condition(row: Mapping[str, Any]) -> str:
-    samples = "unadapted" if row["k"] == 0 else f"after {counted(row['k'], 'sample')}"
-    return f"{NAMES[row['dataset']]} {samples}"
+    detail = row["factor"] if "factor" in row else f"k = {row['k']}"
+    return f"{NAMES[row['dataset']]}, {detail}"
 
 
-def describe_redirection(means: pd.DataFrame, changes: pd.DataFrame, tier: str) -> str:
-    """Say how far off the gaze of redirected strips is, beside the controls, and whether a tier changed that.
+def describe_noise(controls: pd.DataFrame, baseline: str) -> str:
+    """Describe the largest change of each noise control; return "" without controls.
 
     Args:
-        means: table `redirected` (`redirection_tables.redirected_tables`).
-        changes: table `redirection_changes`.
-        tier: the last one.
+        controls: their changes under the conditions of a verdict.
+        baseline: its tier.
     """
-    errors = means[(means["tier"] == tier) & (means["number"] == "gaze_error_deg")].set_index(["variant", "dataset"])
-
-    def told(variant: str) -> str:
-        return join([f"{deg:.1f}° on {NAMES[dataset]}" for dataset, deg in errors.loc[variant]["mean"].items()])
-
-    found = (
-        f"The gaze of redirected strips misses what was asked by {told('both')}, as an independent estimator sees it; "
-        f"of strips that are not turned by {told('still')}, of real ones by {told('real')}."
-    )
-    judged = changes[changes["tier"] == tier]
-    if judged.empty:
-        return found
-    word = judge(judged)
-    said = judged[judged["verdict"] == word]
-    most = said.loc[said["difference_deg"].abs().idxmax()]
-    largest = f"{signed(most['difference_deg'])}° ({most['factor']}, {NAMES[most['dataset']]})"
-    words = {
-        "identical": "Gaze and head are redirected as by the baseline, to the bit.",
-        "equivalent": f"That redirection is unchanged is shown: gaze and head within ±{most['margin_deg']:g}°.",
-        "different": f"It is different from the baseline's, by up to {largest}.",
-        "not shown": f"That it is unchanged is not shown: by up to {largest}.",
-        "not judged": f"It differs from the baseline's by up to {largest}; whether by more than chance is not judged.",
-    }
-    return f"{found} {words[word]}"
-
-
-def describe_noise(noise: pd.DataFrame) -> str:
-    """Say how far chance alone moves the baseline's error; nothing if no control was trained."""
-    told = []
-    for control, rows in noise.groupby("tier", sort=False):
-        most = rows.loc[rows["difference_deg"].abs().idxmax()]
-        told.append(f"{CONTROL_WORDS[control]} by up to {abs(most['difference_deg']):.2f}° ({_condition(most)})")
-    return f"For comparison: {join(told)} {'moves' if len(told) == 1 else 'move'} the baseline's error." if told else ""
+    changes = []
+    for control, rows in controls.groupby("tier", sort=False):
+        largest = rows.loc[rows["difference_deg"].abs().idxmax()]
+        changes.append(f"{abs(largest['difference_deg']):.2f}° ({control}, {_condition(largest)})")
+    return NOISE.format(baseline=baseline, changes=join(changes)) if changes else ""
 
 
 def describe_design(design: pd.DataFrame, margin_deg: float) -> str:
-    """Say how likely this design shows an error that is truly unchanged, and what makes it 80 %; nothing if unknown.
+    """Describe the power of the design in its least powerful comparison; return "" if it is unknown.
 
     Args:
-        design: a row for each data set and k that decides (`design.designs`).
+        design: table `design`.
         margin_deg: of equivalence.
     """
     if design.empty:
         return ""
     hardest = design.loc[design["power"].idxmin()]
-    seeds, people = counted(hardest["seeds"], "seed"), design.groupby("dataset", sort=False)["people"].first()
-    with_people = join([f"{number} people of {NAMES[dataset]}" for dataset, number in people.items()])
-    chance = f"in {100 * hardest['power']:.0f} % of cases, at the hardest of its {counted(len(design), 'comparison')}"
-    sentence = (
-        f"If a tier truly changes nothing, {seeds} with {with_people} show this to within ±{margin_deg:g}° {chance} "
-        f"({_condition(hardest)})."
-    )
-    if hardest["power"] >= POWER:
-        return sentence
-    more_seeds, more_people = design["seeds_needed"].max(), design["people_needed"].max()
-    ways = [f"{_about(more_seeds, MOST_SEEDS)} seeds with these people"]
-    if more_people <= MOST_PEOPLE:
-        ways.append(f"about {more_people} people in each data set with these seeds")
-    ways.append(f"a margin of ±{design['margin_deg'].max():.2f}°")
-    known = f"they rest on {counted(hardest['trainings'], 'training')} of the baseline"
-    return f"{sentence} {100 * POWER:g} % of cases take {', or '.join(ways)}. These numbers are rough: {known}."
+    numbers = {"seeds": counted(hardest["seeds"], "seed"), "people": counted(hardest["people"], "person", "people")}
+    return DESIGN.format(**numbers, margin=margin_deg, power=100 * hardest["power"], condition=_condition(hardest))
 
 
-def _about(number: int, most: int) -> str:
-    return f"more than {most}" if number > most else f"about {number}"
+def describe_redirection(means: pd.DataFrame, changes: pd.DataFrame, tier: str, confidence: float) -> str:
+    """Describe the gaze error of redirected strips and of controls, and whether a tier changes it.
+
+    Args:
+        means: table `redirected`.
+        changes: table `redirection_changes`.
+        tier: the last one.
+        confidence: 1 - level of the tests.
+    """
+    errors = means[(means["tier"] == tier) & (means["number"] == "gaze_error_deg")].set_index(["variant", "dataset"])
+    by_variant = {
+        variant: join([f"{deg:.1f}° on {NAMES[dataset]}" for dataset, deg in errors.loc[variant]["mean"].items()])
+        for variant in ("both", "still", "real")
+    }
+    sentences = [REDIRECTION.format(tier=tier, **by_variant)]
+    of_tier = changes[changes["tier"] == tier]
+    if not of_tier.empty:
+        baseline = of_tier["baseline"].iloc[0]
+        sentences.append(describe_error(of_tier, "The redirection error", tier, baseline, confidence))
+    return " ".join(sentences)
+
+
+def describe_learners(pairs: pd.DataFrame, k: int) -> str:
+    """Describe which learners are shown to be better than `offset`; return "" without `offset` or another learner.
+
+    Args:
+        pairs: rows of one tier in the table `learners`.
+        k: number of calibration samples.
+    """
+    found = against(pairs[pairs["k"] == k], SIMPLE)
+    better = []
+    for dataset, rows in found.groupby("dataset", sort=False):
+        shown = rows[(rows["verdict"] == "different") & (rows["difference_deg"] < 0)]
+        names = [f"`{row['learner']}` by {-row['difference_deg']:.2f}°" for _, row in shown.iterrows()]
+        better.append(f"{join(names) if names else 'none'} on {NAMES[dataset]}")
+    return LEARNERS.format(k=k, better="; ".join(better)) if better else ""
 
 
 def describe_scope(seeds: int) -> str:
-    """Say for whom a verdict speaks."""
-    if seeds >= SEEDS_FOR_A_TIER:
-        return f"This speaks for the tiers: people and the {seeds} seeds are both taken as samples."
-    return (
-        f"With {counted(seeds, 'seed')} errors speak for these checkpoints only; a verdict about a tier needs at least "
-        f"{SEEDS_FOR_A_TIER} seeds (run.seeds)."
-    )
+    """Describe whether a verdict is about tiers or about checkpoints."""
+    return SCOPE[seeds >= SEEDS_FOR_A_TIER].format(seeds=counted(seeds, "seed"), required=SEEDS_FOR_A_TIER)
 
 
-def describe_switches(changed: Sequence[Mapping[str, str]]) -> str:
-    """Say which switches of the ladder could not act on the machine that trained, and why; nothing if all could.
+def describe_switches(tier: str, changed: Sequence[Mapping[str, str]]) -> str:
+    """Describe the inactive switches of a tier and the reasons; return "" if all are active.
 
     Args:
-        changed: switches that the last tier sets otherwise than the baseline.
+        tier: the last one.
+        changed: switches whose values differ from the baseline's.
     """
-    idle = [switch for switch in changed if switch["reason"]]
-    if not idle:
-        return ""
-    told = "; ".join(f"{switch['switch']} {switch['wanted']} ({switch['reason']})" for switch in idle)
-    whole = f"{len(idle)} of the {len(changed)} switches" if len(changed) > 1 else "The only switch"
-    return f"{whole} that the ladder sets could not act on this machine: {told}."
+    inactive = [switch for switch in changed if switch["reason"]]
+    reasons = "; ".join(f"{switch['switch']} {switch['wanted']} ({switch['reason']})" for switch in inactive)
+    numbers = {"inactive": len(inactive), "changed": counted(len(changed), "switch", "switches")}
+    return SWITCHES.format(tier=tier, reasons=reasons, **numbers) if inactive else ""
+
+
+def describe(
+    tables: Mapping[str, pd.DataFrame],
+    switches: Mapping[str, Sequence[Mapping[str, str]]],
+    controls: Sequence[str],
+    seeds: int,
+    evaluate: Evaluate,
+) -> dict[str, str]:
+    """Describe the last tier, which combines the changes of all tiers, in sentences.
+
+    Args:
+        tables: performance, changes, design, redirected, redirection_changes and learners, by name.
+        switches: of each tier, the baseline first.
+        controls: noise controls.
+        seeds: number of seeds.
+        evaluate: margin and confidence.
+
+    Returns:
+        Sentences by topic, in the order of the page; "" if there is nothing to report.
+    """
+    baseline, tier = list(switches)[0], list(switches)[-1]
+    measured = tables["performance"].set_index("tier", drop=False)
+    changes, confidence = tables["changes"], evaluate.confidence
+    conditions = changes["decides"].astype(bool) & changes["tier"].isin(controls)
+    pairs = tables["learners"]
+    sentences = {
+        "speed": "",
+        "memory": "",
+        "error": SINGLE.format(baseline=baseline),
+        "scope": "",
+        "noise": describe_noise(changes[conditions], baseline),
+        "design": describe_design(tables["design"], evaluate.margin_deg),
+        "redirection": describe_redirection(tables["redirected"], tables["redirection_changes"], tier, confidence),
+        "learners": describe_learners(pairs[pairs["tier"] == baseline], pairs["k"].max()),
+        "switches": "",
+    }
+    if tier != baseline:
+        before = {switch["switch"]: switch["wanted"] for switch in switches[baseline]}
+        changed = [switch for switch in switches[tier] if before.get(switch["switch"]) != switch["wanted"]]
+        sentences["speed"] = describe_speed(measured.loc[tier], baseline)
+        sentences["memory"] = describe_memory(measured.loc[tier], measured.loc[baseline])
+        of_tier = decisive(changes, tier)
+        sentences["error"] = describe_error(of_tier, "The gaze error", tier, baseline, confidence)
+        sentences["scope"] = describe_scope(seeds)
+        sentences["switches"] = describe_switches(tier, changed)
+    return sentences

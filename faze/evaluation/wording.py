@@ -1,4 +1,4 @@
-"""Phrases that verdicts, pages and tables share, each made in this one place. Standard library only."""
+"""Number formats and phrases shared by verdicts, pages and tables. Standard library only."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,50 +8,50 @@ NAMES = {"mpiigaze": "MPIIGaze", "gazecapture": "GazeCapture"}
 
 
 def join(items: Sequence[str]) -> str:
-    """List things: A, b and c."""
+    """Format an enumeration: A, B and C."""
     *most, last = items
     return f"{', '.join(most)} and {last}" if most else last
 
 
 def counted(number: int, one: str, more: str = "") -> str:
-    """Count things: 1 person, 2 people; without a word for more than one, an s makes it."""
+    """Format a count with its noun: 1 person, 2 people. The default plural appends an s."""
     return f"{number:,} {one if number == 1 else more or f'{one}s'}"
 
 
 def signed(number: float, digits: int = 2) -> str:
-    """Write +0.08, −0.03, and 0.00 without a sign."""
+    """Format +0.08, −0.03, and 0.00 without a sign."""
     text = f"{abs(number):.{digits}f}"
     return text if float(text) == 0 else f"{'+' if number > 0 else '−'}{text}"
 
 
 def saving(ratio: float) -> str:
-    """Write 1.60× less, 1.72× as much; the ratio is the baseline's memory over the tier's."""
+    """Format the ratio of the baseline's memory to the tier's: 1.60× less, 1.72× as much."""
     text = f"{max(ratio, 1 / ratio):.2f}×"
     return text if text == "1.00×" else f"{text} {'less' if ratio > 1 else 'as much'}"
 
 
 def memory_change(ratio: float, differs: bool) -> str:
-    """Write 1.60× less, 1.72× as much, or that neither is shown."""
+    """Format a memory ratio as `saving` does, or as "not shown" if the peaks overlap."""
     return saving(ratio) if differs else "not shown"
 
 
 def peak(row: Mapping[str, Any]) -> str:
-    """Write a peak of memory as 0.107 GiB (0.100 to 0.112), or without the least and most of rounds that were not."""
+    """Format peak memory with the minimum and maximum over rounds, if there are several: 0.107 GiB (0.100 to 0.112)."""
     low, high = (row.get(f"peak_gib_{end}") for end in ("low", "high"))
-    known = low is not None and math.isfinite(low) and low < high  # those of a single round say nothing
-    return f"{row['peak_gib']:.3f} GiB" + (f" ({low:.3f} to {high:.3f})" if known else "")
+    several = low is not None and math.isfinite(low) and low < high
+    return f"{row['peak_gib']:.3f} GiB" + (f" ({low:.3f} to {high:.3f})" if several else "")
 
 
 def p_value(p: float) -> str:
-    """Write a p-value in as many digits as mean something."""
+    """Format a p-value with two significant digits."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
 def plain(value: object) -> str:
-    """Write a value so that Markdown shows it as it is, be it a table, a link or a script: `|`, backticks and < go."""
+    """Replace characters with a meaning in Markdown: `|`, backticks, brackets and control characters."""
     return "".join(letter if letter.isprintable() and letter not in "`|<>[]" else "?" for letter in str(value))
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Write a table in Markdown."""
+    """Format a Markdown table."""
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in (header, ["---"] * len(header), *rows))

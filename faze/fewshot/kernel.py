@@ -1,15 +1,16 @@
-"""Adaptation of many gaze networks at once: SGD on each one's own k samples. Paper section 3.2.
+"""Adaptation of many gaze networks at once: SGD on each network's own k samples. Paper section 3.2.
 
-Everything that is learnt here follows from three things about the mean angle: its gradient, its Hessian times a
-direction, its value. They are written out by hand: in kernel.c, which goes from model to model, and here in torch, as
-batched products of a chunk of models that stays in a core's cache. `kernel_for` takes the compiled one where it can
-be had: the same numbers up to rounding, several times as fast. Chunks run on threads, each operation on one:
-the result does not depend on the number of threads.
+Learning needs the value of the mean angle, its gradient, and the product of its Hessian with a direction. They are
+written out by hand, twice: in kernel.c, which processes one model after the other, and in torch, as batched products of
+a chunk of models that fits in a core's cache. `kernel_for` chooses kernel.c where it is compiled. It computes the same
+up to rounding, several times as fast. Chunks run on threads, and each operation uses one thread, so results do not
+depend on the number of threads.
 
 Shapes: M models, D sets of n samples, F inputs, H hidden units.
 """
 
 import contextlib
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -17,9 +18,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from faze.base.compiled import NativeError, say_once
+from faze.base.compiled import library
 from faze.fewshot.mlp import Activation, InitialNetwork, ModelSamples, SampleSets, Weights, gaze_vector, map_weights
-from faze.fewshot.native import NativeKernel
 from faze.model.losses import angle_deg
 
 T = TypeVar("T")
@@ -30,17 +30,17 @@ _SELU_SCALE, _SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 
 
 class TorchKernel:
-    """What can be asked about M networks and the samples that each sees; in torch's operations, for any dtype."""
+    """SGD and derivatives of the mean angle of M networks, each on its own samples: in torch, for any dtype."""
 
     def __init__(self, inputs: int, hidden: int, activation: Activation) -> None:
         self._activation = activation
         parameters, samples = hidden * (inputs + 4) + 3, 18
-        # For one thread at a time; of the hidden layer: value, slope and two gradients.
+        # Each thread has one chunk; the hidden layer has values, slopes and two gradients.
         self.models_per_chunk = max(1, CACHE_BYTES // (4 * (parameters + 4 * samples * hidden)))
 
     @torch.no_grad()
     def sgd_(self, weights: Weights, samples: ModelSamples, *, steps: int, rates: Weights) -> None:
-        """Change the weights by full-batch SGD steps on the mean angle; rates (1, ...) per degree, by parameter."""
+        """Update the weights in place by full-batch SGD on the mean angle; rates (1, ...) per degree and parameter."""
         assert len(rates.hidden_bias) == 1
         laid_out = _laid_out(samples)
         for _ in range(steps):
@@ -54,9 +54,9 @@ class TorchKernel:
         return self._gradient(weights, *laid_out), self._mean_angle_deg(weights, *laid_out)
 
     def hessian_product(self, weights: Weights, samples: ModelSamples, direction: Weights) -> Weights:
-        """Multiply the Hessian of each model's mean angle by a direction: the gradient's derivative, forward."""
+        """Multiply the Hessian of each model's mean angle by a direction, by forward-mode differentiation."""
         laid_out = _laid_out(samples)
-        with torch.enable_grad():  # which forward derivatives need, too
+        with torch.enable_grad():  # forward-mode differentiation needs it, too
             _, product = torch.func.jvp(
                 lambda *parameters: tuple(self._gradient(parameters, *laid_out)), tuple(weights), tuple(direction)
             )
@@ -91,41 +91,101 @@ class TorchKernel:
         )
 
 
-Kernel = TorchKernel | NativeKernel
-
-
 def _laid_out(samples: ModelSamples) -> tuple[Tensor, Tensor, Tensor]:
-    """Lay out code (M, n, F), gaze (M, n, 3), and each sample's share (M, n): equal for the first count, else 0."""
+    """Gather code (M, n, F), gaze (M, n, 3) and each sample's share (M, n): 1 / count for the first count, else 0."""
     first = torch.arange(samples.code.shape[1]) < samples.count[:, None]
     share = first.to(samples.code.dtype) / samples.count[:, None]
     return samples.code[samples.row], samples.gaze[samples.row], share
 
 
 def _angle_gradient(vector: Tensor, gaze: Tensor) -> Tensor:
-    """Differentiate the angle in degrees by a vector of any length: (..., 3), 0 where vector and gaze coincide.
+    """Differentiate the angle in degrees with respect to a vector of any length: (..., 3), 0 where the two coincide.
 
-    It is minus the unit vector from the direction toward gaze along the sphere, over the vector's length.
+    The derivative points away from gaze along the sphere; its size is one over the vector's length.
     """
     squared = (vector * vector).sum(-1, keepdim=True)
     away = (vector * gaze).sum(-1, keepdim=True) / squared * vector - gaze
     squared = (away * away).sum(-1, keepdim=True) * squared
-    # The root's derivative at 0 is infinite: it is kept out.
+    # The derivative of the root is infinite at 0, and would turn the product into NaN.
     return away * torch.where(squared == 0, 0.0, _DEGREES / torch.where(squared == 0, 1.0, squared).sqrt())
 
 
+class _Sizes(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("inputs", "hidden", "relu", "padded")]  # kernel.c computes the last
+
+
+class _Tensors(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in Weights._fields]
+
+
+class _Samples(ctypes.Structure):
+    _fields_ = [*((name, ctypes.c_void_p) for name in ModelSamples._fields), ("n", ctypes.c_int64)]
+
+
+class CompiledKernel:
+    """The methods of TorchKernel by kernel.c: float32 on a CPU. Calls release Python's lock."""
+
+    models_per_chunk = 32  # few enough to keep all threads busy, many enough to outweigh the cost of a call
+
+    def __init__(self, code: ctypes.CDLL, inputs: int, hidden: int, activation: Activation) -> None:
+        self._code, self._sizes = code, _Sizes(inputs, hidden, activation == "relu")
+
+    def sgd_(self, weights: Weights, samples: ModelSamples, *, steps: int, rates: Weights) -> None:
+        """See TorchKernel."""
+        assert len(rates.hidden_bias) == 1
+        self._call("sgd", samples, weights, rates, ctypes.c_int64(steps))
+
+    def gradient(self, weights: Weights, samples: ModelSamples) -> tuple[Weights, Tensor]:
+        """See TorchKernel."""
+        out, degrees = map_weights(torch.empty_like, weights), torch.empty(len(samples.row))
+        self._call("gradient", samples, weights, out, ctypes.c_void_p(degrees.data_ptr()))
+        return out, degrees
+
+    def hessian_product(self, weights: Weights, samples: ModelSamples, direction: Weights) -> Weights:
+        """See TorchKernel."""
+        out = map_weights(torch.empty_like, weights)
+        self._call("hessian_product", samples, weights, direction, out)
+        return out
+
+    def mean_angle_deg(self, weights: Weights, samples: ModelSamples) -> Tensor:
+        """See TorchKernel."""
+        degrees = torch.empty(len(samples.row), dtype=torch.float64)
+        self._call("mean_angle", samples, weights, ctypes.c_void_p(degrees.data_ptr()))
+        return degrees
+
+    def _call(self, function: str, samples: ModelSamples, *arguments: Weights | ctypes._SimpleCData) -> None:
+        models, inputs, hidden = arguments[0].hidden_weight.shape
+        assert (inputs, hidden) == (self._sizes.inputs, self._sizes.hidden)
+        assert len(samples.row) == len(samples.count) == models
+        assert samples.code.shape[2] == inputs
+        assert samples.row.dtype == samples.count.dtype == torch.int64
+        pointers = _Samples(*map(_pointer, samples), samples.code.shape[1])
+        passed = [ctypes.byref(_Tensors(*map(_pointer, a))) if isinstance(a, Weights) else a for a in arguments]
+        sizes = ctypes.byref(self._sizes)
+        getattr(self._code, function)(sizes, ctypes.c_int64(models), ctypes.byref(pointers), *passed)
+
+
+def _pointer(tensor: Tensor) -> int:
+    assert tensor.is_contiguous()
+    assert tensor.dtype in (torch.float32, torch.int64)
+    return tensor.data_ptr()
+
+
+Kernel = TorchKernel | CompiledKernel
+
+
 def kernel_for(weights: Weights, activation: Activation) -> Kernel:
-    """Choose the compiled kernel for float32 where there is a compiler, else torch's, and say so once."""
+    """Return the compiled kernel for float32 where there is one, else torch's."""
     _, inputs, hidden = weights.hidden_weight.shape
     if weights.hidden_weight.dtype == torch.float32:
-        try:
-            return NativeKernel(inputs, hidden, activation)
-        except NativeError as error:
-            say_once(f"few-shot learning goes by torch, several times slower than compiled: {error}")
+        code = library("fewshot/kernel.c", "few-shot learning uses torch, several times slower")
+        if code is not None:
+            return CompiledKernel(code, inputs, hidden, activation)
     return TorchKernel(inputs, hidden, activation)
 
 
 def same_rates(lr: float, weights: Weights) -> Weights:
-    """Give every parameter the same rate: rates (1, ...)."""
+    """Return the same rate for every parameter: rates (1, ...)."""
     return map_weights(lambda parameter: torch.full_like(parameter[:1], lr), weights)
 
 
@@ -137,18 +197,18 @@ def adapt(
     threads: int,
     query: ModelSamples | None = None,
 ) -> Iterator[tuple[Tensor, Weights, list[Tensor]]]:
-    """Adapt one network to M calibrations; measure on the way, where there is a query.
+    """Adapt one network to M calibrations, and measure it on the way if there is a query.
 
     Args:
-        network: from which each starts, with its rates.
+        network: the initial weights of every calibration, with its rates.
         support: (M, n, ...), the samples of each calibration.
-        steps: of SGD, ascending, after which to measure; the last ends the adaptation.
-        threads: chunks at work at once.
-        query: what each calibration is measured on.
+        steps: ascending numbers of SGD steps after which to measure; the last one ends the adaptation.
+        threads: chunks that are processed at once.
+        query: the samples on which each calibration is measured.
 
     Yields:
-        Positions (m,) of a chunk's calibrations in order, their adapted networks, and their mean angles (m,) after each
-        of the steps, float64 degrees.
+        Indices (m,) of a chunk's calibrations in order, their adapted networks, and the mean angles (m,) after each of
+        the steps, float64 degrees.
     """
     kernel, samples = kernel_for(network.weights, network.activation), support.one_per_model()
 
@@ -166,9 +226,9 @@ def adapt(
 
 
 def in_chunks(work: Callable[[Tensor], T], models: int, kernel: Kernel, threads: int) -> Iterator[T]:
-    """Call work with chunks of the models' positions, on threads; yield what it returns, in order."""
+    """Call `work` with the indices of each chunk of models, on threads; yield its results in order."""
     chunks = torch.arange(models).split(kernel.models_per_chunk)
-    # OpenMP keeps the number for each thread apart: unset in the pool's own, every product would start a spinning team.
+    # OpenMP has a setting for each thread. Without this, every product in the pool would start a spinning team.
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     with single_threaded_operations(), pool:
         yield from pool.map(work, chunks)
@@ -176,7 +236,7 @@ def in_chunks(work: Callable[[Tensor], T], models: int, kernel: Kernel, threads:
 
 @contextlib.contextmanager
 def single_threaded_operations() -> Iterator[None]:
-    """Let each torch operation in the block use one thread: for small tensors the others only spin and wait."""
+    """Use one thread for each torch operation within the context: on small tensors, others would only spin."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

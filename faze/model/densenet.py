@@ -1,14 +1,14 @@
-"""DenseNet encoder and decoder of DT-ED (paper section 3.1), with the parameter names of the published weights.
+"""DenseNet encoder and decoder of DT-ED (paper section 3.1), with the parameter names of the published checkpoint.
 
-Blocks of four layers (the paper has four blocks), growth g, no compression, no dropout. The decoder mirrors the encoder
-with transposed convolutions.
+Blocks have four layers (the paper has four blocks), growth g, no compression and no dropout. The decoder mirrors the
+encoder with transposed convolutions.
 
-Encoder and decoder call their parts by their attribute `call`, so that `faze.engine.memory` can keep less of a part.
-Modules with the attribute `recompute` have a second way to the same result that keeps fewer activations
-(`faze.model.low_memory`); those with the attribute `fused_norm` can normalise and activate in one operation
-(`faze.model.fused_norm`).
+The encoder and the decoder call their parts by their attribute `call`, so that `faze.engine.memory` can store less.
+Modules with the attribute `recompute` can compute the same result while storing fewer activations
+(`faze.model.low_memory`). Those with the attribute `fused_norm` can normalise and activate in one operation
+(`faze.model.norm_act`).
 
-Shapes: B images; C channels; H x W pixels; b blocks; s = 2^(b + 1), input pixels per pixel of the innermost map.
+Shapes: B images; C channels; H x W pixels; b blocks; s = 2^(b + 1) input pixels per pixel of the innermost map.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ LAYERS = 4
 
 
 def shrinkage(blocks: int) -> int:
-    """Count the input pixels per pixel of the innermost feature map: two strided convolutions and the transitions."""
+    """Return the input pixels per pixel of the innermost map, after two strided convolutions and the transitions."""
     return 2 ** (blocks + 1)
 
 
@@ -39,12 +39,12 @@ class Composite(nn.Module):
         self.conv = conv
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H, W) -> (B, C', H', W')."""
+        """Apply the layer: (B, C, H, W) -> (B, C', H', W')."""
         return _recompute(x, self.conv) if self.recompute else self.conv(activate(x, fused=self.fused_norm))
 
 
 class DenseBlock(nn.Module):
-    """Four composite layers; each sees the block's input and all channels added before it."""
+    """Four composite layers; each reads the input of the block and all channels added before it."""
 
     recompute = False
 
@@ -56,18 +56,18 @@ class DenseBlock(nn.Module):
         self.channels = channels + LAYERS * growth
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H, W) -> (B, C + 4 g, H, W)."""
+        """Append the outputs of the layers: (B, C, H, W) -> (B, C + 4 g, H, W)."""
         if self.recompute:
             kernels = [layer.conv.weight for layer in self.children()]
             return dense_block(x, kernels, transposed=isinstance(self.compo1.conv, nn.ConvTranspose2d))
-        # As published: each layer concatenates, and normalises anew what the one before it already had.
+        # As published: each layer concatenates, and normalises again what the layer before it has already normalised.
         for layer in self.children():
             x = torch.cat([x, layer(x)], dim=1)
         return x
 
 
 class Initial(nn.Module):
-    """Two strided convolutions: an image -> 4 g channels at a quarter of its size."""
+    """Two strided convolutions, from an image to 4 g channels at a quarter of its height and width."""
 
     recompute = False
     fused_norm = False
@@ -78,14 +78,14 @@ class Initial(nn.Module):
         self.conv2 = nn.Conv2d(2 * growth, 4 * growth, 3, stride=2, padding=1, bias=False)
 
     def forward(self, image: Tensor) -> Tensor:
-        """(B, 3, H, W) -> (B, 4 g, H/4, W/4)."""
+        """Apply the convolutions: (B, 3, H, W) -> (B, 4 g, H/4, W/4)."""
         if self.recompute:
             return _recompute(image, self.conv1, self.conv2, first_activated=False)
         return self.conv2(activate(self.conv1(image), fused=self.fused_norm))
 
 
 class TransitionDown(nn.Module):
-    """1 x 1 composite, then average pooling."""
+    """A composite layer of 1 x 1, then average pooling."""
 
     recompute = False
 
@@ -94,19 +94,19 @@ class TransitionDown(nn.Module):
         self.composite = Composite(nn.Conv2d(channels, channels, 1, bias=False))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H, W) -> (B, C, H/2, W/2)."""
+        """Apply the transition: (B, C, H, W) -> (B, C, H/2, W/2)."""
         if self.recompute:
             return chain(x, [Layer(pooled=True)], [self.composite.conv.weight])
         return F.avg_pool2d(self.composite(x), 2)
 
 
 def transition_up(channels: int) -> Composite:
-    """(B, C, H, W) -> (B, C, 2 H, 2 W)."""
+    """Build a composite layer that doubles height and width: (B, C, H, W) -> (B, C, 2 H, 2 W)."""
     return Composite(_doubling(channels, channels))
 
 
 class Last(nn.Module):
-    """Two doublings and a convolution to an image; no activation on the image."""
+    """Two doubling convolutions and a convolution to an image, which is not activated."""
 
     recompute = False
     fused_norm = False
@@ -118,7 +118,7 @@ class Last(nn.Module):
         self.conv3 = nn.Conv2d(2 * growth, 3, 3, padding=1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H, W) -> (B, 3, 4 H, 4 W)."""
+        """Apply the convolutions: (B, C, H, W) -> (B, 3, 4 H, 4 W)."""
         if self.recompute:
             x = _recompute(x, self.conv1, first_activated=False)
             return _recompute(x, self.conv2, self.conv3)
@@ -129,7 +129,7 @@ class Last(nn.Module):
 
 
 def call(part: nn.Module, x: Tensor) -> Tensor:
-    """Apply a part of the network and keep whatever its backward pass wants."""
+    """Apply a part of the network, and store all that its backward pass reads."""
     return part(x)
 
 
@@ -141,7 +141,7 @@ def _add_blocks(
     conv: type[nn.Conv2d] | type[nn.ConvTranspose2d],
     transition: Callable[[int], nn.Module],
 ) -> int:
-    """Add the dense blocks, with transitions between them; return the channels of the last one's output."""
+    """Add dense blocks with transitions between them; return the number of channels after the last block."""
     for number in range(1, blocks + 1):
         block = DenseBlock(channels, growth, conv)
         channels = block.channels
@@ -152,7 +152,7 @@ def _add_blocks(
 
 
 class DenseNetEncoder(nn.Module):
-    """Image -> features, pooled over the picture."""
+    """The encoder, from an image to features averaged over its pixels."""
 
     call = staticmethod(call)
 
@@ -163,7 +163,7 @@ class DenseNetEncoder(nn.Module):
         self.channels = _add_blocks(self, blocks, 4 * growth, growth, nn.Conv2d, TransitionDown)
 
     def forward(self, image: Tensor) -> Tensor:
-        """(B, 3, H, W) -> (B, 4 g (b + 1))."""
+        """Encode images: (B, 3, H, W) -> (B, 4 g (b + 1))."""
         x = image
         for part in self.children():
             x = self.call(part, x)
@@ -171,7 +171,7 @@ class DenseNetEncoder(nn.Module):
 
 
 class DenseNetDecoder(nn.Module):
-    """Feature map -> image."""
+    """The decoder, from a feature map to an image."""
 
     call = staticmethod(call)
 
@@ -181,14 +181,14 @@ class DenseNetDecoder(nn.Module):
         self.last = Last(_add_blocks(self, blocks, channels, growth, nn.ConvTranspose2d, transition_up), growth)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H/s, W/s) -> (B, 3, H, W)."""
+        """Decode feature maps: (B, C, H/s, W/s) -> (B, 3, H, W)."""
         for part in self.children():
             x = self.call(part, x)
         return x
 
 
 def _recompute(x: Tensor, *convs: nn.Conv2d | nn.ConvTranspose2d, first_activated: bool = True) -> Tensor:
-    """Apply convolutions to x the recompute way, each after InstanceNorm -> LeakyReLU."""
+    """Apply convolutions, each after InstanceNorm -> LeakyReLU, and store only x."""
     layers = [
         Layer(conv.stride[0], isinstance(conv, nn.ConvTranspose2d), activated=first_activated or number > 0)
         for number, conv in enumerate(convs)

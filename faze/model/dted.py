@@ -1,9 +1,9 @@
 """DT-ED: the disentangling, transforming encoder-decoder (paper section 3.1, figure 2).
 
-A strip is encoded into appearance, gaze and head codes. The gaze and the head code are sets of 3-D row vectors that
-turn with gaze and head: z R(pitch, yaw) is frontal, and a frontal z times R(pitch, yaw) transposed is at (pitch, yaw).
+A strip is encoded into appearance, gaze and head codes. Gaze and head codes are sets of 3-D row vectors that rotate
+with gaze and head: z R(pitch, yaw) is frontal, and a frontal z times R(pitch, yaw) transposed is at (pitch, yaw).
 
-Shapes: B images of H x W pixels; A appearance features; G, D numbers of 3-D vectors in the gaze and the head code.
+Shapes: B images of H x W pixels; A appearance features; G and D 3-D vectors in the gaze code and the head code.
 """
 
 from collections.abc import Callable
@@ -22,29 +22,29 @@ GAZE_HIDDEN = 64
 
 
 class Codes(NamedTuple):
-    """What the encoder knows of a strip."""
+    """The codes of B strips."""
 
     app: Tensor  # (B, A)
     gaze: Tensor  # (B, G, 3)
     head: Tensor  # (B, D, 3)
 
     def turn(self, gaze_rotation: Tensor, head_rotation: Tensor) -> "Codes":
-        """Multiply the rows by (B, 3, 3) or (3, 3) rotations from the right; the appearance stays."""
+        """Multiply the rows by rotations (B, 3, 3) or (3, 3) from the right; the appearance code is unchanged."""
         return Codes(self.app, self.gaze @ gaze_rotation, self.head @ head_rotation)
 
     def halves(self) -> tuple["Codes", "Codes"]:
-        """Give the first and the second half of the batch."""
+        """Split the batch into its first and second half."""
         first, second = zip(*(code.chunk(2) for code in self), strict=True)
         return Codes(*first), Codes(*second)
 
 
 class DTED(nn.Module):
-    """Encoder, decoder and gaze head.
+    """The encoder, the decoder and the gaze head.
 
     Args:
-        model: sizes.
-        autocast: makes the context in which the convolutional and linear parts run. Normalising and turning codes stays
-            outside, in the dtype of the weights: low precision would round the geometry.
+        model: the sizes.
+        autocast: returns the context in which convolutional and linear parts run. Codes are normalised and rotated
+            outside it, in the dtype of the weights, as low precision would round the geometry.
 
     Raises:
         UserError: the image size does not fit the network.
@@ -56,9 +56,9 @@ class DTED(nn.Module):
         times = shrinkage(model.blocks)
         if height % times or width % times or height * width <= times**2:
             raise UserError(
-                f"model.image_height_px {height} and model.image_width_px {width} must be multiples of {times}, one of "
-                f"them larger: an encoder of {model.blocks} blocks (model.blocks) shrinks a strip {times} times and "
-                "normalises over what is left"
+                f"model.image_height_px {height} and model.image_width_px {width} must be multiples of {times}, and "
+                f"one of them larger: an encoder with model.blocks {model.blocks} shrinks a strip {times} times and "
+                "normalises over the remaining pixels"
             )
         self.model = model
         self.autocast = autocast
@@ -78,12 +78,12 @@ class DTED(nn.Module):
     def forward(
         self, image: Tensor, from_rotations: tuple[Tensor, Tensor], to_rotations: tuple[Tensor, Tensor]
     ) -> Tensor:
-        """Redirect strips: the same person with another gaze and head pose.
+        """Redirect strips: show the same person with another gaze and head pose.
 
         Args:
             image: (B, 3, H, W) in [-1, 1].
-            from_rotations: (B, 3, 3) of the strip's own gaze and head pose.
-            to_rotations: (B, 3, 3) of the wanted ones.
+            from_rotations: (B, 3, 3) of the gaze and of the head pose in the strips.
+            to_rotations: (B, 3, 3) of the requested gaze and head pose.
 
         Returns:
             (B, 3, H, W), about [-1, 1].
@@ -92,7 +92,7 @@ class DTED(nn.Module):
         return self.decode(frontal.turn(*(R.transpose(-1, -2) for R in to_rotations)))
 
     def encode(self, image: Tensor) -> Codes:
-        """(B, 3, H, W) in [-1, 1] -> codes, normalised."""
+        """Encode strips (B, 3, H, W) in [-1, 1] into normalised codes."""
         with self.autocast():
             z = self.fc_enc(self.encoder(image.to(self.dtype)))
         app, gaze, head = z.to(self.dtype).split(self.code_sizes, dim=1)
@@ -101,14 +101,14 @@ class DTED(nn.Module):
         return Codes(app, self._normalize(gaze), self._normalize(head))
 
     def decode(self, codes: Codes) -> Tensor:
-        """Codes -> (B, 3, H, W), about [-1, 1]."""
+        """Decode codes into strips (B, 3, H, W), about [-1, 1]."""
         z = torch.cat([code.flatten(1) for code in codes], dim=1)
         with self.autocast():
             image = self.decoder(self.fc_dec(z).view(-1, *self.innermost))
         return image.to(self.dtype)
 
     def gaze_vector(self, z_gaze: Tensor) -> Tensor:
-        """(B, G, 3) -> (B, 3) unit vectors in the normalised camera frame (the gaze head)."""
+        """Apply the gaze head: codes (B, G, 3) -> unit vectors (B, 3) in the normalised camera frame."""
         if not self.model.backprop_gaze:
             z_gaze = z_gaze.detach()
         with self.autocast():
@@ -117,11 +117,11 @@ class DTED(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights."""
+        """The dtype of the weights."""
         return self.fc_enc.weight.dtype
 
     def _normalize(self, code: Tensor) -> Tensor:
-        """(B, F, 3), over the features (1, as published), each row (2), the whole code (3) or not at all (0)."""
+        """Normalise (B, F, 3) over the features (1, as published), each row (2), the whole code (3), or not (0)."""
         axis = self.model.normalize_axis
         if axis == 0:
             return code
@@ -129,7 +129,7 @@ class DTED(nn.Module):
 
 
 def _initialize(module: nn.Module) -> None:
-    # Without values there are none to draw; torch would import its compiler for it, a second of each process.
+    # A weight on the meta device has no values to draw, and torch would import its compiler for it: a second.
     if isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.Linear) and not module.weight.is_meta:
         nn.init.kaiming_normal_(module.weight)
         if module.bias is not None:

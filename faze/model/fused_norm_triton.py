@@ -1,12 +1,12 @@
-"""InstanceNorm -> LeakyReLU on a GPU: one Triton kernel forward, one backward. Imported only where Triton is.
+"""InstanceNorm -> LeakyReLU on a GPU: one Triton kernel forward, one backward. Imported only if Triton is installed.
 
-A program takes some channels of one image, all their pixels, tile by tile. Tensors are (B, C, N) of any strides: tiles
-are long along pixels where these lie side by side, and span channels where those do (channels-last). Each kernel goes
-over its planes twice, for the sums and to write; what fits into the cache is read from memory once. Means and squared
-deviations of tiles are combined without cancellation (Chan et al. 1979).
+A program processes all pixels of some channels of one image, tile by tile. Tensors are (B, C, N) of any strides. Tiles
+are long along pixels if these are adjacent in memory, and span channels if those are (channels-last). Each kernel reads
+its planes twice, for the sums and for the result; planes that fit in the cache are read from memory once. Means and
+squared deviations of tiles are combined without cancellation (Chan et al. 1979).
 
-Sums are float32, or float64 for float64. Checked in Triton's interpreter on a CPU and compiled for compute capability
-7.0 and 9.0; never yet run on a GPU.
+Sums are float32, or float64 for float64. The kernels have run in Triton's interpreter on a CPU, and have been compiled
+for compute capability 7.0 and 9.0, but have not run on a GPU yet.
 """
 
 import torch
@@ -14,14 +14,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TILE = 2048  # elements that a program holds at once: 16 for each of its 128 threads
+TILE = 2048  # elements that a program processes at once: 16 for each of its 128 threads
 MOST_CHANNELS = 32  # of a channels-last tile: 64 bytes in half precision, two sectors of memory
 
 WIDE = {torch.float32: tl.float32, torch.float64: tl.float64}
 
 
 def forward(x: Tensor, y: Tensor, scale: Tensor, eps: float, slope: float) -> None:
-    """Activate x (B, C, N) into y, and leave 1 / standard deviation in scale (B, C, 1), in the format of the sums."""
+    """Write the activated x (B, C, N) into y, and 1 / standard deviation, in the dtype of sums, into scale."""
     grid, tile = _tiles(x)
     strides = *x.stride(), *y.stride()
     with torch.cuda.device_of(x):
@@ -29,7 +29,7 @@ def forward(x: Tensor, y: Tensor, scale: Tensor, eps: float, slope: float) -> No
 
 
 def backward(grad: Tensor, y: Tensor, scale: Tensor, by_x: Tensor, slope: float) -> None:
-    """Leave the gradient by x in by_x, from the gradient by y; all (B, C, N) but scale."""
+    """Write the gradient by x into by_x, from the gradient by y; all but scale are (B, C, N)."""
     grid, tile = _tiles(y)
     strides = *grad.stride(), *y.stride(), *by_x.stride()
     with torch.cuda.device_of(y):
@@ -39,7 +39,7 @@ def backward(grad: Tensor, y: Tensor, scale: Tensor, by_x: Tensor, slope: float)
 
 
 def _tiles(x: Tensor) -> tuple[tuple[int, int], dict[str, int]]:
-    """Programs (images, groups of channels), and the size of their tiles."""
+    """Return the grid of programs (images, groups of channels) and the size of their tiles."""
     images, channels, pixels = x.shape
     _, by_channel, by_pixel = x.stride()
     if by_channel < by_pixel:
@@ -51,14 +51,14 @@ def _tiles(x: Tensor) -> tuple[tuple[int, int], dict[str, int]]:
     return (images, triton.cdiv(channels, tile["CHANNELS"])), tile
 
 
-# Triton hands a kernel each stride and constant as a parameter of its own.
+# Triton passes each stride and constant as a separate parameter.
 @triton.jit
 def _forward_kernel(
     x, y, scale, channels, pixels,
     x_image, x_channel, x_pixel, y_image, y_channel, y_pixel,
     EPS: tl.constexpr, SLOPE: tl.constexpr, WIDE: tl.constexpr, CHANNELS: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
-    image = tl.program_id(0).to(tl.int64)  # an offset into a large batch exceeds 32 bits
+    image = tl.program_id(0).to(tl.int64)  # offsets in a large batch exceed 32 bits
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[:, None]
     x += image * x_image + channel * x_channel
     y += image * y_image + channel * y_channel
@@ -123,7 +123,7 @@ def _backward_kernel(
 
 @triton.jit
 def _undo(grad, y, inside, SLOPE: tl.constexpr, WIDE: tl.constexpr):
-    """The normalised values before LeakyReLU, and the gradient by them; zero outside."""
+    """Return the normalised values before LeakyReLU and the gradient by them, both 0 outside the planes."""
     active = tl.load(y, mask=inside, other=0.0).to(WIDE)
     by_active = tl.load(grad, mask=inside, other=0.0).to(WIDE)
     positive = active > 0

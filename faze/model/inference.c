@@ -1,16 +1,16 @@
-/* One layer of DT-ED for float32 images on a CPU: a convolution, then what the layers after it read of its result.
+/* One layer of DT-ED for float32 images on a CPU: a convolution, then every form of its result that later layers read.
  *
- * faze.model.inference compiles this and calls it layer by layer; faze.model.densenet is the same in torch.
+ * faze.model.inference calls this layer by layer; faze.model.densenet computes the same in torch.
  *
- * A convolution is a sum of matrix products (outputs x channels) (channels x pixels) of planes, of two sorts:
+ * A convolution is a sum of matrix products (outputs x channels) (channels x pixels) of planes, which are of two kinds:
  *
- * - Pixels of n images. Rows stand one after the other, each with a zero at its end; a row of zeros follows each image,
- *   and w + 2 zeros come first. A pixel's neighbours are at the same distances everywhere: a product per neighbour, or
- *   "tap", at a shifted place. Rows' ends are computed too, and left behind.
- * - Tiles of 2 x 2 pixels, h / 2 x w / 2 rounded up, a number for each in each of 16 planes: one for each product of
+ * - Pixels of n images. Rows follow each other, each with a zero at its end. A row of zeros follows each image, and
+ *   w + 2 zeros come first. So the neighbours of every pixel are at the same offsets, and there is a product for each
+ *   neighbour, or "tap". The ends of rows are computed, too, and ignored.
+ * - Tiles of 2 x 2 pixels, h / 2 x w / 2 rounded up, with a number in each of 16 planes: one plane for each product of
  *   Winograd's convolution F(2 x 2, 3 x 3) (Lavin and Gray 2016, arXiv 1509.09308). A doubling convolution has 25
- *   products of 16 such planes: in one direction, even pixels see one weight and odd ones two, and two neighbouring odd
- *   ones take three products instead of four.
+ *   products of 16 such planes: in one direction, even pixels have one weight and odd pixels have two, and two
+ *   neighbouring odd pixels need three products instead of four.
  */
 #include <math.h>
 #include <stdint.h>
@@ -18,7 +18,7 @@
 typedef int64_t integer;
 #define INLINED static inline __attribute__((always_inline)) /* each call with its constants */
 
-/* OUTPUTS x VECTORS sums stay in registers: 24 of 32, or 12 of 16. */
+/* OUTPUTS x VECTORS sums are in registers: 24 of 32, or 12 of 16. */
 #if defined(__AVX512F__)
 enum { LANES = 16, OUTPUTS = 8 };
 #elif defined(__AVX__)
@@ -30,40 +30,41 @@ enum { VECTORS = 3, BLOCK = LANES * VECTORS, MOST_TAPS = 9, AHEAD = 16 /* planes
 
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4)));
 struct planes {
-    float *at;      /* NULL: not wanted */
+    float *at;      /* NULL: not requested */
     integer stride; /* floats from plane to plane */
-    integer apart;  /* planes from one channel's first, second, ... to the next, where channels have several */
+    integer apart;  /* planes from the first to the second plane of a channel, if channels have several */
 };
 
-struct segment { /* of the channels that a product reads, those with the same taps */
+struct segment { /* consecutive channels that a product reads with the same taps */
     integer first, channels, taps, offset[MOST_TAPS];
 };
 
 enum reading { PIXELS, TILES, DOUBLING };
 struct layer {
-    integer reading, h, w, outputs; /* height and width: of the map that is read */
+    integer reading, h, w, outputs; /* height and width of the map that is read */
     integer products, segments;
     const struct segment *segment; /* (products, segments) */
     const float *weights;          /* (products, outputs / OUTPUTS rounded up, segments, channels, taps, OUTPUTS) */
 };
 
-struct results { /* what is wanted of each output */
-    struct planes active;      /* InstanceNorm -> LeakyReLU of it, in pixels, as are the next two */
-    struct planes pooled;      /* means of 2 x 2 pixels of that */
-    struct planes split;       /* four planes: the pixels of that at (even, even), (even, odd), ... places */
-    struct planes tiles;       /* 16 planes of that, for a convolution */
-    struct planes doubled;     /* 16 planes of that, for a doubling convolution */
-    struct planes raw_doubled; /* the same without normalising and activating */
-    float *means;              /* (n, ...) of it over each image */
+struct results { /* the requested forms of each output */
+    struct planes active;      /* pixels of the activated output: after InstanceNorm -> LeakyReLU */
+    struct planes pooled;      /* pixels: means of 2 x 2 pixels of the active plane */
+    struct planes split;       /* four planes: the active pixels at (even, even), (even, odd), ... positions */
+    struct planes tiles;       /* 16 planes of the active pixels, for a convolution */
+    struct planes doubled;     /* 16 planes of the active pixels, for a doubling convolution */
+    struct planes raw_doubled; /* the same of the output without normalisation and activation */
+    float *means;              /* (n, ...) means of the output over each image, before normalisation */
     integer means_stride;
-    float *maps; /* (n, outputs, h, w): it, without normalising and activating */
+    float *maps; /* (n, outputs, h, w) output without normalisation and activation */
+    float epsilon, slope; /* of InstanceNorm and of LeakyReLU */
 };
 
 integer outputs_at_once(void) { return OUTPUTS; }
 integer pixels_at_once(void) { return BLOCK; }
 static float *plane_of(struct planes planes, integer number) { return planes.at + number * planes.stride; }
 
-/* Add up one block: OUTPUTS rows of `vectors` vectors. */
+/* Compute one block of sums: OUTPUTS rows of `vectors` vectors. */
 INLINED void multiply(const int vectors, const struct segment *segment, integer segments, const float *weights,
                       const float *in, integer in_stride, float *out, integer out_stride) {
     vector sum[OUTPUTS][VECTORS];
@@ -96,7 +97,7 @@ static float *row_of(float *plane, integer h, integer w, integer image, integer 
     return plane + w + 2 + (image * (h + 1) + row) * (w + 1);
 }
 
-/* A row of tiles of a convolution: 16 products (4 x 4) -> 2 rows of pixels. */
+/* Join a row of tiles of a convolution: 16 products (4 x 4) -> 2 rows of pixels. */
 static void join_tiles(const float *in, integer apart, integer tiles, float *upper, float *lower) {
     for (integer x = 0; x < tiles; x++) {
         float above[4], below[4];
@@ -110,7 +111,7 @@ static void join_tiles(const float *in, integer apart, integer tiles, float *upp
     }
 }
 
-/* A row of tiles of a doubling convolution: 25 products (5 x 5) -> 4 rows of pixels, every second a sum of two. */
+/* Join a row of tiles of a doubling convolution: 25 products (5 x 5) -> 4 rows of pixels. */
 static void join_doubled(const float *in, integer apart, integer tiles, float *rows, integer stride) {
     for (integer x = 0; x < tiles; x++, in++, rows += 4) {
         float m[4][5];
@@ -126,7 +127,7 @@ static void join_doubled(const float *in, integer apart, integer tiles, float *r
     }
 }
 
-/* Bring the products of one output together: a plane of pixels. */
+/* Join the products of one output into a plane of pixels. */
 static void arrange(const struct layer *layer, integer n, const float *products, integer apart, float *plane) {
     integer h = layer->h, w = layer->w;
     if (layer->reading == PIXELS) {
@@ -150,13 +151,13 @@ static void arrange(const struct layer *layer, integer n, const float *products,
         }
 }
 
-/* Four numbers in one direction of a tile, of which the first lies before it and the last behind. */
+/* Transform four numbers in one direction: one before a tile, the two of the tile, one after it. */
 INLINED void transform(int doubling, float a, float b, float c, float d, float *t) {
     t[0] = doubling ? b : a - c, t[1] = doubling ? c : b + c;
     t[2] = doubling ? b - c : c - b, t[3] = doubling ? c - d : b - d;
 }
 
-/* Cut a plane of pixels into tiles: 16 planes. What lies beyond odd edges reaches only pixels that do not exist. */
+/* Cut a plane of pixels into 16 planes of tiles. Values beyond odd edges affect only pixels that do not exist. */
 INLINED void cut(const int doubling, float *plane, integer n, integer h, integer w, float *out, integer apart) {
     integer rows = (h + 1) / 2, columns = (w + 1) / 2;
     float even[4][columns + 1], odd[4][columns + 1];
@@ -180,7 +181,7 @@ INLINED void cut(const int doubling, float *plane, integer n, integer h, integer
         }
 }
 
-/* Mean of the pixels, or of their squared distances from a centre. */
+/* Return the mean of the pixels, or of their squared distances from a centre. */
 INLINED float mean_of(const float *in, integer h, integer w, const float *centre) {
     float sum = 0;
     for (integer y = 0; y < h; y++, in += w + 1) {
@@ -191,23 +192,25 @@ INLINED float mean_of(const float *in, integer h, integer w, const float *centre
     return sum / (h * w);
 }
 
-/* InstanceNorm -> LeakyReLU of a plane. */
-static void activate(float *raw, integer n, integer h, integer w, float *active, float *means, integer stride) {
+/* Apply InstanceNorm -> LeakyReLU to a plane. */
+static void activate(float *raw, const struct results *to, integer n, integer h, integer w, float *active,
+    float *means) {
+    const float slope = to->slope;
     clear_edges(active, n, h, w);
     for (integer i = 0; i < n; i++) {
         const float *in = row_of(raw, h, w, i, 0);
-        float mean = mean_of(in, h, w, NULL), scale = 1 / sqrtf(mean_of(in, h, w, &mean) + EPSILON);
+        float mean = mean_of(in, h, w, NULL), scale = 1 / sqrtf(mean_of(in, h, w, &mean) + to->epsilon);
         float *out = row_of(active, h, w, i, 0);
         for (integer y = 0; y < h; y++, in += w + 1, out += w + 1)
             for (integer x = 0; x < w; x++) {
                 float value = (in[x] - mean) * scale;
-                out[x] = value > 0 ? value : SLOPE * value;
+                out[x] = value > 0 ? value : slope * value;
             }
-        if (means) means[i * stride] = mean;
+        if (means) means[i * to->means_stride] = mean;
     }
 }
 
-/* Half of a plane's height and width: the pixels of one of four phases, or, as the fifth, means of 2 x 2. */
+/* Halve height and width of a plane: take the pixels of phase 0 to 3, or, for phase 4, the means of 2 x 2 pixels. */
 static void halve(float *plane, integer n, integer h, integer w, int phase, float *out) {
     clear_edges(out, n, h / 2, w / 2);
     for (integer i = 0; i < n; i++)
@@ -221,7 +224,7 @@ static void halve(float *plane, integer n, integer h, integer w, int phase, floa
         }
 }
 
-/* What is wanted of output o, whose plane of pixels is given. */
+/* Write the requested forms of output o, from its plane of pixels. */
 static void deliver(float *raw, const struct results *to, integer n, integer h, integer w, integer outputs, integer o,
                     int activated, float *spare) {
     float *plane = raw;
@@ -232,7 +235,7 @@ static void deliver(float *raw, const struct results *to, integer n, integer h, 
         cut(1, raw, n, h, w, plane_of(to->raw_doubled, o), to->raw_doubled.apart * to->raw_doubled.stride);
     if (activated) {
         plane = to->active.at ? plane_of(to->active, o) : spare;
-        activate(raw, n, h, w, plane, to->means ? to->means + o : NULL, to->means_stride);
+        activate(raw, to, n, h, w, plane, to->means ? to->means + o : NULL);
     }
     if (to->pooled.at) halve(plane, n, h, w, 4, plane_of(to->pooled, o));
     for (int phase = 0; to->split.at && phase < 4; phase++)
@@ -241,7 +244,7 @@ static void deliver(float *raw, const struct results *to, integer n, integer h, 
     if (to->doubled.at) cut(1, plane, n, h, w, plane_of(to->doubled, o), to->doubled.apart * to->doubled.stride);
 }
 
-/* Floats of a plane of pixels, with what may be read behind it. */
+/* Return the floats of a plane of pixels, with those beyond it that may be read. */
 integer plane_floats(integer n, integer h, integer w) { return (n * (h + 1) + 4) * (w + 1) + 2; }
 
 static integer products_floats(const struct layer *layer, integer n) {
@@ -251,14 +254,14 @@ static integer products_floats(const struct layer *layer, integer n) {
 
 static integer rounded_outputs(const struct layer *layer) { return (layer->outputs + OUTPUTS - 1) / OUTPUTS * OUTPUTS; }
 
-/* Floats that `convolve` needs for itself: its products, and two planes of an output. */
+/* Return the floats of scratch memory that `convolve` needs: its products, and two planes of an output. */
 integer scratch_floats(const struct layer *layer, integer n) {
     integer scale = layer->reading == DOUBLING ? 2 : 1;
     return layer->products * rounded_outputs(layer) * products_floats(layer, n) +
            2 * plane_floats(n, scale * layer->h, scale * layer->w);
 }
 
-/* A layer: its convolution of the planes in, and what is wanted of it. */
+/* Compute a layer: the convolution of the planes `in`, and the requested forms of its outputs. */
 void convolve(const struct layer *layer, const struct planes *in, const struct results *to, integer n, float *scratch) {
     integer scale = layer->reading == DOUBLING ? 2 : 1, h = scale * layer->h, w = scale * layer->w;
     integer stride = products_floats(layer, n), pixels = stride - BLOCK, outputs = rounded_outputs(layer);
@@ -285,7 +288,7 @@ void convolve(const struct layer *layer, const struct planes *in, const struct r
     }
 }
 
-/* What is wanted of the first layer's input, maps (n, channels, h, w). scratch: two planes of it. */
+/* Write the requested forms of the network's input, maps (n, channels, h, w). scratch: two planes of pixels. */
 void begin(const float *maps, integer channels, integer h, integer w, int activated, const struct results *to,
            integer n, float *scratch) {
     clear_edges(scratch, n, h, w);

@@ -1,16 +1,16 @@
-"""The layers of the switch and tier `recompute`: few activations, both kept for the backward pass and alive in passing.
+"""The layers of the switch and tier `recompute`: few activations are stored, and few exist at a time.
 
-The same mathematics as the stock layers of `faze.model.densenet`, from five observations:
+They compute the same as the stock layers of `faze.model.densenet`, by five observations:
 
-1. InstanceNorm mixes no channels, so a dense block need normalise each channel only once, not once per layer that
+1. InstanceNorm mixes no channels, so a dense block has to normalise each channel only once, not once per layer that
    reads it. (One buffer per block: Pleiss et al. 2017, arXiv 1707.06990.)
-2. Norm and activation cost little beside a convolution. Only what they start from is kept, and of a dense block that is
-   its output, which the next layer keeps as well; they are computed again in the backward pass.
-3. The widest maps lie next to the picture, and the convolutions that make them take 3 % of a step's arithmetic: they
-   are done again, from maps of half the size or less, which are kept instead.
-4. No layer mixes images. Both passes go through the batch in slices of few images, and what is needed only in passing
-   never exists for the whole batch. The kernels' gradients of the slices add up.
-5. Average pooling and a 1 x 1 convolution commute, and pooled first the convolution sees a quarter of the pixels.
+2. Normalisation and activation cost little compared to a convolution. They are computed again in the backward pass, and
+   only their input is stored. For a dense block that is its output, which the next layer stores as well.
+3. The largest maps are those next to the image, and their convolutions take 3 % of the arithmetic of a step. These are
+   computed again, too, from maps of half the size or less, which are stored instead.
+4. No layer mixes images. Both passes process the batch in slices of a few images, so temporary tensors never exist for
+   the whole batch. The gradients of the convolution kernels are summed over slices.
+5. Average pooling and a 1 x 1 convolution commute. After pooling, the convolution has a quarter of the pixels.
 
 Shapes: B images; C channels; g growth; H x W pixels.
 """
@@ -26,13 +26,13 @@ from torch.nn import functional as F
 
 from faze.model.norm_act import EPSILON, SLOPE, activate
 
-# Of the widest map of a slice, of which a backward pass holds about six. On a CPU 8 MiB are two images at paper width;
-# with half of it the steps take longer, with more they do not take less. A GPU needs more to be busy: not yet measured.
+# Size of the largest map of a slice; a backward pass has about six such maps. On a CPU, 8 MiB are two images at paper
+# width. Half of it makes steps slower, more does not make them faster. A GPU needs more to be busy: not yet measured.
 SLICE_BYTES = {"cpu": 8 * 2**20, "cuda": 64 * 2**20}
 
 
 class Layer(NamedTuple):
-    """How a convolution goes, and what comes before it."""
+    """A convolution and the operations before it."""
 
     stride: int = 1  # a transposed convolution of stride 2 doubles height and width
     transposed: bool = False
@@ -41,12 +41,12 @@ class Layer(NamedTuple):
 
 
 def chain(x: Tensor, layers: Sequence[Layer], weights: Sequence[Tensor]) -> Tensor:
-    """(B, C, H, W) through layers with kernels of 3 x 3 or 1 x 1 -> (B, C', H', W'); keeps only x."""
+    """Apply layers with kernels of 3 x 3 or 1 x 1, and store only x: (B, C, H, W) -> (B, C', H', W')."""
     return _Chain.apply(x, tuple(layers), *weights)
 
 
 def dense_block(x: Tensor, weights: Sequence[Tensor], *, transposed: bool) -> Tensor:
-    """(B, C, H, W) and L kernels of 3 x 3 -> (B, C + L g, H, W); keeps only that."""
+    """Apply a dense block of L kernels of 3 x 3, and store only its output: (B, C, H, W) -> (B, C + L g, H, W)."""
     return _DenseBlock.apply(x, Layer(transposed=transposed), *weights)
 
 
@@ -63,7 +63,7 @@ class _Chain(torch.autograd.Function):
         x, *weights = ctx.saved_tensors
         by_x = torch.empty_like(x)
         by_weights = [torch.zeros_like(weight) for weight in weights]
-        weights = [weight.to(grad.dtype) for weight in weights]  # autocast has ended; what it computed has not
+        weights = [weight.to(grad.dtype) for weight in weights]  # autocast has ended, but its results have its dtype
         for part in _slices(x, ctx.widest):
             _chain_backward(grad[part], x[part], ctx.layers, weights, by_x[part], by_weights)
         return by_x, None, *by_weights
@@ -84,10 +84,10 @@ def _chain_backward(
     by_x: Tensor,
     by_weights: Sequence[Tensor],
 ) -> None:
-    """Write the gradient by x into by_x and add those by the kernels to by_weights."""
+    """Write the gradient by x into by_x, and add the gradients by the kernels to by_weights."""
     activations: list[_Activated | None] = []
     inputs: list[Tensor] = []
-    for number, layer in enumerate(layers):  # the forward pass again, up to the last convolution
+    for number, layer in enumerate(layers):  # repeats the forward pass up to the last convolution
         if number:
             x = _conv(inputs[-1], weights[number - 1], layers[number - 1])
         activations.append(_Activated(x) if layer.activated else None)
@@ -126,7 +126,7 @@ class _DenseBlock(torch.autograd.Function):
 
 
 def _fill_block(raw: Tensor, x: Tensor, starts: Sequence[int], layer: Layer, weights: Sequence[Tensor]) -> None:
-    """Write x and what the layers of a dense block add to it into raw; starts: the first channel of each addition."""
+    """Write x and the outputs of the layers of a dense block into raw; starts are the first channels of the outputs."""
     active = torch.empty_like(raw)
     raw[:, : starts[0]], active[:, : starts[0]] = x, activate(x)
     for weight, start, end in zip(weights, starts, starts[1:], strict=False):
@@ -143,13 +143,12 @@ def _block_backward(
     by_x: Tensor,
     by_weights: Sequence[Tensor],
 ) -> None:
-    """Write the gradient by a dense block's input into by_x and add those by its kernels to by_weights."""
-    # Seven parameters: a backward pass reads what the forward pass read and left, and writes each gradient in place.
+    """Write the gradient by the input of a dense block into by_x, and add those by its kernels to by_weights."""
     activation = _Activated(raw)
     by_active = torch.zeros_like(raw)
     for number in range(len(weights) - 1, -1, -1):
         before, own = slice(starts[number]), slice(starts[number], starts[number + 1])
-        # What the later layers read of these channels is complete.
+        # All gradients from later layers have been added to these channels.
         by_added = activation.backward(by_active[:, own], own).add_(grad[:, own])
         by_active[:, before] += _conv_backward(
             by_added, activation.value[:, before], weights[number], layer, by_weights[number]
@@ -159,7 +158,7 @@ def _block_backward(
 
 
 class _Activated:
-    """InstanceNorm -> LeakyReLU of x (B, C, H, W), with what its backward pass needs."""
+    """InstanceNorm -> LeakyReLU of x (B, C, H, W), and the tensors that its backward pass reads."""
 
     def __init__(self, x: Tensor) -> None:
         normal, *statistics = torch.native_batch_norm(_planes(x), None, None, None, None, True, 0.0, EPSILON)
@@ -168,7 +167,7 @@ class _Activated:
         self.statistics = [each.view(x.shape[:2]) for each in statistics]  # mean, 1 / standard deviation
 
     def backward(self, grad: Tensor, channels: slice = slice(None)) -> Tensor:
-        """Compute the gradient by some channels of x from that by the same channels of the value."""
+        """Compute the gradient by some channels of x from the gradient by the same channels of the value."""
         x, value = self.x[:, channels], self.value[:, channels]
         by_normal = torch.ops.aten.leaky_relu_backward(grad, value, SLOPE, True)
         statistics = [each[:, channels].flatten() for each in self.statistics]
@@ -179,7 +178,7 @@ class _Activated:
 
 
 def _planes(x: Tensor) -> Tensor:
-    """(B, C, H, W) -> (1, B C, H, W): the channels of all images, for batch norm to normalise each by itself."""
+    """Reshape (B, C, H, W) -> (1, B C, H, W), so that batch norm normalises each channel of each image separately."""
     return x.reshape(1, -1, *x.shape[2:])
 
 
@@ -191,7 +190,7 @@ def _conv(x: Tensor, weight: Tensor, layer: Layer) -> Tensor:
 
 
 def _conv_backward(grad: Tensor, x: Tensor, weight: Tensor, layer: Layer, by_weight: Tensor) -> Tensor:
-    """Compute the gradient by x; add that by the kernel to by_weight."""
+    """Return the gradient by x, and add the gradient by the kernel to by_weight."""
     by_x, added, _ = torch.ops.aten.convolution_backward(
         grad,
         x,
@@ -210,7 +209,7 @@ def _conv_backward(grad: Tensor, x: Tensor, weight: Tensor, layer: Layer, by_wei
 
 
 def _widest(x: Tensor, layers: Sequence[Layer], weights: Sequence[Tensor]) -> int:
-    """Count the elements of an image's widest map in a chain."""
+    """Return the number of elements of the largest map of one image in a chain."""
     pixels, widest = math.prod(x.shape[2:]), x[0].numel()
     for layer, weight in zip(layers, weights, strict=True):
         scale = layer.stride**2
@@ -220,7 +219,7 @@ def _widest(x: Tensor, layers: Sequence[Layer], weights: Sequence[Tensor]) -> in
 
 
 def _slices(x: Tensor, widest: int) -> Iterator[slice]:
-    """Cut a batch into slices of about equal size whose widest maps, of so many elements an image, fit SLICE_BYTES."""
+    """Cut a batch into about equal slices whose largest maps, of `widest` elements an image, fit in SLICE_BYTES."""
     fit = max(SLICE_BYTES[x.device.type] // (widest * x.element_size()), 1)
     size = -(-len(x) // -(-len(x) // fit))
     for first in range(0, len(x), size):

@@ -1,13 +1,26 @@
-"""InstanceNorm -> LeakyReLU, before every convolution of DT-ED but the first of each half."""
+"""InstanceNorm -> LeakyReLU, before every convolution of DT-ED but the first of each half; stock, or as one operation.
+
+The stock pair stores both the normalised values and the result for its backward pass. The fused operation stores only
+the result, which the convolution after it stores anyway. LeakyReLU can be inverted, and the gradient of the
+normalisation needs only the normalised values and one deviation per plane. (In-Place Activated BatchNorm: Rota Bulo
+et al. 2018, arXiv 1712.02616.) It also works on channels-last tensors, which the stock InstanceNorm copies to another
+layout.
+
+Shapes: B images; C channels; N pixels of a plane. The fused operation has float32 statistics for fp16 and bf16.
+"""
+
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
-
-from faze.model.fused_norm import instance_norm_leaky_relu
+from torch.utils._triton import has_triton
 
 EPSILON = 1e-5  # of InstanceNorm
 SLOPE = 0.01  # of LeakyReLU
+CACHED = 2**18  # elements that are processed at once on a CPU, so that temporary tensors stay in the cache
 
 
 def activate(x: Tensor, *, fused: bool = False) -> Tensor:
@@ -15,21 +28,82 @@ def activate(x: Tensor, *, fused: bool = False) -> Tensor:
 
     Args:
         x: (B, C, H, W).
-        fused: as one operation; the same result, with less kept for the backward pass.
+        fused: as one operation, with the same result. On a GPU with Triton it uses `faze.model.fused_norm_triton`;
+            elsewhere, and inside torch.compile, torch operations.
     """
     if fused:
-        return instance_norm_leaky_relu(x, eps=EPSILON, slope=SLOPE)
-    # In place: the backward pass then keeps one tensor instead of two.
+        return _Fused.apply(x.flatten(2)).unflatten(2, x.shape[2:])
+    # In place: the backward pass then stores one tensor instead of two.
     return F.leaky_relu(_instance_norm(x), negative_slope=SLOPE, inplace=True)
 
 
 def _instance_norm(x: Tensor) -> Tensor:
-    """Normalise each channel of each image, by the faster of torch's two ways to the same values.
+    """Normalise each channel of each image, by the faster of two torch functions with the same result.
 
-    On a CPU that is a LayerNorm over the pixels, while a channel's pixels lie together. Low precision takes the other
-    way, which keeps its statistics in fp32; so does an exported graph, which is for other machines.
+    On a CPU that is a LayerNorm over the pixels if those of a channel are contiguous. Low precision uses the other one,
+    which has fp32 statistics; so does an exported graph, which is for other machines.
     """
-    lies_together = x.device.type == "cpu" and x.is_contiguous() and x.dtype.itemsize >= 4
-    if lies_together and not torch.compiler.is_exporting():
+    contiguous = x.device.type == "cpu" and x.is_contiguous() and x.dtype.itemsize >= 4
+    if contiguous and not torch.compiler.is_exporting():
         return F.layer_norm(x, x.shape[2:], eps=EPSILON)
     return F.instance_norm(x, eps=EPSILON)
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = torch.empty_like(x)
+        scale = x.new_empty((*x.shape[:2], 1), dtype=torch.promote_types(x.dtype, torch.float32))
+        if _takes_triton(x):
+            from faze.model import fused_norm_triton
+
+            fused_norm_triton.forward(x, y, scale, EPSILON, SLOPE)
+        else:
+            for part in _parts(x, y, scale):
+                _forward(*part)
+        ctx.save_for_backward(y, scale)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        y, scale = ctx.saved_tensors
+        by_x = torch.empty_like(y)
+        if _takes_triton(y):
+            from faze.model import fused_norm_triton
+
+            fused_norm_triton.backward(grad, y, scale, by_x, SLOPE)
+        else:
+            for part in _parts(grad, y, scale, by_x):
+                _backward(*part)
+        return by_x
+
+
+def _takes_triton(x: Tensor) -> bool:
+    return x.is_cuda and not torch.compiler.is_compiling() and has_triton()
+
+
+def _parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Split tensors (B, ...) into parts of a few images on a CPU; elsewhere, return them as one part."""
+    _, channels, pixels = tensors[0].shape
+    if tensors[0].is_cuda or torch.compiler.is_compiling():
+        return iter([tensors])
+    images = max(CACHED // (channels * pixels), 1)
+    return zip(*(tensor.split(images) for tensor in tensors), strict=True)
+
+
+def _forward(x: Tensor, y: Tensor, scale: Tensor) -> None:
+    """Write the activated x (B, C, N) into y, and 1 / standard deviation into scale (B, C, 1)."""
+    wide = x.to(scale.dtype)
+    centred = wide - wide.mean(2, keepdim=True)
+    scale.copy_((centred.square().mean(2, keepdim=True) + EPSILON).rsqrt())
+    y.copy_(F.leaky_relu(centred.mul_(scale), SLOPE, inplace=True))
+
+
+def _backward(grad: Tensor, y: Tensor, scale: Tensor, by_x: Tensor) -> None:
+    """Write the gradient by x into by_x, from the gradient by y; all but scale are (B, C, N)."""
+    wide = y.to(scale.dtype)
+    normal = F.leaky_relu(wide, 1 / SLOPE)
+    by_normal = torch.ops.aten.leaky_relu_backward(grad.to(scale.dtype), wide, SLOPE, True)
+    mean, along = by_normal.mean(2, keepdim=True), (by_normal * normal).mean(2, keepdim=True)
+    by_x.copy_(by_normal.sub_(mean).addcmul_(normal, along, value=-1).mul_(scale))

@@ -1,6 +1,6 @@
 """The training objective: DT-ED over pairs (a, b) of one person's strips, and its loss terms (paper section 3.1.2).
 
-Model and losses are one module, so that every replica or process computes the losses of the pairs it holds.
+Model and losses are one module, so that every replica or process computes the losses of its own pairs.
 
 Shapes: B pairs; P pairs of a chunk.
 """
@@ -18,13 +18,13 @@ from faze.model.dted import DTED
 
 
 class Objective(nn.Module):
-    """Loss terms of a batch of pairs.
+    """The loss terms of a batch of pairs.
 
-    What no term reaches asks for no gradient: DistributedDataParallel would wait for it.
+    Parameters that no term reaches do not require gradients; otherwise DistributedDataParallel would wait for them.
 
     Args:
         dted: the model.
-        loss: weights (a term of weight 0 is not computed) and chunk_pairs.
+        loss: the weights, where a term of weight 0 is not computed, and chunk_pairs.
     """
 
     def __init__(self, dted: DTED, loss: Loss) -> None:
@@ -44,11 +44,11 @@ class Objective(nn.Module):
                 part.requires_grad_(bool(terms))
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Compute the unweighted terms, under the names of their weights in `loss`.
+        """Compute the unweighted terms, by the names of their weights in `loss`.
 
         Args:
             batch: `image_a`, `image_b` (B, 3, H, W) in [-1, 1]; `gaze_a`, `gaze_b`, `head_a`, `head_b` (B, 2) pitch and
-                yaw in radians; `person` (B,) whole numbers. B is a multiple of loss.chunk_pairs.
+                yaw in radians; `person` (B,) integers. B is a multiple of loss.chunk_pairs.
 
         Returns:
             Scalars in the dtype of the weights; angles in degrees.
@@ -68,7 +68,7 @@ class Objective(nn.Module):
         return terms | self._embedding_terms(frontal_a.gaze, frontal_b.gaze, batch["person"])
 
     def _gaze_terms(self, z_gaze: Tensor, gaze: Tensor) -> dict[str, Tensor]:
-        """Compute the gaze head's terms from (B, G, 3) codes and (B, 2) labels."""
+        """Compute the terms of the gaze head from codes (B, G, 3) and labels (B, 2)."""
         terms: dict[str, Tensor] = {}
         if self.loss.gaze_angle or self.loss.gaze_mse:
             vector = self.dted.gaze_vector(z_gaze)
@@ -79,7 +79,7 @@ class Objective(nn.Module):
         return terms
 
     def _embedding_terms(self, frontal_a: Tensor, frontal_b: Tensor, person: Tensor) -> dict[str, Tensor]:
-        """Compare frontalised gaze codes (B, G, 3) within chunks; average over these."""
+        """Compute the terms that compare frontalised gaze codes (B, G, 3) within chunks, averaged over chunks."""
         pairs = self.loss.chunk_pairs
         if len(person) % pairs:
             raise ValueError(

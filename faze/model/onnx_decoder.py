@@ -1,7 +1,7 @@
 """The decoder of DT-ED as an ONNX graph, for other programs and for browsers.
 
-Inputs are the codes: app (B, A), gaze (B, G, 3), head (B, D, 3); the output is image (B, 3, H, W), about [-1, 1]. All
-are float32, and any B will do. Turning codes is left to the caller: a frontal code times R(pitch, yaw) transposed.
+Inputs are the codes app (B, A), gaze (B, G, 3) and head (B, D, 3); the output is image (B, 3, H, W), about [-1, 1]. All
+are float32, with any B. The caller rotates codes: a frontal code times R(pitch, yaw) transposed is at (pitch, yaw).
 """
 
 import contextlib
@@ -18,30 +18,32 @@ from torch import Tensor, nn
 from faze.base.errors import UserError
 from faze.model.dted import DTED, Codes
 
-OPSET = 18  # torch's own operators: a later one would be a conversion
+OPSET = 18  # the opset of torch's exporter; a later one would need a conversion
 INPUTS, OUTPUT = ("app", "gaze", "head"), "image"
 OPERATORS = frozenset({"Conv", "ConvTranspose", "InstanceNormalization", "LeakyRelu", "Concat", "Gemm", "Reshape"})
-LARGEST_DIFFERENCE = 1e-4  # from torch's image, of values in about [-1, 1]: a hundredth of a grey level
+LARGEST_DIFFERENCE = (
+    1e-4  # allowed difference from torch's image, whose values are about [-1, 1]: a hundredth of a grey level
+)
 LIBRARIES = ("onnx", "onnxscript", "onnxruntime")
 
 
 class Decoder(nn.Module):
-    """The decoder of a trained network by itself."""
+    """The decoder of a trained network as a module of its own."""
 
     def __init__(self, dted: DTED) -> None:
         super().__init__()
         self.dted = dted
 
     def forward(self, app: Tensor, gaze: Tensor, head: Tensor) -> Tensor:
-        """Decode."""
+        """Decode codes into images."""
         return self.dted.decode(Codes(app, gaze, head))
 
 
 def export_decoder(dted: DTED, path: Path) -> None:
-    """Write the decoder as one ONNX file.
+    """Export the decoder as one ONNX file.
 
     Raises:
-        UserError: a library is missing, or the graph has an operator that it should not need.
+        UserError: a library is missing, or the graph contains an unexpected operator.
     """
     check_libraries()
     decoder, codes = Decoder(dted).eval(), random_codes(dted, 2)
@@ -60,11 +62,11 @@ def export_decoder(dted: DTED, path: Path) -> None:
         )
         program.save(str(path), external_data=False)
     if others := {node.op_type for node in program.model.graph} - OPERATORS:
-        raise UserError(f"the exported decoder has {', '.join(sorted(others))}, which it should not need")
+        raise UserError(f"the exported decoder contains unexpected operators: {', '.join(sorted(others))}")
 
 
 def largest_difference(dted: DTED, path: Path) -> float:
-    """Compare an exported decoder, in onnxruntime, with the network: the largest difference in one and five images."""
+    """Return the largest difference between an exported decoder, run by onnxruntime, and the network."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -78,10 +80,10 @@ def largest_difference(dted: DTED, path: Path) -> float:
 
 
 def check_libraries() -> None:
-    """Find what exporting needs.
+    """Check that the libraries for exporting are installed.
 
     Raises:
-        UserError: it is not installed.
+        UserError: one is missing.
     """
     for name in LIBRARIES:
         try:
@@ -91,7 +93,7 @@ def check_libraries() -> None:
 
 
 def random_codes(dted: DTED, count: int) -> Codes:
-    """Draw codes, always the same."""
+    """Draw reproducible random codes."""
     draw, model = torch.Generator().manual_seed(0), dted.model
     shapes = (model.z_app,), (model.z_gaze, 3), (model.z_head, 3)
     return Codes(*(torch.randn(count, *shape, generator=draw) for shape in shapes))
@@ -99,7 +101,7 @@ def random_codes(dted: DTED, count: int) -> Codes:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep to itself what torch says of packages and names that this export does not need."""
+    """Suppress torch warnings that are irrelevant to this export."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     before = logger.level
     logger.setLevel(logging.ERROR)

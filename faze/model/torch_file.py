@@ -1,7 +1,7 @@
 """Files that torch writes: tensors and plain values under names.
 
-They come from strangers too, so three things are looked at besides what torch itself refuses: that nothing in them is
-packed to be larger than the file, that they name nothing but tensors, and that each tensor has its numbers in the file.
+Files may come from strangers. In addition to the checks of torch, a file must not contain compressed records, which
+could unpack to more than its size. Its pickles must name nothing but tensors, and it must contain all numbers of each.
 """
 
 import errno
@@ -22,7 +22,7 @@ from faze.base.files import whole_file
 
 
 def write_mapping(path: Path | str, content: Mapping[str, object]) -> None:
-    """Write a mapping, whole or not at all. In memory first: torch makes a RuntimeError of a disk that is full."""
+    """Write a mapping atomically, from memory: for a full disk, torch would raise a RuntimeError."""
     memory = io.BytesIO()
     torch.save(content, memory)
     with whole_file(path) as temporary:
@@ -30,18 +30,18 @@ def write_mapping(path: Path | str, content: Mapping[str, object]) -> None:
 
 
 _BUILT = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_parameter")
-# What a pickle of tensors names; torch's own list has more, such as bytearray, which a word makes as large as it wants.
+# Names in a pickle of tensors. Torch allows more, such as bytearray, which a few bytes can make arbitrarily large.
 _NAMED = {"collections OrderedDict", "torch Size", "torch device", "torch.nn.parameter Parameter"} | {
     f"torch._utils {name}" for name in _BUILT
 }
-_PICKLES = 5  # of a file that is older than zip: marks, the content, the keys of its tensors
+_PICKLES = 5  # in the format before zip: marks, the content, the keys of its tensors
 
 
 def read_mapping(path: Path | str, map_location: torch.device | str = "cpu") -> Mapping[str, object]:
     """Read the mapping in a torch file; only tensors and plain values are unpickled, never code.
 
     Raises:
-        UserError: the file is missing, torn or foreign.
+        UserError: the file is missing, corrupt, or not a torch file of tensors.
     """
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):
@@ -54,24 +54,26 @@ def read_mapping(path: Path | str, map_location: torch.device | str = "cpu") -> 
         raise UserError(f"{path}: no such file") from None
     except (OSError, MemoryError, UserError):
         raise
-    except Exception as error:  # the unpickler fails on foreign bytes with whatever error they lead it to
-        reason = str(error).strip().split("\n")[0][:200] or "it ends too early"
-        raise UserError(f"{path}: no whole torch file of plain tensors ({reason}); write or fetch it again") from None
+    except Exception as error:  # on foreign bytes, the unpickler may raise any error
+        reason = str(error).strip().split("\n")[0][:200] or "the file is truncated"
+        raise UserError(
+            f"{path}: not an intact torch file of plain tensors ({reason}); write or fetch it again"
+        ) from None
     if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
-        raise UserError(f"{path}: holds no mapping of names to tensors")
+        raise UserError(f"{path}: contains no mapping from names to tensors")
     return content
 
 
 def is_format(content: Mapping[str, object], number: int) -> bool:
-    """Whether a mapping that was read says that it is of a format; a stranger's may say it by a tensor."""
+    """Return whether a mapping has this number under "format"; in a foreign file that may be a tensor."""
     found = content.get("format")
     return isinstance(found, int) and found == number
 
 
 def _check_packing(file: IO[bytes]) -> None:
-    """Refuse what unpacks to more than the file, or names what is no tensor, with a ValueError."""
+    """Raise a ValueError if the file unpacks to more than its size, or names anything but tensors."""
     if file.read(4) != b"PK\3\4":
-        # Mapped, since reading takes memory for as many bytes as a pickle says before it finds them missing.
+        # Mapped: reading would allocate as many bytes as a pickle states, before it finds that they are missing.
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             for _ in range(_PICKLES):
                 _check_pickle(content)
@@ -81,16 +83,16 @@ def _check_packing(file: IO[bytes]) -> None:
         with zipfile.ZipFile(file) as archive:
             records = archive.infolist()
             if any(r.compress_type != zipfile.ZIP_STORED for r in records) or sum(r.file_size for r in records) > size:
-                raise ValueError("its records are packed")
-            if damaged := archive.testzip():  # torch writes the CRC-32 of each record, and does not read it
-                raise ValueError(f"its part {damaged} is not what was written")
+                raise ValueError("its records are compressed")
+            if damaged := archive.testzip():  # torch writes a CRC-32 for each record, but does not check it
+                raise ValueError(f"its record {damaged} has a wrong checksum")
             for record in records:
                 if record.filename.endswith(".pkl"):
                     _check_pickle(io.BytesIO(archive.read(record)))
     except OSError as error:
-        if error.errno != errno.EINVAL:  # a place before the file's beginning
+        if error.errno != errno.EINVAL:  # an offset before the beginning of the file
             raise
-        raise ValueError("no whole archive") from None
+        raise ValueError("not an intact archive") from None
 
 
 def _check_pickle(file: IO[bytes] | mmap.mmap) -> None:
@@ -101,11 +103,11 @@ def _check_pickle(file: IO[bytes] | mmap.mmap) -> None:
 
 
 def _check_tensors(content: object) -> None:
-    """Refuse tensors that say more numbers than they hold, or are of another kind than plain ones."""
+    """Raise a ValueError for tensors that are not plain, or have fewer numbers in the file than their shape states."""
     for tensor in _tensors(content):
         plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_meta
         if not plain or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-            raise ValueError("a tensor without its numbers")
+            raise ValueError("a tensor lacks its numbers")
 
 
 def _tensors(content: object) -> Iterator[Tensor]:

@@ -1,7 +1,7 @@
-"""Trained weights in files: our checkpoints, and state dictionaries of the published ones.
+"""Checkpoints of DT-ED: those of faze, and published state dictionaries.
 
-A checkpoint of faze holds {"format": 1, "model": state dictionary, "model_config": the model section, ...}; the rest
-(optimiser, random state) is the training's own affair. Keys and shapes are those of the published weights.
+A checkpoint of faze contains {"format": 1, "model": state dictionary, "model_config": the model section, ...}. Only the
+training reads the rest, such as optimiser and random state. Keys and shapes are those of the published checkpoint.
 """
 
 import dataclasses
@@ -19,24 +19,24 @@ from faze.model.torch_file import is_format, read_mapping, write_mapping
 
 FORMAT = 1
 PUBLISHED_BLOCKS = 4
-MOST_FAULTS = 100  # that are told; a network has 51 tensors
+MOST_FAULTS = 100  # in a message; a network has 51 tensors
 
 
 def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DTED:
-    """Load the trained DT-ED of a checkpoint, in evaluation mode.
+    """Load the trained DT-ED from a checkpoint, in evaluation mode.
 
     Raises:
-        UserError: the file is missing, torn, not a checkpoint of faze, or its weights and sizes do not fit.
+        UserError: the file is missing, corrupt or not a checkpoint of faze, or its weights do not match its sizes.
     """
     content = read_mapping(path, map_location)
     if not is_format(content, FORMAT):
         raise UserError(
-            f"{path}: not a checkpoint of faze, format {FORMAT}; bring a published one in with: faze import-checkpoint"
+            f"{path}: not a checkpoint of faze in format {FORMAT}; import a published one with: faze import-checkpoint"
         )
     for key in ("model", "model_config"):
         if not isinstance(content.get(key), Mapping):
-            raise UserError(f"{path}: holds no {key}; train again")
-    sizes = {"blocks": PUBLISHED_BLOCKS, **content["model_config"]}  # which an older version does not tell
+            raise UserError(f"{path}: contains no {key}; train again")
+    sizes = {"blocks": PUBLISHED_BLOCKS, **content["model_config"]}  # older checkpoints do not state blocks
     faults = list(check_mapping("model_config", sizes, fields_of(Model)))
     if faults:
         raise UserError("\n".join(f"{path}: {fault}" for fault in faults))
@@ -44,14 +44,14 @@ def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DT
 
 
 def import_published(path: Path | str, model: Model) -> DTED:
-    """Load a published checkpoint, strictly.
+    """Load a published checkpoint; every tensor must match.
 
     Args:
-        path: a state dictionary, bare or under "state_dict" or "model", with or without `module.` before its keys.
-        model: the sizes it was trained with.
+        path: a state dictionary, alone or under "state_dict" or "model", with or without `module.` before its keys.
+        model: the sizes with which it was trained.
 
     Raises:
-        UserError: the file cannot be read, or tensors are missing, unknown, misshapen or not finite; all are named.
+        UserError: the file cannot be read, or tensors are missing, unknown, misshapen or not finite; it lists them.
     """
     content = read_mapping(path, "cpu")
     for key in ("state_dict", "model"):
@@ -61,10 +61,10 @@ def import_published(path: Path | str, model: Model) -> DTED:
 
 
 def save_weights(path: Path | str, dted: DTED, dtype: torch.dtype = torch.float32) -> None:
-    """Write a checkpoint that holds weights alone, in this format: enough for every stage but a resumed training.
+    """Write a checkpoint with weights only, which every stage can use, except to resume a training.
 
     Raises:
-        UserError: a weight lies beyond what the format can hold.
+        UserError: a weight exceeds the range of the dtype.
     """
     state = {key: value.to(dtype) for key, value in dted.state_dict().items()}
     beyond = [key for key, value in state.items() if not value.isfinite().all()]
@@ -75,34 +75,34 @@ def save_weights(path: Path | str, dted: DTED, dtype: torch.dtype = torch.float3
 
 
 def strict_state(path: Path | str, state: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:
-    """Check a state dictionary against the model's, name by name; return it as float32 without `module.`.
+    """Check a state dictionary against the model, and return it as float32 without `module.` before its keys.
 
     Raises:
-        UserError: naming every missing, unknown and misshapen key.
+        UserError: keys are missing, unknown, of another shape or not finite; it lists them.
     """
     if not all(isinstance(key, str) for key in state):
-        raise UserError(f"{path}: its weights have no names; train again")
+        raise UserError(f"{path}: the keys of its weights are not names; train again")
     if all(key.startswith("module.") for key in state):
         state = {key.removeprefix("module."): value for key, value in state.items()}
-    wanted = _described(path, model).state_dict()
-    faults = list(_faults(state, wanted))
+    expected = _described(path, model).state_dict()
+    faults = list(_faults(state, expected))
     if faults:
-        told = [fault[:200] for fault in faults[:MOST_FAULTS]]
-        told += [f"and {len(faults) - MOST_FAULTS} more"] if len(faults) > MOST_FAULTS else []
-        raise UserError(f"{path}: the weights do not fit the model section of the configuration: {'; '.join(told)}")
-    return {key: state[key].float() for key in wanted}
+        listed = [fault[:200] for fault in faults[:MOST_FAULTS]]
+        listed += [f"and {len(faults) - MOST_FAULTS} more"] if len(faults) > MOST_FAULTS else []
+        raise UserError(f"{path}: the weights do not fit the model section of the configuration: {'; '.join(listed)}")
+    return {key: state[key].float() for key in expected}
 
 
 def check_same_model(path: Path | str, found: Model, wanted: Model) -> None:
-    """Refuse a checkpoint of another model section than the configured one.
+    """Check that the model section of a checkpoint is the configured one.
 
     Raises:
-        UserError: naming each key that differs, with both values.
+        UserError: they differ; it lists each key with both values.
     """
     theirs, ours = dataclasses.asdict(found), dataclasses.asdict(wanted)
     differing = [f"model.{key} is {theirs[key]}, not {ours[key]}" for key in ours if theirs[key] != ours[key]]
     if differing:
-        raise UserError(f"{path}: of another model than the configuration's: {'; '.join(differing)}; train again")
+        raise UserError(f"{path}: its model differs from the configuration: {'; '.join(differing)}; train again")
 
 
 def _faults(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _faults(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterat
         elif state[key].shape != tensor.shape:
             yield f"{key} has shape {tuple(state[key].shape)}, not {tuple(tensor.shape)}"
         elif not state[key].isfinite().all():
-            yield f"{key} holds nan or infinity"
+            yield f"{key} contains nan or infinity"
     for key in state:
         if key not in wanted:
             yield f"{key} is unknown"
@@ -128,11 +128,11 @@ def _fill(path: Path | str, state: Mapping[str, Tensor], model: Model) -> DTED:
 
 
 def _described(path: Path | str, model: Model) -> DTED:
-    """Make a network without numbers, whatever sizes a file states."""
+    """Build a network on the meta device, which allocates nothing, whatever sizes a file states."""
     try:
         with torch.device("meta"):
             return DTED(model)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except (RuntimeError, OverflowError, TypeError):  # torch counts bytes in 64 bits
-        raise UserError(f"{path}: states sizes that no network has; train again") from None
+        raise UserError(f"{path}: states impossible sizes of a network; train again") from None

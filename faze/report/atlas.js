@@ -1,4 +1,4 @@
-// The atlas: two pads choose pictures from sheets that were decoded beforehand. Without this script it stays hidden.
+// The atlas: two pads select pictures from sheets that were decoded in advance. Without this script it stays hidden.
 (() => {
   const root = document.getElementById("atlas");
   if (!root) return;
@@ -16,8 +16,8 @@
       return { canvas, sheet, dot, seen: JSON.parse(canvas.dataset.seen) };
     });
     const knob = pad.querySelector("b");
-    const told = pad.parentElement.querySelector("output");
-    let column = middle, row = middle; // from the highest yaw and the highest pitch
+    const output = pad.parentElement.querySelector("output");
+    let column = middle, row = middle; // counted from the highest yaw and the highest pitch
 
     const place = (point, x, y) => {
       point.style.left = `${Math.min(100, Math.max(0, x))}%`;
@@ -33,10 +33,10 @@
         if (canvas.width !== width) Object.assign(canvas, { width, height });
         canvas.getContext("2d").drawImage(sheet, column * width, row * height, width, height, 0, 0, width, height);
       }
-      const words = `pitch ${signed(degrees(row))}, yaw ${signed(degrees(column))}`;
-      told.value = words;
+      const text = `pitch ${signed(degrees(row))}, yaw ${signed(degrees(column))}`;
+      output.value = text;
       pad.setAttribute("aria-valuenow", degrees(column));
-      pad.setAttribute("aria-valuetext", words);
+      pad.setAttribute("aria-valuetext", text);
     };
     const move = (toColumn, toRow) => {
       [column, row] = [clamp(toColumn), clamp(toRow)];

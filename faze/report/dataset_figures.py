@@ -1,26 +1,35 @@
-"""Figures of a data set: how gaze and head pose are spread, and how much each person has."""
+"""Figures of a data set: distribution of gaze and head pose, strips per person, and a contact sheet."""
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
+from faze.base.geometry import vector_from_pitchyaw
 from faze.base.tier_colors import BASELINE
 from faze.data.inspection import UNSTATED, Inspection
 from faze.data.rejects import by_person
-from faze.report.style import DENSITY_MAP, MUTED, RULE, WIDTH, panels, split_color
+from faze.data.store.strips import StripStore
+from faze.report.style import DENSITY_MAP, MUTED, REFERENCE, RULE, WIDTH, panels, split_color
 
 KINDS = {"gaze": (1, 0), "head pose": (3, 2)}  # columns of yaw and pitch
-SIDES_DEG = ((2_000, 4), (50_000, 2))  # of the cells: with so many strips at most, this; beyond, 1
-NAMED_PEOPLE = 40  # more names are not readable below bars
+SIDES_DEG = ((2_000, 4), (50_000, 2))  # largest number of strips -> side of a cell; with more strips 1
+NAMED_PEOPLE = 40  # more names below bars are not readable
 FEWEST_BARS = 12
 EDGE_DEG = 5
+SHEET_STRIPS, SHEET_COLUMNS = 32, 4
+ARROW = "#ffd43b"
 
 
 def draw_density(inspection: Inspection) -> Figure:
-    """Draw the density of gaze and head pose over yaw and pitch in each split; panels share axes, cells and colours."""
+    """Draw the density of gaze and head pose over yaw and pitch in each split, with shared axes, cells and colours."""
     labels = {split: inspection.labels_deg(split) for split in inspection.splits}
     everyone = np.concatenate(list(labels.values()))
     low, high = _limits(everyone)
@@ -32,7 +41,7 @@ def draw_density(inspection: Inspection) -> Figure:
     figure, grid = panels(WIDTH, rows * (height + 0.42) + 0.35, rows, columns, sharex=True, sharey=True)
     cells = [(kind, split) for kind in KINDS for split in labels]
     shares = [_shares(labels[split][:, KINDS[kind]], low, high, side) for kind, split in cells]
-    norm = PowerNorm(0.5, 0, max(float(share.max()) for share in shares) or 1.0)  # the rare stays visible
+    norm = PowerNorm(0.5, 0, max(float(share.max()) for share in shares) or 1.0)  # rare angles remain visible
     drawn = [axes for line in grid for axes in line]
     for axes, (kind, split), share in zip(drawn, cells, shares, strict=True):
         image = axes.imshow(
@@ -43,24 +52,23 @@ def draw_density(inspection: Inspection) -> Figure:
             extent=(low[0], high[0], low[1], high[1]),
             interpolation="nearest",
         )
-        _label_density(
-            axes,
-            f"{kind}, {split}: {len(labels[split]):,} strips"
-            if split != UNSTATED
-            else f"{kind}: {len(labels[split]):,} strips",
-        )
+        name = kind if split == UNSTATED else f"{kind}, {split}"
+        axes.set_title(f"{name}: {len(labels[split]):,} strips", fontsize=10)
+        for line in (axes.axhline, axes.axvline):
+            line(0, color=MUTED, linewidth=0.6, linestyle=(0, (4, 3)), zorder=3)
+        axes.grid(color=RULE, linewidth=0.5)
     for axes in grid[-1]:
         axes.set_xlabel("yaw, degrees")
     for line in grid:
         line[0].set_ylabel("pitch, degrees")
     bar = figure.colorbar(image, ax=drawn, shrink=0.85, aspect=32, pad=0.015)
-    bar.set_label(f"% of a split's strips in a cell of {side}° × {side}°", fontsize=9, color=MUTED, labelpad=8)
+    bar.set_label(f"% of the strips of a split per cell of {side}° × {side}°", fontsize=9, color=MUTED, labelpad=8)
     bar.outline.set_visible(False)
     return figure
 
 
 def _limits(labels_deg: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Find the least and largest (yaw, pitch) of gaze and head together, rounded; a few labels may lie outside."""
+    """Return rounded quantiles of (yaw, pitch) of gaze and head together, close to minimum and maximum."""
     if not len(labels_deg):
         return np.array([-20.0, -20.0]), np.array([20.0, 20.0])
     both = np.concatenate([labels_deg[:, columns] for columns in KINDS.values()])
@@ -70,21 +78,14 @@ def _limits(labels_deg: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArr
 
 
 def _shares(angles_deg: NDArray[np.float32], low: NDArray, high: NDArray, side: int) -> NDArray[np.float64]:
-    """Count the (yaw, pitch) rows in each cell, in percent, (yaw cells, pitch cells)."""
+    """Return the percentage of (yaw, pitch) rows in each cell, (yaw cells, pitch cells)."""
     edges = [np.arange(a, b + side / 2, side) for a, b in zip(low, high, strict=True)]
     counts, *_ = np.histogram2d(*angles_deg.T.astype(np.float64), bins=edges)
     return 100 * counts / max(len(angles_deg), 1)
 
 
-def _label_density(axes: Axes, title: str) -> None:
-    axes.set_title(title, fontsize=10)
-    for line in (axes.axhline, axes.axvline):
-        line(0, color=MUTED, linewidth=0.6, linestyle=(0, (4, 3)), zorder=3)
-    axes.grid(color=RULE, linewidth=0.5)
-
-
 def draw_people(inspection: Inspection) -> Figure:
-    """Draw the strips of every person, most first within its split, and the person's rejected frames above them."""
+    """Draw the number of strips of every person, sorted within each split, with rejected frames stacked above."""
     figure, [[axes]] = panels(WIDTH, 2.9, 1, 1)
     rejected = by_person(inspection.rejects)
     names, start = [], 0
@@ -100,8 +101,8 @@ def draw_people(inspection: Inspection) -> Figure:
     if few:
         axes.set_xticks(np.arange(len(names)) + 0.5, names, rotation=90 if max(map(len, names)) > 3 else 0, fontsize=8)
         axes.tick_params(axis="x", length=0)
-    axes.set(ylabel="strips", xlabel="" if few else "people, those with most strips first in each split")
-    axes.set_xlim(0, max(len(names), FEWEST_BARS))  # three people are not drawn as three walls
+    axes.set(ylabel="strips", xlabel="" if few else "people, sorted by their number of strips in each split")
+    axes.set_xlim(0, max(len(names), FEWEST_BARS))  # three people would be very wide bars
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y")
     handles = [
@@ -114,8 +115,75 @@ def draw_people(inspection: Inspection) -> Figure:
 
 
 def _draw_bars(axes: Axes, counts: NDArray, above: NDArray, edges: NDArray, color: str) -> None:
-    """Draw bars, as one path where they are many; thin gaps part them where they are few."""
+    """Draw bars, with gaps if they are few and as one path if they are many."""
     if len(counts) > NAMED_PEOPLE:
         axes.stairs(above + counts, edges, baseline=above, fill=True, color=color)
     else:
         axes.bar(edges[:-1] + 0.5, counts, 0.8, bottom=above, color=color)
+
+
+class SheetStrip(NamedTuple):
+    """A strip of a contact sheet."""
+
+    pixels: NDArray[np.uint8]  # (H, W, 3) RGB
+    label: NDArray[np.float32]  # (4,) rad
+    person: str
+    frame: int  # index in the person's annotation
+    off_screen: bool
+
+
+def pick_strips(strips: StripStore, most: int = SHEET_STRIPS) -> list[SheetStrip]:
+    """Select strips of people at regular distances in the store, and of entries at regular distances in a recording."""
+    persons = [person for person in strips.persons() if strips.count(person)]
+    positions = np.unique(np.linspace(0, len(persons) - 1, min(most, len(persons))).round().astype(int))
+    chosen = [persons[i] for i in positions]
+    cells = []
+    for person in chosen:
+        labels, frames, validity = strips.labels(person), strips.frame_index(person), strips.validity(person)
+        for entry in _centers(len(labels), most // len(chosen)):
+            pixels, off_screen = strips.pixels(person, entry), bool(validity[entry] == "off_screen")
+            cells.append(SheetStrip(pixels, labels[entry], person, int(frames[entry]), off_screen))
+    return cells
+
+
+def _centers(count: int, parts: int) -> list[int]:
+    """Return the centre of each of `parts` equal parts of 0 .. count - 1, or all positions if they are fewer."""
+    return [int((part + 0.5) * count / min(parts, count)) for part in range(min(parts, count))]
+
+
+def draw_sheet(cells: Sequence[SheetStrip], columns: int = SHEET_COLUMNS) -> Figure:
+    """Draw normalised eye strips, each with its gaze label as an arrow, as seen from the camera."""
+    rows = max(1, -(-len(cells) // columns))
+    figure, grid = panels(WIDTH, 0.99 * rows, rows, columns)
+    figure.get_layout_engine().set(h_pad=0.03, w_pad=0.03, hspace=0.02, wspace=0.02)
+    for axes, cell in itertools.zip_longest(itertools.chain(*grid), cells):
+        axes.axis("off")
+        if cell is not None:
+            _draw_cell(axes, cell)
+    return figure
+
+
+def _draw_cell(axes: Axes, cell: SheetStrip) -> None:
+    axes.imshow(cell.pixels, interpolation="lanczos")
+    text = f"{cell.person}, frame {cell.frame}" + (", off the screen" if cell.off_screen else "")
+    axes.set_title(text, fontsize=8, fontweight="normal", color=REFERENCE if cell.off_screen else MUTED, pad=3)
+    if np.isfinite(cell.label[:2]).all():
+        _draw_arrow(axes, cell.pixels.shape, cell.label)
+
+
+def _draw_arrow(axes: Axes, shape: tuple[int, ...], label: NDArray) -> None:
+    height, width = shape[:2]
+    # Labels contain the reversed gaze (from target to eye), so the arrow has the opposite direction in the image.
+    x, y, _ = -vector_from_pitchyaw(label[:2].astype(np.float64)) * 1.6 * height
+    start = (width / 2, height / 2)
+    outline = [withStroke(linewidth=3.4, foreground="black")]
+    arrow = {
+        "arrowstyle": "-|>,head_length=0.35,head_width=0.18",
+        "color": ARROW,
+        "linewidth": 1.6,
+        "shrinkA": 0,
+        "shrinkB": 0,
+        "path_effects": outline,
+    }
+    axes.annotate("", (start[0] + x, start[1] + y), start, arrowprops=arrow, annotation_clip=False)
+    axes.plot(*start, "o", color=ARROW, markersize=3.2, path_effects=outline)

@@ -1,11 +1,11 @@
-"""Numbers as a reader wants them: sensible digits, units, true minus signs, a dash where there is nothing."""
+"""Number formats and templates of the pages."""
 
 import functools
 import math
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
+import jinja2
 from markupsafe import Markup, escape
 
 from faze.evaluation import wording
@@ -26,13 +26,11 @@ _FACTS = {
     "numpy": "NumPy",
     "opencv-python-headless": "OpenCV",
 }
-
-
 NUMBERS = {"degrees": "{:.2f}°", "ratio": "{:.2f}×", "gibibytes": "{:.2f} GiB", "digits": "{:.3g}"}
 
 
 def _or_dash(form: Callable[..., str]) -> Callable[..., str]:
-    """Make a dash of a number that is missing, nan or infinite."""
+    """Return a dash for a number that is missing, nan or infinite."""
 
     @functools.wraps(form)
     def shown(*numbers: float | None) -> str:
@@ -43,7 +41,6 @@ def _or_dash(form: Callable[..., str]) -> Callable[..., str]:
 
 FILTERS: dict[str, Callable[..., str]] = {  # of the templates, by name
     **{name: _or_dash(form.format) for name, form in NUMBERS.items()},
-    "saving": _or_dash(wording.saving),
     "p_value": _or_dash(wording.p_value),
     "counted": counted,
     "memory_change": wording.memory_change,
@@ -52,50 +49,51 @@ FILTERS: dict[str, Callable[..., str]] = {  # of the templates, by name
 
 
 def template_filter(form: Callable[..., str]) -> Callable[..., str]:
-    """Let templates use a format of numbers; one that is missing becomes a dash."""
+    """Register a number format for templates; missing numbers become a dash."""
     FILTERS[form.__name__] = _or_dash(form)
     return FILTERS[form.__name__]
 
 
 @template_filter
 def angle(value: float) -> str:
-    """Write −12.4°."""
+    """Format −12.4°."""
     return f"{'−' * (value < 0)}{abs(value):.1f}°"
 
 
 @template_filter
 def change(value: float) -> str:
-    """Write +0.083°; a thousandth of a degree, so that small is not shown as none."""
+    """Format +0.083°, with three digits so that small changes do not appear as 0."""
     return f"{signed(value, 3)}°"
 
 
 @template_filter
 def interval(low: float, high: float) -> str:
-    """Write 0.97 to 1.02; of two or three blocks perhaps 0.00 to >999."""
+    """Format 0.97 to 1.02; with two or three blocks perhaps 0.00 to >999."""
     return f"{low:.2f} to {'>999' if high > 999 else f'{high:.2f}'}"
 
 
 @template_filter
 def signed_interval(low: float, high: float) -> str:
-    """Write −0.031 to +0.190."""
+    """Format −0.031 to +0.190."""
     return f"{signed(low, 3)} to {signed(high, 3)}"
 
 
 @template_filter
 def percent(share: float) -> str:
-    """Write −51 % for a share of 0.51 by which something falls."""
+    """Format a reduction by a share of 0.51 as −51 %."""
     return f"{signed(-100 * share, 0)} %"
 
 
 @template_filter
 def share(part: float) -> str:
-    """Write 27 %."""
-    return f"{100 * part:.0f} %"
+    """Format 27 %, or −3 %."""
+    text = f"{100 * abs(part):.0f} %"
+    return f"−{text}" if part < 0 and text != "0 %" else text
 
 
 @template_filter
 def milliseconds(value: float) -> str:
-    """Write 412 ms, 1.52 s."""
+    """Format 412 ms, 1.52 s."""
     if value >= 1000:
         return f"{value / 1000:.2f} s"
     return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms"
@@ -103,7 +101,7 @@ def milliseconds(value: float) -> str:
 
 @template_filter
 def duration(seconds: float) -> str:
-    """Write 8.4 s, 412 s, 2 h 05 min."""
+    """Format 8.4 s, 412 s, 2 h 05 min."""
     if seconds >= 3600:
         hours, minutes = divmod(round(seconds / 60), 60)
         return f"{hours} h {minutes:02d} min"
@@ -112,29 +110,23 @@ def duration(seconds: float) -> str:
 
 @template_filter
 def count(value: float) -> str:
-    """Write 12,345."""
+    """Format 12,345."""
     return f"{int(value):,}"
 
 
 @template_filter
 def needed(number: int, most: int) -> str:
-    """Write 12; or, of a number that may also not exist, none up to 100."""
-    return f"{number:,}" if number <= most else f"none up to {most:,}"
+    """Format a required number: 12; or more than 100, if no number up to that limit suffices."""
+    return f"{number:,}" if number <= most else f"more than {most:,}"
 
 
 def marked(text: str) -> Markup:
-    """Set `code` in a text as code."""
+    """Convert a text to HTML, with `code` as code."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
-def walk_title(path: Path) -> str:
-    """Name a video: mpiigaze_p00.mp4 is MPIIGaze p00."""
-    dataset, _, person = path.stem.partition("_")
-    return f"{NAMES.get(dataset, dataset)} {person}".strip()
-
-
 def machine(described: Mapping[str, str]) -> str:
-    """Name a machine: AMD EPYC 7B13, 2 cores; or its GPUs, where it has any."""
+    """Return the name of a machine: its GPUs, or its processor and cores."""
     if described.get("gpus"):
         return str(described["gpus"])
     processor, cores = described.get("processor") or "an unknown processor", described.get("cores")
@@ -142,6 +134,20 @@ def machine(described: Mapping[str, str]) -> str:
 
 
 def facts(machine: Mapping[str, str]) -> list[tuple[str, str]]:
-    """List machine and versions as (what, which); absent packages are left out."""
-    told = [(name, str(value)) for name, value in machine.items() if value not in (None, "", "absent")]
-    return [(_FACTS.get(name, name), f"{value} GiB" if name.endswith("_gib") else value) for name, value in told]
+    """List machine and versions as (title, value), without absent packages."""
+    present = [(name, str(value)) for name, value in machine.items() if value not in (None, "", "absent")]
+    return [(_FACTS.get(name, name), f"{value} GiB" if name.endswith("_gib") else value) for name, value in present]
+
+
+def load_template(name: str) -> jinja2.Template:
+    """Load a template of this package. Undefined variables are errors."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("faze.report", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= FILTERS | {"marked": marked}
+    environment.globals |= {"names": NAMES}
+    return environment.get_template(name)

@@ -1,4 +1,4 @@
-"""The model card of trained weights: data, errors, redirected strips, limits and recipe, as Markdown."""
+"""The model card of a trained checkpoint in Markdown: data, errors, redirected strips, limits and recipe."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,41 +21,44 @@ def write_card(
     redirected: pd.DataFrame,
     files: Sequence[str],
 ) -> str:
-    """Write the card of one run.
+    """Return the card of one run.
 
     Args:
         start: the start event of its training (`faze.base.run_log`).
-        rendered: whether its people are.
-        people: what the stores hold; columns dataset, split, people, strips.
+        rendered: whether its people are rendered.
+        people: contents of the stores; columns dataset, split, people, strips.
         errors: of each test person (`faze.evaluation.runs.read_errors`).
-        redirected: how much redirected strips resemble the person (`faze.evaluation.redirection`).
-        files: names of the learners' files beside the weights.
+        redirected: identity measures of redirected strips (table `redirection`).
+        files: names of the learner files next to the checkpoint.
     """
     config, machine = start["config"], {name: plain(fact) for name, fact in start["machine"].items()}
     tier, seed = plain(start["tier"]), start["seed"]
     parts = [
         f"# Model card: DT-ED of `{plain(start['name'])}`, tier `{tier}`, seed {seed}",
-        "A network that tells where a person looks from a strip with both eyes, and redirects the strip to another "
-        "gaze and head pose. Few-shot learners on its codes adapt it to a person. It was trained with faze "
-        f"(commit {machine.get('commit') or 'unknown'}, torch {machine.get('torch')}) after FAZE (Park et al., ICCV "
-        "2019, arXiv:1905.01941).",
-        "- `dted.pt`: the weights. encode, walk, redirect and export take it as `--checkpoint`.\n"
-        f"- {join([f'`{file}`' for file in files])}: what few-shot learners learnt on its codes. `faze calibrate` "
-        "takes one as `--learner-file`.",
+        "This network estimates the gaze direction from an image of both eyes (a strip) and redirects the strip to "
+        "another gaze and head pose. Few-shot learners adapt it to a person. It was trained with faze "
+        f"(commit {machine.get('commit') or 'unknown'}, torch {machine.get('torch')}) and follows FAZE (Park et al., "
+        "ICCV 2019, arXiv:1905.01941).",
+        "- `dted.pt`: the checkpoint, for `--checkpoint` of encode, walk, redirect and export.\n"
+        f"- {join([f'`{file}`' for file in files])}: trained few-shot learners, for `--learner-file` of `faze "
+        "calibrate`.",
         "## Data",
-        _data_words(rendered),
+        "People are rendered by faze; they do not depict real people (docs/explanation/people.md)."
+        if rendered
+        else "People are photographed. The licence of each data set also applies to derived works.",
         markdown_table(
             ("data set", "split", "people", "strips"),
             ((NAMES[row.dataset], row.split, row.people, f"{row.strips:,}") for row in people.itertuples()),
         ),
         "## Errors on test people",
-        "Mean angle between estimated and true gaze, in degrees, over people; k is the number of calibration samples.",
+        "Mean angle between estimated and true gaze over people, in degrees. k is the number of calibration samples.",
         _errors(errors),
         "## Redirected strips of test people",
-        "Each strip is redirected to the gaze and head pose of another one of the same person. L1 is the mean "
-        "difference to that strip, of pixels in [-1, 1]; the spread is the standard deviation between persons' mean "
-        "strips; the last column tells how often the nearest mean strip is the person's own. In brackets: L1 of the "
-        "mean of the person's other strips, and the others of real strips.",
+        "Each strip is redirected to the gaze and head pose of another strip of the same person. L1 is the mean "
+        "absolute difference from that strip, with pixels in [-1, 1]. The spread is the standard deviation between the "
+        "mean strips of different people. The last column is the share of strips whose nearest mean strip is that of "
+        "the right person. In parentheses: L1 of the mean of the person's other strips; spread and share of real "
+        "strips.",
         markdown_table(
             ("data set", "L1", "spread", "right person"),
             (
@@ -77,26 +80,24 @@ def write_card(
 
 
 def count_people(inspected: Mapping[str, Iterable[tuple[str, int]]]) -> pd.DataFrame:
-    """Count people and strips: data set -> (split, strips) of each person."""
+    """Count people and strips of each split.
+
+    Args:
+        inspected: data set -> (split, strips) of each person.
+    """
     rows = [(dataset, *person) for dataset, people in inspected.items() for person in people]
     table = pd.DataFrame(rows, columns=["dataset", "split", "strips"])
     groups = table.groupby(["dataset", "split"], sort=False)["strips"]
     return groups.agg(people="size", strips="sum").reset_index()
 
 
-def _data_words(rendered: bool) -> str:
-    if rendered:
-        return "Rendered people, whom faze draws itself (docs/explanation/people.md): no photograph of anybody."
-    return "Photographed people. The licence of each data set applies to what is made of it."
-
-
 def _errors(errors: pd.DataFrame) -> str:
-    """Tabulate a row for each learner and k, with a column for each data set."""
+    """Return a table with a row for each learner and k and a column for each data set."""
     datasets = list(dict.fromkeys(errors["dataset"]))
     means = errors.groupby(["learner", "k", "dataset"], sort=False)["error_deg"].mean()
     cells = dict.fromkeys((learner, k) for learner, k, _ in means.index)
     rows = (
-        ("not adapted" if learner == UNADAPTED else learner, k, *(f"{means[learner, k, d]:.2f}" for d in datasets))
+        ("unadapted" if learner == UNADAPTED else learner, k, *(f"{means[learner, k, d]:.2f}" for d in datasets))
         for learner, k in cells
     )
     return markdown_table(("learner", "k", *(NAMES[dataset] for dataset in datasets)), rows)
@@ -105,13 +106,13 @@ def _errors(errors: pd.DataFrame) -> str:
 def _limits(rendered: bool, config: Mapping[str, Any]) -> list[str]:
     size = f"{config['model.image_height_px']} × {config['model.image_width_px']} px"
     return [
-        "Errors on photographs of real people were never measured; expect them to be far larger."
+        "Errors on photographs of real people have not been measured. They are likely to be far larger."
         if rendered
-        else "People, cameras and light unlike those of the data sets were never measured.",
-        f"Strips must be normalised by the camera of the recipe, and are shrunk to {size}.",
-        "It is one training: another seed moves a person's error by tenths of a degree.",
-        "It is made for research. It is not made to decide anything about a person.",
-        "Licence: Apache-2.0, as faze itself."
+        else "Errors with other people, cameras and lighting than in the data sets have not been measured.",
+        f"Strips must be normalised with the camera of the recipe and scaled to {size}.",
+        "This is a single training. Another seed changes the error of a person by tenths of a degree.",
+        "It is intended for research, not for decisions about people.",
+        "Licence: Apache-2.0, like faze itself."
         if rendered
-        else "Licence: that of the data sets. MPIIFaceGaze is CC BY-NC-SA, GazeCapture is for research only.",
+        else "Licence: those of the data sets. MPIIFaceGaze is CC BY-NC-SA; GazeCapture is for research only.",
     ]

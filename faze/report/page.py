@@ -1,26 +1,27 @@
-"""Filling in the page's template with tables, figures, pictures and videos."""
+"""The report page: rows of its tables, and its template."""
 
 import datetime
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from faze.base.tier_colors import BASELINE, tier_colors
-from faze.evaluation.design import MOST_PEOPLE, MOST_SEEDS
-from faze.evaluation.statistics import SEEDS_FOR_A_TIER
-from faze.evaluation.summary import SENTENCES
-from faze.report import formats, table_rows
-from faze.report.results import Results
-from faze.report.template import load_template
-from faze.report.tier_figures import TALK
+import numpy as np
+import pandas as pd
 
-PHASES = (
-    "data",
-    "copy",
-    "forward",
-    "backward",
-    "optimizer",
-    "graph",
-)  # of a step, where these are told apart
+from faze.base.run_log import changed_switches
+from faze.base.tier_colors import BASELINE, tier_colors
+from faze.evaluation import UNADAPTED
+from faze.evaluation.redirected_angles import FACTORS, LIKENESS
+from faze.evaluation.statistics import MOST_PEOPLE, MOST_SEEDS, SEEDS_FOR_A_TIER
+from faze.evaluation.tables import crossings
+from faze.report import formats
+from faze.report.figures import CONTROLS, TALK, thinned
+from faze.report.results import Results
+
+PHASES = ("data", "copy", "forward", "backward", "optimizer", "graph")  # of a step, if measured
+MOST_SHOTS = 7  # columns of the table of errors against k
+
+Rows = list[dict[str, Any]]
 
 
 def render(
@@ -38,15 +39,16 @@ def render(
 
     Args:
         title: of the page.
-        note: what a reader must know first; empty where there is nothing.
+        note: text above the verdict; may be empty.
         summary: of the evaluation.
         results: its tables.
         figures: data URI of each figure.
-        walks: of every tier, the last first.
-        atlas: what `collect_atlas` gives.
-        data: what the page of each data set tells.
+        walks: from `media.collect_walks`.
+        atlas: from `media.collect_atlas`.
+        data: from `dataset_page.read_page`, for each data set.
     """
-    return load_template("report.html.j2").render(
+    performance, machine = results.tables["performance"], summary["machine"] or summary["training_machine"]
+    return formats.load_template("report.html.j2").render(
         title=title,
         note=note,
         summary=summary,
@@ -55,28 +57,205 @@ def render(
         walks=walks,
         atlas=atlas,
         data=data,
-        of_seeds=len(summary["seeds"]) >= SEEDS_FOR_A_TIER,  # paired intervals; bootstraps are over seeds from two on
-        colors=tier_colors(results.tiers) | dict.fromkeys(summary.get("controls", ()), BASELINE),
+        paired_seeds=len(summary["seeds"]) >= SEEDS_FOR_A_TIER,  # bootstrap intervals are over seeds from two on
+        colors=tier_colors(results.tiers) | dict.fromkeys(results.controls, BASELINE),
         trained=datetime.date.fromtimestamp(summary["began"]).isoformat(),
-        machine=formats.facts(summary["machine"] or summary["training_machine"]),
-        sentences=[summary["verdict"][part] for part in SENTENCES if summary["verdict"][part]],
-        phases=[phase for phase in PHASES if f"{phase}_ms" in results.tables["performance"]],
-        limits=bool(results.tables["performance"]["share_of_matmul_roof"].notna().all()),
+        machine=formats.facts(machine),
+        device=formats.machine(machine),
+        phases=[phase for phase in PHASES if f"{phase}_ms" in performance],
+        roofline=bool(performance["share_of_matmul_roof"].notna().all()),
         talk=TALK,
-        rows=table_rows.tier_rows(summary, results),
-        shots=table_rows.shot_rows(results),
-        every_k=results.tables["tiers"]["k"].nunique() <= table_rows.MOST_SHOTS,
-        learner_rows=table_rows.learner_rows(results),
-        pixel_checks=table_rows.pixel_check_rows(results),
+        rows=tier_rows(summary, results),
+        shots=shot_rows(results),
+        every_k=results.tables["tiers"]["k"].nunique() <= MOST_SHOTS,
+        learner_rows=learner_rows(results),
+        pixel_checks=pixel_check_rows(results),
         person_variance=results.tables["person_variance"].to_dict("records"),
-        coverage=table_rows.coverage_rows(results),
-        redirection=table_rows.redirection_rows(results),
-        turned=table_rows.turned_rows(results),
-        moved=table_rows.moved_rows(results),
-        likeness=table_rows.likeness_rows(results),
+        coverage=coverage_rows(results),
+        redirection=redirection_rows(results),
+        turned=turned_rows(results),
+        moved=moved_rows(results),
+        likeness=likeness_rows(results),
         changes=results.tables["changes"].fillna({"verdict": ""}).to_dict("records"),
         design=results.tables["design"].to_dict("records"),
         most_seeds=MOST_SEEDS,
         most_people=MOST_PEOPLE,
-        times=table_rows.time_rows(results),
+        times=time_rows(results),
     )
+
+
+def tier_rows(summary: Mapping[str, Any], results: Results) -> Rows:
+    """Return the rows of the tier table: speed, memory, switches, errors with their changes, verdict."""
+    performance = results.tables["performance"].set_index("tier").astype({"same_step": object})
+    performance = performance.fillna({"same_step": ""})
+    switches = summary["switches"]
+    return [
+        {
+            "tier": tier,
+            "first": tier == results.tiers[0],
+            "speed": performance.loc[tier].to_dict(),
+            "switches": changed_switches(switches[tier], switches.get(before, ())),
+            "same_as": summary["same_steps"][tier],
+            "errors": [_error_cell(results, tier, *condition) for condition in conditions(results)],
+            "verdict": summary["tier_verdicts"].get(tier, ""),
+        }
+        for before, tier in itertools.pairwise([None, *results.tiers])
+    ]
+
+
+def conditions(results: Results) -> list[tuple[str, str, int]]:
+    """Return data set, learner and k of the errors in the tier table."""
+    cells = ((UNADAPTED, 0), (results.learners[0], results.largest_k))
+    return [(dataset, learner, k) for dataset in results.datasets for learner, k in cells]
+
+
+def _error_cell(results: Results, tier: str, dataset: str, learner: str, k: int) -> dict[str, Any]:
+    cell = {"dataset": dataset, "k": k, **results.cell("tiers", dataset, learner, k).loc[tier].to_dict()}
+    changes = results.cell("changes", dataset, learner, k)
+    return cell | {"change": changes.loc[tier].to_dict() if tier in changes.index else None}
+
+
+def tier_table(summary: Mapping[str, Any], results: Results) -> pd.DataFrame:
+    """Return the tier table with all digits, for other programs."""
+    table = results.tables["performance"].set_index("tier").loc[list(results.tiers)]
+    for dataset, learner, k in conditions(results):
+        name = f"{dataset}_k{k}"
+        table[f"{name}_deg"] = results.cell("tiers", dataset, learner, k)["mean_deg"]
+        changes = results.cell("changes", dataset, learner, k).reindex(table.index)
+        for column in ("difference_deg", "low_deg", "high_deg", "tost_p", "verdict"):
+            table[f"{name}_{column}"] = changes[column]
+    table["verdict"] = pd.Series(summary["tier_verdicts"], dtype=object).reindex(table.index)
+    return table.reset_index()
+
+
+def shot_rows(results: Results) -> Rows:
+    """Return the baseline's errors at up to MOST_SHOTS values of k, per data set and learner."""
+    shown = thinned(sorted(results.tables["tiers"]["k"].unique()), MOST_SHOTS)
+    curves = {
+        (d, name): results.curve(results.tiers[0], d, name) for d in results.datasets for name in results.learners
+    }
+    return [
+        {"dataset": dataset, "learner": learner, "cells": curve[curve["k"].isin(shown)].to_dict("records")}
+        for (dataset, learner), curve in curves.items()
+    ]
+
+
+def learner_rows(results: Results) -> Rows:
+    """Return every pair of learners of the baseline at the largest k, with the k between which their curves cross."""
+    pairs = results.tables["learners"]
+    pairs = pairs[pairs["tier"] == results.tiers[0]]
+    crossed = {
+        (dataset, c.learner, c.other): f"k = {c.below} to {c.above}" + ("" if c.shown else ", not shown")
+        for dataset in results.datasets
+        for c in crossings(pairs[pairs["dataset"] == dataset])
+    }
+    return [
+        row | {"crosses": crossed.get((row["dataset"], row["learner"], row["other"]), formats.DASH)}
+        for row in pairs[pairs["k"] == results.largest_k].to_dict("records")
+    ]
+
+
+def pixel_check_rows(results: Results) -> Rows:
+    """Return the mean errors of the network and of the pixel checks over seeds, per tier and data set."""
+    table = results.tables["pixel_checks"]
+    means = table.groupby(["tier", "dataset", "check"])[["error_deg", "unadapted_deg", "ratio"]].mean()
+    return [
+        {"tier": tier, "cells": [means.loc[(tier, dataset)].to_dict("index") for dataset in results.datasets]}
+        for tier in results.tiers
+    ]
+
+
+def redirection_rows(results: Results) -> Rows:
+    """Return the identity measures of redirected strips over seeds, per tier, followed by three references."""
+    means = results.tables["redirection"].groupby(["tier", "dataset"]).mean()
+    rows = [
+        {"tier": tier, "cells": [means.loc[(tier, dataset)].to_dict() for dataset in results.datasets]}
+        for tier in results.tiers
+    ]
+    of_data = [means.loc[(results.tiers[0], dataset)] for dataset in results.datasets]
+    one_face = [{"l1": d["all_mean_l1"], "spread": 0.0, "right_person": 1 / d["people"]} for d in of_data]
+    own_face = [{"l1": d["own_mean_l1"], "spread": d["real_spread"]} for d in of_data]
+    real = [{"l1": 0.0, "spread": d["real_spread"], "right_person": d["real_right_person"]} for d in of_data]
+    return [
+        *rows,
+        {"label": "mean strip of all people", "cells": one_face},
+        {"label": "mean of the person’s other strips", "cells": own_face},
+        {"label": "real strip", "cells": real},
+    ]
+
+
+def turned_rows(results: Results) -> Rows:
+    """Return errors and gains of redirected strips per tier, followed by the controls of the first tier."""
+    errors, gains = (_numbers(results, name) for name in ("redirected", "turned"))
+    changes = results.tables["redirection_changes"].set_index(["tier", "dataset", "factor"])
+
+    def cell(tier: str, variant: str, dataset: str) -> dict[str, Any]:
+        found = {f: errors.get((tier, dataset, variant, f"{f}_error_deg")) for f in FACTORS}
+        of_variant = "" if variant == "both" else f"_{variant}"
+        found |= {f"{f}_gain": gains.get((tier, dataset, f"{f}_gain{of_variant}")) for f in FACTORS}
+        if variant == "both":
+            keys = {f: (tier, dataset, f) for f in FACTORS}
+            found |= {f"{f}_change": changes.loc[key].to_dict() for f, key in keys.items() if key in changes.index}
+        return found
+
+    of_tiers = [{"tier": tier, "variant": "both"} for tier in results.tiers]
+    of_controls = [{"label": label, "variant": variant} for variant, (label, _) in CONTROLS.items()]
+    rows = [
+        row | {"cells": [cell(row.get("tier", results.tiers[0]), row["variant"], d) for d in results.datasets]}
+        for row in [*of_tiers, *of_controls]
+    ]
+    return [row for row in rows if any(cell["gaze"] for cell in row["cells"])]  # real people cannot be rendered
+
+
+def moved_rows(results: Results) -> Rows:
+    """Return how far gaze and head move if one code is turned, for the first and the last tier."""
+    numbers = _numbers(results, "turned")
+    return [
+        {
+            "tier": tier,
+            "turned": turned,
+            "cells": [[numbers.get((tier, d, f"{f}_by_{turned}_deg")) for f in FACTORS] for d in results.datasets],
+        }
+        for tier in dict.fromkeys([results.tiers[0], results.tiers[-1]])
+        for turned in FACTORS
+    ]
+
+
+def likeness_rows(results: Results) -> Rows:
+    """Return the similarity of redirected strips and controls to their target strips, for the first tier."""
+    numbers, tier = _numbers(results, "redirected"), results.tiers[0]
+    labels = {"both": "redirected", "own": "redirected from the network’s own estimate"}
+    labels |= {variant: label for variant, (label, _) in CONTROLS.items() if variant != "real"}
+    rows = [
+        {"label": label, "cells": [[numbers.get((tier, d, v, name)) for name in LIKENESS] for d in results.datasets]}
+        for v, label in labels.items()
+    ]
+    return [row for row in rows if any(cell[0] for cell in row["cells"])]
+
+
+def _numbers(results: Results, table: str) -> dict[tuple[str, ...], dict[str, float]]:
+    """Return mean, low and high by tier, data set, variant if the table has it, and name of the number."""
+    rows = results.tables[table]
+    keys = [key for key in ("tier", "dataset", "variant", "number") if key in rows]
+    return rows.set_index(keys)[["mean", "low", "high"]].to_dict("index")
+
+
+def coverage_rows(results: Results) -> Rows:
+    """Return the coverage by nominal level, for each data set, learner and up to MOST_SHOTS values of k."""
+    table = results.tables["coverage"]
+    keys, shown = ["dataset", "learner", "k"], thinned(sorted(table["k"].unique()), MOST_SHOTS)
+    return [
+        dict(zip(keys, key, strict=True)) | {"regions": dict(zip(rows["nominal"], rows["coverage"], strict=True))}
+        for key, rows in table[table["k"].isin(shown)].groupby(keys, sort=False)
+    ]
+
+
+def time_rows(results: Results) -> Rows:
+    """Return the mean time of each tier to the baseline's final error over seeds; ratios have a geometric mean."""
+    rows = []
+    for tier, times in results.tables["convergence"].groupby("tier", sort=False):
+        reached = times[times["reached"]]
+        row = {"tier": tier, "reached": len(reached), "seeds": len(times)}
+        row |= reached[["pairs", "rate_seconds"]].mean().to_dict()
+        rows.append(row | {"rate_ratio": np.exp(np.log(reached["rate_ratio"]).mean())})
+    return rows

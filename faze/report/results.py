@@ -1,4 +1,4 @@
-"""An evaluation as the figures and the page take it."""
+"""The tables of an evaluation, read for the figures and the page."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -12,27 +12,10 @@ from faze.base.errors import UserError
 from faze.base.files import as_written, read_json
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.evaluation import UNADAPTED
-from faze.report import formats
 
-TABLES = (
-    "runs",
-    "tiers",
-    "persons",
-    "changes",
-    "design",
-    "learners",
-    "pixel_checks",
-    "person_variance",
-    "coverage",
-    "redirection",
-    "redirected",
-    "turned",
-    "redirected_by_angle",
-    "redirection_changes",
-    "performance",
-    "training",
-    "convergence",
-)
+TABLES = ("runs", "tiers", "persons", "changes", "design", "learners", "pixel_checks", "person_variance", "coverage")
+TABLES += ("redirection", "redirected", "turned", "redirected_by_angle", "redirection_changes", "performance")
+TABLES += ("training", "convergence")
 
 
 @dataclass(frozen=True)
@@ -47,11 +30,10 @@ class Results:
     margin_deg: float
     learner_margin_deg: float
     tables: Mapping[str, pd.DataFrame]
-    machine: str  # that the benchmark ran on
-    real: bool  # real photographs; the paper's figures are comparable with nothing else
+    real: bool  # people are photographed, not rendered
 
     def cell(self, table: str, dataset: str, learner: str, k: int, *, controls: bool = False) -> pd.DataFrame:
-        """Select one data set, learner and k: a row per tier, in the ladder's order, and per noise control if asked."""
+        """Select one data set, learner and k: a row per tier and, with `controls`, per noise control, in order."""
         rows = self.tables[table]
         rows = rows[(rows["dataset"] == dataset) & (rows["learner"] == learner) & (rows["k"] == k)]
         order = [*self.tiers, *self.controls] if controls else self.tiers
@@ -65,50 +47,50 @@ class Results:
 
 
 def read_evaluation(paths: ResultPaths) -> tuple[dict[str, Any], Results]:
-    """Read what evaluate wrote.
+    """Read summary and tables of an evaluation.
 
     Raises:
-        UserError: a table is missing or torn.
+        UserError: a file is missing or damaged.
     """
     for name in (*(f"{table}.csv" for table in TABLES), "summary.json"):
         if not (paths.evaluation / name).is_file():
             raise UserError(f"{paths.evaluation / name} is missing: run evaluate first")
-    summary = read_json(
-        paths.evaluation / "summary.json", ("tiers", "learners", "seeds", "paper_width"), "run evaluate again"
-    )
-    with as_written(paths.evaluation / "summary.json", "run evaluate again"):
-        return summary, _results(paths, summary)
-
-
-def _results(paths: ResultPaths, summary: Mapping[str, Any]) -> Results:
-    written = summary.get("checksums", {})  # of older evaluations there are none
-    tables = {
-        table: read_csv(paths.evaluation / f"{table}.csv", "run evaluate again", written.get(table)) for table in TABLES
-    }
-    return Results(
-        tiers=summary["tiers"],
-        controls=summary.get("controls", ()),  # older evaluations have none
-        learners=summary["learners"],
-        datasets=[dataset for dataset in DATASETS if dataset in set(tables["tiers"]["dataset"])],
-        largest_k=summary["largest_k"],
-        margin_deg=summary["margin_deg"],
-        learner_margin_deg=summary["learner_margin_deg"],
-        tables=tables,
-        machine=formats.machine(summary["machine"] or summary["training_machine"]),
-        real=not paths.truth.exists(),
-    )
+    path, again = paths.evaluation / "summary.json", "run evaluate again"
+    summary = read_json(path, ("tiers", "learners", "seeds", "paper_width"), again)
+    with as_written(path, again):
+        tables = {
+            table: read_csv(paths.evaluation / f"{table}.csv", again, summary["checksums"].get(table))
+            for table in TABLES
+        }
+        return summary, Results(
+            tiers=summary["tiers"],
+            controls=summary["controls"],
+            learners=summary["learners"],
+            datasets=[dataset for dataset in DATASETS if dataset in set(tables["tiers"]["dataset"])],
+            largest_k=summary["largest_k"],
+            margin_deg=summary["margin_deg"],
+            learner_margin_deg=summary["learner_margin_deg"],
+            tables=tables,
+            real=not paths.truth.exists(),
+        )
 
 
 def read_csv(path: Path, remedy: str, checksum: int | None = None) -> pd.DataFrame:
     """Read a table that a stage wrote.
 
+    Args:
+        path: of the table.
+        remedy: how to recreate it, for the error message.
+        checksum: expected CRC-32.
+
     Raises:
-        UserError: it is torn, or has another checksum; the remedy says how it is made again.
+        UserError: the table is damaged.
     """
     if checksum not in (None, zlib.crc32(path.read_bytes())):
-        raise UserError(f"{path}: is not what was written: delete {path.parent} and {remedy}")
+        raise UserError(f"{path}: is corrupt (checksum mismatch): delete {path.parent} and {remedy}")
     try:
-        # Somebody may be called NA; what is missing is empty.
+        # A person may be called NA; missing values are empty.
         return pd.read_csv(path, dtype={"person": str, "tier": str}, keep_default_na=False, na_values=[""])
-    except (ValueError, OverflowError) as error:  # of pandas' parser, and of bytes that are no text
-        raise UserError(f"{path}: is no whole table ({' '.join(str(error).split())[:200]}): {remedy}") from None
+    except (ValueError, OverflowError) as error:  # from the parser of pandas, also for bytes that are not text
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path}: is not a complete table ({reason}): {remedy}") from None

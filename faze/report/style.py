@@ -1,4 +1,4 @@
-"""One look for figures and page: colours that colour-blind readers tell apart, one per tier and one per learner."""
+"""The style of figures and pages, with colours that are distinguishable for colour-blind readers."""
 
 import functools
 from collections.abc import Sequence
@@ -8,16 +8,16 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-WIDTH = 11.2  # of a figure, inches
+WIDTH = 11.2  # of figures, inches
 INK, MUTED, RULE, BAND = "#1f2933", "#616e7c", "#d9dfe5", "#e9eef3"
-REFERENCE = "#b42318"  # the talk's and the paper's figures, where they are drawn beside ours
-ON_LINES = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # box of words that lines may cross
+REFERENCE = "#b42318"  # results of the talk and the paper next to ours
+ON_LINES = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # box of a label in front of lines
 _LEARNERS = (
     *("#5b21b6", "#0f766e", "#b45309", "#9f1239", "#1e3a8a"),
     *("#3f6212", "#0284c7", "#db2777", "#525252", "#ca8a04"),
 )
 _SPLITS = {"train": "#0072b2", "val": "#e69f00", "test": "#009e73"}
-# White where there is nothing, then the darker the more, in one hue: also right when printed grey.
+# White for 0, then a single hue that darkens monotonically, so that a greyscale print is also correct.
 DENSITY_MAP = LinearSegmentedColormap.from_list(
     "density", ("#e3eef8", "#8fc1e8", "#2f86c6", "#0b4f8a", "#06223f")
 ).with_extremes(bad="white")
@@ -44,24 +44,24 @@ _RC = {
     "ytick.color": MUTED,
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
-    "text.parse_math": False,  # people may be called $x$
-    "svg.hashsalt": "faze",  # the same numbers give the same file
+    "text.parse_math": False,  # names of people may contain $
+    "svg.hashsalt": "faze",  # makes files reproducible
 }
-drawing = functools.partial(matplotlib.rc_context, _RC)  # with drawing(): whatever is drawn or saved has this look
+drawing = functools.partial(matplotlib.rc_context, _RC)  # context manager that applies this style
 
 
 def learner_colors(learners: Sequence[str]) -> dict[str, str]:
-    """Give each learner its colour."""
+    """Return the colour of each learner."""
     return {learner: _LEARNERS[i % len(_LEARNERS)] for i, learner in enumerate(learners)}
 
 
 def split_color(split: str) -> str:
-    """Give train, val and test, and people without a split, their colour."""
+    """Return the colour of a split, or of people without a split."""
     return _SPLITS.get(split, "#5b7a99")
 
 
 def panels(width: float, height: float, rows: int, columns: int, **settings: object) -> tuple[Figure, list[list[Axes]]]:
-    """Make a figure (inches) and its grid of axes."""
+    """Create a figure (size in inches) and its grid of axes."""
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08, wspace=0.04, hspace=0.06)
     return figure, figure.subplots(rows, columns, squeeze=False, **settings).tolist()

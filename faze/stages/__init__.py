@@ -1,1 +1,1 @@
-"""One thin module per rule: parse, call, write. `faze STAGE --help`."""
+"""One thin module per rule: parse the command line, call, write. `faze STAGE --help` prints its docstring."""

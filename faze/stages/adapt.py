@@ -1,14 +1,16 @@
 """Adapt few-shot learners to people of the test split and measure them on their query entries. Paper section 4.
 
-The first learner's file and tables are the first of each, and so on; all learners adapt to the same calibrations.
+The first output is the first learner's, and so on; all learners adapt to the same calibrations.
 
-The errors: one row per person, k and repeat; k = 0, the trained gaze head itself, is one row per person and the same in
-every learner's file. A row's error is measured after as many steps as its column `steps` says: fewshot.adapt_steps, or
-the number that val people chose. The trace: one row per person, k, repeat and number of steps after which the error was
-measured. The predictions, if wanted: one row per person, k, repeat and query entry. The metadata key `left_out` of all
-of them lists, as JSON, a sentence about each person without samples enough, and `left_out_of_training` those whom
-meta_train could not use; `val_deg` is the val people's mean error at each k. Of the errors,
-`seconds` is what learning took, and what adapting and measuring took.
+- Errors: one row per person, k and repeat. The rows of k = 0, the trained gaze head itself, have no repeat and are the
+  same for all learners. The column `steps` is the number of steps before the error was measured: fewshot.adapt_steps,
+  or the number chosen on val people.
+- Trace: one row per person, k, repeat and number of steps after which the error was measured.
+- Predictions, if requested: one row per person, k, repeat and query entry.
+
+Metadata, as JSON: `left_out` describes each person with too few entries, `left_out_of_training` those whom meta_train
+could not use, `val_deg` is the mean error of val people at each k, and `seconds` (of the errors) is how long learning,
+and adapting and measuring took.
 """
 
 import sys
@@ -18,11 +20,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from faze.base import code_hash
-from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, in_rows, needed, threads
+from faze.base.command_line import CONFIG, KEEP_EXISTING, argument, command, in_rows, needed, threads
 from faze.base.errors import UserError
-from faze.base.output_cache import content, key_of, output_cache
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
+from faze.base.output_cache import content, existing_output, key_of
 from faze.config.parameters import FewshotAdapt
 from faze.config.stage_config import load
 from faze.fewshot.draws import draw_calibrations
@@ -37,13 +38,13 @@ from faze.fewshot.result_tables import errors_table, predictions_tables, trace_t
     __doc__,
     CONFIG,
     argument("--learner", choices=LEARNERS, nargs="+", required=True),
-    needed("--learner-file", "of meta_train, as many", nargs="+"),
+    needed("--learner-file", "file that meta_train wrote for each learner", nargs="+"),
     needed("--codes", "stores of codes of different data sets", nargs="+"),
     threads(default=1),
-    needed("--out", "errors (parquet), as many", nargs="+"),
-    argument("--trace", type=Path, nargs="*", help="errors along the adaptation (parquet), as many or none"),
-    argument("--predictions", type=Path, nargs="*", help="gaze of every query entry (parquet), as many or none"),
-    MADE_ONCE,
+    needed("--out", "errors to write (parquet), one file per learner", nargs="+"),
+    argument("--trace", type=Path, nargs="*", help="errors along the adaptation to write, one file per learner"),
+    argument("--predictions", type=Path, nargs="*", help="gaze of every query entry to write, one file per learner"),
+    KEEP_EXISTING,
 )
 def main(args: Namespace) -> None:
     """Read test people and learners, draw calibrations, adapt, write the errors."""
@@ -55,19 +56,18 @@ def main(args: Namespace) -> None:
     for sentence in left_out:
         print(f"warning: {sentence}", file=sys.stderr)
     adaptation = Adaptation(draw_calibrations(people, settings, repeats=settings.repeats), settings, args.threads)
-    fingerprint, codes = code_hash.fingerprint("faze.stages.adapt"), [content(path) for path in args.codes]
-    for learned, (name, file, out, trace, predictions) in zip(learnt, learners, strict=True):
-        wanted = (bool(trace), bool(predictions))
-        key = key_of("adapt", name, config.values, fingerprint, content(file), *codes, args.threads, wanted)
-        tables = Tables(out, trace, predictions)
-        outputs = [path for path in reversed(tables) if path]
-        with output_lock(*tables), output_cache(args.output_cache, key, outputs) as taken:
-            if not taken:
+    codes = [content(path) for path in args.codes]
+    for learned, (name, file, *paths) in zip(learnt, learners, strict=True):
+        tables = Tables(*paths)
+        outputs = [path for path in tables if path]
+        key = key_of("adapt", name, config.values, content(file), codes, args.threads)
+        with output_lock(*tables), existing_output(key, outputs, args.keep_existing) as kept:
+            if not kept:
                 adapt(learned, adaptation, people, left_out, tables)
 
 
 class Tables(NamedTuple):
-    """Where a learner's tables go."""
+    """Paths of a learner's tables."""
 
     errors: Path
     trace: Path | None
@@ -93,14 +93,14 @@ def adapt(
 def people_of_test(
     paths: Sequence[Path], settings: FewshotAdapt, learnt: Collection[Learned]
 ) -> tuple[list[PersonCodes], list[str]]:
-    """Read the people of the split test of every store; a store that states no splits is all test.
+    """Read the test people of every store; in a store without splits, everybody is a test person.
 
     Returns:
-        These people, and a sentence about each who has too few entries.
+        The people, and a sentence about each one who has too few entries.
 
     Raises:
-        UserError: a store has nobody with entries enough, is of another checkpoint than a learner's, or two are of
-            one data set.
+        UserError: nobody in a store has enough entries, a store and a learner are from different checkpoints, or two
+            stores are of the same data set.
     """
     everyone, all_left_out, sources = [], [], {}
     of_draws = (max(settings.shots) + settings.query_entries, "the largest of fewshot.shots + fewshot.query_entries")
@@ -108,17 +108,19 @@ def people_of_test(
     for path in paths:
         codes = open_codes(path, default_split="test")
         if codes.dataset in sources:
-            raise UserError(f"{path} and {sources[codes.dataset]} are both of the data set {codes.dataset}: give one")
+            raise UserError(
+                f"{path} and {sources[codes.dataset]} are both of the data set {codes.dataset}: pass only one"
+            )
         sources[codes.dataset] = path
         for learned in learnt:
             learned.check_codes(codes.checkpoint, path)
         people, left_out = read_people(codes, "test", needed=wanted, reason=reason)
         if not people:
             if not left_out:
-                raise UserError(f"{path}: holds nobody of the split test")
+                raise UserError(f"{path} has no person of the split test: encode a data set with test people")
             raise UserError(
-                f"{path}: nobody of the split test has the {wanted} entries of {reason} ({left_out[0]}): lower "
-                "that, or encode a data set with more"
+                f"{path}: no person of the split test has {wanted} entries, {reason} ({left_out[0]}): lower these "
+                "values, or encode a data set with more entries"
             )
         everyone += people
         all_left_out += left_out

@@ -13,8 +13,7 @@ import torch
 
 from faze.base.command_line import CONFIG, command, needed, threads
 from faze.base.files import whole_file, write_json
-from faze.base.machine_lock import machine_alone
-from faze.base.output_lock import output_lock
+from faze.base.locks import machine_exclusive, output_lock
 from faze.benchmark.processes import Job
 from faze.benchmark.roofline import count_work
 from faze.benchmark.rounds import measure_rounds
@@ -50,7 +49,7 @@ def main(args: Namespace) -> None:
     """Run the benchmark and print its tables."""
     config = load(args.config, "benchmark")
     refuse_debugging()
-    with machine_alone(f"the benchmark {args.out.absolute()}"), output_lock(args.out):
+    with machine_exclusive(), output_lock(args.out):
         rounds = about_rounds(config.benchmark.rounds)
         result = {"machine": machine.describe(), "threads": args.threads, **rounds, **measure_tiers(config, args)}
         if config.leave_one_out:

@@ -1,6 +1,6 @@
 """Rule `encode`: checkpoint and normalised strips -> codes of every strip, the trained gaze head and its estimate.
 
-The first store of codes is of the first store of strips, and so on.
+The first store of codes belongs to the first store of strips, and so on.
 """
 
 from argparse import Namespace
@@ -10,11 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from faze.base import code_hash
-from faze.base.command_line import CONFIG, MADE_ONCE, command, in_rows, needed, threads
+from faze.base.command_line import CONFIG, command, in_rows, needed, threads
 from faze.base.errors import UserError
-from faze.base.output_cache import content, key_of, output_cache, same_file
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.base.progress import Progress
 from faze.config.stage_config import load
 from faze.data.network_input import to_network
@@ -32,8 +30,7 @@ from faze.model.weights import check_same_model, load_model
     needed("--checkpoint", "trained DT-ED"),
     needed("--data", "stores of normalised strips", nargs="+"),
     threads(),
-    needed("--out", "stores of codes to write, as many", nargs="+"),
-    MADE_ONCE,
+    needed("--out", "stores of codes to write, one per store of strips", nargs="+"),
 )
 def main(args: Namespace) -> None:
     """Encode every person of every store."""
@@ -44,21 +41,17 @@ def main(args: Namespace) -> None:
     dted = load_model(args.checkpoint, device)
     check_same_model(args.checkpoint, dted.model, config.model)
     head = {name: dted.get_parameter(name).detach().cpu().numpy() for name in GAZE_HEAD}
-    decisive = config.values, code_hash.fingerprint("faze.stages.encode"), content(args.checkpoint)
     fast = for_inference(dted)
     for data, out in stores:
         with output_lock(out), StripStore(data) as strips, exact(dted):
-            key = key_of("encode", *decisive, same_file(data), args.threads, device.type)
-            with output_cache(args.output_cache, key, [out]) as taken:
-                if not taken:
-                    write_codes(out, strips.dataset, encode_people(fast, strips, config.encode.batch), head)
+            write_codes(out, strips.dataset, encode_people(fast, strips, config.encode.batch), head)
 
 
 def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:
-    """Encode everybody: person, split, and arrays under their names in the code store.
+    """Encode every person: yield the person, the split, and the arrays by their names in the code store.
 
     Raises:
-        UserError: a code is not a number, as after a training that diverged.
+        UserError: a code is not finite, as after a training that diverged.
     """
     people = [person for person in strips.persons() if strips.count(person)]
     progress = Progress("encode", sum(map(strips.count, people)), "strips")
@@ -74,8 +67,8 @@ def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[
         unusable = [name for name, array in arrays.items() if not np.isfinite(array).all()]
         if unusable:
             raise UserError(
-                f"the trained network gives {', '.join(unusable)} of person {person} that are not numbers: its "
-                "training diverged; train again with a lower train.base_lr"
+                f"{', '.join(unusable)} of person {person} are not finite because the training diverged: train again "
+                "with a lower train.base_lr"
             )
         labels = strips.labels(person)
         yield person, strips.split(person), arrays | {"gaze": labels[:, :2], "head": labels[:, 2:]}
@@ -83,7 +76,7 @@ def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[
 
 @torch.inference_mode()
 def encode_strips(dted: DTED, pixels: NDArray[np.uint8]) -> dict[str, NDArray[np.float32]]:
-    """(B, H, W, 3) strips -> z_app (B, A), z_gaze (B, G, 3), z_head (B, D, 3), gaze_hat (B, 3) unit vectors."""
+    """Encode strips: (B, H, W, 3) -> z_app (B, A), z_gaze (B, G, 3), z_head (B, D, 3), gaze_hat (B, 3) unit vectors."""
     strips = torch.from_numpy(pixels).to(dted.fc_enc.weight.device)
     codes = dted.encode(to_network(strips, dted.model.image_height_px, dted.model.image_width_px))
     arrays = {"z_app": codes.app, "z_gaze": codes.gaze, "z_head": codes.head, "gaze_hat": dted.gaze_vector(codes.gaze)}

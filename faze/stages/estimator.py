@@ -8,11 +8,10 @@ from pathlib import Path
 
 import torch
 
-from faze.base import code_hash
-from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
+from faze.base.command_line import CONFIG, OUTPUT_CACHE, argument, command, needed, threads
 from faze.base.files import whole_file, write_json
+from faze.base.locks import output_lock
 from faze.base.output_cache import content, key_of, output_cache
-from faze.base.output_lock import output_lock
 from faze.base.progress import Progress
 from faze.config.stage_config import load
 from faze.data.pairs import hold, load_people
@@ -29,7 +28,7 @@ from faze.redirection.estimator_training import measure_errors, train_estimator
     threads(),
     needed("--out", "estimator to write"),
     needed("--errors", "its own errors to write, JSON"),
-    MADE_ONCE,
+    OUTPUT_CACHE,
 )
 def main(args: Namespace) -> None:
     """Train, measure and write."""
@@ -38,10 +37,9 @@ def main(args: Namespace) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     size = (config.model.image_height_px, config.model.image_width_px)
     stores = [args.data, *args.judged]
-    of = (config.values, [content(path) for path in stores], code_hash.fingerprint("faze.stages.estimator"))
-    key = key_of("estimator", *of, args.threads, device.type, torch.__version__)
-    with output_lock(args.out, args.errors), output_cache(args.output_cache, key, [args.out, args.errors]) as taken:
-        if taken:
+    key = key_of("estimator", config.values, [content(path) for path in stores], args.threads, device.type)
+    with output_lock(args.out, args.errors), output_cache(args.output_cache, key, [args.out, args.errors]) as copied:
+        if copied:
             return
         for path in stores:
             with StripStore(path) as strips:

@@ -8,31 +8,36 @@ import pandas as pd
 
 from faze.base.command_line import CONFIG, command, needed
 from faze.base.files import check_replaceable, whole_folder
+from faze.base.locks import output_lock
 from faze.base.logged_run import read_ended_run
-from faze.base.output_lock import output_lock
 from faze.base.result_paths import ResultPaths
 from faze.config.stage_config import Resolved, load
-from faze.evaluation.convergence import times_to_error, validation_curves
-from faze.evaluation.coverage import coverage
-from faze.evaluation.design import designs
-from faze.evaluation.learner_pairs import learner_differences
-from faze.evaluation.person_variance import person_variance
-from faze.evaluation.pixel_checks import pixel_checks
+from faze.evaluation.diagnostics import coverage, person_variance, pixel_checks
 from faze.evaluation.redirection import redirection
 from faze.evaluation.redirection_tables import redirected_tables
 from faze.evaluation.runs import Ablation, read_benchmark, read_errors
-from faze.evaluation.summary import SENTENCES, summarize, write_json
-from faze.evaluation.tables import CELL, RUN_CELL, TIER_CELL, changes, mean_errors, performance
+from faze.evaluation.statistics import design_table
+from faze.evaluation.summary import summarize, write_json
+from faze.evaluation.tables import (
+    CELL,
+    RUN_CELL,
+    TIER_CELL,
+    changes,
+    learner_differences,
+    mean_errors,
+    performance,
+)
+from faze.evaluation.validation import times_to_error, validation_curves
 
 
 @command(
     __doc__,
     CONFIG,
-    needed("--results", "results/<name> with all runs in it"),
-    needed("--out", "folder of tables to write"),
+    needed("--results", "results/<name> with the outputs of all runs"),
+    needed("--out", "output folder for the tables"),
 )
 def main(args: Namespace) -> None:
-    """Read every run, judge each tier against the first, and write what was found."""
+    """Read every run, compare each tier with the first, and write the tables."""
     config = load(args.config, "evaluate")
     ablation = Ablation(
         paths=ResultPaths(args.results),
@@ -49,7 +54,7 @@ def main(args: Namespace) -> None:
 
 
 def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
-    """Write the tables as csv, one file each, and summary.json."""
+    """Write each table as csv, and summary.json."""
     persons = read_errors(ablation)
     benchmark = read_benchmark(ablation)
     trainings = {run: read_ended_run(ablation.paths.run_log(*run)) for run in ablation.runs()}
@@ -72,17 +77,15 @@ def write_evaluation(ablation: Ablation, config: Resolved, out: Path) -> None:
     rates = tables["performance"].set_index("tier")["images_per_s"]
     tables["training"] = validation_curves(trainings, rates)
     tables["convergence"] = times_to_error(tables["training"], ablation.tiers[0], config.evaluate.margin_deg)
-    chance = persons[persons["tier"].isin([ablation.tiers[0], *ablation.controls])]
-    deciding = tables["changes"].loc[tables["changes"]["decides"], CELL]
+    noisy = persons[persons["tier"].isin([ablation.tiers[0], *ablation.controls])]
+    conditions = tables["changes"].loc[tables["changes"]["decides"], CELL]
     levels = {"margin": config.evaluate.margin_deg, "alpha": 1 - config.evaluate.confidence}
-    rungs = int((tables["performance"]["same_as"] == "").sum()) - 1  # that were trained
-    tables["design"] = designs(chance, deciding, len(ablation.seeds), rungs=rungs, **levels)
+    trained = int((tables["performance"]["same_as"] == "").sum()) - 1  # tiers, besides the baseline
+    tables["design"] = design_table(noisy, conditions, len(ablation.seeds), tiers=trained, **levels)
     summary = summarize(ablation, tables, trainings, benchmark, config.evaluate)
     with whole_folder(out) as folder:
         for name, table in tables.items():
             table.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
         checksums = {name: zlib.crc32((folder / f"{name}.csv").read_bytes()) for name in tables}
         write_json(folder / "summary.json", summary | {"checksums": checksums})
-    for part in SENTENCES:  # for the person who waits
-        if summary["verdict"][part]:
-            print(summary["verdict"][part])
+    print("\n".join(filter(None, summary["verdict"]["sentences"].values())))

@@ -14,15 +14,14 @@ from urllib.parse import quote
 from faze.base.command_line import argument, command
 from faze.base.errors import UserError
 from faze.base.files import check_replaceable, whole_folder
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.base.progress import Progress
 from faze.data.inspection import Inspection, inspect, summarise
 from faze.data.rejects import read_rejects, sidecar_of
 from faze.data.store.probe import probe
 from faze.data.store.strips import StripStore
-from faze.report.dataset_page import PAGE, write_page
-from faze.report.dataset_words import describe
-from faze.report.strip_sheet import pick_strips
+from faze.report.dataset_figures import pick_strips
+from faze.report.dataset_page import PAGE, describe, write_page
 
 
 @command(

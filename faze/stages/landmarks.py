@@ -11,7 +11,7 @@ from pathlib import Path
 
 from faze.base.command_line import argument, command, needed, threads
 from faze.base.errors import UserError
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.data.preparation.estimated_annotation import annotate_everybody, identity_of, read_parts
 from faze.data.preparation.stamp import stamp_of
 from faze.data.readers.face_mesh import open_detector

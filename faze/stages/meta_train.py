@@ -1,7 +1,7 @@
 """Meta-train few-shot learners on the gaze codes of the training people. Paper section 3.2.
 
-The first output is of the first learner, and so on. A killed meta-training leaves a file beside the output, in a work
-folder, and goes on from there; the workflow removes all outputs of a killed job, so each folder stays for the last one.
+The first output is the first learner's, and so on. A killed meta-training resumes from a work folder next to the
+output. Snakemake deletes all outputs of a killed job, so each work folder is kept until the last learner is finished.
 """
 
 import dataclasses
@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from faze.base import code_hash
-from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, in_rows, needed, threads
+from faze.base.command_line import CONFIG, KEEP_EXISTING, argument, command, in_rows, needed, threads
 from faze.base.errors import UserError
-from faze.base.output_cache import content, key_of, output_cache
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
+from faze.base.output_cache import content, existing_output, key_of
 from faze.config.parameters import Fewshot
 from faze.config.stage_config import load
 from faze.data.store.codes import CodeStore
@@ -36,15 +36,15 @@ from faze.fewshot.person_codes import PersonCodes, open_codes, read_people, unad
     argument("--learner", choices=LEARNERS, nargs="+", required=True),
     needed("--codes", "store of codes with people of the split train"),
     threads(default=1),
-    needed("--out", "learners' files to write, as many", nargs="+"),
-    MADE_ONCE,
+    needed("--out", "learners' files to write, one per learner", nargs="+"),
+    KEEP_EXISTING,
 )
 def main(args: Namespace) -> None:
-    """Read the people's codes, let each learner learn, write the learners' files."""
+    """Read the people's codes, meta-train each learner, and write the learners' files."""
     learners = in_rows(args, "learner", "out")
     config = load(args.config, "meta_train")
     if config.seed is None:
-        raise UserError(f"{args.config}: has no seed, of initial weights and tasks")
+        raise UserError(f"{args.config} has no seed, which initial weights and tasks need: add the key seed")
     codes = open_codes(args.codes)
     train, val, few = training_people(codes, args.codes, config.fewshot, [LEARNERS[name] for name in args.learner])
     for sentence in few["train"] + few["val"]:
@@ -58,9 +58,9 @@ def main(args: Namespace) -> None:
         own = f"{name}-{config.hash}-{fingerprint}-{learnt_from}"
         resume_files.append(ResumeFile(out.with_suffix(".work") / "resume.pt", own))
         training = MetaTraining(seen, val, config.fewshot, config.seed, args.threads, head, resume_files[-1])
-        key = key_of("meta_train", name, config.values, fingerprint, learnt_from, args.threads)
-        with output_lock(out), output_cache(args.output_cache, key, [out]) as taken:
-            if not taken:
+        key = key_of("meta_train", name, config.values, learnt_from, args.threads)
+        with output_lock(out), existing_output(key, [out], args.keep_existing) as kept:
+            if not kept:
                 began = time.perf_counter()
                 learned = learner.meta_train(training)
                 about = {
@@ -75,7 +75,7 @@ def main(args: Namespace) -> None:
 
 
 def val_errors(learner: Learner, learned: Learned, training: MetaTraining) -> dict[str, float]:
-    """Measure the val people's mean error in degrees at each k, calibrated as test people are; "0": unadapted."""
+    """Measure the mean error of val people in degrees at each k, calibrated as test people are; "0": unadapted."""
     if not training.val:
         return {}
     settings = training.settings
@@ -89,13 +89,13 @@ def val_errors(learner: Learner, learned: Learned, training: MetaTraining) -> di
 def training_people(
     codes: CodeStore, path: Path, settings: Fewshot, learners: Sequence[Learner]
 ) -> tuple[list[PersonCodes], list[PersonCodes], dict[str, list[str]]]:
-    """Read whom the learners need: of train, people with entries for a task. Of val, all with entries for a test.
+    """Read the people whom the learners need: train people with enough entries for a task, and val people.
 
     Returns:
-        People of train, people of val, and of each split a sentence about each who has too few entries.
+        Train people, val people, and for each split a sentence about each person with too few entries.
 
     Raises:
-        UserError: fewer train people than an outer step needs, or no val people though they choose when to stop.
+        UserError: an outer step needs more train people, or there are no val people to choose the number of steps.
     """
     train, few = [], {"train": []}
     largest, reason = max(settings.shots), "the largest of fewshot.shots + fewshot."
@@ -107,12 +107,12 @@ def training_people(
         train, few["train"] = read_people(codes, "train", needed=needed, reason=reason + "meta_query")
     if settings.stopping == "validation" and not val and any(learner.takes_steps for learner in learners):
         raise UserError(
-            f"{path}: nobody of the split val has entries enough to choose on when to stop adapting: set "
+            f"{path}: no person of the split val has enough entries to choose the number of adaptation steps: set "
             "fewshot.stopping: fixed"
         )
     if from_tasks and len(train) < settings.tasks:
         raise UserError(
-            f"{path}: {len(train)} people of the split train have entries enough for a task, fewer than "
+            f"{path}: {len(train)} people of the split train have enough entries for a task, fewer than "
             f"fewshot.tasks = {settings.tasks}: lower fewshot.tasks, fewshot.meta_query or fewshot.shots"
         )
     return train, val, few

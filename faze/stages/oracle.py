@@ -7,14 +7,12 @@ import concurrent.futures
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
-import cv2
 import numpy as np
 
-from faze.base import code_hash
-from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
+from faze.base.command_line import CONFIG, OUTPUT_CACHE, argument, command, needed, threads
 from faze.base.errors import UserError
+from faze.base.locks import output_lock
 from faze.base.output_cache import content, key_of, output_cache
-from faze.base.output_lock import output_lock
 from faze.base.process_pool import worker_processes
 from faze.base.progress import Progress
 from faze.config.data_parameters import RAW, Synthetic
@@ -23,7 +21,7 @@ from faze.data.preparation.strip_maker import StripMaker
 from faze.data.store.strip_writing import PersonStrips, write_strips
 from faze.data.store.strips import StripStore
 from faze.data.synthetic.anew import strips_anew
-from faze.data.synthetic.native import compile_ahead
+from faze.data.synthetic.compiled_layers import rounding_identity
 from faze.data.synthetic.people import Role, cast, use_one_thread
 from faze.redirection.draws import LEAST, chosen, draw_pairs
 
@@ -35,15 +33,14 @@ from faze.redirection.draws import LEAST, chosen, draw_pairs
     needed("--data", "store of the rendered people's normalised strips"),
     threads("processes", default=1),
     needed("--out", "HDF5 of strips"),
-    MADE_ONCE,
+    OUTPUT_CACHE,
 )
 def main(args: Namespace) -> None:
     """Render every test person's pairs."""
     config = load(args.config, "oracle")
-    fingerprint = code_hash.fingerprint("faze.stages.oracle")
-    key = key_of("oracle", config.values, args.dataset, fingerprint, content(args.data), cv2.__version__)
-    with output_lock(args.out), output_cache(args.output_cache, key, [args.out]) as taken:
-        if not taken:
+    key = key_of("oracle", config.values, args.dataset, content(args.data), rounding_identity())
+    with output_lock(args.out), output_cache(args.output_cache, key, [args.out]) as copied:
+        if not copied:
             maker = StripMaker.of(config.preprocess, args.dataset)
             jobs = list(plan(args, config.redirect.seed, config.redirect.strips, config.synthetic))
             write_strips(args.out, args.dataset, render(jobs, config.synthetic, maker, args.threads))
@@ -74,7 +71,6 @@ def render(
     jobs: Sequence[tuple[Role, list[str], list[str]]], synthetic: Synthetic, maker: StripMaker, processes: int
 ) -> Iterator[PersonStrips]:
     """Render people side by side; they come in order."""
-    compile_ahead()
     progress, done = Progress("oracle", sum(len(job[1]) for job in jobs), "frames"), 0
     with worker_processes(min(processes, len(jobs)), use_one_thread) as pool:
         futures: list[concurrent.futures.Future] = [

@@ -10,16 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import cv2
-import numpy as np
 
-from faze.base.code_hash import fingerprint
-from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
+from faze.base.command_line import CONFIG, OUTPUT_CACHE, argument, command, needed, threads
 from faze.base.compiled import processor
 from faze.base.errors import UserError
 from faze.base.files import whole_file
+from faze.base.locks import output_lock
 from faze.base.output_cache import content_within, output_cache
 from faze.base.output_cache import key_of as made_key
-from faze.base.output_lock import output_lock
 from faze.base.process_pool import load_ahead
 from faze.base.progress import Progress
 from faze.config.data_parameters import Preprocess
@@ -56,7 +54,7 @@ LOADED_AHEAD = (
     threads("processes", default=1),
     needed("--out", "HDF5 of strips"),
     needed("--rejects", "csv of the frames left out, with reasons"),
-    MADE_ONCE,
+    OUTPUT_CACHE,
 )
 def main(args: Namespace) -> None:
     """Normalise every usable frame of a data set and list the others."""
@@ -66,8 +64,8 @@ def main(args: Namespace) -> None:
     prepare = take_strips if args.raw.is_file() else normalise
     with output_lock(args.out), output_lock(args.rejects), disk_may_fill(args.out.parent):
         key = identity(args, config) if args.output_cache else None
-        with output_cache(args.output_cache if key else None, key or "", [args.rejects, args.out]) as taken:
-            if not taken:
+        with output_cache(args.output_cache if key else None, key or "", [args.rejects, args.out]) as copied:
+            if not copied:
                 counts = prepare(args, config.preprocess)
                 print(f"{args.dataset}: {counts}, listed in {args.rejects}")
 
@@ -79,8 +77,8 @@ def identity(args: Namespace, config: Resolved) -> str | None:
     contents = [content_within(path, MOST_BYTES) for path in read]
     if None in contents:
         return None
-    of = (args.dataset, bool(args.supplementary), contents, processor(), cv2.__version__, np.__version__)
-    return made_key("preprocess", config.values, fingerprint("faze.stages.preprocess"), *of)
+    of = (args.dataset, bool(args.supplementary), contents, processor(), cv2.__version__)
+    return made_key("preprocess", config.values, *of)
 
 
 def normalise(args: Namespace, settings: Preprocess) -> RejectWriter:

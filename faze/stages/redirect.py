@@ -14,12 +14,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from faze.base import code_hash
-from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
+from faze.base.command_line import CONFIG, argument, command, needed, threads
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.base.output_cache import content, key_of, output_cache, same_file
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.base.progress import Progress
 from faze.config.parameters import Redirect
 from faze.config.stage_config import load
@@ -49,7 +47,6 @@ from faze.redirection.redirected import redirected
     threads(),
     needed("--out", "redirection.parquet to write, a row per person"),
     needed("--pairs", "redirected_pairs.parquet to write, a row per pair and variant"),
-    MADE_ONCE,
 )
 def main(args: Namespace) -> None:
     """Redirect strips of every test person of each store."""
@@ -58,12 +55,8 @@ def main(args: Namespace) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dted, judging = load_model(args.checkpoint, device), load_estimator(args.estimator, device)
     judging.check_size(args.estimator, dted.model.image_height_px, dted.model.image_width_px)
-    of = (content(args.checkpoint), content(args.estimator), [same_file(path) for path in [*args.data, *args.oracle]])
-    key = key_of("redirect", config.values, code_hash.fingerprint("faze.stages.redirect"), *of, args.threads, device)
     outputs = [args.out, args.pairs]
-    with output_lock(*outputs), output_cache(args.output_cache, key, outputs) as taken:
-        if taken:
-            return
+    with output_lock(*outputs):
         with exact(dted), ExitStack() as stack:
             oracles = {store.dataset: store for store in map(stack.enter_context, map(StripStore, args.oracle))}
             fast, tables = for_inference(dted), []

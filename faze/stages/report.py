@@ -8,46 +8,36 @@ from matplotlib.figure import Figure
 
 from faze.base.command_line import CONFIG, command, needed
 from faze.base.files import check_replaceable, whole_folder
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.config.stage_config import load
-from faze.report.data_uris import Embedder
+from faze.report import figures
 from faze.report.dataset_page import read_page
-from faze.report.figure_files import save_figures
-from faze.report.page import render
-from faze.report.redirection_figures import draw_redirection, draw_walks
+from faze.report.media import Embedder, collect_atlas, collect_walks, save_figures, walk_angles
+from faze.report.page import render, tier_table
 from faze.report.results import Results, read_evaluation
-from faze.report.shot_figures import draw_learners, draw_shots, draw_shots_by_tier
 from faze.report.style import drawing
-from faze.report.table_rows import tier_table
-from faze.report.tier_figures import (
-    draw_changes,
-    draw_people,
-    draw_talk_charts,
-    draw_training,
-)
-from faze.report.walk_pictures import collect_atlas, collect_walks, walk_angles
 
-PAGE = ("index.html", "table.csv")  # by which its folder is known
+PAGE = ("index.html", "table.csv")  # files that identify the folder of such a page
 
 
 @command(
     __doc__,
     CONFIG,
-    needed("--results", "results/<name>, evaluated"),
-    needed("--out", "folder of the page to write"),
+    needed("--results", "results/<name> with an evaluation"),
+    needed("--out", "output folder of the page"),
 )
 def main(args: Namespace) -> None:
-    """Read the evaluation, draw it, and write the page."""
+    """Read the evaluation, draw the figures and write the page."""
     check_replaceable(args.out, PAGE)
     config = load(args.config, "report")
     paths = ResultPaths(args.results)
     with output_lock(args.out):
         summary, results = read_evaluation(paths)
-        figures = draw(results, walk_angles(paths, results.tiers, summary["seeds"][0]))
+        drawn = draw(results, walk_angles(paths, results.tiers, summary["seeds"][0]))
         embedder = Embedder()
         with whole_folder(args.out) as folder:
-            pictures = save_figures(figures, folder / "figures", embedder)
+            pictures = save_figures(drawn, folder / "figures", embedder)
             tier_table(summary, results).to_csv(folder / "table.csv", index=False, float_format="%.6g")
             page = render(
                 title=config.report.title,
@@ -64,17 +54,16 @@ def main(args: Namespace) -> None:
 
 
 def draw(results: Results, angles: Mapping[str, pd.DataFrame]) -> dict[str, Figure]:
-    """Draw every figure; one without content is left out."""
+    """Draw every figure that has content."""
     with drawing():
-        figures = {"talk": draw_talk_charts(results), "shots": draw_shots(results)}
+        drawn = {"talk": figures.draw_talk_charts(results), "shots": figures.draw_shots(results)}
         if len(results.learners) > 1:
-            figures["learners"] = draw_learners(results)
+            drawn["learners"] = figures.draw_learners(results)
         if len(results.tiers) > 1:
-            figures |= {"changes": draw_changes(results), "shots_by_tier": draw_shots_by_tier(results)}
-        figures["people"] = draw_people(results)
-        figures["redirection"] = draw_redirection(results)
+            drawn |= {"changes": figures.draw_changes(results), "shots_by_tier": figures.draw_shots_by_tier(results)}
+        drawn |= {"people": figures.draw_people(results), "redirection": figures.draw_redirection(results)}
         if angles:
-            figures["walks"] = draw_walks(results, angles)
+            drawn["walks"] = figures.draw_walks(results, angles)
         if not results.tables["training"].empty:
-            figures["training"] = draw_training(results)
-    return figures
+            drawn["training"] = figures.draw_training(results)
+    return drawn

@@ -3,16 +3,15 @@
 import contextlib
 from argparse import Namespace
 
-from faze.base import code_hash
-from faze.base.command_line import CONFIG, MADE_ONCE, command, needed, threads
+from faze.base.command_line import CONFIG, OUTPUT_CACHE, command, needed, threads
 from faze.base.files import whole_folder
+from faze.base.locks import output_lock
 from faze.base.output_cache import key_of, output_cache
-from faze.base.output_lock import output_lock
 from faze.config.data_parameters import RAW
 from faze.config.stage_config import load
 from faze.data.store.supplementary import write_supplementary, write_truth
+from faze.data.synthetic.compiled_layers import rounding_identity
 from faze.data.synthetic.faults import check_frames, plant, truncate, write_list
-from faze.data.synthetic.native import rounds
 from faze.data.synthetic.people import annotation_of, render_everybody
 
 
@@ -25,7 +24,7 @@ from faze.data.synthetic.people import annotation_of, render_everybody
     needed("--mpiifacegaze-supplementary", "HDF5 to write"),
     needed("--gazecapture-supplementary", "HDF5 to write"),
     needed("--truth", "HDF5 to write: the bias-free truth of everybody"),
-    MADE_ONCE,
+    OUTPUT_CACHE,
 )
 def main(args: Namespace) -> None:
     """Render everybody."""
@@ -38,7 +37,7 @@ def main(args: Namespace) -> None:
     with contextlib.ExitStack() as outputs:
         for dataset, folder in folders.items():
             outputs.enter_context(output_lock(folder, files[dataset], faults, args.truth))
-        key = key_of("synthesise", config.values, code_hash.fingerprint("faze.stages.synthesise"), rounds())
+        key = key_of("synthesise", config.values, rounding_identity())
         everything = [*folders.values(), *files.values(), *([faults] if synthetic.faults else []), args.truth]
         if not synthetic.faults:
             faults.unlink(missing_ok=True)

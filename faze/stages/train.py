@@ -1,8 +1,8 @@
 """Rule `train`: normalised strips -> DT-ED checkpoint of one tier and seed.
 
-Under the tier `ddp` the stage is torchrun with one process per device, of several nodes where the environment names
-their meeting point. A killed training leaves its work folder and resumes from it. At SIGTERM, SIGUSR1 or SIGUSR2 it
-writes a checkpoint after the step under way and ends with code 75.
+With `parallel: ddp` it runs torchrun with one process per device, on several nodes if the environment names their
+rendezvous. A killed training resumes from its work folder. At SIGTERM, SIGUSR1 or SIGUSR2 it finishes the current step,
+writes a checkpoint and exits with code 75.
 """
 
 import contextlib
@@ -12,10 +12,8 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from faze.base.command_line import CONFIG, MADE_ONCE, command, needed
-from faze.base.machine_lock import machine_shared
-from faze.base.output_cache import same_file
-from faze.base.output_lock import output_lock
+from faze.base.command_line import CONFIG, OUTPUT_CACHE, command, needed
+from faze.base.locks import machine_shared, output_lock
 from faze.base.preemption import Preempted
 from faze.config.parameters import Engine
 from faze.config.stage_config import load
@@ -29,10 +27,10 @@ from faze.training.run import train
     needed("--data", "store of normalised strips, with train and val people"),
     needed("--out", "checkpoint.pt to write"),
     needed("--run-log", "run.jsonl to write"),
-    MADE_ONCE,
+    OUTPUT_CACHE,
 )
 def main(args: Namespace) -> None:
-    """Train, or go on training."""
+    """Train, or resume a training."""
     config = load(args.config, "train")
     if launched(config.engine, args.out):
         return
@@ -41,26 +39,29 @@ def main(args: Namespace) -> None:
 
 
 def launched(engine: Engine, out: Path) -> bool:
-    """Train in processes of their own, if the tier wants that. A signal that came when all was written ends nothing."""
-    before = same_file(out) if out.exists() else None
+    """Train in separate processes if the tier asks for them, and return whether it does.
+
+    A signal that arrives after the checkpoint is written is ignored.
+    """
+    before = out.stat().st_mtime_ns if out.exists() else None
     try:
         return launch(engine, ["train", *sys.argv[1:]])
     except Preempted:
-        if out.exists() and same_file(out) != before:
+        if out.exists() and out.stat().st_mtime_ns != before:
             return True
         raise
 
 
 @contextlib.contextmanager
 def writing(out: Path, run_log: Path) -> Iterator[None]:
-    """Let only one training write these outputs, and none run beside a benchmark.
+    """Lock the outputs of a training against other writers, and the machine against benchmarks.
 
-    The first of its processes stands for all; where there are several machines, the first on each.
+    The first process locks the outputs; the first process on each machine locks that machine.
     """
     with contextlib.ExitStack() as stack:
         if int(os.environ.get("RANK", 0)) == 0:
             stack.enter_context(output_lock(out))
             stack.enter_context(output_lock(run_log))
         if int(os.environ.get("LOCAL_RANK", 0)) == 0:
-            stack.enter_context(machine_shared(f"the training {out.absolute()}"))
+            stack.enter_context(machine_shared())
         yield

@@ -10,12 +10,10 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from faze.base import code_hash
-from faze.base.command_line import CONFIG, MADE_ONCE, argument, command, needed, threads
+from faze.base.command_line import CONFIG, argument, command, needed, threads
 from faze.base.errors import UserError
 from faze.base.files import check_replaceable, whole_folder
-from faze.base.output_cache import content, key_of, output_cache, same_file
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.base.progress import Progress
 from faze.config.parameters import Walk
 from faze.config.stage_config import load
@@ -43,7 +41,6 @@ SHEET, ANGLES = "contact_sheet.png", "angles.csv"
     argument("--data", type=Path, nargs="+", required=True, help="stores of normalised strips"),
     threads(),
     needed("--out", "folder to write"),
-    MADE_ONCE,
 )
 def main(args: Namespace) -> None:
     """Walk from the first strip of some people of each store."""
@@ -53,12 +50,9 @@ def main(args: Namespace) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dted, judging = load_model(args.checkpoint, device), load_estimator(args.estimator, device)
     judging.check_size(args.estimator, dted.model.image_height_px, dted.model.image_width_px)
-    of = (*map(content, (args.checkpoint, args.estimator, args.pairs)), [same_file(path) for path in args.data])
-    key = key_of("walk", config.values, code_hash.fingerprint("faze.stages.walk"), *of, args.threads, device)
-    with output_lock(args.out), output_cache(args.output_cache, key, [args.out]) as taken:
-        if not taken:
-            people = walkers(args.pairs, config.walk.people)
-            write_walks(dted, judging.network, args.data, people, config.walk, args.out)
+    with output_lock(args.out):
+        people = walkers(args.pairs, config.walk.people)
+        write_walks(dted, judging.network, args.data, people, config.walk, args.out)
 
 
 def walkers(pairs: Path, count: int) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""Rule `weights`, and for people: one run's trained network and few-shot learners with a model card, to hand out.
+"""Rule and command `weights`: publish the checkpoint and learners of one run with a model card.
 
 faze weights --results results/default --tier recompute --seed 0 --learners bayes --out recompute_weights
 """
@@ -9,8 +9,8 @@ from argparse import Namespace
 from faze.base.command_line import argument, command, needed
 from faze.base.errors import UserError
 from faze.base.files import check_replaceable, whole_folder
+from faze.base.locks import output_lock
 from faze.base.logged_run import read_ended_run
-from faze.base.output_lock import output_lock
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.data.store.strips import StripStore
 from faze.evaluation.redirection import redirection
@@ -25,23 +25,23 @@ NETWORK = "dted.pt"
 @command(
     __doc__,
     needed("--results", "results/<name>"),
-    argument("--tier", default="baseline", help="of the run (default: baseline)"),
-    argument("--seed", type=int, default=0, help="of the run (default: 0)"),
-    argument("--learners", nargs="+", choices=LEARNERS, required=True, help="whose files are handed out too"),
-    needed("--out", "folder to write: dted.pt, a file for each learner, the model card"),
+    argument("--tier", default="baseline", help="tier of the run (default: baseline)"),
+    argument("--seed", type=int, default=0, help="seed of the run (default: 0)"),
+    argument("--learners", nargs="+", choices=LEARNERS, required=True, help="learners to include"),
+    needed("--out", "output folder for dted.pt, a file for each learner and the model card"),
 )
 def main(args: Namespace) -> None:
-    """Copy what was trained, byte for byte, and say what it is."""
+    """Copy the trained files unchanged and write the model card."""
     check_replaceable(args.out, (NETWORK, CARD))
     paths, run = ResultPaths(args.results), (args.tier, args.seed)
     ablation = Ablation(paths, [args.tier], [args.seed], args.learners, query_entries=0)
     copies = {NETWORK: paths.checkpoint(*run)}
     copies |= {f"{name}.pt": paths.learner(*run, name) for name in args.learners}
-    needs = [*copies.values(), paths.run_log(*run), paths.redirection(*run)]
-    needs += [paths.errors(*run, name) for name in args.learners] + [paths.store(dataset) for dataset in DATASETS]
-    for path in needs:
+    inputs = [*copies.values(), paths.run_log(*run), paths.redirection(*run)]
+    inputs += [paths.errors(*run, name) for name in args.learners] + [paths.store(dataset) for dataset in DATASETS]
+    for path in inputs:
         if not path.is_file():
-            raise UserError(f"{path}: no such file; run this tier first: snakemake --cores all tier_{args.tier}")
+            raise UserError(f"{path} is missing; run this tier first: snakemake --cores all tier_{args.tier}")
     card = write_card(
         start=read_ended_run(paths.run_log(*run)).start,
         rendered=paths.truth.exists(),
@@ -51,8 +51,8 @@ def main(args: Namespace) -> None:
         files=list(copies)[1:],
     )
     with output_lock(args.out), whole_folder(args.out) as folder:
-        for name, trained in copies.items():
-            shutil.copyfile(trained, folder / name)
+        for name, source in copies.items():
+            shutil.copyfile(source, folder / name)
         (folder / CARD).write_text(card, encoding="utf-8")
     print(f"weights: read {args.out / CARD}")
 

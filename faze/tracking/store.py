@@ -1,27 +1,34 @@
-"""The MLflow store: where it lies, its first opening, its experiment.
+"""The MLflow store: its address, first opening, experiment, failures, and chart view.
 
-Two things lose runs without a word in MLflow itself: processes that open an empty database together break it, and
-processes that make an experiment together file their runs under another. So both happen under a lock here, a database
-file appears whole or not at all, and runs are made by the experiment's id.
+MLflow itself loses runs in two ways: processes that open an empty database at the same time break it, and processes
+that create an experiment at the same time file their runs under another one. Therefore both happen under a lock, a
+database file is created atomically, and runs are created by the experiment's id.
+
+MLflow's own table shows no metric until each is selected by hand. A shared view, stored as a tag of the experiment,
+sets columns, order and filter for everybody who opens its address.
 """
 
 import contextlib
 import hashlib
+import json
 import logging
 import os
+import signal
 import socket
+import subprocess
+import sys
 import tempfile
-import urllib.request
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.base.output_lock import output_lock
+from faze.base.locks import output_lock
 from faze.config.parameters import Tracking
 
 if TYPE_CHECKING:
@@ -29,13 +36,12 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment
 
 SQLITE = "sqlite:///"
-DATABASES = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
-PORTS = {"http": 80, "https": 443} | DATABASES
+DATABASES = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}  # default ports
 CONNECT_SECONDS = 5.0
-CALLS_AT_ONCE = 8  # a server far away takes a tenth of a second for each, however small
+CONCURRENT_CALLS = 8  # a remote server takes a tenth of a second for each, however small
+PORT = 5000  # of the page
 
-# Read when mlflow is imported. By default it reports its use over the network, tries for four minutes to reach a server
-# that is down, and chats.
+# Read when mlflow is imported. By default it reports its use over the network and retries a dead server for 4 minutes.
 SILENCE = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
 DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -44,34 +50,56 @@ DEFAULTS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
+SECTIONS = ("error", "speed", "memory", "curve", "redirection", "redirection_control", "val", "train")  # of charts
+CHARTS_PER_ROW, CHART_HEIGHT_PX, COLUMN_WIDTH_PX = 2, 280, 190  # narrower columns cut off names
+COLUMNS = ("error/mpiigaze_deg", "error/gazecapture_deg", "speed/images_per_s", "speed/step_ms", "memory/peak_gib")
+COLUMN_GROUPS = ("error/", "speed/", "memory/")
+
+_REBUILD = (
+    "`snakemake --cores all ablation --forcerun track`, of a sweep `... sweep --forcerun track_sweep`, builds it again"
+    " from the results, of each ablation with its own --configfile"
+)
+_DAMAGED = ("malformed", "not a database")  # in sqlite's messages: retrying would not help
+_FOREIGN = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3", "botocore", "boto3", "s3transfer")
+_REFUSALS = {  # HTTP status -> reason, and what makes the same command succeed
+    401: (
+        "it does not know this user or password",
+        "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, are those of a known user",
+    ),
+    403: ("it does not let this user write", "its administrator gives this user the right to edit the experiment"),
+}
 
 Item, Answer = TypeVar("Item"), TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class Store:
-    """An opened store and the experiment in it."""
+    """An opened store and its experiment."""
 
     uri: str
     experiment_id: str
     client: "MlflowClient"
-    lock: Path
+    lock: Path  # of all faze processes on this machine that write to the store
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep every other faze process on this machine from making runs in this store."""
-        with output_lock(self.lock), explained(self.uri):
-            yield
+    @property
+    def is_server(self) -> bool:
+        """Whether the store is an MLflow server."""
+        return urlsplit(self.uri).scheme in ("http", "https")
 
 
 def having(tags: Mapping[str, str]) -> str:
-    """Write the filter for runs or models with these tags."""
+    """Return the filter that matches runs or models with these tags."""
     return " and ".join(f"tags.{tag} = '{value}'" for tag, value in tags.items())
 
 
+def current_runs(ablation: str) -> str:
+    """Return the filter that matches an ablation's runs, without superseded ones."""
+    return having({"ablation": ablation, "superseded": "false"})
+
+
 def at_once(call: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
-    """Make calls of a store side by side; after one that failed, none begins."""
-    pool = ThreadPoolExecutor(CALLS_AT_ONCE)
+    """Call the store for several items concurrently. After a failed call no other is started."""
+    pool = ThreadPoolExecutor(CONCURRENT_CALLS)
     try:
         return list(pool.map(call, items))
     finally:
@@ -79,67 +107,98 @@ def at_once(call: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answe
 
 
 def open_store(tracking: Tracking, results: Path) -> Store:
-    """Open the store, make what it lacks, and find the experiment.
+    """Open the store, creating its database and experiment if they do not exist.
 
     Args:
         tracking: the config section.
-        results: folder of all ablations; the default store lies in it.
+        results: folder of all ablations, which contains the default store.
 
     Raises:
         UserError: the store does not answer, was moved, or its experiment was deleted.
     """
     uri = resolve_uri(tracking.uri, results)
-    lock = lock_path(uri)
-    check_answers(uri)
+    lock = _lock_path(uri)
+    _check_address(uri)
     prepare_environment()
     with output_lock(lock), explained(uri):
         from mlflow import MlflowClient
 
-        # alembic reports each of its forty steps when it makes the tables.
-        logging.getLogger("alembic").setLevel(logging.WARNING)
-        if uri.startswith(SQLITE) and not database_path(uri).exists():
-            _create_database(database_path(uri))
+        logging.getLogger("alembic").setLevel(logging.WARNING)  # it reports each of forty steps of creating tables
+        if uri.startswith(SQLITE) and not lock.exists():
+            with whole_file(lock) as database:
+                MlflowClient(tracking_uri=f"{SQLITE}{database}").search_experiments(max_results=1)
         client = MlflowClient(tracking_uri=uri)
-        experiment = _experiment(client, tracking.experiment, artifact_root(uri, results))
-    if uri == default_uri(results):
-        _check_place(experiment, artifact_root(uri, results))
+        artifacts = artifact_root(uri, results)
+        experiment = _experiment(client, tracking.experiment, artifacts)
+    # Artifact addresses are absolute, so a moved store would still write to its old folder.
+    if uri == _default_uri(results) and experiment.artifact_location != artifacts:
+        raise UserError(
+            f"MLflow stores the artifacts of experiment {experiment.name!r} in {experiment.artifact_location}, not in"
+            f" {artifacts}: were the results moved or copied? Remove mlflow.db beside them; {_REBUILD}"
+        )
     return Store(uri, experiment.experiment_id, client, lock)
 
 
 def resolve_uri(uri: str | None, results: Path) -> str:
-    """Take the configured store, else $MLFLOW_TRACKING_URI, else a database under results/; always absolute."""
-    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or default_uri(results)
-    return f"{SQLITE}{database_path(uri)}" if uri.startswith(SQLITE) else uri
-
-
-def default_uri(results: Path) -> str:
-    """Name the database beside the results."""
-    return f"{SQLITE}{results.resolve() / 'mlflow.db'}"
-
-
-def database_path(uri: str) -> Path:
-    """Name the file of a sqlite store."""
-    return Path(uri.removeprefix(SQLITE)).resolve()
+    """Return the configured address, else $MLFLOW_TRACKING_URI, else a database in results/. Paths are absolute."""
+    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or _default_uri(results)
+    return f"{SQLITE}{_database_path(uri)}" if uri.startswith(SQLITE) else uri
 
 
 def artifact_root(uri: str, results: Path) -> str | None:
-    """Tell where a new experiment keeps its artifacts: beside the database; None where a server decides."""
+    """Return where a new experiment stores its artifacts: beside the database; None if a server decides."""
     if uri.startswith(SQLITE):
-        return (database_path(uri).parent / "mlartifacts").as_uri()
+        return (_database_path(uri).parent / "mlartifacts").as_uri()
     scheme = urlsplit(uri).scheme.partition("+")[0]
     return (results.resolve() / "mlartifacts").as_uri() if scheme in DATABASES else None
 
 
-def lock_path(uri: str) -> Path:
-    """Lay the lock beside the database, or in the temporary folder for a store elsewhere."""
-    if uri.startswith(SQLITE):
-        return database_path(uri)
-    return Path(tempfile.gettempdir()) / f"faze-{os.getuid()}-{hashlib.sha256(uri.encode()).hexdigest()[:12]}"
-
-
 def bare(uri: str) -> str:
-    """Show the address without user and password."""
+    """Return an address without user and password."""
     return uri.replace(_credentials(uri), "", 1)
+
+
+def prepare_environment() -> None:
+    """Disable telemetry and long retries, here and in child processes. Call before importing mlflow."""
+    os.environ |= {**DEFAULTS, **os.environ, **SILENCE}
+
+
+@contextlib.contextmanager
+def explained(uri: str) -> Iterator[None]:
+    """Raise a UserError with a remedy instead of an error of mlflow, the database or the network."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, OSError | ImportError) and type(error).__module__.split(".")[0] not in _FOREIGN:
+            raise
+        root: BaseException = error  # "Connection refused" says more than the errors caused by it
+        while cause := root.__cause__ or root.__context__:
+            root = cause
+        # mlflow's own errors have a status; those of requests have a response
+        response = getattr(error, "response", None)
+        status = getattr(error, "get_http_status_code", lambda: getattr(response, "status_code", None))()
+        reason, until = _REFUSALS.get(status) or (" ".join(str(root).split())[:300], "the store answers")
+        if uri.startswith(SQLITE) and any(text in reason for text in _DAMAGED):
+            raise UserError(f"MLflow store {uri}: {reason}. Remove {_database_path(uri)}; {_REBUILD}") from error
+        raise UserError(
+            f"MLflow store {bare(uri)}: {reason.replace(_credentials(uri), '')}. Nothing is lost: the run logs contain"
+            f" every value, and the same command mirrors them as soon as {until}"
+        ) from error
+
+
+def _default_uri(results: Path) -> str:
+    return f"{SQLITE}{results.resolve() / 'mlflow.db'}"
+
+
+def _database_path(uri: str) -> Path:
+    return Path(uri.removeprefix(SQLITE)).resolve()
+
+
+def _lock_path(uri: str) -> Path:
+    """Return the file that is locked while a store is opened or written: sqlite's own, else a temporary one."""
+    if uri.startswith(SQLITE):
+        return _database_path(uri)
+    return Path(tempfile.gettempdir()) / f"faze-{os.getuid()}-{hashlib.sha256(uri.encode()).hexdigest()[:12]}"
 
 
 def _credentials(uri: str) -> str:
@@ -147,112 +206,111 @@ def _credentials(uri: str) -> str:
     return user + at
 
 
-def prepare_environment() -> None:
-    """Turn telemetry off and long retries down; before mlflow is imported, here and in the processes we start."""
-    os.environ |= {**DEFAULTS, **os.environ, **SILENCE}
-
-
-def check_answers(uri: str) -> None:
-    """Knock at the store's host: mlflow itself would take minutes to give up on a database.
+def _check_address(uri: str) -> None:
+    """Connect to a database's host. mlflow itself would retry for minutes.
 
     Raises:
-        UserError: nobody answers, or it is no address.
+        UserError: the host does not answer, or the address is invalid.
     """
     try:
         parts = urlsplit(uri)
         port = parts.port
-    except ValueError:  # whose words may hold a part of a password
+    except ValueError:  # its message may contain a part of a password
         raise UserError(
-            "the address of the MLflow store, in tracking.uri or MLFLOW_TRACKING_URI, is none: a port is a number to"
-            " 65535, an IPv6 host stands in brackets, and in a password / is %2F, @ %40, ? %3F, # %23"
+            "the address of the MLflow store, in tracking.uri or MLFLOW_TRACKING_URI, is invalid: a port is a number up"
+            " to 65535, an IPv6 host needs brackets, and in a password / is %2F, @ %40, ? %3F, # %23"
         ) from None
     scheme = parts.scheme.partition("+")[0]
-    proxied = scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(parts.hostname or "")
-    if scheme not in PORTS or not parts.hostname or proxied:
-        return
-    with explained(uri):
-        socket.create_connection((parts.hostname, port or PORTS[scheme]), timeout=CONNECT_SECONDS).close()
-
-
-@contextlib.contextmanager
-def explained(uri: str) -> Iterator[None]:
-    """Turn whatever a store can fail with into one sentence that says what to do.
-
-    Raises:
-        UserError: instead of mlflow's, the database's or the network's errors.
-    """
-    try:
-        yield
-    except Exception as error:
-        if not isinstance(error, OSError | ImportError) and type(error).__module__.split(".")[0] not in _FOREIGN:
-            raise
-        reason, until = _refusal(error) or (" ".join(str(_root(error)).split())[:300], "the store answers")
-        if uri.startswith(SQLITE) and any(words in reason for words in _DAMAGED):
-            raise UserError(f"MLflow store {uri}: {reason}. Remove {database_path(uri)}; {_AGAIN}") from error
-        raise UserError(
-            f"MLflow store {bare(uri)}: {reason.replace(_credentials(uri), '')}. Nothing is lost: the run logs hold"
-            f" every value, and the same command mirrors them as soon as {until}"
-        ) from error
-
-
-_AGAIN = (
-    "`snakemake --cores all ablation --forcerun track`, of a sweep `... sweep --forcerun track_sweep`, makes it again"
-    " from the results, of each ablation with its own --configfile"
-)
-_DAMAGED = ("malformed", "not a database")  # sqlite's words: trying again would not help
-_FOREIGN = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3", "botocore", "boto3", "s3transfer")
-_REFUSALS = {
-    401: (
-        "it does not know this user or password",
-        "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, are those of a user whom it"
-        " knows",
-    ),
-    403: ("it does not let this user write", "its administrator gives this user the right to edit the experiment"),
-}
-
-
-def _refusal(error: Exception) -> tuple[str, str] | None:
-    """Tell a refusal by HTTP's status, which mlflow's own errors know, and those of requests by their answer."""
-    answer = getattr(error, "response", None)
-    status = getattr(error, "get_http_status_code", lambda: getattr(answer, "status_code", None))()
-    return _REFUSALS.get(status)
-
-
-def _root(error: BaseException) -> BaseException:
-    """Find the first cause: 'Connection refused' says more than the layers above it."""
-    while error.__cause__ or error.__context__:
-        error = error.__cause__ or error.__context__
-    return error
-
-
-def _create_database(path: Path) -> None:
-    """Make a database with all tables and rename it into place: a kill meanwhile leaves nothing broken behind."""
-    from mlflow import MlflowClient
-
-    with whole_file(path) as temporary:
-        MlflowClient(tracking_uri=f"{SQLITE}{temporary}").search_experiments(max_results=1)
+    if scheme in DATABASES and parts.hostname:
+        with explained(uri):
+            socket.create_connection((parts.hostname, port or DATABASES[scheme]), timeout=CONNECT_SECONDS).close()
 
 
 def _experiment(client: "MlflowClient", name: str, artifacts: str | None) -> "Experiment":
+    """Find or create the experiment; raise UserError if it was deleted."""
     from mlflow.exceptions import MlflowException
 
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
             experiment = client.get_experiment(client.create_experiment(name, artifact_location=artifacts))
-        except MlflowException:  # another machine made it between the two calls, or it really cannot be made
+        except MlflowException:  # another machine created it in between, or it cannot be created
             experiment = client.get_experiment_by_name(name)
             if experiment is None:
                 raise
     if experiment.lifecycle_stage != "active":
-        raise UserError(f"MLflow's experiment {name!r} is deleted: restore it there, or set tracking.experiment anew")
+        raise UserError(
+            f"MLflow's experiment {name!r} is deleted: restore it there, or set another tracking.experiment"
+        )
     return experiment
 
 
-def _check_place(experiment: "Experiment", artifacts: str | None) -> None:
-    """Refuse a moved or copied store: artifact addresses are absolute, so it would still write to its old place."""
-    if experiment.artifact_location != artifacts:
-        raise UserError(
-            f"MLflow keeps the artifacts of experiment {experiment.name!r} in {experiment.artifact_location}, not in"
-            f" {artifacts}: were the results moved or copied? Remove mlflow.db beside them; {_AGAIN}"
-        )
+def share_view(store: Store, ablation: str) -> None:
+    """Store an ablation's chart view in the experiment: its runs in the order of the tiers, its results as columns.
+
+    It is what MLflow's "share view" would save. MLflow adds the charts itself, each to the section of its prefix.
+    """
+    with explained(store.uri):
+        runs = store.client.search_runs([store.experiment_id], current_runs(ablation))
+        others = dict.fromkeys(key for run in runs for key in sorted(run.data.metrics) if key.startswith(COLUMN_GROUPS))
+        metrics = sorted(dict.fromkeys((*COLUMNS, *others)), key=lambda k: COLUMN_GROUPS.index(f"{k.split('/')[0]}/"))
+        columns = [f"metrics.`{metric}`" for metric in metrics]
+        size = {"columns": CHARTS_PER_ROW, "cardHeight": CHART_HEIGHT_PX}
+        sections = [{"uuid": name, "name": name, "display": True, "isReordered": False} | size for name in SECTIONS]
+        state = {
+            "searchFilter": current_runs(ablation),
+            "orderByKey": "tags.`mlflow.runName`",
+            "orderByAsc": True,
+            "selectedColumns": columns,
+            "columnOrder": columns,
+            "columnWidths": dict.fromkeys(columns, COLUMN_WIDTH_PX),
+            "compareRunSections": sections,
+            "compareRunCharts": [],
+            "isAccordionReordered": True,
+        }
+        tag = f"mlflow.sharedViewState.{ablation}"
+        store.client.set_experiment_tag(store.experiment_id, tag, json.dumps(state))
+
+
+def address(store: Store, ablation: str, port: int = PORT) -> str:
+    """Return the URL of the chart view, on the store's own server or on the one that `make ui` starts."""
+    host = bare(store.uri).rstrip("/") if store.is_server else f"http://127.0.0.1:{port}"
+    query = {"viewStateShareKey": ablation, "compareRunsMode": "CHART", "workflowType": "machine_learning"}
+    return f"{host}/#/experiments/{store.experiment_id}/runs?{urlencode(query)}"
+
+
+@contextlib.contextmanager
+def serving(store: Store, results: Path, port: int = PORT) -> Iterator[subprocess.Popen | None]:
+    """Run MLflow's server for the duration of the block; None if the store is a server itself.
+
+    Raises:
+        UserError: the port is taken, or the server exits before it answers.
+    """
+    if store.is_server:
+        yield None
+        return
+    if _answers(port):
+        raise UserError(f"port {port} of this machine is taken: close the page that is open there, or set --port")
+    # Without job execution and with one worker it is two processes instead of fifteen.
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store.uri, "--workers", "1"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--uvicorn-opts", "--log-level warning"]
+    if store.uri.startswith(SQLITE):
+        command += ["--default-artifact-root", str(artifact_root(store.uri, results))]
+    server = subprocess.Popen(command, env=environment, start_new_session=True)
+    try:
+        while not _answers(port):
+            if server.poll() is not None:
+                raise UserError(f"MLflow's server ended with exit code {server.returncode}")
+            time.sleep(0.2)
+        yield server
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
+        server.wait()
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False

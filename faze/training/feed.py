@@ -65,7 +65,7 @@ def build_feed(
     elif workers == "auto":
         workers, note = choose_workers(source, setup.world, pin=setup.engine.pin, held=people.held)
         notes = (note,)
-    transfer = build_transfer(pin=setup.engine.pin, prefetch=setup.engine.prefetch, workers=workers, device=device)
+    transfer = build_transfer(pin=setup.engine.pin, workers=workers, device=device)
 
     size = (setup.model.image_height_px, setup.model.image_width_px)
 

@@ -33,7 +33,7 @@ class Trainee:
         acted = {f"engine.{name}": words for name, words in acting(map(asdict, self.switches)).items()}
         facts = machine.describe()
         place = (world.device.type, world.size, torch.get_num_threads(), [facts.get(fact) for fact in ROUNDS])
-        return key_of("train", dict(self.config.values) | acted, place, self.fingerprint, read)
+        return key_of("train", dict(self.config.values) | acted, place, read)
 
     def moved_from(self, events: Sequence[Mapping[str, Any]]) -> str:
         """Say what is another here than where the training that these events are of began; "" if nothing is."""

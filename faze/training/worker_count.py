@@ -36,7 +36,7 @@ def choose_workers(source: Dataset, world: World, *, pin: bool, held: bool) -> t
         return 0, "data.workers auto: 0, since the strips are held in memory"
     steps, ms = itertools.count(), {}
     for count in _counts(world.least(min(cores_of(world), _most_in_shared_memory(source, world)))):
-        transfer = build_transfer(pin=pin, prefetch=False, workers=count, device=world.device)
+        transfer = build_transfer(pin=pin, workers=count, device=world.device)
         seconds = torch.tensor([seconds_per_batch(transfer, source, steps)], dtype=torch.float64, device=world.device)
         ms[count] = 1e3 * float(world.sum(seconds)) / world.size
         if ms[count] > WITHIN * min(ms.values()) and count > 1:  # one alone may be slower than none

@@ -1,70 +1,86 @@
-"""Compiled code: how a library is found, kept, and mended.
+"""The compiled C kernels: how they are built, found, and identified.
 
-Seen red by breaking the code: options in $CC taken for a part of the compiler's name, a damaged library refused for
-good.
+Seen red: libraries came from a folder for temporary files that anybody could have filled, where there was no home.
 """
 
+import os
 import shutil
+import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from faze.base import compiled
-from faze.base.compiled import NativeError, library
+from faze.base.compiled import KERNELS, LEVELS, library, library_name
+
+ROOT = Path(__file__).resolve().parents[2]
+LOADED = """
+import torch
+from faze.fewshot.kernel import kernel_for
+from faze.fewshot.mlp import random_weights
+print(type(kernel_for(random_weights(1, 6, 64, 0), "selu")).__name__)
+print(open("/proc/self/maps").read())
+"""
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty one, where there is a compiler."""
-    if shutil.which("cc") is None:
-        pytest.skip("no C compiler")
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources that building needs, without libraries."""
+    folder = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(ROOT / "faze", folder / "faze", ignore=shutil.ignore_patterns("__pycache__", "_*.so"))
+    for name in ("setup.py", "pyproject.toml", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+def build(checkout: Path, **environment: str) -> set[Path]:
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+    subprocess.run(command, cwd=checkout, env=os.environ | environment, check=True, capture_output=True, timeout=300)
+    return {path.relative_to(checkout) for path in checkout.rglob("_*.so") if "build" not in path.parts}
+
+
+def test_without_a_compiler_the_installation_succeeds(checkout):
+    assert build(checkout, CC="no-such-compiler") == set()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_each_kernel_is_built_for_each_level_under_the_name_that_is_loaded(checkout):
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    names = {(Path("faze") / k).with_name(library_name(k, level) + suffix) for k in KERNELS for level in LEVELS}
+    assert build(checkout) == names
+    command = [sys.executable, "-c", LOADED]
+    environment = os.environ | {"PYTHONPATH": str(checkout)}
+    done = subprocess.run(command, cwd=checkout, env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("CompiledKernel") and done.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no /proc")
+def test_no_library_comes_from_a_folder_that_others_can_write_to(tmp_path):
+    """Not even without a home: then caches are in the folder for temporary files."""
+    environment = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}
+    environment |= {"HOME": "~", "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", LOADED]
+    done = subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True, text=True, timeout=120)
+    assert str(tmp_path) not in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_library_of_another_source_is_not_loaded(tmp_path, monkeypatch, capsys):
+    kernel = "fewshot/kernel.c"
+    (tmp_path / "fewshot").mkdir()
+    (tmp_path / kernel).write_bytes((compiled.PACKAGE / kernel).read_bytes())
+    for path in (compiled.PACKAGE / "fewshot").glob("_*.so"):
+        shutil.copy(path, tmp_path / "fewshot")
+    monkeypatch.setattr(compiled, "PACKAGE", tmp_path)
     library.cache_clear()
-    yield tmp_path / "faze" / "folder"
+    if library(kernel, "skipped") is None:
+        pytest.skip("kernel.c is not compiled")
+    (tmp_path / kernel).write_text("/* changed */")
     library.cache_clear()
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    path = tmp_path / "answer.c"
-    path.write_text("int answer(void) { return ANSWER; }\n")
-    return path
-
-
-def libraries(cache: Path) -> list[Path]:
-    return [path for path in cache.iterdir() if path.suffix == ".so" and not path.name.startswith(".")]
-
-
-def test_each_source_compiler_and_flag_has_a_library_of_its_own(cache, source, monkeypatch):
-    assert library(source, "folder", ("-DANSWER=42",)).answer() == 42
-    assert library(source, "folder", ("-DANSWER=43",)).answer() == 43
+    capsys.readouterr()
+    assert library(kernel, "torch is used") is None
     library.cache_clear()
-    monkeypatch.setenv("CC", "cc -pipe")  # a compiler may come with options
-    assert library(source, "folder", ("-DANSWER=42",)).answer() == 42
-    assert len(libraries(cache)) == 3
-
-
-def test_a_damaged_library_is_made_anew_and_a_whole_one_kept(cache, source, monkeypatch):
-    with monkeypatch.context() as unloaded:  # what a process has loaded once, it does not look at again
-        unloaded.setattr(compiled.ctypes, "CDLL", lambda path: path)
-        library(source, "folder", ("-DANSWER=1",))
-        (path,) = libraries(cache)
-        whole, made = path.read_bytes(), path.stat().st_mtime_ns
-        library.cache_clear()
-        library(source, "folder", ("-DANSWER=1",))
-    assert path.stat().st_mtime_ns == made
-    path.write_bytes(b"torn")
-    (cache / f".{path.name}.writing-killed.so").write_bytes(b"left by a killed compiler")
-    library.cache_clear()
-    assert library(source, "folder", ("-DANSWER=1",)).answer() == 1
-    assert len(path.read_bytes()) == len(whole)
-    assert not list(cache.glob(".*killed.so"))
-
-
-def test_why_there_is_none_is_one_sentence(cache, source, monkeypatch):
-    failed = library(source, "folder", ())
-    assert isinstance(failed, NativeError) and "fails on answer.c" in str(failed) and "\n" not in str(failed)
-    library.cache_clear()
-    monkeypatch.setenv("CC", "no-such-compiler")
-    assert str(library(source, "folder", ())) == "there is no C compiler: no-such-compiler is not on the PATH"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert kernel in line and "torch is used" in line

@@ -1,9 +1,10 @@
-"""What runs would make alike is made once, and nothing that is not whole is taken.
+"""Outputs made from the same inputs are copied or kept, and nothing that was changed or cut off is.
 
-Seen red, by breaking the code: without the comparison of digests (torn), without the lock (two at once), with the
-record written before the outputs (killed); torn outputs that were kept, and kept ones with their old time (made again).
+Seen red, by breaking the code: without the comparison of hashes (torn), without the lock (two at once), with the record
+written before the outputs (killed); torn outputs that were kept, and kept ones with their old time.
 """
 
+import importlib.metadata
 import json
 import multiprocessing
 import os
@@ -13,22 +14,29 @@ from pathlib import Path
 import pytest
 
 from faze.base import output_cache as module
-from faze.base.output_cache import content, content_within, key_of, output_cache, same_file, shared_records
+from faze.base.output_cache import (
+    content,
+    content_within,
+    existing_output,
+    key_of,
+    output_cache,
+    shared_folder,
+)
 
-KEY = key_of("stage", "all that decides")
+KEY = "stage-0123456789abcdef"
 FORK = multiprocessing.get_context("fork")
 
 
 def make(root: Path, tier: str, key: str = KEY, text: str = "") -> bool:
-    """Make a file and a folder, as a stage would; whether they were taken over."""
+    """Make a file and a folder, as a stage does; return whether they were copied instead."""
     out = [root / tier / "file.pt", root / tier / "folder"]
-    with output_cache(root / "output_cache", key, out) as taken:
-        if not taken:
+    with output_cache(root / "output_cache", key, out) as copied:
+        if not copied:
             out[1].mkdir(parents=True, exist_ok=True)
             out[0].write_text(text or tier)
             (out[1] / "a.txt").write_text(text or tier)
             (out[1] / ".mark").write_text("of the workflow")
-    return taken
+    return copied
 
 
 def read(root: Path, tier: str) -> tuple[str, list[str]]:
@@ -39,21 +47,32 @@ def read(root: Path, tier: str) -> tuple[str, list[str]]:
 def test_the_second_takes_over_what_the_first_made(tmp_path, capsys):
     assert not make(tmp_path, "baseline")
     assert make(tmp_path, "amp") and make(tmp_path, "bf16")
-    assert "baseline/folder, taken over" in capsys.readouterr().err
+    assert "baseline/folder" in capsys.readouterr().err
     assert read(tmp_path, "amp") == ("baseline", ["a.txt"])
     assert (tmp_path / "amp/file.pt").stat().st_nlink == 1  # its time of writing is its own
 
 
 def test_another_key_is_another_output(tmp_path):
-    assert key_of("stage", 1) != key_of("stage", 2) != key_of("stages", 2)
     assert not make(tmp_path, "baseline")
-    assert not make(tmp_path, "amp", key_of("stage", "something else"))
+    assert not make(tmp_path, "amp", "stage-another")
 
 
-def test_without_records_nothing_is_taken(tmp_path):
+@pytest.mark.parametrize("package", ["torch", "numpy"])
+def test_a_key_depends_on_parts_stage_code_and_versions(package, monkeypatch):
+    """Seen red: codes that another torch had made were taken."""
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0")
+    keys = [key_of("encode", 1), key_of("encode", 2), key_of("adapt", 2)]
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.0" if name == package else "1.0")
+    keys += [key_of("encode", 1)]
+    monkeypatch.setattr("faze.base.code_hash.fingerprint", lambda module: "another")
+    keys += [key_of("encode", 1)]
+    assert len(set(keys)) == 5 and key_of("encode", 1) == keys[-1]
+
+
+def test_without_a_folder_of_records_nothing_is_copied(tmp_path):
     make(tmp_path, "baseline")
-    with output_cache(None, KEY, [tmp_path / "amp/file.pt"]) as taken:
-        assert not taken
+    with output_cache(None, KEY, [tmp_path / "amp/file.pt"]) as copied:
+        assert not copied
 
 
 def break_file(root: Path) -> None:
@@ -76,13 +95,10 @@ def break_record(root: Path) -> None:
     (root / f"output_cache/{KEY}.json").write_text('{"baseline/fi')
 
 
-def empty_record(root: Path) -> None:
-    (root / f"output_cache/{KEY}.json").write_text("[]")
+HARM = [break_file, break_folder, remove_file, remove_folder]
 
 
-@pytest.mark.parametrize(
-    "harm", [break_file, break_folder, remove_file, remove_folder, break_record, empty_record], ids=lambda f: f.__name__
-)
+@pytest.mark.parametrize("harm", [*HARM, break_record], ids=lambda f: f.__name__)
 def test_what_is_gone_or_torn_is_not_taken(harm, tmp_path):
     make(tmp_path, "baseline")
     harm(tmp_path)
@@ -91,32 +107,45 @@ def test_what_is_gone_or_torn_is_not_taken(harm, tmp_path):
     assert make(tmp_path, "bf16") and read(tmp_path, "bf16")[0] == "amp"  # the record names who made it now
 
 
-def test_who_makes_it_again_keeps_it_and_its_time_is_new(tmp_path, capsys):
+def test_a_run_makes_its_own_output_again(tmp_path):
+    """As `snakemake -F` asks for, even where another run has copied the output."""
     make(tmp_path, "baseline")
-    outputs = [tmp_path / "baseline/file.pt", tmp_path / "baseline/folder"]
-    for path in outputs:
-        os.utime(path, (1, 1))
-    assert make(tmp_path, "baseline", text="again")
-    assert read(tmp_path, "baseline")[0] == "baseline"
-    assert all(path.stat().st_mtime > 1 for path in outputs)
-    assert "baseline/folder: made of the same before, kept" in capsys.readouterr().err
+    assert make(tmp_path, "amp")
+    assert not make(tmp_path, "baseline", text="again") and read(tmp_path, "baseline")[0] == "again"
 
 
-@pytest.mark.parametrize("harm", [break_file, break_folder, remove_file, remove_folder], ids=lambda f: f.__name__)
-def test_who_makes_it_again_keeps_nothing_that_is_gone_or_torn(harm, tmp_path):
-    make(tmp_path, "baseline")
-    harm(tmp_path)
-    assert not make(tmp_path, "baseline", text="again")
-    assert read(tmp_path, "baseline")[0] == "again"
+@pytest.fixture
+def existing(tmp_path):
+    """Two outputs of a stage, of which a former run recorded what they were made from."""
+    outputs = [tmp_path / "errors.parquet", tmp_path / "trace.parquet"]
+    with existing_output(KEY, outputs, keep=True) as kept:
+        assert not kept
+        for path in outputs:
+            path.write_text("made")
+            os.utime(path, (1, 1))
+    return outputs
 
 
-def test_who_makes_it_elsewhere_first_makes_it_again(tmp_path):
-    out, work = [tmp_path / "baseline/file.pt"], [tmp_path / "work/file.pt"]
-    for _ in range(2):
-        with output_cache(tmp_path / "output_cache", KEY, out, into=work) as taken:
-            assert not taken
-            out[0].parent.mkdir(exist_ok=True)
-            out[0].write_text("made")
+def test_an_existing_output_is_kept_and_its_time_is_new(existing, capsys):
+    with existing_output(KEY, existing, keep=True) as kept:
+        assert kept
+    assert all(path.stat().st_mtime > 1 for path in existing)
+    assert str(existing[0]) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("harm", ["unwanted", "key", "changed", "gone", "note", "fewer", "more"])
+def test_an_output_is_kept_only_if_all_is_as_it_was(harm, existing, tmp_path):
+    outputs = {"fewer": existing[:1], "more": [*existing, tmp_path / "predictions.parquet"]}.get(harm, existing)
+    if harm == "changed":
+        existing[1].write_text("mode")
+    elif harm == "gone":
+        existing[1].unlink()
+    elif harm == "note":
+        (tmp_path / ".errors.parquet.inputs").write_text('{"key": "sta')
+    with existing_output("stage-another" if harm == "key" else KEY, outputs, keep=harm != "unwanted") as kept:
+        assert not kept
+        for path in outputs:
+            path.write_text("again")
 
 
 def test_results_may_move(tmp_path):
@@ -211,7 +240,6 @@ def test_a_record_is_readable(tmp_path):
     make(tmp_path, "baseline")
     record = json.loads((tmp_path / f"output_cache/{KEY}.json").read_text())
     assert record == [{name: content(tmp_path / name) for name in ("baseline/file.pt", "baseline/folder")}]
-    assert same_file(tmp_path / "baseline/file.pt") != same_file(tmp_path / f"output_cache/{KEY}.json")
 
 
 def test_who_took_over_is_taken_from_when_the_first_is_gone(tmp_path):
@@ -243,27 +271,27 @@ def test_a_full_disk_of_records_stops_nothing(step, tmp_path, monkeypatch, capsy
 
 def test_all_ablations_share_a_folder_of_records(tmp_path, monkeypatch):
     monkeypatch.setenv("FAZE_OUTPUT_CACHE", "")
-    assert shared_records() is None
+    assert shared_folder() is None
     monkeypatch.setenv("FAZE_OUTPUT_CACHE", str(tmp_path / "named"))
-    assert shared_records() == tmp_path / "named"
+    assert shared_folder() == tmp_path / "named"
     monkeypatch.delenv("FAZE_OUTPUT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert shared_records() == tmp_path / "cache/faze/output_cache"
+    assert shared_folder() == tmp_path / "cache/faze/output_cache"
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("FAZE_OUTPUT_CACHE", str(tmp_path / "file/records"))
-    assert shared_records() is None
+    assert shared_folder() is None
 
 
 def test_the_oldest_records_are_thrown_out(tmp_path, monkeypatch):
     monkeypatch.setenv("FAZE_OUTPUT_CACHE", str(tmp_path / "output_cache"))
     monkeypatch.setattr(module, "MOST_RECORDS", 2)
     for age, tier in enumerate(("old", "older", "new")):
-        make(tmp_path, tier, key_of("stage", tier))
-        os.utime(tmp_path / f"output_cache/{key_of('stage', tier)}.json", (age, (2, 1, 3)[age]))
-    shared_records()
+        make(tmp_path, tier, f"stage-{tier}")
+        os.utime(tmp_path / f"output_cache/stage-{tier}.json", (age, (2, 1, 3)[age]))
+    shared_folder()
     left = {path.name for path in (tmp_path / "output_cache").iterdir()}
     assert left == {
-        f"{dot}{key_of('stage', tier)}.json{end}" for tier in ("old", "new") for dot, end in (("", ""), (".", ".lock"))
+        f"{dot}stage-{tier}.json{end}" for tier in ("old", "new") for dot, end in (("", ""), (".", ".lock"))
     }
 
 

@@ -31,7 +31,7 @@ def test_progress_of_a_resumed_run_counts_only_its_own_work(monkeypatch):
     progress = Progress("train", 1200, "pairs", done=600, stream=stream)
     now[0] = 30.0
     progress(660)
-    assert stream.getvalue() == "train: 660/1200 pairs, 2.0 pairs/s, 4 min 30 s left\n"
+    assert stream.getvalue() == "train: 660/1200 pairs, 2.0 pairs/s, 4 min left\n"
 
 
 def test_progress_on_a_terminal_redraws_its_line(monkeypatch):

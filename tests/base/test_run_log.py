@@ -105,7 +105,7 @@ def test_a_log_that_lost_its_end_or_has_a_flipped_bit_is_not_whole(tmp_path):
     for damaged in (whole.replace(b"1.25", b"1.24"), whole[:-40], whole[: whole.index(b"\n", 100) + 1], b""):
         path.write_bytes(damaged)
         assert not is_whole(path)
-        with pytest.raises(UserError, match=r"run.jsonl: is not what the training wrote: delete it"):
+        with pytest.raises(UserError, match="run.jsonl .*delete it"):
             read_ended_run(path)
     del (end := json.loads(whole.splitlines()[-1]))["checksum"]
     path.write_bytes(whole.replace(whole.splitlines()[-1], json.dumps(end).encode()))

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from roofline_sizes import small_roofline
-
 from faze.benchmark.interleave import warm_up
 from faze.benchmark.intervals import rounds_interval
+from roofline_sizes import small_roofline
+
 from faze.benchmark.roofline import Roofline, count_work, number_format, shares
 from faze.benchmark.rows import why_same
 from faze.benchmark.tier_table import markdown_tables

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from faze.benchmark.fork_server import ForkServer
 
 from faze.base.errors import UserError
-from faze.benchmark.fork_server import ForkServer
 from faze.benchmark.processes import Command, fork_servers
 from faze.benchmark.tier_steps import tier_config
 from faze.config.parameters import Engine

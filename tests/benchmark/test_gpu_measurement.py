@@ -9,10 +9,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-
 from faze.benchmark.energy import build_meter, lengthened
 from faze.benchmark.interleave import RooflineRates, measure
 from faze.benchmark.memory_peak import MemoryPeak
+
 from faze.benchmark.tier_table import _throttled
 from faze.config.parameters import Benchmark
 

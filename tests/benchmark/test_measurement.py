@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-
 from faze.benchmark.debugging import refuse_debugging
 from faze.benchmark.energy import Meter, _rapl, build_meter
 from faze.benchmark.intervals import ratio_interval, student_quantile
 from faze.benchmark.memory_peak import MemoryPeak
+from faze.benchmark.timing import PhaseClock
+
 from faze.benchmark.processes import MeasuringProcess
 from faze.benchmark.tier_steps import TierSteps
-from faze.benchmark.timing import PhaseClock
 from faze.config.tiers import resolve_tier
 from faze.config.yaml_files import read_yaml
 

@@ -17,12 +17,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.stats
-
-from faze.base.benchmark_file import peaks_differ, rounds_of
-from faze.benchmark import rounds as rounds_module
 from faze.benchmark.interleave import TierRound, WarmUp
 from faze.benchmark.intervals import ratio_interval, rounds_interval
 from faze.benchmark.paper_width import WHOLE, WIDTH, at_paper_width
+
+from faze.base.benchmark_file import peaks_differ, rounds_of
+from faze.benchmark import rounds as rounds_module
 from faze.benchmark.processes import Command
 from faze.benchmark.rounds import ROOFLINE, Rounds, measure_rounds
 from faze.benchmark.rows import about_rounds, compare, ladder_rows, paper_width_rows, same_steps, without_rung

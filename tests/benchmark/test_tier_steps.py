@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from faze.benchmark.energy import Meter
 from roofline_sizes import small_roofline
 
 from faze.benchmark import profiling
-from faze.benchmark.energy import Meter
 from faze.benchmark.processes import MeasuringProcess
 from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, tier_config
 from faze.commands import profile

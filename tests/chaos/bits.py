@@ -1,18 +1,16 @@
-"""What a flipped bit, or a lost end, does to each kind of file: noticed, harmless or used in silence.
+"""Measure what a flipped bit or a missing end does to each kind of file.
 
     python tests/chaos/bits.py results/smoke --flips 300
 
-Each file is read as the stages read it. `noticed` is one sentence, `fault` a traceback, `harmless` the same content as
-before, `SILENT` another content that nobody noticed, `hung` no end within some seconds.
+Each file is read as the stages read it. `noticed` is an error of one sentence, `fault` a traceback, `harmless` the same
+content as before, `SILENT` other content without an error, `hung` no end within some seconds.
 """
 
 import argparse
 import collections
 import contextlib
 import dataclasses
-import inspect
 import io
-import os
 import random
 import signal
 import sys
@@ -22,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [os.environ.get("FAZE_CHECKOUT", str(ROOT)), str(ROOT / "tests/shared")]  # or that of another version
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/shared")]
 
 import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
@@ -32,6 +30,7 @@ from facts import digest  # noqa: E402
 
 from faze.base.errors import UserError  # noqa: E402
 from faze.base.files import read_json  # noqa: E402
+from faze.base.logged_run import read_ended_run  # noqa: E402
 from faze.config.stage_config import load  # noqa: E402
 from faze.data.store.codes import CodeStore  # noqa: E402
 from faze.data.store.strips import StripStore  # noqa: E402
@@ -66,8 +65,7 @@ def content(value: object) -> object:
 
 def strips(path: Path) -> object:
     with StripStore(path) as store:
-        if hasattr(store, "check"):
-            store.check(store.persons())
+        store.check(store.persons())
         read = (store.split, store.pixels, store.labels, store.device, store.frame_index, store.origins, store.validity)
         return {name: [store.file_names(name), *(part(name) for part in read)] for name in store.persons()}
 
@@ -82,16 +80,12 @@ def annotation(path: Path) -> object:
 
 
 def run_log(path: Path) -> object:
-    from faze.base import logged_run
-
-    return getattr(logged_run, "read_ended_run", logged_run.read_logged_run)(path)
+    return read_ended_run(path)
 
 
 def table(path: Path) -> object:
-    """As the report does, with what `evaluate` noted of it."""
-    if "checksum" not in inspect.signature(results._read_table).parameters:  # older code
-        return results._read_table(path)
-    return results._read_table(path, TABLE_CHECKSUM)
+    """Read a table as the report does, with the checksum that `evaluate` recorded."""
+    return results.read_csv(path, "", TABLE_CHECKSUM)
 
 
 def learner(path: Path) -> object:

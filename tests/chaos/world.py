@@ -51,7 +51,7 @@ class Command:
 
     def finished(self) -> int:
         """Count the jobs that it has finished, but for those that write config files."""
-        return len(re.findall(r"^Finished jobid: \d+ \(Rule: (?!configure_)", self.text(), re.MULTILINE))
+        return len(re.findall(r"^Finished jobid: \d+ \(Rule: ", self.text(), re.MULTILINE))
 
     def sentences(self) -> list[str]:
         """Sentences of stages, and what Snakemake says where there is none of a stage; each once."""
@@ -174,7 +174,7 @@ class World:
             if name.endswith(".lock"):
                 if held(path):
                     yield f"{path.relative_to(self.folder)} is held"
-            elif name.endswith(".work") or (name.startswith(".") and name != ".snakemake_timestamp"):
+            elif name.endswith(".work") or (name.startswith(".") and not name.endswith((".inputs", "timestamp"))):
                 yield f"{path.relative_to(self.folder)} is left"
 
 

@@ -168,7 +168,7 @@ def test_a_person_is_picked(run, tmp_path):
         ),
         (("--shots", 4, "--learner", "maml"), "--learner maml needs --learner-file"),
         (("--shots", 4, "--learner", "offset", "--learner-file", "maml.pt"), "is of the learner maml, not offset"),
-        (("--shots", 4, "--learner-file", "mine.h5"), "mine.h5: no whole torch file of plain tensors"),
+        (("--shots", 4, "--learner-file", "mine.h5"), "mine.h5: not an intact torch file"),
         (("--shots", 4, "--learner-file", "none.pt"), "none.pt"),
         (("--shots", 4, "--person", "you"), "mine.h5: holds no person you, but me"),
         (("--shots", 4, "--out", "mine.h5"), "--out mine.h5 is also what `codes` names: give it a name of its own"),

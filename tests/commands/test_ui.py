@@ -11,8 +11,7 @@ from ports import answers, free_port
 from tracking_tree import ROOT, TIERS, write_results
 
 from faze.config.parameters import Tracking
-from faze.tracking.store import open_store
-from faze.tracking.view import current_runs, serving
+from faze.tracking.store import current_runs, open_store, serving
 
 
 def wait_until(true, seconds=120):

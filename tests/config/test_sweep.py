@@ -14,7 +14,7 @@ from scipy.stats import qmc
 
 from faze.config.check import ConfigError
 from faze.config.stage_config import resolve
-from faze.config.sweep import DIRECTIONS, points, sobol_sequence
+from faze.config.sweep import points
 from faze.config.validation import validate
 from faze.config.yaml_files import merge, read_yaml
 
@@ -32,10 +32,10 @@ def refused(**sweep: object) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("dimensions", range(1, len(DIRECTIONS) + 2))
-def test_the_sequence_is_scipys(dimensions: int) -> None:
-    ours = np.array(list(itertools.islice(sobol_sequence(dimensions), 512)))
-    np.testing.assert_array_equal(ours, qmc.Sobol(dimensions, scramble=False).random(512))
+def test_the_sequence_leaves_out_its_first_point() -> None:
+    sobol = {f"loss.{key}": [0.0, 1.0] for key in ("gaze_angle", "triplet_angular", "all_equal")}
+    found = [list(values.values()) for values in points(swept(sobol=sobol, points=511)).values()]
+    np.testing.assert_allclose(found, qmc.Sobol(3, scramble=False).random(512)[1:], rtol=1e-5)
 
 
 def test_a_grid_is_every_combination_and_a_sequence_is_tried_with_each() -> None:
@@ -86,10 +86,10 @@ HUGE = 16**5000  # Python refuses to write it in digits
 @pytest.mark.parametrize(
     ("sweep", "words"),
     [
-        ({"grid": {"model.grwth": [4]}}, "sweep.grid.model.grwth: a sweep varies what a training knows.*model.growth?"),
+        ({"grid": {"model.grwth": [4]}}, "sweep.grid.model.grwth: .*model.growth?"),
         (
             {"grid": {"synthetic.seed": [4]}},
-            "sweep.grid.synthetic.seed: a sweep varies what a training knows, of engine",
+            "sweep.grid.synthetic.seed: .*engine",
         ),
         ({"grid": {"model.growth": []}}, "sweep.grid.model.growth: the list is empty"),
         ({"grid": {"model.growth": 4}}, "sweep.grid.model.growth: 4 is not a list"),
@@ -106,21 +106,21 @@ HUGE = 16**5000  # Python refuses to write it in digits
         ({"sobol": {"train.base_lr": [0, 1, "log"]}, "points": 4}, "positive for log"),
         ({"sobol": {"train.base_lr": [0.1]}, "points": 4}, r"is not \[lowest, highest\]"),
         ({"sobol": {"train.base_lr": [0.1, 0.2, "ln"]}, "points": 4}, r"is not \[lowest, highest\]"),
-        ({"sobol": {"engine.precision": [0, 1]}, "points": 4}, "is no number; put its values under sweep.grid"),
+        ({"sobol": {"engine.precision": [0, 1]}, "points": 4}, "sweep.grid"),
         ({"sobol": {"train.base_lr": [0.1, 0.2]}}, "sweep.points: 0, with 1 keys under sweep.sobol: both or none"),
         ({"points": 8}, "sweep.points: 8, with 0 keys"),
         (
             {"grid": {"train.base_lr": [0.1]}, "sobol": {"train.base_lr": [0.1, 0.2]}, "points": 2},
-            "sweep.sobol.train.base_lr: stands under sweep.grid too",
+            "sweep.sobol.train.base_lr: .*sweep.grid",
         ),
         ({"sobol": {"train.pairs": [1, 2**63]}, "points": 2}, r"is not \[lowest, highest\]"),
         ({"sobol": {"train.base_lr": [1, float("inf")]}, "points": 2}, r"inf\] is not \[lowest, highest\]"),
         ({"grid": {"train.pairs": [HUGE]}}, "train.pairs a number of thousands of digits.: train.pairs: a number of"),
         (
             {"grid": {"train.pairs": [*range(101)], "model.growth": [*range(100)]}},
-            "sweep: has 10100 points, of which each is a training; at most 10000",
+            "sweep: .*10100.*10000",
         ),
-        ({"sobol": dict.fromkeys(ELEVEN, [0.1, 1]), "points": 2}, "sweep.sobol: spreads at most 10 keys"),
+        ({"sobol": dict.fromkeys(ELEVEN, [0.1, 1]), "points": 2}, "sweep.sobol: .*at most 10 keys"),
     ],
 )
 def test_what_is_refused(sweep: dict, words: str) -> None:

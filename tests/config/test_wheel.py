@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from faze.base.compiled import KERNELS, library_name
+
 ROOT = Path(__file__).resolve().parents[2]
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
@@ -18,9 +20,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy of the sources, since setuptools leaves folders beside them."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in ("faze", "config"):
-        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "_*.so")
         shutil.copytree(ROOT / name, folder / "project" / name, symlinks=True, ignore=ignored)
-    for name in ("pyproject.toml", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "LICENSE"):
         shutil.copy(ROOT / name, folder / "project")
     build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder)]
     subprocess.run([*build, str(folder / "project")], check=True, timeout=120)
@@ -39,9 +41,16 @@ def installed(wheel: Path) -> Path:
 def test_every_data_file_is_in_the_wheel(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     data = {path.relative_to(ROOT).as_posix() for path in (ROOT / "faze").rglob("*") if path.is_file()}
-    data = {name for name in data if not name.endswith((".py", ".pyc")) and ".egg-info" not in name}
+    data = {name for name in data if not name.endswith((".py", ".pyc", ".so")) and ".egg-info" not in name}
     assert {Path(name).suffix for name in data} >= {".c", ".css", ".j2", ".csv", ".yaml"}
     assert data <= names, "name them under tool.setuptools.package-data"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_every_kernel_is_compiled_in_the_wheel(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    for kernel in KERNELS:
+        assert any(name.startswith(f"faze/{Path(kernel).with_name(library_name(kernel, 0))}.") for name in names)
 
 
 def test_the_wheels_defaults_are_the_checkouts(installed: Path) -> None:

@@ -108,7 +108,7 @@ def die(*_: object) -> None:
     ("function", "failure", "sentence"),
     [
         ("people.write_person", refuse, "no space left"),
-        ("people.write_person", die, "a process was killed"),
+        ("people.write_person", die, "process was killed"),
         ("synthesise.write_truth", refuse, "no space left"),
     ],
 )

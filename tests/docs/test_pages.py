@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 import architecture  # noqa: E402
 
 PAGES = [*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/**/*.md") if "_build" not in page.parts)]
-HISTORY = {ROOT / "CHANGELOG.md", ROOT / "docs/log.md", ROOT / "docs/ledger.md"}  # paths as they were then
+HISTORY = {ROOT / "docs/log.md", ROOT / "docs/ledger.md"}  # with the paths of that time
 PATH = re.compile(r"`((?:faze|tests|workflow|config|benchmarks|envs|profiles|docs)/[\w./-]*)")
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)")
 MODULE = re.compile(r"`faze((?:\.[a-z_0-9]+)+)")
@@ -86,7 +86,7 @@ def rows_of_switches() -> list[tuple[list[str], str, str]]:
 def test_what_shows_a_switch_does_so(switches: list[str], cpu: str, gpu: str, planned: dict[str, set[str]]) -> None:
     """A test that a row names knows the switch; gpu.sh is named where its plan checks the switch, and nowhere else.
 
-    Seen red: gpu.sh named for tf32, foreach and expandable_segments, which it did not touch.
+    Seen red: gpu.sh named for tf32 and foreach, which it did not touch.
     """
     shown = " ".join(
         path.read_text() for name in re.findall(r"test_\w+", cpu) for path in ROOT.glob(f"tests/*/{name}.py")
@@ -138,17 +138,15 @@ def test_reading_order_is_short_and_true() -> None:
     assert wrong == {}, "said, counted"
 
 
-def test_every_decision_has_status_and_date_and_stands_in_the_table() -> None:
+def test_every_decision_has_status_and_date_and_is_in_the_table() -> None:
     folder = ROOT / "docs/decisions"
     table = (folder / "index.md").read_text(encoding="utf-8")
-    records = sorted(folder.glob("0*.md"))
-    for number, record in enumerate(records, 1):
+    for number, record in enumerate(sorted(folder.glob("0*.md")), 1):
         text = record.read_text(encoding="utf-8")
         assert record.name.startswith(f"{number:04d}-") and text.startswith(f"# {number}. ")
-        status = re.search(r"^Status: (\w+)", text, re.MULTILINE)
         date = re.search(r"^Date: (\d{4}-\d\d-\d\d)$", text, re.MULTILINE)
-        assert status and date, record.name
-        assert re.search(rf"\({record.name}\) \| {status[1]} \| {date[1]} \|", table), record.name
+        assert "\nStatus: " in text and date, record.name
+        assert f"]({record.name}) | {date[1]} |" in table, record.name
 
 
 def test_log_has_every_entry_in_its_index() -> None:
@@ -175,19 +173,3 @@ def test_each_reason_to_leave_a_frame_out_is_found_in_the_file_that_the_table_na
     for path, file in [(path, name(path)) for path in checks if name(path) not in by_file_names]:
         for reason in map("".join, re.findall(given, path.read_text(encoding="utf-8"), re.MULTILINE)):
             assert any(phrase in reason for phrase in told.get(file, ())), (file, reason)
-
-
-def test_every_sentence_of_the_page_has_its_numbers_and_a_test() -> None:
-    text = (ROOT / "docs/reference/sentences.md").read_text(encoding="utf-8")
-    tests = {
-        name
-        for path in (ROOT / "tests").rglob("test_*.py")
-        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)
-    }
-    assert set(re.findall(r"`(test_\w+)`", text)) - tests == set()
-    for module, told in (
-        ("verdict", "faze/evaluation/verdict.py"),
-        ("learner_verdict", "faze/evaluation/learner_verdict.py"),
-    ):
-        makers = set(re.findall(r"^def (describe_\w+)", (ROOT / told).read_text(encoding="utf-8"), re.M))
-        assert makers == set(re.findall(rf"`{module}\.(describe_\w+)`", text)), module

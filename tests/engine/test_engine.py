@@ -13,7 +13,6 @@ from faze.config.tiers import resolve_tier
 from faze.config.yaml_files import read_yaml
 from faze.engine import memory
 from faze.engine.convolution import set_channels_last
-from faze.engine.memory import set_expandable_segments
 from faze.engine.optim import build_optimizer
 from faze.engine.parallel import World, count_processes, pick_device
 from faze.engine.step import Step
@@ -91,8 +90,8 @@ def test_every_switch_is_reported_once_and_inactive_ones_say_why():
         "accumulate",
         "optimizer",
     }
-    names |= {"processes", "bucket_mib", "bucket_view", "static_graph", "force", "keep_fp32", "force_low"}
-    names |= {"checkpointing", "expandable_segments", "allocator", "graphs"}
+    names |= {"processes", "bucket_mib", "force", "keep_fp32", "force_low"}
+    names |= {"checkpointing", "allocator", "graphs"}
     names |= {"compile", "fused_norm"}
     assert set(switches) == names
     assert not switches["cudnn_benchmark"].active and "CUDA" in switches["cudnn_benchmark"].reason
@@ -177,13 +176,10 @@ def test_recompute_says_so_where_nothing_has_a_recompute_way():
     ("switches", "words"),
     [
         ({"bucket_mib": 1.0}, "DistributedDataParallel"),
-        ({"bucket_view": True}, "DistributedDataParallel"),
-        ({"static_graph": True}, "DistributedDataParallel"),
         ({"keep_fp32": ("mean",)}, "no operation is in low precision"),
         ({"force_low": ("mean",)}, "no operation is in low precision"),
         ({"checkpointing": True}, "no part of the model"),
         ({"checkpointing": True, "recompute": True}, "recompute layers"),
-        ({"expandable_segments": True}, "CUDA"),
     ],
 )
 def test_switch_that_cannot_act_here_says_why(switches, words):
@@ -200,35 +196,15 @@ def test_ddp_takes_its_options(monkeypatch):
     # No file to meet at: one process alone has been seen to wait for ever, https://github.com/pytorch/pytorch/issues/31467
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        wrap = build_wrap(tier("ddp", bucket_mib=0.5, bucket_view=True, static_graph=True), CPU)
+        wrap = build_wrap(tier("ddp", bucket_mib=0.5), CPU)
         plain = build_wrap(tier("ddp"), CPU).module(Line())
         module = wrap.module(Line())
-        assert (module.bucket_bytes_cap, module.gradient_as_bucket_view, module.static_graph) == (2**19, True, True)
-        assert (plain.bucket_bytes_cap, plain.gradient_as_bucket_view, plain.static_graph) == (25 * 2**20, False, False)
+        assert (module.bucket_bytes_cap, plain.bucket_bytes_cap) == (2**19, 25 * 2**20)
         assert plain.bucket_bytes_cap_default
         del plain, module  # freed after their group, they have been seen to wait for ever
     finally:
         dist.destroy_process_group()
     assert all(switch.active for switch in wrap.switches)
-
-
-@pytest.mark.parametrize(
-    ("environment", "kept"),
-    [
-        ({}, ""),
-        ({"PYTORCH_ALLOC_CONF": "expandable_segments:False,max_split_size_mb:64"}, "max_split_size_mb:64,"),
-        ({"PYTORCH_CUDA_ALLOC_CONF": "roundup_power2_divisions:[1:1,2:2]"}, "roundup_power2_divisions:[1:1,2:2],"),
-    ],
-)
-def test_expandable_segments_leave_other_settings_of_the_allocator(environment, kept, monkeypatch):
-    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    said: list[str] = []
-    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", said.append)
-    switch = set_expandable_segments(True, torch.device("cuda"))
-    assert said == [f"{kept}expandable_segments:True"] and switch.active
 
 
 @pytest.mark.parametrize(("wanted", "kept"), [("default", True), ("keep", False)])

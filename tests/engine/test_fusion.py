@@ -4,7 +4,8 @@ The Triton kernels run on a GPU where there is one; elsewhere in Triton's interp
 
 Seen red once by breaking the code. Fused: the gradient without its part along the normalised values, another slope
 undone, another layout, the input kept as well, statistics in the input's format, without the root, a switch that
-reaches no part or counts recompute ones. Triton: tiles combined without the distance of their means, a gradient without its
+reaches no part or counts recompute
+ones. Triton: tiles combined without the distance of their means, a gradient without its
 slant. Compiled: not compiled at all, or to another gradient; replicas, compiler, header files, openssl and a chosen
 cache ignored. Said to be inactive, and acting.
 """

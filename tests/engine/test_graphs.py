@@ -133,7 +133,7 @@ GRAPHED = [
     {"optimizer": "sgd", "precision": "fp16", "set_to_none": True},
     {"optimizer": "fused_sgd", "precision": "bf16", "channels_last": True},
     {"optimizer": "fused_sgd", "precision": "bf16", "recompute": True},
-    {"optimizer": "fused_sgd", "resident": True, "prefetch": True, "set_to_none": True},
+    {"optimizer": "fused_sgd", "resident": True, "set_to_none": True},
 ]
 
 
@@ -175,7 +175,7 @@ def test_graph_is_eager_in_float64(switches):
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     "switches",
-    [{"pin": True}, {"pin": True, "prefetch": True}, {"resident": True}, {"resident": True, "prefetch": True}],
+    [{"pin": True}, {"resident": True}],
 )
 def test_batches_on_a_gpu_are_those_streamed_from_pageable_memory(switches):
     _, wanted = built(on_gpu(pin=False), gpu())

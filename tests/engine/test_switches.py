@@ -2,7 +2,8 @@
 
 Seen red once by breaking the code: processes that train apart when gradients are bucket views, or with a static graph;
 checkpoints that cut the gradient, do not enter the lists of operations again, or are not made; an operation left out of
-a list; lists outside autocast, or acting with recompute; parts not averaged; the fallback of an optimiser without momentum.
+a list; lists outside autocast, or acting with recompute; parts not averaged; the fallback of an optimiser without
+momentum.
 """
 
 import dataclasses
@@ -22,9 +23,7 @@ EVERY_OPERATION = ("conv", "conv_transpose", "linear", "instance_norm", "leaky_r
 
 DDP_OPTIONS = [
     {"bucket_mib": 0.02},
-    {"static_graph": True},
-    {"bucket_view": True, "accumulate": 2},
-    {"bucket_mib": 0.02, "bucket_view": True, "static_graph": True, "set_to_none": True, "checkpointing": True},
+    {"bucket_mib": 0.02, "accumulate": 2, "set_to_none": True, "checkpointing": True},
 ]
 
 

@@ -121,7 +121,7 @@ def test_forced_fp16_moves_the_weights_as_the_baseline_does(trained_float32):
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_forced_bf16_moves_the_weights_as_the_baseline_does(recompute, trained_float32):
-    """Bf16 has 8 bits: 4e-3 per rounding. Seen red: as for fp16; recompute layers that give their kernels no gradient."""
+    """Bf16 has 8 bits: 4e-3 per rounding. Seen red: as for fp16; recompute layers without gradients."""
     found = trained(tier("baseline", precision="bf16", recompute=recompute, force=True), steps=5, dtype=torch.float32)
     assert_alike(found.moved, trained_float32.moved, "bf16")
     np.testing.assert_allclose(found.losses, trained_float32.losses, rtol=5e-2)

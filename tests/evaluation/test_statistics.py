@@ -14,7 +14,6 @@ from scipy import stats
 
 from faze.evaluation.statistics import (
     SEEDS_FOR_A_TIER,
-    _interval,
     bootstrap_mean,
     bootstrap_reduction,
     compare,
@@ -22,7 +21,7 @@ from faze.evaluation.statistics import (
     equivalence_p,
     holm,
     mean_squares,
-    pooled_chance,
+    pool_noise,
     standard_error,
 )
 
@@ -108,7 +107,7 @@ def test_tost_agrees_with_r_equivalence_on_summary_statistics():
     assert (result.low, result.high) == pytest.approx((-0.0744336620516462, 0.4037669953849797), rel=1e-9)
 
 
-def test_draws_are_judged_as_one_by_one():
+def test_batched_tests_equal_single_tests():
     for seeds in (1, 2, 4):
         draws = draw(3, 4, seeds, 8, 0.05, 0.05, 0.05, 0.1)
         error, freedom = standard_error(draws)
@@ -117,7 +116,7 @@ def test_draws_are_judged_as_one_by_one():
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_equivalence_at_the_margin_is_found_in_five_percent(seeds):
+def test_equivalence_at_the_margin_is_shown_in_five_percent(seeds):
     spread = {"seed_sd": 0.04 * (seeds > 1), "person_sd": 0.02, "rest_sd": 0.06}
     at, beyond = (rate_of_equivalence(draw(2, 2000, seeds, 15, true, **spread)) for true in (0.1, 0.15))
     assert 0.035 <= at <= 0.065
@@ -127,12 +126,12 @@ def test_equivalence_at_the_margin_is_found_in_five_percent(seeds):
 
 @pytest.mark.parametrize(("seeds", "people"), [(3, 15), (3, 12), (5, 15)])
 @pytest.mark.parametrize("seed_sd", [0.0, 0.03, 0.1, 0.3])
-def test_interval_of_a_change_covers_whatever_seeds_do(seeds, people, seed_sd):
+def test_intervals_cover_for_any_variance_between_seeds(seeds, people, seed_sd):
     covered = coverage(draw(5, 4000, seeds, people, 0.2, seed_sd, 0.08, 0.13), 0.2)
     assert 0.88 <= covered <= 0.96
 
 
-def test_interval_over_people_alone_and_percentiles_of_three_seeds_would_not_cover():
+def test_intervals_over_people_alone_and_bootstraps_of_three_seeds_do_not_cover():
     differences = draw(6, 4000, 3, 15, 0.2, 0.1, 0.08, 0.13)
     over_people = coverage(differences.mean(axis=-2, keepdims=True), 0.2)
     assert 0.5 <= over_people <= 0.6  # instead of 0.9
@@ -160,18 +159,20 @@ def test_bootstrap_resamples_whole_seeds_and_people_independently():
     assert (interval.low, interval.high) == pytest.approx((people.mean() - half, people.mean() + half), abs=0.02)
 
 
-@pytest.mark.parametrize(("people", "share"), [(5, 0.00096), (15, 0.0132), (1000, 0.02478)])
-def test_percentiles_are_as_far_out_as_a_t_interval_goes(people, share):
-    """The expanded bootstrap (Hesterberg 2015, section 3.3): the normal law's tail beyond t (n / (n - 1)) ** 0.5."""
-    interval = _interval(0.5, np.linspace(0, 1, 100_001), people, 0.95)
-    assert (interval.low, 1 - interval.high) == pytest.approx((share, share), rel=0.01)
+@pytest.mark.parametrize("people", [5, 15, 200])
+def test_bootstrap_intervals_are_as_wide_as_t_intervals(people):
+    """The expanded bootstrap (Hesterberg 2015, section 3.3)."""
+    errors = stats.norm.ppf((np.arange(people) + 0.5) / people)
+    found = bootstrap_mean(errors, confidence=0.95, resamples=40_000, seed=0)
+    expected = stats.t.ppf(0.975, people - 1) * errors.std(ddof=1) / np.sqrt(people)
+    assert (found.high - found.low) / 2 == pytest.approx(expected, rel=0.08)
 
 
 def test_degrees_of_freedom_are_satterthwaites():
     error, freedom = crossed_error(2.0, 3.0, 1.5, seeds=3, people=15)
     assert error == pytest.approx((3.5 / 45) ** 0.5)
     assert freedom == pytest.approx(3.5**2 / (2**2 / 2 + 3**2 / 14 + 1.5**2 / 28))
-    assert crossed_error(2.0, 3.0, 1.5, 3, 15, rungs=4) == (error, pytest.approx(4 * freedom))
+    assert crossed_error(2.0, 3.0, 1.5, 3, 15, tiers=4) == (error, pytest.approx(4 * freedom))
     assert crossed_error(1.0, 1.0, 1.0, 3, 15)[1] == pytest.approx(1 / (1 / 2 + 1 / 14 + 1 / 28))
     assert crossed_error(1.0, 1.0, 1.0, 3, 2)[1] == 1  # never fewer
 
@@ -202,7 +203,7 @@ def test_a_tiny_change_of_everybody_is_not_identical():
 
 
 @pytest.mark.parametrize("change", [0.1, 0.25, -0.1, -0.25])
-def test_a_change_without_spread_is_judged_by_where_it_lies(change):
+def test_a_change_without_variance_is_compared_with_the_margin(change):
     assert compare(np.full((4, 10), change), margin=0.1).tost_p == 1  # on the margin is not within it
     assert compare(np.full((4, 10), change), margin=0.3).tost_p == 0
 
@@ -212,44 +213,44 @@ def test_two_people_have_an_interval():
     assert interval.low < 4 < interval.high and comparison.low < 0.2 < comparison.high
 
 
-def ladders(draws: int, rungs: int, seeds: int, *deviations: float) -> np.ndarray:
-    """Errors of tiers that differ by chance alone, (draws, 1 + rungs, S, 20)."""
-    return draw(9, draws * (rungs + 1), seeds, 20, 4.0, *deviations).reshape(draws, rungs + 1, seeds, 20)
+def ablations(draws: int, tiers: int, seeds: int, *deviations: float) -> np.ndarray:
+    """Errors of tiers that differ by chance alone, (draws, 1 + tiers, S, 20)."""
+    return draw(9, draws * (tiers + 1), seeds, 20, 4.0, *deviations).reshape(draws, tiers + 1, seeds, 20)
 
 
-def test_two_tiers_tell_of_chance_what_their_differences_tell():
-    errors = ladders(1, 1, 3, 0.1, 0.2, 0.3)[0]
-    chance = pooled_chance(errors)
-    told = mean_squares(errors[1] - errors[0])
-    assert (chance.of_seeds, chance.of_people, chance.rest) == pytest.approx(told, rel=1e-9) and chance.rungs == 1
-    alone, pooled = (compare(errors[1] - errors[0], margin=0.3, chance=given) for given in (None, chance))
-    assert (pooled.low, pooled.high, pooled.tost_p) == pytest.approx((alone.low, alone.high, alone.tost_p), rel=1e-9)
+def test_noise_of_two_tiers_is_that_of_their_differences():
+    errors = ablations(1, 1, 3, 0.1, 0.2, 0.3)[0]
+    noise = pool_noise(errors)
+    expected = mean_squares(errors[1] - errors[0])
+    assert (noise.seeds, noise.people, noise.residual) == pytest.approx(expected, rel=1e-9) and noise.tiers == 1
+    single, pooled = (compare(errors[1] - errors[0], margin=0.3, noise=given) for given in (None, noise))
+    assert (pooled.low, pooled.high, pooled.tost_p) == pytest.approx((single.low, single.high, single.tost_p), rel=1e-9)
 
 
-def test_what_chance_does_is_learnt_from_all_tiers_and_from_each_once():
-    """What people and seeds have in common in all tiers is no difference. Seen red: the baseline's own was left in."""
-    found = [pooled_chance(errors + np.arange(3)[:, None]) for errors in ladders(400, 4, 3, 0.1, 0.2, 0.3)]
-    variances = {"rest": 0.3**2, "of_seeds": 0.3**2 + 20 * 0.1**2, "of_people": 0.3**2 + 3 * 0.2**2}
+def test_noise_is_pooled_over_all_distinct_tiers():
+    """Effects of people and seeds that all tiers share are no difference. Seen red: the baseline's own was left in."""
+    found = [pool_noise(errors + np.arange(3)[:, None]) for errors in ablations(400, 4, 3, 0.1, 0.2, 0.3)]
+    variances = {"residual": 0.3**2, "seeds": 0.3**2 + 20 * 0.1**2, "people": 0.3**2 + 3 * 0.2**2}
     for name, variance in variances.items():
-        assert np.mean([getattr(chance, name) for chance in found]) == pytest.approx(2 * variance, rel=0.05)
-    errors = ladders(1, 2, 3, 0.1, 0.2, 0.3)[0]
-    assert pooled_chance(errors[[0, 0, 1, 2, 2, 2]]) == pooled_chance(errors)
-    assert pooled_chance(errors[[1, 1]]) is None
+        assert np.mean([getattr(noise, name) for noise in found]) == pytest.approx(2 * variance, rel=0.05)
+    errors = ablations(1, 2, 3, 0.1, 0.2, 0.3)[0]
+    assert pool_noise(errors[[0, 0, 1, 2, 2, 2]]) == pool_noise(errors)
+    assert pool_noise(errors[[1, 1]]) is None
 
 
-def test_below_three_seeds_chance_is_not_asked():
-    errors = ladders(1, 3, 2, 0.1, 0.2, 0.3)[0]
-    alone, asked = (compare(errors[1] - errors[0], margin=0.3, chance=c) for c in (None, pooled_chance(errors)))
-    assert alone == asked
+def test_pooled_noise_is_ignored_below_three_seeds():
+    errors = ablations(1, 3, 2, 0.1, 0.2, 0.3)[0]
+    found = [compare(errors[1] - errors[0], margin=0.3, noise=noise) for noise in (None, pool_noise(errors))]
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("seed_sd", [0.0, 0.05, 0.13, 0.5])
-def test_a_difference_by_chance_is_as_rare_as_its_p_value_says(seed_sd):
-    """Far out, where Holm's first step looks. Seen red: three seeds of the tier alone, 4 times as often as it said."""
+def test_false_differences_are_as_rare_as_the_p_value(seed_sd):
+    """Also in the tail that Holm's first step uses. Seen red: 4 times as often with the noise of three seeds alone."""
     small = 0.05 / 16
     found = [
-        compare(errors[1] - errors[0], margin=0.3, chance=pooled_chance(errors)).difference_p
-        for errors in ladders(2500, 4, 3, seed_sd, 0.0, 0.24)
+        compare(errors[1] - errors[0], margin=0.3, noise=pool_noise(errors)).difference_p
+        for errors in ablations(2500, 4, 3, seed_sd, 0.0, 0.24)
     ]
     assert np.mean(np.less(found, small)) < 2 * small
     assert 0.015 <= np.mean(np.less(found, 0.05)) <= 0.065

@@ -5,7 +5,6 @@ import contextlib
 import functools
 import io
 import json
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,15 +20,14 @@ from hostile import TEXTS, VALUES, Draw, edited_bytes, edited_json, edited_lines
 from targets_data import written
 from tracking_tree import start_event, write_log
 
-from faze.base import machine_lock
 from faze.base.errors import UserError
-from faze.base.job_times import read_seconds
 from faze.base.logged_run import LoggedRun, read_logged_run
 from faze.base.output_cache import output_cache
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import read_events
+from faze.base.run_progress import read_seconds
 from faze.commands import ledger
-from faze.evaluation.coverage import coverage
+from faze.evaluation.diagnostics import coverage
 from faze.evaluation.redirected_angles import by_variant, read_pairs
 from faze.evaluation.redirection import redirection
 from faze.evaluation.runs import (
@@ -40,12 +38,11 @@ from faze.evaluation.runs import (
     read_left_out,
     read_val_errors,
 )
-from faze.evaluation.tables import measured_besides, performance
+from faze.evaluation.tables import other_benchmarks, performance
 from faze.report import results
-from faze.report.data_uris import Embedder
 from faze.report.dataset_page import read_page
+from faze.report.media import Embedder, collect_atlas, walk_angles
 from faze.report.results import read_evaluation
-from faze.report.walk_pictures import collect_atlas, walk_angles
 from faze.tracking.run_record import RunPlace, read_training
 
 TIERS, LEARNERS = ("baseline", "amp"), ("maml", "offset")
@@ -122,7 +119,7 @@ def _parse_benchmark(folder: Path) -> None:
     refused = None
     for use in (
         lambda: performance(ablation, benchmark, dict.fromkeys(TIERS, training)),
-        lambda: measured_besides(ablation, benchmark),
+        lambda: other_benchmarks(ablation, benchmark),
     ):
         try:
             use()
@@ -230,6 +227,7 @@ def _evaluation() -> dict[str, Any]:
         "seeds": [0],
         "paper_width": {},
         "controls": [],
+        "checksums": {},
         "largest_k": 9,
     } | {
         "margin_deg": 0.5,
@@ -257,8 +255,10 @@ def _make_page(draw: Draw, folder: Path) -> None:
     (folder / "inspection/mpiigaze").mkdir(parents=True)
     found = {
         "dataset": "mpiigaze",
-        "rejects": {"sidecar": "x.csv", "frames": 1},
+        "rejects": {"sidecar": "x.csv", "frames": 1, "share": 0.5, "left_out": {}},
         "splits": [],
+        **dict.fromkeys(("origins", "validities", "devices"), {"x": 1}),
+        **{"strip_px": [256, 64], "unusable_labels": 0, "checksums": None, "digest": "x"},
         "people": 1,
         "strips": 2,
     }
@@ -289,21 +289,6 @@ def _parse_page(folder: Path) -> None:
 # ---- marks that others can write
 
 
-_PLATE = {"process": 1, "user": "root", "since": "2026-01-01", "what": "the benchmark"}
-
-
-def _make_lock(draw: Draw, folder: Path) -> None:
-    content = edited_json(draw, _PLATE) + b"\n" + json.dumps(_PLATE).encode() + b"\n"
-    (folder / "lock").write_bytes(edited_bytes(draw, content) if draw.flip() else content)
-
-
-def _parse_lock(folder: Path) -> None:
-    os.environ[machine_lock.LOCK_VARIABLE] = str(folder / "lock")
-    with machine_lock.opened(machine_lock.lock_path()) as lock:
-        words = machine_lock.holders(lock)
-    assert words and words.isprintable()
-
-
 def _make_marks(draw: Draw, folder: Path) -> None:
     record = [{"a.txt": "0" * 64}, {"../b.txt": "1" * 64}]
     (folder / "output_cache").mkdir()
@@ -327,6 +312,5 @@ TARGETS = (
     Target("errors", _make_errors, _parse_errors, warm=lambda: _huge(_ERRORS)),
     Target("redirection", _make_redirection, _parse_redirection, warm=lambda: [_huge(name) for name in _REDIRECTED]),
     Target("report", _make_page, _parse_page),
-    Target("lock", _make_lock, _parse_lock),
     Target("marks", _make_marks, _parse_marks),
 )

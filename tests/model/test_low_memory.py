@@ -1,10 +1,10 @@
-"""The recompute layers: the stock ones' gradients, in far less memory.
+"""The recompute layers have the gradients of the stock layers, and need far less memory.
 
-Memory is counted in bytes of live tensors, which no other job and no allocator can disturb.
+Memory is counted in bytes of live tensors, which does not depend on other jobs or on the allocator.
 
-Seen red once by breaking the code: kernels' gradients of the last slice only, every slice on the first images, a
-pooling's gradient not divided by four, a layer's own gradient left out of a block, one slice for the whole batch, the
-widest map kept, a block's normalised maps kept beside its output, kernels or picture not in autocast's format.
+Seen red by breaking the code: gradients of kernels from the last slice only, every slice from the first images, the
+gradient of pooling not divided by four, the direct gradient of a layer omitted in a block, one slice for the whole
+batch, the largest map stored, the normalised maps of a block stored, kernels or image not in the dtype of autocast.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ IMAGES = 7  # a prime: the last slice is shorter
 
 
 class LiveTensors(TorchDispatchMode):
-    """Bytes of the tensors that were made under it: those alive now, and the most at any time."""
+    """Count the bytes of tensors created in this mode: of those alive now, and the peak."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class LiveTensors(TorchDispatchMode):
         self.now = self.peak = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Run an operation and count what it made."""
+        """Run an operation and count the tensors that it creates."""
         result = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(result):
             if isinstance(tensor, torch.Tensor):
@@ -53,15 +53,15 @@ class LiveTensors(TorchDispatchMode):
         self.now -= self._sizes.pop(key)
 
 
-def network(*, wanted: bool, dtype: torch.dtype, growth: int = 4, channels_last: bool = False) -> DTED:
+def network(*, recompute: bool, dtype: torch.dtype, growth: int = 4, channels_last: bool = False) -> DTED:
     torch.manual_seed(0)
     dted = DTED(dataclasses.replace(MODEL, growth=growth)).to(dtype)
-    set_recompute(dted, wanted)
+    set_recompute(dted, recompute)
     return dted.to(memory_format=torch.channels_last) if channels_last else dted
 
 
 def loss(dted: DTED, images: int = IMAGES) -> torch.Tensor:
-    """Depends on every output in a random way of its own."""
+    """Return a random function of all outputs."""
     random = torch.Generator().manual_seed(1)
     strips = torch.randn(images, 3, 32, 128, generator=random).to(dted.dtype)
     codes = dted.encode(strips)
@@ -79,10 +79,10 @@ def slice_bytes(monkeypatch) -> Iterator[dict[str, int]]:
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("images_per_slice", [1, 3, IMAGES])
 def test_gradients_are_the_stock_ones_however_the_batch_is_cut(images_per_slice, channels_last, slice_bytes):
-    stock = network(wanted=False, dtype=torch.float64)
+    stock = network(recompute=False, dtype=torch.float64)
     loss(stock).backward()
     slice_bytes["cpu"] = images_per_slice * 8 * 32 * 128 * 8  # the decoder's widest map: 2 g channels of float64
-    found = network(wanted=True, dtype=torch.float64, channels_last=channels_last)
+    found = network(recompute=True, dtype=torch.float64, channels_last=channels_last)
     loss(found).backward()
     for (name, expected), weight in zip(stock.named_parameters(), found.parameters(), strict=True):
         error = (weight.grad - expected.grad).abs().max() / expected.grad.abs().max()
@@ -90,16 +90,16 @@ def test_gradients_are_the_stock_ones_however_the_batch_is_cut(images_per_slice,
 
 
 @pytest.mark.parametrize("part", [Initial(4), DenseBlock(8, 4, nn.ConvTranspose2d), TransitionDown(8), Last(8, 4)])
-def test_gradients_under_autocast_are_as_near_as_its_format(part, slice_bytes):
-    """Bf16 has 8 bits, 4e-3 per rounding; what is computed again must be in the format that it first was in."""
+def test_gradients_under_autocast_agree_to_the_precision_of_its_dtype(part, slice_bytes):
+    """Bf16 has 8 bits, 4e-3 per rounding; recomputed tensors must have the dtype of the forward pass."""
     slice_bytes["cpu"] = 2**14
     channels = 3 if isinstance(part, Initial) else 8
     x = torch.randn(IMAGES, channels, 16, 64, generator=torch.Generator().manual_seed(1), requires_grad=True)
     gradients = []
-    for wanted in (False, True):
-        set_recompute(part, wanted)
+    for recompute in (False, True):
+        set_recompute(part, recompute)
         with torch.autocast("cpu", torch.bfloat16):
-            y = part(x if channels == 3 else x.bfloat16())  # only the picture comes in float32
+            y = part(x if channels == 3 else x.bfloat16())  # only the image is float32
         assert y.dtype == torch.bfloat16
         by = torch.autograd.grad(y, [x, *part.parameters()], torch.cos(torch.arange(y.numel())).view(y.shape).to(y))
         gradients.append(torch.cat([each.flatten() for each in by]))
@@ -107,9 +107,9 @@ def test_gradients_under_autocast_are_as_near_as_its_format(part, slice_bytes):
     assert off < 1e-2
 
 
-def bytes_of_a_step(*, wanted: bool) -> tuple[int, int]:
-    """Kept for the backward pass, and the peak, above what was there before."""
-    dted = network(wanted=wanted, dtype=torch.float32, growth=8)
+def bytes_of_a_step(*, recompute: bool) -> tuple[int, int]:
+    """Return the bytes stored for the backward pass, and the peak during the step."""
+    dted = network(recompute=recompute, dtype=torch.float32, growth=8)
     with LiveTensors() as live:
         value = loss(dted, images=16)
         kept = live.now
@@ -117,10 +117,10 @@ def bytes_of_a_step(*, wanted: bool) -> tuple[int, int]:
     return kept, live.peak
 
 
-def test_a_step_holds_a_fraction_of_the_stock_ones_tensors(slice_bytes):
-    """At a slice of two images, as at paper width on a CPU. Seen: 0.15 kept, 0.19 at the peak."""
+def test_a_step_needs_a_fraction_of_the_memory_of_a_stock_step(slice_bytes):
+    """With slices of two images, as at paper width on a CPU. Measured: 0.15 stored, 0.19 at the peak."""
     slice_bytes["cpu"] = 2 * 16 * 32 * 128 * 4
-    kept, peak = bytes_of_a_step(wanted=False)
-    recompute_kept, recompute_peak = bytes_of_a_step(wanted=True)
+    kept, peak = bytes_of_a_step(recompute=False)
+    recompute_kept, recompute_peak = bytes_of_a_step(recompute=True)
     assert recompute_kept < 0.2 * kept
     assert recompute_peak < 0.25 * peak

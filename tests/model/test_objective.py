@@ -39,7 +39,7 @@ def part(batch: dict[str, torch.Tensor], where: slice) -> dict[str, torch.Tensor
     return {key: value[where] for key, value in batch.items()}
 
 
-def test_terms_are_scalars_under_the_names_of_their_weights():
+def test_terms_are_scalars_by_the_names_of_their_weights():
     terms = build()(pairs())
     assert set(terms) == set(TERMS)
     assert all(term.shape == () and term.dtype == torch.float64 and term.isfinite() for term in terms.values())
@@ -59,7 +59,7 @@ def test_a_batch_is_the_mean_of_its_chunks_and_so_of_its_replicas():
     first, second = objective(part(batch, slice(0, 2))), objective(part(batch, slice(2, 4)))
     for name in TERMS:
         assert torch.allclose(whole[name], (first[name] + second[name]) / 2, rtol=1e-12), name
-    assert first["triplet_angular"] > 0 == second["triplet_angular"]  # the second chunk holds one person
+    assert first["triplet_angular"] > 0 == second["triplet_angular"]  # the second chunk contains one person
 
 
 def test_hard_positives_are_searched_within_chunks():
@@ -94,12 +94,12 @@ def test_gradients_are_finite_where_both_strips_are_the_same():
     assert all(p.grad.isfinite().all() for p in objective.parameters())
 
 
-def test_pairs_that_fill_no_whole_chunks_are_refused():
+def test_pairs_that_do_not_fill_chunks_are_refused():
     with pytest.raises(ValueError, match=r"3 pairs .* loss\.chunk_pairs 2"):
         build()(pairs(3))
 
 
-def test_an_objective_travels_to_other_processes():
+def test_an_objective_can_be_pickled():
     objective = build()
     again = pickle.loads(pickle.dumps(objective))
     assert torch.equal(again(pairs())["gaze_mse"], objective(pairs())["gaze_mse"])

@@ -1,10 +1,10 @@
-"""Our DT-ED against numbers that the released code computed on the same weights and inputs.
+"""DT-ED computes the numbers that the released code computed with the same weights and inputs.
 
-Read from tests/golden, so that no clone is without them: a file that is missing there is a failure, not a skip. Where
-the larger files are, they are compared with too; they have the image, and float32 numbers of their own.
+The numbers are in tests/golden, in every clone; a missing file fails the tests. Where the larger files are available,
+they are compared, too; those contain the image, and float32 numbers.
 
-Seen red with tests/golden alone: an epsilon of 1.1e-5, a slope of 0.011, pooling by the largest, codes turned back, the
-median of the gaze errors for their mean, a gradient of the other sign.
+Seen red with tests/golden alone: an epsilon of 1.1e-5, a slope of 0.011, max pooling, codes rotated back, the median of
+the gaze errors instead of the mean, a gradient with the wrong sign.
 """
 
 import dataclasses
@@ -52,7 +52,7 @@ def under(arrays: Arrays, prefix: str) -> Arrays:
 
 
 def computed(arrays: Arrays, kind: str, dtype: torch.dtype) -> Arrays:
-    """What the released code gave in this number format, or, where that is cut away, in float64."""
+    """Return what the released code computed in this dtype, or, where that is not stored, in float64."""
     return (under(arrays, f"{kind}/") if dtype == torch.float32 else {}) or under(arrays, f"{kind}64/")
 
 
@@ -68,7 +68,7 @@ def inputs(arrays: Arrays, dtype: torch.dtype) -> Tensors:
 
 
 def run(dted: DTED, given: Tensors, clip: float | None = CLIP) -> tuple[Tensors, Tensors]:
-    """The 11 outputs and 22 loss terms under their golden names."""
+    """Return the 11 outputs and 22 loss terms by their golden names."""
     codes_a, codes_b = dted.encode(torch.cat([given["image_a"], given["image_b"]])).halves()
     frontal_a = codes_a.turn(given["R_gaze_a"], given["R_head_a"])
     frontal_b = codes_b.turn(given["R_gaze_b"], given["R_head_b"])
@@ -116,10 +116,10 @@ def gradient_norms(dted: DTED) -> dict[str, float]:
     return {name: float(p.grad.norm()) for name, p in dted.named_parameters()}
 
 
-def assert_scalars(found: dict[str, float] | Tensors, wanted: Arrays, rtol: float) -> None:
-    assert set(found) == set(wanted)
+def assert_scalars(found: dict[str, float] | Tensors, expected: Arrays, rtol: float) -> None:
+    assert set(found) == set(expected)
     for name, value in found.items():
-        np.testing.assert_allclose(float(value), wanted[name], rtol=rtol, err_msg=name)
+        np.testing.assert_allclose(float(value), expected[name], rtol=rtol, err_msg=name)
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def misc(numbers: Callable[[str], Arrays]) -> Arrays:
     return numbers("misc")
 
 
-# float32: the golden README's tolerances. float64: rounding alone.
+# For float32 the tolerances of the golden README; for float64 only rounding.
 @pytest.mark.parametrize(
     ("dtype", "code_atol", "image_atol", "loss_rtol", "norm_rtol"),
     [(torch.float32, 5e-6, 5e-5, 5e-5, 2e-3), (torch.float64, 1e-12, 1e-11, 1e-11, 1e-9)],
@@ -145,9 +145,9 @@ def misc(numbers: Callable[[str], Arrays]) -> Arrays:
 def test_outputs_losses_and_gradients(small, dtype, code_atol, image_atol, loss_rtol, norm_rtol):
     dted = load_small(small, dtype)
     out, terms = run(dted, inputs(small, dtype))
-    wanted = computed(small, "out", dtype)
-    assert set(wanted) | {"image_b_hat"} == set(out) and len(out) == 11
-    for name, value in wanted.items():
+    expected = computed(small, "out", dtype)
+    assert set(expected) | {"image_b_hat"} == set(out) and len(out) == 11
+    for name, value in expected.items():
         atol = image_atol if name == "image_b_hat" else code_atol
         np.testing.assert_allclose(out[name].detach(), value, rtol=0, atol=atol, err_msg=name)
     assert len(terms) == 22
@@ -160,19 +160,21 @@ def test_gradients_element_by_element(small):
     dted = load_small(small, torch.float32)
     _, terms = run(dted, inputs(small, torch.float32))
     terms["total"].backward()
-    wanted = under(small, "grad/")
+    expected = under(small, "grad/")
     for name, parameter in dted.named_parameters():
-        scales = [np.abs(gradient).max() for gradient in (parameter.grad.numpy(), wanted[name])]  # kept ones are at 1
+        scales = [
+            np.abs(gradient).max() for gradient in (parameter.grad.numpy(), expected[name])
+        ]  # stored ones have a maximum of 1
         found = parameter.grad.numpy() * (scales[1] / scales[0])
-        np.testing.assert_allclose(found, wanted[name], rtol=0, atol=2e-3 * scales[1], err_msg=name)
+        np.testing.assert_allclose(found, expected[name], rtol=0, atol=2e-3 * scales[1], err_msg=name)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_variants(small, variants, variant):
     dted = load_small(small, torch.float32, **VARIANTS[variant])
     out, terms = run(dted, inputs(small, torch.float32))
-    for name, wanted in under(variants, f"{variant}/out/").items():
-        np.testing.assert_allclose(out[name].detach(), wanted, rtol=0, atol=5e-6, err_msg=name)
+    for name, expected in under(variants, f"{variant}/out/").items():
+        np.testing.assert_allclose(out[name].detach(), expected, rtol=0, atol=5e-6, err_msg=name)
     image = out["image_b_hat"].detach()
     np.testing.assert_allclose([image.mean(), image.numpy().std()], variants[f"{variant}/image_b_hat_mean_std"], 1e-4)
     assert_scalars({k: v.detach() for k, v in terms.items()}, under(variants, f"{variant}/loss/"), 5e-5)
@@ -187,7 +189,7 @@ def test_exact_angles_differ_from_clipped_ones_by_rounding_where_the_clip_is_idl
 
 
 def test_objective(small):
-    """The training's own objective, one chunk of three pairs, all terms at once."""
+    """The objective of the training, with one chunk of three pairs and all terms."""
     weights = Loss(1.0, 2.0, 0.1, 1.0, 1.0, 1.0, 1.0, triplet_margin=0.0, ramp_pairs=1, chunk_pairs=3)
     names = {
         "reconstruction_l1": "recon_l1",
@@ -203,8 +205,8 @@ def test_objective(small):
     objective.angle = losses.CodeAngle(CLIP)
     terms = objective(given | {"person": given["key_index"]})
     released = computed(small, "loss", torch.float32)
-    wanted = {ours: released[theirs] for ours, theirs in names.items()}
-    assert_scalars({k: v.detach() for k, v in terms.items()}, wanted, 5e-5)
+    expected = {ours: released[theirs] for ours, theirs in names.items()}
+    assert_scalars({k: v.detach() for k, v in terms.items()}, expected, 5e-5)
     sum(getattr(weights, name) * terms[name] for name in list(names)[:3]).backward()
     assert_scalars(gradient_norms(dted), computed(small, "gradnorm", torch.float32), 2e-3)
 
@@ -228,7 +230,7 @@ def test_equalised_input_is_bit_equal(misc):
 
 
 def test_recovered_image_is_bit_equal(misc):
-    # The released code hands its image to OpenCV: channels in reverse.
+    # The released code passes its image to OpenCV, so its channels are reversed.
     assert np.array_equal(from_network(torch.tensor(misc["recover/in"])).flip(-1), misc["recover/out"])
 
 
@@ -239,8 +241,8 @@ def test_rotations_and_vectors(misc):
 
 
 @pytest.mark.parametrize(("name", "axis"), [("x_45_-45", 0), ("y_-45_45", 1)])
-def test_walks_turn_as_published(misc, name, axis):
+def test_walks_rotate_as_published(misc, name, axis):
     angles_deg, rotations = walk_rotations(axis, 45.0, 15)
-    order = np.s_[::-1] if name == "x_45_-45" else np.s_[:]  # ours go up, for both axes
+    order = np.s_[::-1] if name == "x_45_-45" else np.s_[:]  # ours ascend, for both axes
     np.testing.assert_allclose(angles_deg[order], misc[f"walk/{name}/degrees"], atol=1e-5)
     np.testing.assert_allclose(rotations.numpy()[order], misc[f"walk/{name}/matrices"], atol=2e-7)

@@ -1,7 +1,7 @@
-"""What redirected strips are worth, against decoders of which the answer is known.
+"""The comparison of redirected strips with real ones, for decoders whose result is known.
 
-Seen red by breaking the code: strips compared with themselves, the spread without its root, a strip left in
-its own mean, the first nearest person always.
+Seen red by breaking the code: strips compared with themselves, the spread without its root, a strip included in its own
+mean, always the first person as the nearest.
 """
 
 import numpy as np
@@ -16,14 +16,14 @@ PEOPLE, STRIPS = 4, 6
 
 @pytest.fixture
 def strips():
-    """Each person has a picture, and each strip its own deviation from it, smaller than what tells people apart."""
+    """Each person has an image, from which strips deviate less than people differ."""
     rng = np.random.default_rng(0)
     of_person = rng.uniform(-0.5, 0.5, (PEOPLE, 1, 3, 4, 8))
     images = torch.from_numpy(of_person + rng.uniform(-0.2, 0.2, (PEOPLE, STRIPS, 3, 4, 8)))
     return images, torch.from_numpy(rng.uniform(-0.3, 0.3, (PEOPLE, STRIPS, 4)))
 
 
-def judge(strips, redirect) -> tuple[dict[str, float], list[RedirectedPerson]]:
+def evaluate(strips, redirect) -> tuple[dict[str, float], list[RedirectedPerson]]:
     def read(person):
         return strips[0][person], strips[1][person]
 
@@ -33,43 +33,43 @@ def judge(strips, redirect) -> tuple[dict[str, float], list[RedirectedPerson]]:
 
 
 def test_a_perfect_decoder_is_as_good_as_real_strips(strips):
-    told, people = judge(strips, lambda image, *_: image.roll(-1, 0))
-    assert told["l1"] == 0
-    assert told["spread"] == pytest.approx(told["real_spread"], rel=1e-6)
-    assert told["real_right_person"] == 1 == told["right_person"]
+    found, people = evaluate(strips, lambda image, *_: image.roll(-1, 0))
+    assert found["l1"] == 0
+    assert found["spread"] == pytest.approx(found["real_spread"], rel=1e-6)
+    assert found["real_right_person"] == 1 == found["right_person"]
     assert [person.strips for person in people] == [STRIPS] * PEOPLE
 
 
-def test_one_mean_face_for_all_shows_nobody(strips):
+def test_one_mean_face_for_all_people_resembles_nobody(strips):
     mean = strips[0].mean((0, 1))
-    told, _ = judge(strips, lambda image, *_: mean.expand_as(image))
-    assert told["spread"] == 0 and told["right_person"] == 1 / PEOPLE  # everybody is taken for one person
-    assert told["l1"] == pytest.approx(told["all_mean_l1"], rel=1e-6)
-    assert told["l1"] == pytest.approx(float((strips[0] - mean).abs().mean()), rel=1e-6)
+    found, _ = evaluate(strips, lambda image, *_: mean.expand_as(image))
+    assert found["spread"] == 0 and found["right_person"] == 1 / PEOPLE  # all people resemble one
+    assert found["l1"] == pytest.approx(found["all_mean_l1"], rel=1e-6)
+    assert found["l1"] == pytest.approx(float((strips[0] - mean).abs().mean()), rel=1e-6)
 
 
-def test_a_decoder_that_knows_the_person_alone(strips):
-    """Its picture is the mean of the person's other strips: one that has the strip itself in it would be nearer."""
-    told, _ = judge(strips, lambda image, *_: (image.sum(0) - image.roll(-1, 0)) / (STRIPS - 1))
-    assert told["right_person"] == 1 and told["l1"] == pytest.approx(told["own_mean_l1"], rel=1e-6)
+def test_a_decoder_that_knows_only_the_person(strips):
+    """Its image is the mean of the person's other strips; a mean that includes the strip itself would be nearer."""
+    found, _ = evaluate(strips, lambda image, *_: (image.sum(0) - image.roll(-1, 0)) / (STRIPS - 1))
+    assert found["right_person"] == 1 and found["l1"] == pytest.approx(found["own_mean_l1"], rel=1e-6)
     means = iter(strips[0].mean(1))
-    told, _ = judge(strips, lambda image, *_: next(means).expand_as(image))
-    assert told["l1"] == pytest.approx(told["own_mean_l1"] * (STRIPS - 1) / STRIPS, rel=1e-6)
-    assert told["spread"] == pytest.approx(told["real_spread"], rel=1e-6)
-    assert told["own_mean_l1"] < told["all_mean_l1"]
+    found, _ = evaluate(strips, lambda image, *_: next(means).expand_as(image))
+    assert found["l1"] == pytest.approx(found["own_mean_l1"] * (STRIPS - 1) / STRIPS, rel=1e-6)
+    assert found["spread"] == pytest.approx(found["real_spread"], rel=1e-6)
+    assert found["own_mean_l1"] < found["all_mean_l1"]
 
 
-def test_strips_are_turned_to_the_next_ones_gaze_and_head(strips):
+def test_strips_are_redirected_to_the_gaze_and_head_of_the_next_one(strips):
     seen = []
-    judge(strips, lambda image, has, wanted: seen.append((has, wanted)) or image)
-    for person, (has, wanted) in enumerate(seen):
+    evaluate(strips, lambda image, own, requested: seen.append((own, requested)) or image)
+    for person, (own, requested) in enumerate(seen):
         for code, first in enumerate((0, 2)):
             true = rotation_from_pitchyaw(strips[1][person, :, first : first + 2], torch)
-            assert torch.equal(has[code], true) and torch.equal(wanted[code], true[[1, 2, 3, 4, 5, 0]])
+            assert torch.equal(own[code], true) and torch.equal(requested[code], true[[1, 2, 3, 4, 5, 0]])
 
 
 def test_a_real_strip_does_not_count_in_its_own_mean():
-    """Noise alone: a strip is nearest to the mean that it is in, but to no mean that it is not in."""
+    """With noise only, a strip is nearest to a mean that includes it, but not to its person's mean without it."""
     rng = np.random.default_rng(1)
     noise = torch.from_numpy(rng.normal(size=(20, 2, 3, 8, 16)))
     strips = noise, torch.zeros(20, 2, 4)

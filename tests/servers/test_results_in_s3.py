@@ -81,7 +81,8 @@ def test_results_are_those_of_this_machine_to_the_bit(made, fetched: Path) -> No
     local = made[0].folder / "results/smoke"
     print(assert_same_results(local, fetched))
     # Neither more nor less, but for locks and records of what was made once, and the marks of folders.
-    ours = {path for path in files(local) if not path.startswith("output_cache/") and not path.endswith(".lock")}
+    hidden = (".lock", ".inputs")
+    ours = {path for path in files(local) if not path.startswith("output_cache/") and not path.endswith(hidden)}
     stored = files(fetched)
     assert ours == {path for path in stored if not path.endswith(".whole")}
     assert len(stored - ours) == 5  # walks, two inspections, evaluation, report
@@ -235,7 +236,7 @@ def test_killed_alone_its_orphan_and_the_same_command_do_not_write_together(made
         process.kill()
         os.killpg(process.pid, signal.SIGSTOP)  # until the second has met it
         again = own.start(checkpoint, *storing("orphan"), log=log)
-        while "is being written by process" not in log.read_text():
+        while "held by process" not in log.read_text():
             assert again.poll() is None, log.read_text()[-8000:]
             time.sleep(0.01)
         os.killpg(process.pid, signal.SIGCONT)

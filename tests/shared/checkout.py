@@ -1,6 +1,5 @@
 """A copy of the project to run its workflow in, and what Snakemake says there."""
 
-import collections
 import contextlib
 import os
 import re
@@ -25,16 +24,10 @@ class Answer:
 
     @property
     def jobs(self) -> dict[str, int]:
-        """Rule -> number of jobs, without targets and the local rules that write config files."""
+        """Rule -> number of jobs, without targets."""
         table = re.search(r"^job +count\n-+ +-+\n(.*?)^total", self.text, re.MULTILINE | re.DOTALL)
         rows = (row.split() for row in table[1].splitlines()) if table else ()
-        return {rule: int(count) for rule, count in rows if rule != "ablation" and not rule.startswith("configure_")}
-
-    @property
-    def configured(self) -> dict[str, int]:
-        """Stage -> number of its config files that are written anew."""
-        jobs = re.findall(r"^(?:local)?rule configure_(\w+):$", self.text, re.MULTILINE)
-        return dict(collections.Counter(jobs))
+        return {rule: int(count) for rule, count in rows if rule != "ablation"}
 
     def blocks(self, rule: str) -> list[str]:
         """What is printed about each job of a rule."""

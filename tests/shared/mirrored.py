@@ -1,4 +1,4 @@
-"""What a store of MLflow must hold of an ablation: everything its files tell, each thing once."""
+"""What an MLflow store must contain of an ablation: everything that its files contain, each thing once."""
 
 import tempfile
 from collections import Counter
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from faze.base.result_paths import DATASETS, ResultPaths
 from faze.tracking.run_record import RunPlace, RunRecord, read_runs
-from faze.tracking.store import Store, having
+from faze.tracking.store import Store, current_runs
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel, Run
@@ -38,8 +38,8 @@ def names_of(record: RunRecord) -> set[str]:
 
 
 def assert_mirrored(store: Store, paths: ResultPaths, places: Sequence[RunPlace]) -> None:
-    """Nothing is lost and nothing is there twice: runs, values, params, tags, data sets, files, networks."""
-    of_ablation = having({"ablation": paths.root.name})
+    """Nothing is missing and nothing is there twice: current runs, values, params, tags, data sets, files, models."""
+    of_ablation = current_runs(paths.root.name)
     runs = store.client.search_runs([store.experiment_id], of_ablation)
     models = store.client.search_logged_models([store.experiment_id], of_ablation)
     assert Counter(run.info.run_name for run in runs) == Counter(place.name for place in places)

@@ -36,8 +36,8 @@ def of_part(changes: Weights, part: str) -> dict[str, Tensor]:
 PARTS = ("encoder", "fc_enc", "fc_dec", "decoder", "gaze")  # of DT-ED
 # Least cosine and largest distance of the ratio of lengths from 1, in each part, after five steps from float32 weights.
 # Seen on a CPU over seven seeds of the first weights, always worst in the encoder or the gaze head: fp16 0.994 and
-# 0.027; bf16, also recompute or with the fused norm, 0.931 and 0.091. A part without a gradient has 0; one whose gradient
-# keeps the loss scale of 64 has a ratio of 64.
+# 0.027; bf16, also recompute or with the fused norm, 0.931 and 0.091. A part without a gradient has 0; one whose
+# gradient keeps the loss scale of 64 has a ratio of 64.
 NEAR = {"fp16": (0.985, 0.05), "bf16": (0.9, 0.15)}
 
 

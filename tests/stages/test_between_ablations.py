@@ -59,7 +59,7 @@ def test_a_second_name_renders_and_prepares_nothing_and_a_changed_section_does(t
     assert render(first, monkeypatch) and prepare(first, monkeypatch)
     assert not render(second, monkeypatch) and not prepare(second, monkeypatch)
     words = capsys.readouterr().err
-    assert words.count("taken over") == 2 and str(first) in words
+    assert words.count("reusing") == 2 and str(first) in words
     for path in ("raw/mpiifacegaze", "raw/gazecapture", "raw/truth.h5", "data/gazecapture.h5"):
         assert content(first / path) == content(second / path)
     assert not render(third, monkeypatch) and prepare(third, monkeypatch, distance_mm=601.0)

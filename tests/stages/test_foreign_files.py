@@ -1,5 +1,6 @@
 """Whatever a file holds, whoever reads it says in one sentence what is wrong with it, and never shows a traceback."""
 
+import json
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -92,5 +93,6 @@ def test_a_foreign_file_is_one_sentence_with_its_name(reader: str, content: str,
 @pytest.mark.parametrize("content", ["nothing", "no text"])
 def test_a_torn_table_is_one_sentence_with_its_name(content: str, tmp_path: Path) -> None:
     (tmp_path / "given").write_bytes(CONTENT[content])
-    with pytest.raises(UserError, match=r"runs\.csv: is no whole table .*: run evaluate again"):
-        read_evaluation(tmp_path / "given", b'{"tiers": [], "learners": [], "seeds": [], "paper_width": {}}')
+    with pytest.raises(UserError, match=r"runs\.csv: .*run evaluate again"):
+        summary = dict.fromkeys(("tiers", "learners", "seeds"), []) | {"paper_width": {}, "checksums": {}}
+        read_evaluation(tmp_path / "given", json.dumps(summary).encode())

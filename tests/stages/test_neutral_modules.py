@@ -52,9 +52,7 @@ def one_thread(_: int, start: Callable[..., None], *arguments: object) -> Iterat
 
 STUBS: dict[str, dict[str, object]] = {
     "faze.base.progress": {"Progress": Silence},
-    "faze.base.output_lock": {"output_lock": nothing},
-    "faze.base.gpu_slots": {},  # no stage knows of it
-    "faze.base.machine_lock": {"machine_shared": nothing, "machine_alone": nothing},
+    "faze.base.locks": {"output_lock": nothing, "machine_shared": nothing, "machine_exclusive": nothing},
     "faze.base.process_pool": {"worker_processes": one_thread, "load_ahead": lambda *_: None},
 }
 # Whose every word reaches a person or an input file, so that there is nothing to leave out.
@@ -64,6 +62,7 @@ WORDS = {
     "faze.base.code_hash",
     "faze.base.command_line",
     "faze.base.errors",
+    "faze.base.run_progress",
     "faze.config",
 }
 

@@ -69,20 +69,20 @@ def test_errors_are_means_over_people(stage):
     card = (stage.out / "model_card.md").read_text()
     for line in expected:
         assert line in card
-    assert card.count("| not adapted | 0 |") == 1
+    assert card.count("| unadapted | 0 |") == 1
 
 
 def test_rendered_people_are_told_from_photographed_ones(stage):
     stage.paths.truth.unlink(missing_ok=True)
     assert stage() == 0
     card = (stage.out / "model_card.md").read_text()
-    assert "Photographed people" in card and "MPIIFaceGaze is CC BY-NC-SA" in card
+    assert "photographed" in card and "MPIIFaceGaze is CC BY-NC-SA" in card
     stage.paths.truth.parent.mkdir(exist_ok=True)
     stage.paths.truth.write_bytes(b"")
     assert stage() == 0
     card = (stage.out / "model_card.md").read_text()
-    assert "Rendered people" in card and "never measured; expect them to be far larger" in card
-    assert "Photographed" not in card and "CC BY" not in card
+    assert "rendered by faze" in card and "not been measured" in card
+    assert "photographed" not in card and "CC BY" not in card
 
 
 def test_weights_take_the_place_of_weights_only(stage, capfd):
@@ -90,7 +90,7 @@ def test_weights_take_the_place_of_weights_only(stage, capfd):
     stage.out.mkdir()
     (stage.out / "thesis.md").touch()
     assert stage() == 1
-    assert f"--out {stage.out}: is there already, and holds no dted.pt and model_card.md" in capfd.readouterr().err
+    assert f"--out {stage.out} exists and has no dted.pt and model_card.md" in capfd.readouterr().err
     assert [path.name for path in stage.out.iterdir()] == ["thesis.md"]
     (stage.out / "thesis.md").unlink()
     assert stage() == stage("--tier", "amp") == 0
@@ -100,7 +100,7 @@ def test_weights_take_the_place_of_weights_only(stage, capfd):
 def test_what_is_missing_is_named_and_nothing_is_written(stage, capfd):
     (stage.paths.run("amp", 0) / "checkpoint.pt").unlink()
     assert stage("--tier", "amp") == 1
-    assert "amp/seed0/checkpoint.pt: no such file; run this tier first" in capfd.readouterr().err
+    assert "amp/seed0/checkpoint.pt is missing; run this tier first" in capfd.readouterr().err
     assert not stage.out.exists()
 
 

@@ -1,4 +1,4 @@
-"""The snippets of the page on a team's server do what it says of them."""
+"""The snippets of docs/how-to/team-server.md work as described."""
 
 import os
 import re
@@ -19,11 +19,11 @@ FIRST, SECOND = TIERS[:2]
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
-    """Two ablations, of which the first was evaluated twice; then all snippets, one after the other."""
+    """Mirror two ablations, one of them evaluated twice; return what the snippets print."""
     results = tmp_path_factory.mktemp("team") / "results"
     for name, shifts in (("monday", (-0.9, 0.0)), ("tuesday", (-0.5,))):
         paths = write_results(results / name, TIERS[:2], steps=8)
-        for shift in shifts:  # the former evaluation's errors were smaller: its runs are superseded
+        for shift in shifts:  # the first evaluation's smaller errors are superseded
             write_summary(paths.root, TIERS[:2], shift=shift)
             store = open_store(Tracking("faze", None), results)
             mirror_runs(store, read_runs(paths, run_places(TIERS[:2], [0])))
@@ -41,14 +41,14 @@ def printed(tmp_path_factory):
     return done.stdout.splitlines()
 
 
-def test_a_tier_is_found_over_ablations(printed):
+def test_tier_is_found_in_all_ablations(printed):
     header, *rows = printed[:3]
     assert header.split() == ["tags.ablation", "tags.seed", "metrics.val/gaze_deg", "metrics.speed/images_per_s"]
     assert sorted(row.split()[0] for row in rows) == ["monday", "tuesday"]
     assert all(row.split()[1] == "0" and float(row.split()[3]) == 97.5 for row in rows)
 
 
-def test_the_best_network_is_the_current_one_with_the_smallest_error(printed):
+def test_best_network_is_current_and_has_the_smallest_error(printed):
     found = [line for line in printed if " degrees: " in line]
     assert [line.split(" degrees: ")[1].split(",")[0] for line in found] == [
         f"{FIRST} of tuesday",
@@ -60,6 +60,6 @@ def test_the_best_network_is_the_current_one_with_the_smallest_error(printed):
     assert found[0].endswith(f"/results/tuesday/{FIRST}/seed0/checkpoint.pt")
 
 
-def test_the_chosen_network_has_its_name_in_the_registry(printed):
+def test_chosen_network_is_in_the_registry(printed):
     source, model_id = printed[-1].split()
     assert source == f"models:/{model_id}"

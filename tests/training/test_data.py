@@ -7,7 +7,6 @@ on a CPU; a step that reads its loss; weights and rates on the device that diffe
 addresses; an optimiser whose state does not go through the checkpoint.
 """
 
-import contextlib
 import itertools
 import math
 from dataclasses import replace
@@ -23,7 +22,7 @@ from worlds import Apart
 from faze import engine
 from faze.data.pairs import PeopleStrips
 from faze.engine import transfer
-from faze.engine.step import DeviceNumbers, Step, no_clock
+from faze.engine.step import DeviceNumbers, Step
 from faze.training.feed import Feed, build_feed
 from faze.training.loop import bare_model, build_step, learning_rates, loss_weights
 from faze.training.resume import Resume, WorkFolder
@@ -80,38 +79,11 @@ def test_feed_goes_round_for_ever():
 
 
 def test_each_switch_of_the_transfer_says_why_it_does_not_act_on_a_cpu():
-    switches = {s.switch: s for s in feed(people(), pin=True, prefetch=True).switches}
-    assert set(switches) == {"pin", "prefetch", "resident"}
-    assert not switches["pin"].active and not switches["prefetch"].active and switches["resident"].active
+    switches = {s.switch: s for s in feed(people(), pin=True).switches}
+    assert set(switches) == {"pin", "resident"}
+    assert not switches["pin"].active and switches["resident"].active
     graphs = build_step(setup(tier("baseline", graphs=True))).switches[-1]
     assert graphs.switch == "graphs" and not graphs.active and "CUDA" in graphs.reason
-
-
-def test_the_next_batch_is_brought_while_the_current_one_is_used(monkeypatch):
-    """Streams are stood in for by names: what waits for what, and in which order, is seen without a GPU."""
-    events: list[str] = []
-    side = SimpleNamespace(wait_stream=lambda other: events.append("side waits"))
-    compute = SimpleNamespace(wait_stream=lambda other: events.append("compute waits"))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: compute)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: side)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
-
-    def bring(batch: dict) -> dict:
-        events.append(f"bring {batch['number']}")
-
-        def kept(stream: object) -> None:
-            events.append(f"keep {batch['number']}")
-
-        return {"number": SimpleNamespace(value=batch["number"], record_stream=kept)}
-
-    raw = iter([{"number": n} for n in range(3)])
-    used = []
-    for batch in transfer.ahead_of_time(torch.device("cuda", 0), raw, bring, no_clock):
-        used.append(batch["number"].value)
-        events.append(f"use {used[-1]}")
-    assert used == [0, 1, 2]
-    assert events[:7] == ["side waits", "bring 0", "compute waits", "keep 0", "bring 1", "use 0", "compute waits"]
-    assert events[-3:] == ["compute waits", "keep 2", "use 2"]
 
 
 class NoWaiting(TorchDispatchMode):

@@ -112,7 +112,7 @@ def test_ctrl_c_is_no_traceback_and_the_same_command_goes_on(undisturbed, data, 
     _, words = process.communicate(timeout=120)
     # Python ends itself by the signal where that came amid a text that it executes; a shell says 130 of both.
     assert process.returncode in (128 + signal.SIGINT, -signal.SIGINT), words
-    assert "Traceback" not in words and "faze train: interrupted; the same command goes on" in words
+    assert "Traceback" not in words and "faze train: interrupted" in words
     training.finish()
     assert_same_end(training, undisturbed)
 
@@ -150,8 +150,8 @@ def test_who_comes_up_when_torchrun_was_killed_already_ends_at_once(data, tmp_pa
 @pytest.mark.parametrize(
     ("number", "code", "words"),
     [
-        (signal.SIGINT, 128 + signal.SIGINT, "faze train: interrupted; the same command goes on"),
-        (signal.SIGTERM, PREEMPTED, "faze train: stopped by SIGTERM before its first step; the same command goes on"),
+        (signal.SIGINT, 128 + signal.SIGINT, "faze train: interrupted"),
+        (signal.SIGTERM, PREEMPTED, "faze train: stopped by SIGTERM before its first step"),
     ],
     ids=["SIGINT", "SIGTERM"],
 )
@@ -179,7 +179,7 @@ def test_before_its_first_step_a_training_ends_at_once(data, tmp_path):
     process.send_signal(signal.SIGTERM)
     _, words = process.communicate(timeout=60)
     assert process.returncode == PREEMPTED, words
-    assert words.endswith("faze train: stopped by SIGTERM before its first step; the same command goes on\n")
+    assert "faze train: stopped by SIGTERM before its first step" in words.splitlines()[-1]
 
 
 def test_who_waits_for_another_writer_can_be_asked_to_go(data, tmp_path):
@@ -189,7 +189,7 @@ def test_who_waits_for_another_writer_can_be_asked_to_go(data, tmp_path):
     wait_for(first.work, holder)
     os.killpg(holder.pid, signal.SIGSTOP)
     waiting = second.start()
-    assert "is being written by process" in waiting.stderr.readline()
+    assert "held by process" in waiting.stderr.readline()
     waiting.send_signal(signal.SIGTERM)
     assert waiting.wait(timeout=30) == PREEMPTED
     os.killpg(holder.pid, signal.SIGCONT)

@@ -76,7 +76,7 @@ def test_rerun_waits_for_an_orphan_and_takes_what_it_wrote(undisturbed, data, tm
         second = training.start()
         words = second.stderr.readline()
         os.killpg(orphan.pid, signal.SIGCONT)
-        assert f"{training.out} is being written by process" in words
+        assert f"{training.out} (held by process" in words
         words += second.communicate(timeout=240)[1]
     else:  # torchrun's workers are in groups of their own, and start so slowly that the orphan may have ended meanwhile
         words = training.finish()

@@ -3,12 +3,11 @@
 Seen red by breaking the code: by the training's own network, with the weights of the validation before.
 """
 
-import shutil
-
 import pytest
 import torch
 from trajectory import people, setup, tier
 
+from faze.base.compiled import library
 from faze.engine.precision import exact
 from faze.model.inference import CompiledNetwork
 from faze.training import loop
@@ -18,8 +17,8 @@ from faze.training import loop
     "switches", [{}, {"channels_last": True}, {"recompute": True}, {"precision": "bf16", "force": True}]
 )
 def test_validation_is_fast_and_knows_the_last_weights(switches, monkeypatch):
-    if shutil.which("cc") is None:
-        pytest.skip("no C compiler")
+    if library("model/inference.c", "skipped") is None:
+        pytest.skip("inference.c is not compiled")
     calls, forward = [], CompiledNetwork.forward
     monkeypatch.setattr(CompiledNetwork, "forward", lambda self, x: calls.append(len(x)) or forward(self, x))
     chosen, persons = setup(tier("baseline", **switches)), people()

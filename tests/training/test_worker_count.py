@@ -50,7 +50,7 @@ def test_each_count_reads_other_batches(monkeypatch):
 
 
 def test_workers_are_tried_for_real():
-    transfer = build_transfer(pin=False, prefetch=False, workers=2, device=CPU)
+    transfer = build_transfer(pin=False, workers=2, device=CPU)
     source = Steps()
     assert 0 < seconds_per_batch(transfer, source, itertools.count()) < 1
     assert source.read == []  # others did
@@ -134,7 +134,7 @@ def test_batches_that_are_read_ahead_fit_into_shared_memory(monkeypatch, tmp_pat
 
 def test_what_is_timed_is_a_batch_after_those_that_were_read_ahead(monkeypatch):
     """By a clock that says how much was read. Seen red: all of the batches; those at the start too."""
-    source, transfer = Steps(), build_transfer(pin=False, prefetch=False, workers=0, device=CPU)
+    source, transfer = Steps(), build_transfer(pin=False, workers=0, device=CPU)
     monkeypatch.setattr(worker_count.time, "perf_counter", lambda: 3.0 * len(source.read))
     assert seconds_per_batch(transfer, source, itertools.count()) == 3.0
     assert len(source.read) == 1 + transfer.ahead + max(worker_count.BATCHES, 2 * (1 + transfer.ahead))

@@ -192,7 +192,7 @@ def start_beside(training: Training, orphans: set[int]) -> None:
     """Start a re-run and hold the orphans until it waits for them: it starts slowly."""
     send(orphans, signal.SIGSTOP)
     training.start()
-    until(lambda: "is being written by process" in training.read_log(), "waiting", seconds=120)
+    until(lambda: "held by process" in training.read_log(), "waiting", seconds=120)
     send(orphans, signal.SIGCONT)
 
 

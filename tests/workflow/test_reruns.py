@@ -17,6 +17,7 @@ from checkout import ROOT, Answer, Checkout
 
 from faze.base import code_hash
 from faze.config.stage_config import resolve, to_lines
+from faze.config.stage_parameters import PER_DATASET, STAGES
 from faze.config.yaml_files import merge, read_yaml
 
 pytestmark = pytest.mark.workflow
@@ -34,10 +35,10 @@ WORDS = {
 def rows(heading: str) -> list[tuple[str, str]]:
     """Change and jobs of each row of a section's table."""
     section = re.search(rf"^## {heading}$(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
-    return re.findall(r"^\| `?([^|`\n]+)`?(?: written anew)? \| ([^|\n]+) \|$", section[1], re.MULTILINE)[1:]
+    return re.findall(r"^\| `?([^|`\n]+)`?(?: rewritten)? \| ([^|\n]+) \|$", section[1], re.MULTILINE)[1:]
 
 
-VALUES, MORE, FILES = rows("A value"), rows("One more of something"), rows("A file")
+VALUES, MORE, FILES = rows("A value"), rows("Additions"), rows("A file")
 CODE = [row for row in rows("Code") if row[0].startswith("faze/")]
 
 
@@ -70,7 +71,7 @@ def jobs_of(answer: Answer) -> list[Job]:
 
 
 def run_again(jobs: list[Job], first: Iterable[Job]) -> set[Job]:
-    """The jobs that have a reason of their own, and all that read what they write; without config files and targets."""
+    """The jobs that have a reason of their own, and all that read what they write; without targets."""
     found: set[Job] = set()
     waiting = list(first)
     while waiting:
@@ -78,14 +79,14 @@ def run_again(jobs: list[Job], first: Iterable[Job]) -> set[Job]:
         if job not in found:
             found.add(job)
             waiting += (other for other in jobs if other.inputs & job.outputs)
-    return {job for job in found if not job.rule.startswith("configure_") and job.rule != "ablation"}
+    return {job for job in found if job.rule != "ablation"}
 
 
 def wanted(jobs: list[Job], sentence: str) -> set[Job]:
     """The jobs that a row names."""
     if sentence == "nothing":
         return set()
-    real = {job for job in jobs if not job.rule.startswith("configure_") and job.rule != "ablation"}
+    real = {job for job in jobs if job.rule != "ablation"}
     if sentence == "everything":
         return real
     found = set()
@@ -119,12 +120,13 @@ def nested(change: str) -> dict:
 
 
 def own_config(job: Job, config: dict) -> list[str]:
-    """What the job writes, if it writes a stage's own config file."""
-    stage, of = job.rule.removeprefix("configure_"), dict(job.wildcards)
-    if stage == job.rule:
+    """Return the values that a job depends on, as in its params."""
+    of = dict(job.wildcards)
+    if job.rule not in STAGES:
         return []
     seed = int(of["seed"]) if "seed" in of else None
-    return to_lines(resolve(config, stage, of.get("tier"), seed, of.get("dataset")))
+    dataset = of.get("dataset") if job.rule in PER_DATASET else None
+    return to_lines(resolve(config, job.rule, of.get("tier"), seed, dataset))
 
 
 DEFAULTS = [ROOT / "config/config.yaml", ROOT / SMOKE]
@@ -157,7 +159,7 @@ def test_code(jobs: list[Job], path: str, sentence: str) -> None:
     assert (ROOT / path).is_file()
 
     def runs(job: Job) -> bool:
-        if job.rule.startswith("configure_") or job.rule == "ablation":
+        if job.rule == "ablation":
             return False
         return any(source.startswith(f"{path}@") for source in code_hash.sources(f"faze.stages.{job.rule}"))
 
@@ -196,8 +198,8 @@ def _sources(job: Job) -> list[str]:
 def test_the_page_has_rows_of_each_kind() -> None:
     """A table that the expression above no longer reads would be green."""
     assert (len(VALUES), len(MORE), len(CODE), len(FILES)) == (
-        PAGE.count("\n| `", PAGE.index("## A value"), PAGE.index("## One more")),
-        PAGE.count("\n| `", PAGE.index("## One more"), PAGE.index("## Code")),
+        PAGE.count("\n| `", PAGE.index("## A value"), PAGE.index("## Additions")),
+        PAGE.count("\n| `", PAGE.index("## Additions"), PAGE.index("## Code")),
         PAGE.count("\n| `faze/"),
         PAGE.count("\n| `results/"),
     )

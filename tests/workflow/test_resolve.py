@@ -1,4 +1,4 @@
-"""`faze resolve` prints what the workflow's own rule writes for a stage, but for the checksum in its first line."""
+"""`faze resolve` prints what the workflow writes for a stage, except for the checksum in the first line."""
 
 import hashlib
 import subprocess
@@ -31,7 +31,8 @@ def test_every_stage_is_told_the_same_by_the_command_and_by_the_workflow(tmp_pat
         name: f"results/mine/{'recompute/seed0/' if options == RUN else ''}configs/{name}.yaml"
         for name, options in WANTED.items()
     }
-    answer = work.snakemake("--cores", "1", *written.values())
+    # Nothing is made: every file of a job is there before its first job fails.
+    answer = work.snakemake("--cores", "1", "ablation", "--forceall", "--touch")
     assert answer.code == 0, answer.text
     for name, options in WANTED.items():
         stage = "preprocess" if name.startswith("preprocess") else name

@@ -3,7 +3,6 @@
 
 rule benchmark:
     input:
-        config="results/{name}/configs/benchmark.yaml",
         data="results/{name}/data/gazecapture.h5",
     output:
         "results/{name}/benchmark/benchmark.json",
@@ -15,11 +14,13 @@ rule benchmark:
         "../../envs/faze.yaml"
     threads: CORES
     params:
+        *values("benchmark"),
         *code("benchmark"),
+        config=config_file("benchmark"),
     shell:
         r"""
-        alone python -m faze benchmark \
-            --config {input.config:q} \
+        exclusive python -m faze benchmark \
+            --config {params.config:q} \
             --data {input.data:q} \
             --threads {threads} \
             --out {output:q} \

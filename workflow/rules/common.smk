@@ -21,7 +21,7 @@ import faze.base.code_hash
 import faze.base.run_progress
 import faze.base.output_cache
 import faze.base.errors
-import faze.base.gpu_slots
+import faze.base.locks
 import faze.base.slurm_nodes
 
 DEFAULTS = "config/config.yaml"
@@ -73,7 +73,7 @@ def check_gpus():
     if workflow.executor_plugin.name != "local":
         return
     try:
-        faze.base.gpu_slots.check(GPUS)
+        faze.base.locks.check_gpus(GPUS)
     except faze.base.errors.UserError as error:
         raise WorkflowError(f"--resources gpu={GPUS}: {error}") from None
 
@@ -123,7 +123,7 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 # The benchmark claims every core, so Snakemake runs nothing beside it. On a cluster the profile says how many.
 CORES = workflow.resource_settings.cores or 1
 
-# `--resources gpu=N`: that many GPUs are shared, a job of one GPU has one (faze.base.gpu_slots), and trainings run side by
+# `--resources gpu=N`: that many GPUs are shared, a job of one GPU has one (faze.base.locks), and trainings run side by
 # side. Without it (0) a job sees all of them. On a cluster the profile asks for GPUs, and the scheduler hands them out.
 GPUS = getattr(workflow.global_resources.get("gpu"), "value", None) or 0 if workflow.is_main_process else 0
 ONE_GPU = min(GPUS, 1)
@@ -131,7 +131,7 @@ ONE_GPU = min(GPUS, 1)
 # Snakemake knows nothing of the jobs that a killed Snakemake left running, nor of a second one in this checkout. So
 # the benchmark runs `alone` and the others `beside` each other, under one lock per machine that the kernel drops with
 # its last holder. (A prefix takes the place of Snakemake's own, strict mode.) Other checkouts are the stages' own affair:
-# faze.base.machine_lock refuses or waits, once its job has the checkout's lock. `GPUS=2 beside ...` takes GPUs, too.
+# faze.base.locks refuses or waits, once its job has the checkout's lock. `GPUS=2 beside ...` takes GPUs, too.
 MACHINE_LOCK = f".snakemake/{socket.gethostname()}.lock"
 SHARES_GPUS = str(GPUS > 0).lower()
 shell.prefix(r"""
@@ -139,19 +139,19 @@ shell.prefix(r"""
     hold() {{
         local on_gpus=()
         if {SHARES_GPUS} && [ "${{GPUS:-0}}" != 0 ]; then
-            on_gpus=(python -m faze.base.gpu_slots "$GPUS")
+            on_gpus=(python -m faze.base.locks "$GPUS")
         fi
         flock --nonblock "$1" {MACHINE_LOCK} true || echo "$4: waiting for other jobs on this machine to end" >&2
         flock "$1" {MACHINE_LOCK} "${{on_gpus[@]}}" "${{@:2}}"
     }}
-    alone() {{ hold --exclusive "$@"; }}
-    beside() {{ hold --shared "$@"; }}
+    exclusive() {{ hold --exclusive "$@"; }}
+    shared() {{ hold --shared "$@"; }}
     """)
 
 
 # Rendered frames and prepared strips are taken over from other ablations with the same values; no param, since where
 # they are found changes nothing.
-SHARED_RECORDS = [f"--output-cache={folder}" for folder in [faze.base.output_cache.shared_records()] if folder]
+SHARED_RECORDS = [f"--output-cache={folder}" for folder in [faze.base.output_cache.shared_folder()] if folder]
 
 
 def every(path, **chosen):
@@ -181,48 +181,44 @@ def code(stage):
 
 @functools.cache
 def own_config(stage, tier=None, seed=None, dataset=None):
-    """Give the lines of a stage's own config file: all that it may know, as `faze resolve` prints it."""
+    """Return the lines of a stage's own configuration, as `faze resolve` prints it."""
     flat = faze.config.stage_config.resolve(config, stage, tier, seed and int(seed), dataset)
     return faze.config.stage_config.to_lines(flat)
 
 
-def values(stage, path):
-    """Give one param per line of a stage's own config file, so that a dry run names the value that changed."""
-    any_job = {"tier": config["run"]["tiers"][0], "seed": "0", "dataset": "mpiigaze"}
-    keys = [key for key in any_job if f"{{{key}}}" in path]
-
-    def line(position):
-        return lambda wildcards: own_config(stage, **{key: wildcards[key] for key in keys})[position]
-
-    return [line(position) for position in range(len(own_config(stage, **{key: any_job[key] for key in keys})))]
+def keys_of(stage):
+    """Return the wildcards that a stage's own configuration depends on, each with any valid value."""
+    run = {"tier": config["run"]["tiers"][0], "seed": "0"} if stage in faze.config.stage_parameters.PER_RUN else {}
+    return run | ({"dataset": "mpiigaze"} if stage in faze.config.stage_parameters.PER_DATASET else {})
 
 
-ABLATION, RUN = "results/{name}", "results/{name}/{tier}/seed{seed}"
-OWN_CONFIGS = {
-    stage: (
-        RUN if stage in faze.config.stage_parameters.PER_RUN else ABLATION,
-        f"{stage}_{{dataset}}" if stage in faze.config.stage_parameters.PER_DATASET else stage,
-    )
-    for stage in faze.config.stage_parameters.STAGES
-}
+def values(stage):
+    """Return one param per line of a stage's own configuration, so that a dry run names the value that changed."""
+    keys = keys_of(stage)
 
-for stage, (folder, file) in OWN_CONFIGS.items():
+    def line(number):
+        return lambda wildcards: own_config(stage, **{key: wildcards[key] for key in keys})[number]
 
-    rule:
-        name:
-            f"configure_{stage}"
-        output:
-            f"{folder}/configs/{file}.yaml",
-        log:
-            f"{folder}/logs/configure_{file}.log",
-        benchmark:
-            f"{folder}/benchmarks/configure_{file}.tsv"
-        priority: 4  # before everything: only what has its config can be chosen by its own priority
-        localrule: True
-        params:
-            *values(stage, f"{folder}/{file}"),
-        shell:
-            r"""
-            printf '# sha256 of what follows: %s\n' "$(printf '%s\n' {params:q} | sha256sum)" 2>{log:q} >{output:q}
-            printf '%s\n' {params:q} 2>>{log:q} >>{output:q}
-            """
+    return [line(number) for number in range(len(own_config(stage, **keys)))]
+
+
+def config_file(stage):
+    """Return a param: the file that contains a stage's own configuration."""
+
+    def path(wildcards):
+        keys = {key: wildcards[key] for key in keys_of(stage)}
+        file = f"{stage}_{keys['dataset']}" if "dataset" in keys else stage
+        if "tier" in keys:
+            return f"results/{config['name']}/{keys['tier']}/seed{keys['seed']}/configs/{file}.yaml"
+        return f"results/{config['name']}/configs/{file}.yaml"
+
+    return path
+
+
+def write_configs():
+    """Write the own configuration of every job that is to run; a file with the same content is left alone."""
+    for job in workflow.dag.needrun_jobs():
+        stage = {"track_sweep": "track"}.get(job.rule.name, job.rule.name)
+        if stage in faze.config.stage_parameters.STAGES:
+            lines = own_config(stage, **{key: job.wildcards_dict[key] for key in keys_of(stage)})
+            faze.config.stage_config.write(Path(config_file(stage)(job.wildcards_dict)), lines)

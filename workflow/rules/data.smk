@@ -40,8 +40,6 @@ in_one_sentence(check_landmarks, config["landmarks"])
 
 
 rule synthesise:
-    input:
-        config="results/{name}/configs/synthesise.yaml",
     output:
         mpiifacegaze=directory("results/{name}/raw/mpiifacegaze"),
         gazecapture=directory("results/{name}/raw/gazecapture"),
@@ -56,11 +54,13 @@ rule synthesise:
         "../../envs/faze.yaml"
     threads: CORES
     params:
+        *values("synthesise"),
         *code("synthesise"),
+        config=config_file("synthesise"),
     shell:
         r"""
-        beside python -m faze synthesise \
-            --config {input.config:q} \
+        shared python -m faze synthesise \
+            --config {params.config:q} \
             --threads {threads} \
             --mpiifacegaze {output.mpiifacegaze:q} \
             --gazecapture {output.gazecapture:q} \
@@ -92,7 +92,7 @@ rule landmarks:
         model=lambda wildcards, input: [f"--model={input.model}"] if input.model else [],
     shell:
         r"""
-        beside {params.python:q} -m faze landmarks \
+        shared {params.python:q} -m faze landmarks \
             --raw {input.raw:q} \
             --threads {threads} \
             --out {output:q} \
@@ -103,7 +103,6 @@ rule landmarks:
 
 rule preprocess:
     input:
-        config="results/{name}/configs/preprocess_{dataset}.yaml",
         raw=lambda wildcards: data_set(RAW[wildcards.dataset], wildcards.name),
         last_of_raw=last_of_raw,
         supplementary=supplementary,
@@ -120,12 +119,14 @@ rule preprocess:
         "../../envs/faze.yaml"
     threads: CORES
     params:
+        *values("preprocess"),
         *code("preprocess"),
+        config=config_file("preprocess"),
         supplementary=lambda wildcards, input: [f"--supplementary={path}" for path in [input.supplementary] if path],
     shell:
         r"""
-        beside python -m faze preprocess \
-            --config {input.config:q} \
+        shared python -m faze preprocess \
+            --config {params.config:q} \
             --dataset {wildcards.dataset} \
             --raw {input.raw:q} \
             --threads {threads} \

@@ -1,20 +1,19 @@
 # Codes of every strip, then few-shot adaptation on them, per person.
 
-# One process for all data sets or learners of a run: its start takes longer than most learners do. `kept` leaves the
-# outputs to the stage, which keeps what is whole and of the same inputs, values and code, so that one learner more
-# leaves the others as they are. For the same reason their names are no params.
+# One process handles all data sets or learners of a run: it takes longer to start than most learners take to run. `kept`
+# keeps Snakemake from deleting the learners' outputs: the stages reuse those whose inputs, values and code are the same,
+# so that one more learner leaves the others as they are. Their names are no params for the same reason.
 LEARNERS = config["fewshot"]["learners"]
 
 
 rule encode:
     input:
-        config="results/{name}/{tier}/seed{seed}/configs/encode.yaml",
         checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
         mpiigaze="results/{name}/data/mpiigaze.h5",
         gazecapture="results/{name}/data/gazecapture.h5",
     output:
-        mpiigaze=kept("results/{name}/{tier}/seed{seed}/codes/mpiigaze.h5"),
-        gazecapture=kept("results/{name}/{tier}/seed{seed}/codes/gazecapture.h5"),
+        mpiigaze="results/{name}/{tier}/seed{seed}/codes/mpiigaze.h5",
+        gazecapture="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",
     log:
         "results/{name}/{tier}/seed{seed}/logs/encode.log",
     benchmark:
@@ -25,23 +24,23 @@ rule encode:
     resources:
         gpu=ONE_GPU,
     params:
+        *values("encode"),
         *code("encode"),
+        config=config_file("encode"),
     shell:
         r"""
-        GPUS={resources.gpu} beside python -m faze encode \
-            --config {input.config:q} \
+        GPUS={resources.gpu} shared python -m faze encode \
+            --config {params.config:q} \
             --checkpoint {input.checkpoint:q} \
             --data {input.mpiigaze:q} {input.gazecapture:q} \
             --threads {threads} \
             --out {output.mpiigaze:q} {output.gazecapture:q} \
-            --output-cache results/{wildcards.name:q}/output_cache \
             2>&1 | tee -p {log:q}
         """
 
 
 rule meta_train:
     input:
-        config="results/{name}/{tier}/seed{seed}/configs/meta_train.yaml",
         codes="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",
     output:
         kept(each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt")),
@@ -53,23 +52,24 @@ rule meta_train:
         "../../envs/faze.yaml"
     threads: 1  # matrices so small that a second thread only spins
     params:
+        *values("meta_train"),
         *code("meta_train"),
+        config=config_file("meta_train"),
     shell:
         r"""
-        beside python -m faze meta_train \
-            --config {input.config:q} \
+        shared python -m faze meta_train \
+            --config {params.config:q} \
             --learner {LEARNERS} \
             --codes {input.codes:q} \
             --threads {threads} \
             --out {output:q} \
-            --output-cache results/{wildcards.name:q}/output_cache \
+            --keep-existing \
             2>&1 | tee -p {log:q}
         """
 
 
 rule adapt:
     input:
-        config="results/{name}/{tier}/seed{seed}/configs/adapt.yaml",
         learners=each_learner("results/{name}/{tier}/seed{seed}/fewshot/{learner}.pt"),
         mpiigaze="results/{name}/{tier}/seed{seed}/codes/mpiigaze.h5",
         gazecapture="results/{name}/{tier}/seed{seed}/codes/gazecapture.h5",
@@ -89,11 +89,13 @@ rule adapt:
         "../../envs/faze.yaml"
     threads: max(1, CORES // 2)
     params:
+        *values("adapt"),
         *code("adapt"),
+        config=config_file("adapt"),
     shell:
         r"""
-        beside python -m faze adapt \
-            --config {input.config:q} \
+        shared python -m faze adapt \
+            --config {params.config:q} \
             --learner {LEARNERS} \
             --learner-file {input.learners:q} \
             --codes {input.mpiigaze:q} {input.gazecapture:q} \
@@ -101,6 +103,6 @@ rule adapt:
             --out {output.errors:q} \
             --trace {output.trace:q} \
             --predictions {output.predictions:q} \
-            --output-cache results/{wildcards.name:q}/output_cache \
+            --keep-existing \
             2>&1 | tee -p {log:q}
         """

@@ -8,7 +8,6 @@ TRUTH = every("results/{name}/raw/truth.h5") if RENDERED and STORAGE else []
 
 rule evaluate:
     input:
-        config="results/{name}/configs/evaluate.yaml",
         codes=every("results/{name}/{tier}/seed{seed}/codes/{dataset}.h5"),
         errors=every_run("results/{name}/{tier}/seed{seed}/fewshot/{learner}_errors.parquet"),
         run_logs=every_run("results/{name}/{tier}/seed{seed}/run.jsonl"),
@@ -27,12 +26,14 @@ rule evaluate:
         "../../envs/faze.yaml"
     threads: 1
     params:
+        *values("evaluate"),
         *code("evaluate"),
+        config=config_file("evaluate"),
         results=results_folder,
     shell:
         r"""
-        beside python -m faze evaluate \
-            --config {input.config:q} \
+        shared python -m faze evaluate \
+            --config {params.config:q} \
             --results {params.results:q} \
             --out {output[0]:q} \
             2>&1 | tee -p {log:q}
@@ -64,7 +65,7 @@ rule inspect:
         *code("inspect"),
     shell:
         r"""
-        beside python -m faze inspect \
+        shared python -m faze inspect \
             {input.data:q} \
             --rejects {input.rejects:q} \
             --verify \
@@ -76,7 +77,6 @@ rule inspect:
 # Without wildcards, so that `report` is a target too.
 rule report:
     input:
-        config=every("results/{name}/configs/report.yaml"),
         evaluation=every("results/{name}/evaluation"),
         inspection=every("results/{name}/inspection/{dataset}"),
         run_logs=every("results/{name}/{tier}/seed{seed}/run.jsonl"),
@@ -99,12 +99,14 @@ rule report:
         "../../envs/faze.yaml"
     threads: 1
     params:
+        *values("report"),
         *code("report"),
+        config=config_file("report"),
         results=results_folder,
     shell:
         r"""
-        beside python -m faze report \
-            --config {input.config:q} \
+        shared python -m faze report \
+            --config {params.config:q} \
             --results {params.results:q} \
             --out {output[0]:q} \
             2>&1 | tee -p {log:q}
@@ -144,7 +146,7 @@ rule weights:
         seed=config["run"]["seeds"][0],
     shell:
         r"""
-        beside python -m faze weights \
+        shared python -m faze weights \
             --results {params.results:q} \
             --tier {params.tier:q} \
             --seed {params.seed:q} \
@@ -156,7 +158,6 @@ rule weights:
 
 rule track:
     input:
-        config="results/{name}/configs/track.yaml",
         run_logs=every_run("results/{name}/{tier}/seed{seed}/run.jsonl"),
         walks=every("results/{name}/{tier}/seed{seed}/walks"),
         evaluation=every("results/{name}/evaluation"),
@@ -172,22 +173,33 @@ rule track:
         "../../envs/faze.yaml"
     threads: 1
     params:
+        *values("track"),
         *code("track"),
+        config=config_file("track"),
         results=results_folder,
     shell:
         r"""
-        beside python -m faze track \
-            --config {input.config:q} \
+        shared python -m faze track \
+            --config {params.config:q} \
             --results {params.results:q} \
             --out {output:q} \
             2>&1 | tee -p {log:q}
         """
 
 
+# A line of progress after each job and every minute; `--quiet` and `--quiet progress` switch it off.
+progress = faze.base.run_progress.RunProgress(config["name"], Path(f"results/{config['name']}"))
+QUIET = bool({"PROGRESS", "ALL"} & {part.name for part in workflow.output_settings.quiet or ()})
+if workflow.is_main_process and not QUIET:
+    logger.addHandler(progress)
+
+
 onstart:
     check_cluster()
     check_gpus()
-    faze.base.run_progress.follow(workflow, logger, config, defaults)
+    write_configs()
+    if not QUIET:
+        progress.begin()
 
 
 onsuccess:

@@ -11,7 +11,6 @@ def trainings_of_points(wildcards):
 # Without wildcards, as `report`.
 rule compare:
     input:
-        config=every("results/{name}/configs/compare.yaml"),
         run_logs=trainings_of_points,
     output:
         report(
@@ -29,12 +28,14 @@ rule compare:
         "../../envs/faze.yaml"
     threads: 1
     params:
+        *values("compare"),
         *code("compare"),
+        config=config_file("compare"),
         results=results_folder,
     shell:
         r"""
-        beside python -m faze compare \
-            --config {input.config:q} \
+        shared python -m faze compare \
+            --config {params.config:q} \
             --results {params.results:q} \
             --out {output[0]:q} \
             2>&1 | tee -p {log:q}
@@ -44,7 +45,6 @@ rule compare:
 # The runs of a sweep in MLflow, as `track` mirrors those of an ablation.
 rule track_sweep:
     input:
-        config=every("results/{name}/configs/track.yaml"),
         run_logs=trainings_of_points,
         page=rules.compare.output,
     output:
@@ -57,12 +57,14 @@ rule track_sweep:
         "../../envs/faze.yaml"
     threads: 1
     params:
+        *values("track"),
         *code("track"),
+        config=config_file("track"),
         results=results_folder,
     shell:
         r"""
-        beside python -m faze track \
-            --config {input.config:q} \
+        shared python -m faze track \
+            --config {params.config:q} \
             --results {params.results:q} \
             --points {POINTS} \
             --out {output:q} \

@@ -36,7 +36,6 @@ def order_of_training(wildcards):
 
 rule train:
     input:
-        config="results/{name}/{tier}/seed{seed}/configs/train.yaml",
         data="results/{name}/data/gazecapture.h5",
     output:
         checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
@@ -52,12 +51,14 @@ rule train:
     resources:
         gpu=gpus_of_training,
     params:
+        *values("train"),
         *code("train"),
+        config=config_file("train"),
     shell:
         r"""
         trap '' TERM # SLURM sends it to every process of a job: the training heeds it, and tee hears it out
-        GPUS={resources.gpu} beside python -m faze train \
-            --config {input.config:q} \
+        GPUS={resources.gpu} shared python -m faze train \
+            --config {params.config:q} \
             --data {input.data:q} \
             --out {output.checkpoint:q} \
             --run-log {output.run_log:q} \

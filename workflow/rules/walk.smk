@@ -3,7 +3,6 @@
 
 rule walk:
     input:
-        config="results/{name}/{tier}/seed{seed}/configs/walk.yaml",
         checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
         estimator="results/{name}/estimator/estimator.pt",
         pairs=f"results/{{name}}/{config['run']['tiers'][0]}/seed{config['run']['seeds'][0]}/redirected_pairs.parquet",
@@ -28,18 +27,19 @@ rule walk:
     resources:
         gpu=ONE_GPU,
     params:
+        *values("walk"),
         *code("walk"),
+        config=config_file("walk"),
     shell:
         r"""
-        GPUS={resources.gpu} beside python -m faze walk \
-            --config {input.config:q} \
+        GPUS={resources.gpu} shared python -m faze walk \
+            --config {params.config:q} \
             --checkpoint {input.checkpoint:q} \
             --estimator {input.estimator:q} \
             --pairs {input.pairs:q} \
             --data {input.mpiigaze:q} {input.gazecapture:q} \
             --threads {threads} \
             --out {output[0]:q} \
-            --output-cache results/{wildcards.name:q}/output_cache \
             2>&1 | tee -p {log:q}
         """
 
@@ -47,7 +47,6 @@ rule walk:
 # Who judges redirected strips, once for all tiers.
 rule estimator:
     input:
-        config="results/{name}/configs/estimator.yaml",
         gazecapture="results/{name}/data/gazecapture.h5",
         mpiigaze="results/{name}/data/mpiigaze.h5",
     output:
@@ -63,11 +62,13 @@ rule estimator:
     resources:
         gpu=ONE_GPU,
     params:
+        *values("estimator"),
         *code("estimator"),
+        config=config_file("estimator"),
     shell:
         r"""
-        GPUS={resources.gpu} beside python -m faze estimator \
-            --config {input.config:q} \
+        GPUS={resources.gpu} shared python -m faze estimator \
+            --config {params.config:q} \
             --data {input.gazecapture:q} \
             --judged {input.mpiigaze:q} \
             --threads {threads} \
@@ -81,7 +82,6 @@ rule estimator:
 # Rendered test people once more, as a perfect redirection would show them.
 rule oracle:
     input:
-        config="results/{name}/configs/oracle_{dataset}.yaml",
         data="results/{name}/data/{dataset}.h5",
     output:
         "results/{name}/data/{dataset}_oracle.h5",
@@ -93,11 +93,13 @@ rule oracle:
         "../../envs/faze.yaml"
     threads: max(1, CORES // 2)
     params:
+        *values("oracle"),
         *code("oracle"),
+        config=config_file("oracle"),
     shell:
         r"""
-        beside python -m faze oracle \
-            --config {input.config:q} \
+        shared python -m faze oracle \
+            --config {params.config:q} \
             --dataset {wildcards.dataset} \
             --data {input.data:q} \
             --threads {threads} \
@@ -115,7 +117,6 @@ def oracles(wildcards):
 
 rule redirect:
     input:
-        config="results/{name}/{tier}/seed{seed}/configs/redirect.yaml",
         checkpoint="results/{name}/{tier}/seed{seed}/checkpoint.pt",
         estimator="results/{name}/estimator/estimator.pt",
         mpiigaze="results/{name}/data/mpiigaze.h5",
@@ -134,11 +135,13 @@ rule redirect:
     resources:
         gpu=ONE_GPU,
     params:
+        *values("redirect"),
         *code("redirect"),
+        config=config_file("redirect"),
     shell:
         r"""
-        GPUS={resources.gpu} beside python -m faze redirect \
-            --config {input.config:q} \
+        GPUS={resources.gpu} shared python -m faze redirect \
+            --config {params.config:q} \
             --checkpoint {input.checkpoint:q} \
             --estimator {input.estimator:q} \
             --data {input.mpiigaze:q} {input.gazecapture:q} \
@@ -146,6 +149,5 @@ rule redirect:
             --threads {threads} \
             --out {output.people:q} \
             --pairs {output.pairs:q} \
-            --output-cache results/{wildcards.name:q}/output_cache \
             2>&1 | tee -p {log:q}
         """

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from faze.base.errors import DamagedFile, UserError
-from faze.base.output_cache import same_file
+from faze.base.output_cache import content
 from faze.data.store.foreign import text_attribute, understood
 from faze.data.store.layout import (
     DAMAGED,
@@ -130,9 +130,9 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return digest.hexdigest()[:16]
 
     def identity(self, *splits: str) -> tuple:
-        """Identify people by what the file holds of them; where checksums lack, by when it was written, too."""
+        """Identify people by what the file holds of them; by the whole file where checksums lack."""
         checked = all(self._attribute(person, "checksum") for split in splits for person in self.persons(split))
-        return (*map(self.digest, splits), None if checked else same_file(self._path))
+        return (*map(self.digest, splits), None if checked else content(self._path))
 
     def person_digest(self, person: str) -> str:
         """Identify a person whatever the name: 16 hex digits over labels and, where the file has it, the checksum."""

@@ -1,9 +1,9 @@
-/* What rays see of a head, an eye and spectacles, sample by sample: the costly part of a rendered frame.
+/* Shade the samples of a head, an eye and spectacles along camera rays: the expensive part of rendering a frame.
  *
- * faze.data.synthetic.native compiles this; surface, eyeball, lids, light and spectacles are the same in numpy, and
- * their sentences say what each formula is. Head frame, mm, float32. A row of samples passes through short loops, each
- * of which the compiler makes vectors of. Whether a ray meets the head must round as in numpy, since a silhouette is
- * sharp: so nothing is contracted or reordered (FLAGS).
+ * faze.data.synthetic.compiled_layers calls this. The modules surface, eyeball, lids, light and spectacles compute the
+ * same in numpy, and explain each formula. All is in the head frame, mm, float32. A row of samples passes through short
+ * loops that the compiler vectorises. Whether a ray meets the head must round as in numpy, since a silhouette is sharp.
+ * So nothing is contracted or reordered (KERNELS in faze.base.compiled).
  *
  * Maps are contiguous; those of colours and normals have four channels. Planes are (h, w) each, one after the other.
  */
@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define EACH(i, n) for (int i = 0; i < (n); i++)
-#ifdef FP_FAST_FMAF /* as OpenCV resizes */
+#ifdef FP_FAST_FMAF /* as OpenCV does when it resizes */
 #define FUSED(a, b, c) fmaf(a, b, c)
 #else
 #define FUSED(a, b, c) ((a) * (b) + (c))
@@ -22,44 +22,50 @@
 typedef float v4 __attribute__((vector_size(16), aligned(4), may_alias)); /* one sample of a map */
 typedef struct { const float *data; int32_t rows, columns; } map;
 typedef struct { float x, y, z; } vec;
-typedef struct { vec towards; float width_rad, strength; } mirrored; /* a light that shines in eyes and spectacles */
+typedef struct { vec towards; float width_rad, strength; } mirrored; /* a light that is reflected in eyes and spectacles */
 typedef struct {
-    map displacement, normal, colour, iris, lashes[2]; /* lashes with an edge of zeros */
+    map displacement, normal, colour, iris, lashes[2]; /* lashes have a border of zeros */
     float eyeball_mm, iris_mm, sclera[3], caruncle[3], pink[3], ink[3], lashes_cover;
 } person;
+typedef struct { /* of the modules named above, where each is explained */
+    float per_axis[3], axis_z, left, top, shape_per_mm, colour_per_mm, cornea_radius_mm, iris_half_mm, iris_per_mm;
+    float lash_above_mm, lash_per_mm, lash_width, front_radius_mm, tilt, lens_edge_mm, bridge_above_mm, bridge_half_mm;
+    int32_t rounds, feather_px;
+} constants;
 typedef struct {
     double lens[9]; /* fx fy cx cy k1 k2 p1 p2 k3 */
     float rotation[9];
-    vec origin, start; /* head to camera; the camera in the head frame, and in the ellipsoid's */
+    vec origin, start; /* rotation: head to camera; the camera in the head frame, and in that of the ellipsoid */
     vec key, screen;
     float key_rgb[3], screen_rgb[3], ambient[3];
     mirrored lights[2];
     float exposure;
+    constants k;
 } view;
 typedef struct {
     vec start;
     float power;
     vec cornea;
-    float cornea_power; /* the camera from the eyeball's and cornea's centres; distance^2 - radius^2 */
-    vec axis, right, down; /* the optical axis, the iris' plane */
-    float pupil_mm, scale, from, tilt, upper, lower, fold; /* of the lids' Margins */
-    int32_t side, left, top, width, height; /* 0 or 1; where in the band */
+    float cornea_power; /* the camera relative to the centres of eyeball and cornea; power: distance^2 - radius^2 */
+    vec axis, right, down; /* the optical axis, and the plane of the iris */
+    float pupil_mm, scale, from, tilt, upper, lower, fold; /* the fields of lids.Margins */
+    int32_t side, left, top, width, height; /* side: 0 or 1; the box of the eye in the band */
 } eye;
 typedef struct {
     float plane, behind, middle, centre[4], per_half[2], half, bend[2], rim_mm, reflectance, metal[3], glow;
 } spectacles;
 
 enum { X = 3, Y, RAY, PLANES = RAY + 3 }; /* planes 0 to 2 hold the colour */
-#define AT(k, i) plane[(k) * step + (i)] /* a row of planes that lie `step` apart */
+#define AT(k, i) plane[(k) * step + (i)] /* a row of planes, which are `step` apart */
 
-static inline float least(float a, float b) { return a < b ? a : b; } /* the second where the first is NaN */
+static inline float least(float a, float b) { return a < b ? a : b; } /* b if a is NaN */
 static inline float most(float a, float b) { return a > b ? a : b; }
 static inline float unit(float a) { return least(most(a, 0), 1); }
 static inline float ramp(float a) { a = unit(a); return a * a * (3 - 2 * a); }
 static inline float dot(vec a, vec b) { return a.x * b.x + a.y * b.y + a.z * b.z; }
 static inline float length(vec a) { return sqrtf(dot(a, a)); }
 
-/* exp(-x * x) */
+/* Return exp(-x * x). */
 static inline float bell(float x)
 {
     x = most(-x * x, -87.0f);
@@ -69,14 +75,14 @@ static inline float bell(float x)
     return series * power.value;
 }
 
-/* sin(pi * a) for a in 0..1 */
+/* Return sin(pi * a) for a in 0..1. */
 static inline float arch(float a)
 {
     float z = 3.14159265f * least(a, 1 - a), s = z * z;
     return z * (1 + s * (-0.166666667f + s * (0.00833333333f + s * (-0.000198412698f + s * (2.75573192e-6f - s * 2.50521084e-8f)))));
 }
 
-/* Where a sample of a map begins, and how far it lies beyond, in samples; beyond the edge the edge's values hold. */
+/* Return the sample of a map before `at`, and in `beyond` the distance from it, in samples; clamp to the edges. */
 static inline int place(float at, int last, float *beyond)
 {
     at = least(most(at, 0), (float)last);
@@ -99,7 +105,7 @@ static void look_up(const map *m, int n, const float *column, const float *row, 
     }
 }
 
-#define AHEAD 24 /* samples, whose maps are fetched meanwhile: a map is larger than a core's second cache */
+#define AHEAD 24 /* samples ahead, for which maps are prefetched: a map is larger than the second-level cache of a core */
 static void look_up_3(const map *m, int n, const float *column, const float *row, float *restrict a, float *restrict b, float *restrict c)
 {
     int at[n + AHEAD];
@@ -115,8 +121,8 @@ static void look_up_3(const map *m, int n, const float *column, const float *row
     }
 }
 
-/* One side of Camera.ray_grid: samples between knots, at which the lens is inverted. */
-typedef struct { int samples, knots, *begin; double first, step, *beyond; } axis; /* begin: of the samples of each knot */
+/* One axis of Camera.ray_grid: samples between knots, at which the lens is inverted. */
+typedef struct { int samples, knots, *begin; double first, step, *beyond; } axis; /* begin: first sample of each knot */
 
 static int make_axis(axis *a, int start, int length, double scale)
 {
@@ -142,7 +148,7 @@ static int knot_of(const axis *a, int sample)
     return knot;
 }
 
-/* Camera.rays at all knots: (rows, columns, 2). */
+/* Compute Camera.rays at all knots: (rows, columns, 2). */
 static void invert_lens(const double *lens, const axis *across, const axis *down, double *out)
 {
     EACH(row, down->knots) EACH(column, across->knots) {
@@ -158,7 +164,7 @@ static void invert_lens(const double *lens, const axis *across, const axis *down
     }
 }
 
-/* Directions of a row's samples in the head frame. */
+/* Compute the directions of a row of samples in the head frame. */
 static void turn_rays(const view *v, const axis *across, const axis *down, const double *grid, int row, float *restrict out, size_t step)
 {
     double beyond = down->beyond[row], knots[2][across->knots];
@@ -175,7 +181,7 @@ static void turn_rays(const view *v, const axis *across, const axis *down, const
     }
 }
 
-/* Face.hit and Face.look_up of a row, lit. */
+/* Compute Face.hit and Face.look_up for a row, and light the colours. */
 static void meet_face(const view *v, const person *p, int n, float *restrict plane, size_t step, float *restrict inside)
 {
     float *x = plane + X * step, *y = plane + Y * step;
@@ -183,17 +189,17 @@ static void meet_face(const view *v, const person *p, int n, float *restrict pla
     const vec s = v->start;
     const float rest = s.x * s.x + s.y * s.y - 1;
     EACH(i, n) {
-        float d0 = AT(RAY, i) * PER_AXIS_X, d1 = AT(RAY + 1, i) * PER_AXIS_Y;
-        deep[i] = AT(RAY + 2, i) * PER_AXIS_Z;
+        float d0 = AT(RAY, i) * v->k.per_axis[0], d1 = AT(RAY + 1, i) * v->k.per_axis[1];
+        deep[i] = AT(RAY + 2, i) * v->k.per_axis[2];
         a[i] = d0 * d0 + d1 * d1 + deep[i] * deep[i];
         lateral[i] = d0 * s.x + d1 * s.y;
         depth[i] = s.z;
     }
-    EACH(round, ROUNDS) {
+    EACH(round, v->k.rounds) {
         if (round) {
-            EACH(i, n) column[i] = (x[i] - LEFT) * SHAPE_PER_MM, row[i] = (y[i] - TOP) * SHAPE_PER_MM;
+            EACH(i, n) column[i] = (x[i] - v->k.left) * v->k.shape_per_mm, row[i] = (y[i] - v->k.top) * v->k.shape_per_mm;
             look_up(&p->displacement, n, column, row, depth);
-            EACH(i, n) depth[i] = s.z - depth[i] / AXIS_Z;
+            EACH(i, n) depth[i] = s.z - depth[i] / v->k.axis_z;
         }
         EACH(i, n) {
             float b = lateral[i] + deep[i] * depth[i], square = b * b - a[i] * (rest + depth[i] * depth[i]);
@@ -203,9 +209,9 @@ static void meet_face(const view *v, const person *p, int n, float *restrict pla
             y[i] = v->origin.y + t * AT(RAY + 1, i);
         }
     }
-    EACH(i, n) column[i] = (x[i] - LEFT) * SHAPE_PER_MM, row[i] = (y[i] - TOP) * SHAPE_PER_MM;
+    EACH(i, n) column[i] = (x[i] - v->k.left) * v->k.shape_per_mm, row[i] = (y[i] - v->k.top) * v->k.shape_per_mm;
     look_up_3(&p->normal, n, column, row, normal[0], normal[1], normal[2]);
-    EACH(i, n) column[i] = (x[i] - LEFT) * COLOUR_PER_MM, row[i] = (y[i] - TOP) * COLOUR_PER_MM;
+    EACH(i, n) column[i] = (x[i] - v->k.left) * v->k.colour_per_mm, row[i] = (y[i] - v->k.top) * v->k.colour_per_mm;
     look_up_3(&p->colour, n, column, row, &AT(0, 0), &AT(1, 0), &AT(2, 0));
     EACH(i, n) {
         vec out = {normal[0][i], normal[1][i], normal[2][i]};
@@ -220,8 +226,8 @@ static inline float shine(const mirrored *light, vec normal, vec ray)
     return light->strength * bell((1 - dot(normal, half) / length(half)) / (0.5f * light->width_rad * light->width_rad));
 }
 
-/* Where a ray of unit length from `start`, relative to the centre, meets a sphere: its unit normal; negative where it
- * misses. The numbers are the differences of large ones, so that only the same roundings give the same pixels. */
+/* Intersect a ray of unit length from `start`, relative to the centre, with a sphere; compute the unit normal, and return
+ * a negative number if it misses. These are differences of large numbers: other rounding would give other pixels. */
 static inline float meet_sphere(vec start, float power, float per_radius, vec ray, vec *normal)
 {
     float b = dot(ray, start), square = b * b - power;
@@ -232,7 +238,7 @@ static inline float meet_sphere(vec start, float power, float per_radius, vec ra
     return square;
 }
 
-/* shade_eyeball of n samples. */
+/* Compute shade_eyeball for n samples. */
 static void shade_eyeball(const view *v, const person *p, const eye *e, int n, const float *restrict plane, size_t step, float *restrict out, size_t out_step)
 {
     float column[n], row[n], iris[3][n], radius[n], bright[n], cover[n], lit[3][n];
@@ -250,9 +256,9 @@ static void shade_eyeball(const view *v, const person *p, const eye *e, int n, c
         float towards = dot(e->axis, m), off = sqrtf(most(1 - towards * towards, 0)) * p->eyeball_mm;
         cover[i] = (towards > 0) * ramp((p->iris_mm - off) / 0.7f + 0.5f);
         float across = dot(e->right, m) * p->eyeball_mm, down = dot(e->down, m) * p->eyeball_mm;
-        column[i] = (across + IRIS_HALF_MM) * IRIS_PER_MM, row[i] = (down + IRIS_HALF_MM) * IRIS_PER_MM;
+        column[i] = (across + v->k.iris_half_mm) * v->k.iris_per_mm, row[i] = (down + v->k.iris_half_mm) * v->k.iris_per_mm;
         radius[i] = sqrtf(across * across + down * down);
-        float met = meet_sphere(e->cornea, e->cornea_power, 1 / CORNEA_RADIUS_MM, ray, &k), glow = shine(&v->lights[0], k, ray) + shine(&v->lights[1], k, ray);
+        float met = meet_sphere(e->cornea, e->cornea_power, 1 / v->k.cornea_radius_mm, ray, &k), glow = shine(&v->lights[0], k, ray) + shine(&v->lights[1], k, ray);
         bright[i] = glow * (dot(e->axis, k) > 0.72f) * (met > 0);
     }
     look_up_3(&p->iris, n, column, row, iris[0], iris[1], iris[2]);
@@ -262,7 +268,7 @@ static void shade_eyeball(const view *v, const person *p, const eye *e, int n, c
     }
 }
 
-/* open_lids, shade_eyeball and cover_lids of n samples, a quarter of which is added to each sum. */
+/* Compute open_lids, shade_eyeball and cover_lids for n samples, and add a quarter of each to the sums. */
 static void add_samples(const view *v, const person *p, const eye *e, int n, const float *restrict plane, size_t step, float *restrict sum, size_t sum_step)
 {
     float along[n], upper[n], lower[n], crease[n], inside[n], between[n], column[n], row[n], hairs[n], open[3][n];
@@ -276,7 +282,7 @@ static void add_samples(const view *v, const person *p, const eye *e, int n, con
         crease[i] = line + e->fold * (0.3f + 0.7f * high);
         between[i] = ramp(least(along[i], 1 - along[i]) * 9);
         inside[i] = between[i] > 0 ? ramp(least(upper[i], lower[i]) / 0.35f + 0.5f) : 0;
-        column[i] = along[i] * LASH_WIDTH + 1, row[i] = (upper[i] + LASH_ABOVE_MM) * LASH_PER_MM + 1;
+        column[i] = along[i] * v->k.lash_width + 1, row[i] = (upper[i] + v->k.lash_above_mm) * v->k.lash_per_mm + 1;
     }
     EACH(i, n) if (inside[i] > 0) first = i < first ? i : first, last = i + 1;
     look_up(&p->lashes[e->side], n, column, row, hairs);
@@ -299,17 +305,17 @@ static void add_samples(const view *v, const person *p, const eye *e, int n, con
     }
 }
 
-static float feather(int i, int n) { return unit(least(i + 0.5f, n - 0.5f - i) / FEATHER_PX); }
+static float feather(const view *v, int i, int n) { return unit(least(i + 0.5f, n - 0.5f - i) / v->k.feather_px); }
 
-/* An eye's part of the band, at four samples a pixel. */
+/* Draw the part of the band with an eye, with four samples per pixel. */
 static int draw_eye(const view *v, const person *p, const eye *e, const axis *band, int rows, float *planes)
 {
     int w = e->width, h = e->height, stride = band->samples;
-    if (w < 2 * FEATHER_PX || h < 2 * FEATHER_PX) return 0; /* at the frame's edge */
+    if (w < 2 * v->k.feather_px || h < 2 * v->k.feather_px) return 0; /* at the frame's edge */
     float *drawn = calloc(3 * (size_t)w * h, sizeof(float));
     if (!drawn) return 1;
-    float near[2][PLANES][2][w], samples[PLANES][w]; /* near: two rows of pixels, at both phases across */
-    EACH(y, h + 1) { /* samples lie between rows y - 1 and y of the pixels */
+    float near[2][PLANES][2][w], samples[PLANES][w]; /* near: two rows of pixels, at both horizontal phases */
+    EACH(y, h + 1) { /* samples are between rows y - 1 and y of the pixels */
         EACH(k, PLANES) {
             const float *at = planes + ((size_t)k * rows + e->top + (y < h ? y : h - 1)) * stride + e->left;
             float *even = near[y % 2][k][0], *odd = near[y % 2][k][1];
@@ -318,7 +324,7 @@ static int draw_eye(const view *v, const person *p, const eye *e, const axis *ba
         }
         if (!y) memcpy(near[1], near[0], sizeof near[0]);
         EACH(phase_y, 2) EACH(phase_x, 2) {
-            int row = y - 1 + phase_y; /* of pixels, to which the samples belong */
+            int row = y - 1 + phase_y; /* row of pixels that contains the samples */
             if (row < 0 || row == h) continue;
             EACH(k, PLANES) {
                 const float *a = near[(y + 1) % 2][k][phase_x], *b = near[y % 2][k][phase_x], share = phase_y ? 0.75f : 0.25f;
@@ -328,14 +334,15 @@ static int draw_eye(const view *v, const person *p, const eye *e, const axis *ba
         }
     }
     EACH(c, 3) EACH(y, h) {
-        float *to = planes + ((size_t)c * rows + e->top + y) * stride + e->left, *from = drawn + ((size_t)c * h + y) * w, down = feather(y, h);
-        EACH(i, w) to[i] += down * feather(i, w) * (from[i] - to[i]);
+        float *to = planes + ((size_t)c * rows + e->top + y) * stride + e->left, *from = drawn + ((size_t)c * h + y) * w, down = feather(v, y, h);
+        EACH(i, w) to[i] += down * feather(v, i, w) * (from[i] - to[i]);
     }
     free(drawn);
     return 0;
 }
 
-/* Spectacles.meet: off the nearer lens's centre, whether that is the right one, outside it, in it. */
+/* Compute Spectacles.meet: the offset from the centre of the nearer lens, if it is the right one, the distance beyond its
+ * edge, and the cover. */
 static inline void meet_lens(const view *v, const spectacles *s, vec ray, float *aside, float *below, int *right, float *beyond, float *in)
 {
     float reach = s->plane / ray.z, x = v->origin.x + reach * ray.x, y = v->origin.y + reach * ray.y;
@@ -344,7 +351,7 @@ static inline void meet_lens(const view *v, const spectacles *s, vec ray, float 
     *aside = x - (*right ? right_x : left_x), *below = y - (*right ? right_y : left_y);
     float a = *aside * s->per_half[0], b = *below * s->per_half[1];
     *beyond = (sqrtf(sqrtf(a * a * (a * a) + b * b * (b * b))) - 1) * s->half;
-    *in = ramp(0.5f - *beyond / LENS_EDGE_MM);
+    *in = ramp(0.5f - *beyond / v->k.lens_edge_mm);
 }
 
 static void bend_rays(const view *v, const spectacles *s, int n, float *restrict plane, size_t step)
@@ -360,7 +367,7 @@ static void bend_rays(const view *v, const spectacles *s, int n, float *restrict
     }
 }
 
-/* Spectacles.cover, along rays that no lens has bent. */
+/* Compute Spectacles.cover, along rays that no lens has bent. */
 static void cover_spectacles(const view *v, const spectacles *s, int n, float *restrict plane, size_t step)
 {
     float glow[n], share[n], metal[n];
@@ -369,13 +376,13 @@ static void cover_spectacles(const view *v, const spectacles *s, int n, float *r
         float aside, below, beyond, in, far = length(ray);
         int right;
         meet_lens(v, s, ray, &aside, &below, &right, &beyond, &in);
-        vec front = {aside / FRONT_RADIUS_MM, below / FRONT_RADIUS_MM + TILT, -1};
+        vec front = {aside / v->k.front_radius_mm, below / v->k.front_radius_mm + v->k.tilt, -1};
         float steep = length(front);
         front.x /= steep, front.y /= steep, front.z /= steep, ray.x /= far, ray.y /= far, ray.z /= far;
         float mirrored = shine(&v->lights[0], front, ray) + shine(&v->lights[1], front, ray);
         glow[i] = 3 * mirrored + s->glow, share[i] = s->reflectance * in;
-        float rim = ramp((s->rim_mm - fabsf(beyond - s->rim_mm)) / LENS_EDGE_MM + 0.5f);
-        float beside = fabsf(below - BRIDGE_ABOVE_MM) - BRIDGE_HALF_MM, bridge = ramp(0.5f - beside / LENS_EDGE_MM);
+        float rim = ramp((s->rim_mm - fabsf(beyond - s->rim_mm)) / v->k.lens_edge_mm + 0.5f);
+        float beside = fabsf(below - v->k.bridge_above_mm) - v->k.bridge_half_mm, bridge = ramp(0.5f - beside / v->k.lens_edge_mm);
         metal[i] = most(rim, bridge * ((aside > 0) != right) * (beyond > 0));
     }
     EACH(c, 3) EACH(i, n) {
@@ -384,8 +391,8 @@ static void cover_spectacles(const view *v, const spectacles *s, int n, float *r
     }
 }
 
-/* Paint a box of the frame, left, top, width, height: (h, w, 3) levels and, (h, w), 1 where the rays meet the head.
- * With eyes, of which there are two or none, and spectacles, or none. 1: there was no memory. */
+/* Paint a box (left, top, width, height) of the frame: levels (h, w, 3), and inside (h, w), 1 where rays meet the head.
+ * `eyes` has two elements or none, and `s` may be NULL. Return 1 if there is not enough memory. */
 int paint(const view *v, const person *p, const int32_t *box, double scale, const eye *eyes, int32_t count, const spectacles *s, uint8_t *levels, float *inside)
 {
     axis across = {0}, down = {0};
@@ -418,7 +425,7 @@ int paint(const view *v, const person *p, const int32_t *box, double scale, cons
     return failed;
 }
 
-/* Lay levels (h, w, 3) over a frame's rows, `stride` bytes each, as far as the cover (h, w) goes. */
+/* Blend levels (h, w, 3) into rows of a frame, `stride` bytes each, by the cover (h, w). */
 void blend(uint8_t *frame, int64_t stride, const uint8_t *levels, const float *cover, int32_t w, int32_t h)
 {
     EACH(y, h) {
@@ -435,7 +442,7 @@ void blend(uint8_t *frame, int64_t stride, const uint8_t *levels, const float *c
     }
 }
 
-/* Add noise around 128 to a frame of n levels a row. */
+/* Add noise around 128 to a frame with n levels per row. */
 void add_noise(uint8_t *frame, const uint8_t *noise, int64_t noise_stride, int32_t n, int32_t rows)
 {
     EACH(y, rows) EACH(i, n) {

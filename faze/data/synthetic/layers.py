@@ -1,6 +1,6 @@
 """The layers of a frame, in numpy: what each is made of, and how it is laid over the others.
 
-`native` does the same by compiled code, several times as fast; `layers_for` chooses. Both take a person's `Painted`.
+`compiled_layers` does the same several times as fast; its `layers_for` chooses. Both take a person's `Painted`.
 """
 
 from dataclasses import dataclass

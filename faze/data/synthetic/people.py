@@ -16,7 +16,6 @@ from faze.data.store.supplementary import Supplementary
 from faze.data.synthetic.annotation import PersonFrames, supplementary, truth
 from faze.data.synthetic.layouts import name_gazecapture, name_mpiifacegaze, write_gazecapture, write_mpiifacegaze
 from faze.data.synthetic.measured_person import sample_measured_person
-from faze.data.synthetic.native import compile_ahead
 from faze.data.synthetic.person import ANATOMY, FILES, SCENE, random, sample_person
 from faze.data.synthetic.render import Renderer
 from faze.data.synthetic.scene import sample_scene
@@ -139,7 +138,6 @@ def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int)
         roots: the folder of each data set.
         threads: processes.
     """
-    compile_ahead()
     roles = list(cast(synthetic))
     progress, done = Progress("synthesise", sum(frames_of(role, synthetic) for role in roles), "frames"), 0
     with worker_processes(min(threads, len(roles)), use_one_thread) as pool:

@@ -10,10 +10,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.data.synthetic.compiled_layers import layers_for
 from faze.data.synthetic.eyeball import paint_iris
 from faze.data.synthetic.layers import Painted
 from faze.data.synthetic.lids import draw_lashes
-from faze.data.synthetic.native import layers_for
 from faze.data.synthetic.person import PIXELS, ROOM, SKIN, SyntheticPerson, random
 from faze.data.synthetic.room import Room, crop_noise, draw_body, sample_noise, sample_room, smear
 from faze.data.synthetic.scene import Scene

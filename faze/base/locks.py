@@ -1,0 +1,224 @@
+"""Locks between processes: on an output, on the machine (benchmarks against all other jobs), and on GPUs.
+
+Each lock is the kernel's `flock` on a file that contains the id of the process that holds it. The kernel releases it
+when that process ends, even by kill -9. All checkouts and users share the locks of the machine and of its GPUs.
+
+    python -m faze.base.locks 2 COMMAND ...
+
+waits for two free GPUs and becomes the command, which sees only these two (CUDA_VISIBLE_DEVICES).
+"""
+
+import contextlib
+import glob
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from faze.base.errors import UserError
+from faze.base.files import open_plain, torn
+
+# Not tempfile.gettempdir(): TMPDIR differs between users and cluster jobs, which would then not exclude each other.
+LOCK = "/tmp/faze-measured-run.lock"
+LOCK_VARIABLE = "FAZE_MACHINE_LOCK"  # another path, for tests and for containers that share a machine and a folder
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+BRIEF_S = 0.2  # a job that starts holds the machine's lock for less
+POLL_S = 0.5
+
+
+@contextlib.contextmanager
+def output_lock(path: Path | str, *others: Path | None) -> Iterator[None]:
+    """Hold the lock on an output while it is written; print a message and wait while another process holds it.
+
+    This keeps an orphan of a killed workflow and the re-run from writing together. Temporary files that killed writers
+    left are removed.
+
+    Args:
+        path: the output.
+        others: outputs that are written under the same lock.
+    """
+    resolved = Path(path).resolve()
+    resolved.parent.mkdir(parents=True, exist_ok=True)
+    with _wait(_signed(f"{resolved.parent}/.{resolved.name}.lock"), f"waiting to write {path}"):
+        for left in [left for output in (resolved, *others) if output for left in torn(output.resolve())]:
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+        yield
+
+
+@contextlib.contextmanager
+def machine_exclusive() -> Iterator[None]:
+    """Run a benchmark: keep trainings and other benchmarks from starting on this machine.
+
+    Raises:
+        UserError: one of them is running; the message names its process.
+    """
+    gate, path = _of_machine(""), lock_path()
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(gate.acquire(BRIEF_S))
+            for shared in glob.glob(f"{glob.escape(path)}.shared-*"):
+                path = shared
+                with _signed(shared, everyone=True).acquire(0), contextlib.suppress(OSError):
+                    os.unlink(shared)  # its process was killed; a file of another user stays in /tmp
+        except Timeout:
+            raise UserError(
+                f"nothing was measured because this machine is not free (lock {path} is held by "
+                f"{_holder(path, command=True)}): wait for that process to end, or stop it"
+            ) from None
+        yield
+
+
+@contextlib.contextmanager
+def machine_shared() -> Iterator[None]:
+    """Keep benchmarks from starting on this machine during the block; wait while one is running.
+
+    `flock` could share one lock, but filelock cannot: each job holds a lock of its own, and takes it behind the lock of
+    the benchmark, which then looks for such locks.
+    """
+    own = f"{lock_path()}.shared-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    with contextlib.ExitStack() as stack:
+        with _wait(_of_machine(""), "waiting for a benchmark to end"):
+            stack.enter_context(_signed(own, everyone=True).acquire())
+            stack.callback(Path(own).unlink, missing_ok=True)
+        yield
+
+
+def lock_path() -> str:
+    """Return the path of the machine's lock."""
+    return os.environ.get(LOCK_VARIABLE) or LOCK
+
+
+def gpus() -> list[str]:
+    """List the GPUs that jobs may use: those of $CUDA_VISIBLE_DEVICES, else 0, 1, ... as NVIDIA's driver counts."""
+    visible = os.environ.get(VISIBLE)
+    if visible is not None:
+        names = list(dict.fromkeys(name.strip() for name in visible.split(",") if name.strip()))
+        return names[: names.index("-1")] if "-1" in names else names  # CUDA ignores all after -1, too
+    with contextlib.suppress(Exception):  # no package, no driver
+        import pynvml
+
+        pynvml.nvmlInit()
+        return [str(number) for number in range(pynvml.nvmlDeviceGetCount())]
+    return []
+
+
+def check_gpus(wanted: int) -> None:
+    """Raise UserError if this machine has fewer GPUs."""
+    if wanted > (count := len(gpus())):
+        source = f"{VISIBLE}={os.environ[VISIBLE]}" if VISIBLE in os.environ else "by NVIDIA's driver"
+        raise UserError(f"{wanted} GPUs are requested, but this machine has {count} ({source}): request fewer")
+
+
+def take_gpus(wanted: int) -> dict[str, FileLock]:
+    """Acquire the locks of free GPUs; print a message and wait while too few are free.
+
+    One job collects at a time: otherwise two that each have half of what they need would wait for each other.
+
+    Returns:
+        GPU -> its lock, which the programs that this process becomes (`exec`) keep.
+
+    Raises:
+        UserError: this machine has fewer GPUs.
+    """
+    check_gpus(wanted)
+    taken: dict[str, FileLock] = {}
+    message = "waiting for a free GPU"
+    with _wait(_of_machine(".gpus"), message):
+        while True:
+            busy = []
+            for name in gpus():
+                lock = _of_machine(f".gpu-{re.sub('[^A-Za-z0-9-]', '_', name)}", inheritable=True)
+                try:
+                    if name not in taken and len(taken) < wanted:
+                        lock.acquire(0)
+                        taken[name] = lock
+                except Timeout:
+                    busy.append(_holder(lock.lock_file))
+            if len(taken) == wanted:
+                return taken
+            if message:
+                print(f"{message} (held by {', '.join(dict.fromkeys(busy))})", file=sys.stderr, flush=True)
+                message = ""
+            time.sleep(POLL_S)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Become a command that has GPUs of its own; return an exit code only if that fails."""
+    count, *command = arguments
+    # A rule's shell may ignore SIGTERM for the sake of its training; while we wait, the signal ends us.
+    former = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        taken = take_gpus(int(count))
+    except UserError as error:
+        print(f"faze: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    signal.signal(signal.SIGTERM, former)
+    print(f"on GPU {', '.join(taken)}", file=sys.stderr, flush=True)
+    os.environ[VISIBLE] = ",".join(taken)
+    os.execvp(command[0], command)
+
+
+def _signed(path: str, *, everyone: bool = False, inheritable: bool = False) -> FileLock:
+    """Create a lock whose file names the process that holds it; `everyone`: every user may lock it and write there.
+
+    filelock opens the file without following a link, and in a sticky folder without O_CREAT if it exists.
+    """
+
+    def sign(handle: int) -> None:
+        os.set_inheritable(handle, inheritable)
+        if os.fstat(handle).st_nlink == 1:  # otherwise it may be a link to a file of somebody
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+
+    return FileLock(path, mode=0o666 if everyone else -1, on_acquired=sign)
+
+
+def _of_machine(suffix: str, *, inheritable: bool = False) -> FileLock:
+    """Create a lock of the machine.
+
+    Raises:
+        UserError: its path is a link, a folder or the like.
+    """
+    path = Path(f"{lock_path()}{suffix}")
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise UserError(f"{path} is not a plain file: remove it, or set {LOCK_VARIABLE} to another path")
+    return _signed(str(path), everyone=True, inheritable=inheritable)
+
+
+def _wait(lock: FileLock, message: str) -> AbstractContextManager:
+    """Acquire a lock; while another process holds it, print the message with the holder, and wait."""
+    try:
+        return lock.acquire(BRIEF_S)
+    except Timeout:
+        print(f"{message} (held by {_holder(lock.lock_file)})", file=sys.stderr, flush=True)
+        return lock.acquire()
+
+
+def _holder(path: str, *, command: bool = False) -> str:
+    """Return the process that a lock's file contains, with its command line if wanted and known."""
+    with contextlib.suppress(OSError, ValueError), open_plain(path) as file:
+        process = int(file.read(20))
+        words = ""
+        if command:
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{process}/cmdline").read_text(errors="replace").replace("\0", " ").strip()
+        shown = "".join(letter if letter.isprintable() else "?" for letter in words[:300])
+        return f"process {process}" + (f", {shown}" if shown else "")
+    return "another process"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

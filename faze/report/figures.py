@@ -1,0 +1,382 @@
+"""Figures of the report: tiers, training, few-shot adaptation, redirection and walks."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from faze.base.tier_colors import BASELINE, tier_colors
+from faze.evaluation import UNADAPTED
+from faze.evaluation.tables import against
+from faze.evaluation.verdict import SIMPLE
+from faze.evaluation.wording import NAMES
+from faze.report.results import Results
+from faze.report.style import BAND, INK, MARKERS, MUTED, ON_LINES, REFERENCE, WIDTH, learner_colors, panels
+
+# The talk's headline figures: the baseline's value divided by the last tier's, and a label. It has no values per tier.
+TALK = {"speed": (2.07, "2.07× faster"), "memory": (1.6, "1.6× less"), "error": (1.0, "no change")}
+PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG = 9, 3.14  # the paper's error on MPIIGaze after 9 samples
+PANELS_PER_ROW = 4
+MOST_TICKS = {"large": 19, "small": 7}
+CLIP = 1.6  # upper end of the error axis, in multiples of the largest unadapted error
+# Controls of redirection -> label and line style; those of the first tier are shown.
+CONTROLS = {
+    "still": ("not turned", (0, (1, 1.5))),
+    "other": ("another real strip of the person", (0, (5, 3))),
+    "oracle": ("rendered as requested", (0, (3, 1.5, 1, 1.5))),
+    "real": ("real strip", "-"),
+}
+DASHED = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}
+
+
+def _with_legend(figure: Figure, axes: Axes) -> Figure:
+    """Add the legend of the axes below the figure."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(8, len(handles)))
+    return figure
+
+
+def draw_talk_charts(results: Results) -> Figure:
+    """Draw time, memory and error per tier as in the talk, with the talk's headline figures as the last bars."""
+    several = len(results.tiers) > 1
+    rows = len(results.tiers) + several
+    figure, [[time, memory, error]] = panels(WIDTH, 1.9 + 0.36 * rows, 1, 3, sharey=True)
+    performance = results.tables["performance"].set_index("tier").loc[list(results.tiers)]
+    step, low, high = (performance[f"step_ms{end}"] for end in ("", "_q1", "_q3"))
+    _bars(time, results, step, np.maximum(step, high), "speed", [f"{ms:.0f}" for ms in step])
+    whiskers = [(step - low).clip(lower=0), (high - step).clip(lower=0)]
+    time.errorbar(step, range(len(step)), xerr=whiskers, fmt="none", ecolor=INK, capsize=2)
+    time.set(title="Step time", xlabel="ms (median and quartiles)")
+    peak = performance["peak_gib"]
+    minimum, maximum = (performance[f"peak_gib_{end}"].fillna(peak) for end in ("low", "high"))
+    _bars(memory, results, peak, maximum, "memory", [f"{gib:.2f}" for gib in peak])
+    memory.errorbar(peak, range(len(peak)), xerr=[peak - minimum, maximum - peak], fmt="none", ecolor=INK, capsize=2)
+    memory.set(title="Peak memory", xlabel="GiB (median, minimum and maximum)")
+    before = results.cell("tiers", "mpiigaze", UNADAPTED, 0)["mean_deg"]
+    after = results.cell("tiers", "mpiigaze", results.learners[0], results.largest_k)["mean_deg"]
+    pale = [tier_colors(results.tiers)[tier] for tier in before.index]
+    error.barh(range(len(before)), before, height=0.8, color=pale, alpha=0.3)
+    labels = [f"{start:.2f} → {end:.2f}" for start, end in zip(before, after, strict=True)]
+    _bars(error, results, after, np.maximum(before, after), "error", labels)
+    adapted = f"{results.learners[0]}, k = {results.largest_k}"
+    error.set(title="Error on MPIIGaze", xlabel=f"degrees (pale: unadapted; solid: {adapted})")
+    time.set_yticks(range(rows), [*results.tiers, "talk"][:rows])
+    if several:
+        time.get_yticklabels()[-1].set_color(REFERENCE)
+    time.set_ylim(rows - 0.5, -0.6)
+    return figure
+
+
+def _bars(axes: Axes, results: Results, values: pd.Series, ends: pd.Series, what: str, labels: Sequence[str]) -> None:
+    """Draw a bar with a label for each tier, and a hatched one for the talk's figure applied to our baseline."""
+    colors = tier_colors(results.tiers)
+    near = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
+    axes.barh(range(len(values)), values, height=0.62, color=[colors[tier] for tier in values.index])
+    for row, (end, label) in enumerate(zip(ends, labels, strict=True)):
+        axes.annotate(label, (end, row), **near)
+    if len(results.tiers) > 1:
+        quotient, label = TALK[what]
+        bar = (len(results.tiers), values.iloc[0] / quotient)
+        axes.barh(*bar, height=0.62, facecolor="none", edgecolor=REFERENCE, hatch="////", linewidth=1.2)
+        axes.annotate(label, bar[::-1], color=REFERENCE, bbox=ON_LINES, **near)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlim(0, (1.1 + 0.035 * max(map(len, labels))) * ends.max())
+    axes.grid(axis="x")
+
+
+def draw_changes(results: Results) -> Figure:
+    """Draw the change of each tier's error with its interval and the margin, followed by the noise controls."""
+    changed = results.tiers[1:]
+    lines = len(changed) + len(results.controls)
+    figure, [row] = panels(WIDTH, 1.5 + 0.5 * lines, 1, len(results.datasets), sharex=True, sharey=True)
+    colors = tier_colors(results.tiers) | dict.fromkeys(results.controls, BASELINE)
+    cells = [(UNADAPTED, 0, "white", -0.14), (results.learners[0], results.largest_k, None, 0.14)]
+    for axes, dataset in zip(row, results.datasets, strict=True):
+        axes.axvspan(-results.margin_deg, results.margin_deg, color=BAND, zorder=0)
+        axes.axvline(0, color=MUTED, linewidth=1)
+        for learner, k, face, offset in cells:
+            changes = results.cell("changes", dataset, learner, k, controls=True)
+            for position, (tier, change) in enumerate(changes.iterrows()):
+                y = position + offset
+                axes.plot([change["low_deg"], change["high_deg"]], [y, y], color=colors[tier], linewidth=2)
+                marker = {"markerfacecolor": face or colors[tier], "markeredgecolor": colors[tier], "markersize": 7}
+                axes.plot(change["difference_deg"], y, "o", **marker)
+        axes.set(title=NAMES[dataset], xlabel="change of the error from the baseline, degrees")
+        if results.controls:
+            axes.axhline(len(changed) - 0.5, **DASHED)
+        axes.set_yticks(range(lines), [*changed, *(f"noise: {control}" for control in results.controls)])
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x")
+    reach = max(2.2 * results.margin_deg, *(1.15 * abs(x) for x in row[0].get_xlim()))
+    row[0].set(xlim=(-reach, reach), ylim=(lines - 0.5, -0.6))
+    for face, label in (("white", "unadapted"), (MUTED, f"{results.learners[0]}, k = {results.largest_k}")):
+        row[-1].plot([], [], "o", markerfacecolor=face, markeredgecolor=MUTED, label=label)
+    row[-1].fill_between([], [], [], color=BAND, label=f"margin ±{results.margin_deg:g}°")
+    return _with_legend(figure, row[-1])
+
+
+def draw_people(results: Results) -> Figure:
+    """Draw the error of every test person in the first tier before and after adaptation, sorted."""
+    tier, learner = results.tiers[0], results.learners[0]
+    persons = results.tables["persons"]
+    persons = persons[persons["tier"] == tier].groupby(["dataset", "person", "learner", "k"])["error_deg"].mean()
+    counts = [persons[d].index.get_level_values("person").nunique() for d in results.datasets]
+    figure, [row] = panels(
+        WIDTH, 3.4, 1, len(results.datasets), sharey=True, width_ratios=[min(max(c, 12), 30) for c in counts]
+    )
+    for axes, dataset in zip(row, results.datasets, strict=True):
+        before = persons[dataset].xs((UNADAPTED, 0), level=("learner", "k")).sort_values(ascending=False)
+        after = persons[dataset].xs((learner, results.largest_k), level=("learner", "k")).reindex(before.index)
+        x = np.arange(len(before))
+        axes.vlines(x, after, before, color=BAND, linewidth=5, zorder=0)
+        axes.plot(x, before, "o", color=MUTED, markerfacecolor="white", label="unadapted")
+        color = learner_colors(results.learners)[learner]
+        axes.plot(x, after, "o", color=color, label=f"{learner}, k = {results.largest_k}")
+        many = len(before) > 40
+        axes.set_xticks([] if many else x, [] if many else before.index, rotation=90, fontsize=8)
+        axes.set(title=NAMES[dataset], xlabel=f"{len(before)} test people")
+        axes.grid(axis="y")
+    row[0].set_ylabel("angular error, degrees")
+    row[0].set_ylim(bottom=0)
+    return _with_legend(figure, row[0])
+
+
+def draw_training(results: Results) -> Figure:
+    """Draw the validation error of every tier against pairs and against seconds: seeds thin, their mean bold."""
+    figure, [row] = panels(WIDTH, 4.0, 1, 2, sharey=True)
+    curves = results.tables["training"]
+    target = results.tables["convergence"]["target_deg"].mean()
+    for axes, column in zip(row, ("pairs", "rate_seconds"), strict=True):
+        for marker, (tier, color) in zip(itertools.cycle(MARKERS), tier_colors(results.tiers).items(), strict=False):
+            of_tier = curves[curves["tier"] == tier]
+            for _, seed in of_tier.groupby("seed") if of_tier["seed"].nunique() > 1 else ():
+                axes.plot(seed[column], seed["error_deg"], color=color, linewidth=0.7, alpha=0.45)
+            mean = of_tier.groupby("pairs", as_index=False)[["rate_seconds", "error_deg"]].mean()
+            line = {"color": color, "markersize": 4, "linewidth": 1.6, "label": tier}
+            axes.plot(mean[column], mean["error_deg"], marker + "-", **line)
+        axes.axhline(target, **DASHED)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.set_xlim(left=0)
+        axes.grid(axis="y")
+    # On the left, where all curves are above the target.
+    where = {"textcoords": "offset points", "fontsize": 9, "color": MUTED, "ha": "left", "bbox": ON_LINES}
+    target_label = f"final error of {results.tiers[0]} + {results.margin_deg:g}°"
+    row[0].annotate(target_label, (0, target), (4, -9), xycoords=("axes fraction", "data"), va="center", **where)
+    row[0].set(xlabel="training pairs", ylabel="validation error, degrees")
+    row[1].set(xlabel="seconds at the benchmark's rate")
+    errors = curves["error_deg"]  # the first validations may be outside
+    row[0].set_ylim(0, min(1.08 * errors.max(), 3 * errors.median()))
+    return _with_legend(figure, row[0])
+
+
+def draw_shots(results: Results) -> Figure:
+    """Draw the baseline's error against k for every learner and data set, with intervals as bands."""
+    figure, [row] = panels(WIDTH, 4.6, 1, len(results.datasets), sharey=True)
+    for axes, dataset in zip(row, results.datasets, strict=True):
+        shots = _draw_learners(axes, results, results.tiers[0], dataset)
+        if results.real and dataset == "mpiigaze" and shots.max() >= PAPER_SHOTS:
+            star = {"color": REFERENCE, "markersize": 12, "label": f"paper, k = 9: {PAPER_MPIIGAZE_K9_DEG}°"}
+            axes.plot(PAPER_SHOTS, PAPER_MPIIGAZE_K9_DEG, "*", **star)
+        _label_shots(axes, shots, NAMES[dataset], "large")
+    row[0].set_ylabel("angular error, degrees")
+    _limit_errors(row[0], results)
+    return _with_legend(figure, row[0])
+
+
+def draw_shots_by_tier(results: Results) -> Figure:
+    """Draw error against k in a small panel for each data set and tier, with the baseline dashed."""
+    colors = learner_colors(results.learners)
+    depth = math.ceil(len(results.tiers) / PANELS_PER_ROW)
+    columns = math.ceil(len(results.tiers) / depth)
+    rows = depth * len(results.datasets)
+    figure, grid = panels(WIDTH, 2.15 * rows + 0.6, rows, columns, sharex=True, sharey=True)
+    for number, dataset in enumerate(results.datasets):
+        for position in range(depth * columns):
+            axes = grid[number * depth + position // columns][position % columns]
+            if position >= len(results.tiers):
+                axes.axis("off")
+                continue
+            tier = results.tiers[position]
+            for learner, color in colors.items() if position else ():
+                curve = results.curve(results.tiers[0], dataset, learner)
+                axes.plot(curve["k"], curve["mean_deg"], **DASHED | {"color": color})
+            shots = _draw_learners(axes, results, tier, dataset, size=0.6)
+            _label_shots(axes, shots, f"{NAMES[dataset]}, {tier}", "small")
+            axes.title.set_fontsize(9.5)
+            axes.tick_params(labelbottom=position + columns >= len(results.tiers))
+            if position + columns < len(results.tiers):
+                axes.set_xlabel("")
+    for line in grid:
+        line[0].set_ylabel("error, degrees")
+    _limit_errors(grid[0][0], results)
+    handles, _ = grid[0][0].get_legend_handles_labels()
+    handles.append(Line2D([], [], **DASHED, label=f"mean of {results.tiers[0]}"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=8)
+    return figure
+
+
+def _draw_learners(axes: Axes, results: Results, tier: str, dataset: str, size: float = 1.0) -> pd.Series:
+    """Draw the curve and interval of every learner; return the values of k."""
+    colors = learner_colors(results.learners)
+    tint = 0.1 if len(results.learners) <= 3 else 0.06  # many overlapping bands need a weaker tint
+    for marker, learner in zip(MARKERS, results.learners, strict=False):
+        curve, color = results.curve(tier, dataset, learner), colors[learner]
+        axes.fill_between(curve["k"], curve["low_deg"], curve["high_deg"], color=color, alpha=tint, linewidth=0)
+        for edge in ("low_deg", "high_deg"):
+            axes.plot(curve["k"], curve[edge], color=color, linewidth=0.7 * size, alpha=0.45)
+        line = {"color": color, "linewidth": 1.9 * size, "markersize": _marker_size(len(curve)) * size}
+        axes.plot(curve["k"], curve["mean_deg"], marker + "-", label=learner, **line)
+    return curve["k"]
+
+
+def _limit_errors(axes: Axes, results: Results) -> None:
+    """Set the error axis from 0 to the end of the bands, or to CLIP for learners with far larger errors."""
+    errors = results.tables["tiers"]
+    unadapted = errors[errors["k"] == 0]["high_deg"].max()
+    if pd.isna(unadapted):  # a single person has no interval
+        errors, unadapted = errors.assign(high_deg=errors["mean_deg"]), errors[errors["k"] == 0]["mean_deg"].max()
+    axes.set_ylim(0, min(1.06 * errors["high_deg"].max(), CLIP * unadapted))
+
+
+def draw_learners(results: Results) -> Figure:
+    """Draw the paired difference of every learner from `offset` and from the first learner, with intervals."""
+    references = [r for r in dict.fromkeys([SIMPLE, results.learners[0]]) if r in results.learners]
+    references = references[: len(results.learners) - 1]  # two learners have only one difference
+    pairs = results.tables["learners"]
+    pairs = pairs[pairs["tier"] == results.tiers[0]]
+    height = 0.8 + 3.2 * len(references)
+    figure, grid = panels(WIDTH, height, len(references), len(results.datasets), sharex="col", sharey="row")
+    for row, reference in zip(grid, references, strict=True):
+        _draw_differences(row, results, against(pairs, reference), reference)
+    for above, below in itertools.pairwise(grid):
+        for upper, lower in zip(above, below, strict=True):
+            upper.set_xlabel("")
+            lower.set_title("", loc="left")
+    colors, markers = learner_colors(results.learners), dict(zip(results.learners, MARKERS, strict=False))
+    handles = [
+        *(Line2D([], [], color=colors[name], marker=markers[name], label=name) for name in results.learners),
+        Patch(color=BAND, label=f"margin ±{results.learner_margin_deg:g}°"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=8)
+    return figure
+
+
+def _draw_differences(row: Sequence[Axes], results: Results, pairs: pd.DataFrame, reference: str) -> None:
+    """Draw the differences of all other learners from one, in a panel for each data set."""
+    others = [learner for learner in results.learners if learner != reference]
+    colors, markers = learner_colors(results.learners), dict(zip(results.learners, MARKERS, strict=False))
+    for axes, dataset in zip(row, results.datasets, strict=True):
+        axes.axhspan(-results.learner_margin_deg, results.learner_margin_deg, color=BAND, zorder=0)
+        axes.axhline(0, color=MUTED, linewidth=1)
+        of_dataset = pairs[pairs["dataset"] == dataset]
+        between = np.diff(np.unique(of_dataset["k"])).min(initial=1) / (len(others) + 2)
+        for position, learner in enumerate(others):
+            curve = of_dataset[of_dataset["learner"] == learner].sort_values("k")
+            x = curve["k"] + between * (position - (len(others) - 1) / 2)
+            reach = [curve["difference_deg"] - curve["low_deg"], curve["high_deg"] - curve["difference_deg"]]
+            style = {"color": colors[learner], "markersize": _marker_size(len(curve)), "elinewidth": 1.6, "capsize": 0}
+            axes.errorbar(x, curve["difference_deg"], reach, fmt=markers[learner], **style)
+            axes.plot(x, curve["difference_deg"], color=colors[learner], linewidth=0.9, alpha=0.5)
+        _label_shots(axes, of_dataset["k"].drop_duplicates().sort_values(), NAMES[dataset], "large")
+        axes.set_xlim(of_dataset["k"].min() - 0.7, of_dataset["k"].max() + 0.7)
+    row[0].set_ylabel(f"error − error of {reference}, degrees")
+    near = {"xycoords": "axes fraction", "textcoords": "offset points", "fontsize": 9, "color": MUTED, "bbox": ON_LINES}
+    row[0].annotate(f"↑ worse than {reference}", (0, 1), (6, -4), va="top", **near)
+    row[0].annotate(f"↓ better than {reference}", (0, 0), (6, 4), va="bottom", **near)
+    _limit_differences(row[0], pairs, results.learner_margin_deg)
+
+
+def _limit_differences(axes: Axes, pairs: pd.DataFrame, margin_deg: float) -> None:
+    """Set the axis so that margin and annotations fit; learners with far larger differences are cut off."""
+    ends = pairs[["low_deg", "high_deg", "difference_deg"]]
+    low, high = min(ends.min().min(), -margin_deg), max(ends.max().max(), margin_deg)
+    typical = 6 * max(np.nanmedian(ends.abs()), margin_deg, 1e-3)
+    low, high = max(low, -typical), min(high, typical)
+    axes.set_ylim(low - 0.18 * (high - low), high + 0.18 * (high - low))
+
+
+def _label_shots(axes: Axes, shots: pd.Series, title: str, size: str) -> None:
+    ticks = thinned(sorted(shots), MOST_TICKS[size])
+    axes.set(title=title, xlabel="calibration samples k", xticks=ticks)
+    axes.set_xlim(-0.03 * shots.max(), 1.03 * shots.max())
+    axes.grid(axis="y")
+
+
+def thinned(numbers: Sequence[int], most: int) -> list[int]:
+    """Select at most so many numbers at equal distances, including the first and the last."""
+    if len(numbers) <= most:
+        return list(numbers)
+    return [numbers[i] for i in np.linspace(0, len(numbers) - 1, most).round().astype(int)]
+
+
+def _marker_size(points: int) -> float:
+    return 6.0 if points <= 8 else 4.0
+
+
+def draw_redirection(results: Results) -> Figure:
+    """Draw error and turned angle of gaze and head against the requested angle, per data set."""
+    table = results.tables["redirected_by_angle"]
+    columns = [(dataset, factor) for dataset in results.datasets for factor in ("gaze", "head")]
+    figure, [errors, turns] = panels(WIDTH, 6.4, 2, len(columns), sharex="col", sharey="row")
+    ends = dict.fromkeys([results.tiers[0], results.tiers[-1]])
+    colors = tier_colors(results.tiers)
+    for (dataset, factor), error, turn in zip(columns, errors, turns, strict=True):
+        some = table[(table["dataset"] == dataset) & (table["factor"] == factor)]
+        first = some[some["tier"] == results.tiers[0]]
+        for variant, (label, dashes) in CONTROLS.items():
+            _line(error, first[first["variant"] == variant], "error_deg", MUTED, dashes, label)
+        for tier in ends:
+            of_tier = some[some["tier"] == tier]
+            _line(error, of_tier[of_tier["variant"] == "both"], "error_deg", colors[tier], "-", tier, "o")
+            _line(turn, of_tier[of_tier["variant"] == factor], "turned_deg", colors[tier], "-", tier, "o")
+        most = float(some["asked_deg"].max())
+        turn.plot([0, most], [0, most], **DASHED)
+        error.set_title(f"{NAMES[dataset]}: {factor}")
+        for axes in (error, turn):
+            axes.grid(axis="y")
+        turn.set(xlabel="requested, degrees", xlim=(0, None))
+    errors[0].set(ylabel="error, degrees", ylim=(0, None))
+    turns[0].set(ylabel="turned, degrees")
+    turns[0].annotate("dashed: as requested", (0.04, 0.92), xycoords="axes fraction", fontsize=9, color=INK)
+    return _with_legend(figure, errors[0])
+
+
+def _line(
+    axes: Axes, rows: pd.DataFrame, what: str, color: str, dashes: object, label: str, marker: str | None = None
+) -> None:
+    if len(rows):
+        rows = rows.sort_values("from_deg")
+        axes.plot(
+            rows["asked_deg"], rows[what], marker=marker, color=color, linestyle=dashes, linewidth=1.6, label=label
+        )
+
+
+def draw_walks(results: Results, angles: Mapping[str, pd.DataFrame]) -> Figure:
+    """Draw estimated against requested angles of the walks: people thin, their mean bold.
+
+    Args:
+        results: of the evaluation.
+        angles: tier -> `angles.csv` of its walks.
+    """
+    walks = list(next(iter(angles.values()))["walk"].unique())
+    figure, [row] = panels(WIDTH, 3.4, 1, len(walks), sharey=True)
+    colors = tier_colors(results.tiers)
+    for axes, walk in zip(row, walks, strict=True):
+        for tier, table in angles.items():
+            some = table[table["walk"] == walk]
+            for _, person in some.groupby(["dataset", "person"]):
+                axes.plot(person["asked_deg"], person["seen_deg"], color=colors[tier], linewidth=0.7, alpha=0.45)
+            mean = some.groupby("asked_deg")["seen_deg"].mean()
+            axes.plot(mean.index, mean, color=colors[tier], linewidth=2, label=tier)
+        most = float(some["asked_deg"].max())
+        axes.plot([-most, most], [-most, most], **DASHED, label="as requested")
+        axes.set(title=walk, xlabel="requested, degrees")
+        axes.grid(axis="y")
+    row[0].set_ylabel("estimated, degrees")
+    return _with_legend(figure, row[0])

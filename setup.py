@@ -1,0 +1,28 @@
+"""Compile the C kernels of faze, which faze.base.compiled lists; pyproject.toml contains everything else.
+
+They are optional: without a C compiler the installation succeeds, and faze uses numpy and torch instead.
+"""
+
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from faze.base.compiled import KERNELS, LEVELS, library_name  # noqa: E402
+
+
+def extension(kernel: str, level: int) -> Extension:
+    """Describe one library: a kernel for one level of the processor's architecture."""
+    source = f"faze/{kernel}"
+    return Extension(
+        f"{source.rpartition('/')[0].replace('/', '.')}.{library_name(kernel, level)}",
+        [source] if level else [source, "faze/base/level.c"],
+        extra_compile_args=[*KERNELS[kernel], *LEVELS[level]],
+        libraries=["m"],
+        optional=True,
+    )
+
+
+setup(ext_modules=[extension(kernel, level) for kernel in KERNELS for level in LEVELS])

@@ -1,0 +1,36 @@
+"""Every script can be started. Seen red: a script that called a function which another package had renamed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = [
+    path
+    for folder in ("benchmarks", "tests", "docs")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if not path.name.startswith("test_") and "argparse.ArgumentParser(" in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_help(script: Path) -> None:
+    done = subprocess.run([sys.executable, script, "--help"], cwd=ROOT, capture_output=True, text=True)
+    if missing := re.search(r"No module named '(atheris|coverage|cosmic_ray)", done.stderr):
+        pytest.skip(f"{missing[1]} is not part of the test environment")
+    assert done.returncode == 0 and "usage: " in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("script", sorted(ROOT.glob("benchmarks/*.sh")), ids=lambda path: path.name)
+def test_shell_scripts_parse(script: Path) -> None:
+    assert subprocess.run(["bash", "-n", script]).returncode == 0
+
+
+def test_the_list_of_odd_sentences_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests/english.py", "README.md"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

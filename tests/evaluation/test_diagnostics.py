@@ -1,0 +1,68 @@
+"""Diagnostics of one person's codes: pixel checks and components of the error.
+
+Seen red: a slope explains pure noise without degrees of freedom; pitch and yaw exchanged.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from faze.base.geometry import angular_error, vector_from_pitchyaw
+from faze.evaluation.diagnostics import permuted_error, pixel_blind_error, residual_squares, unadapted_error
+
+
+def person(seed: int, offset: float, slope: float, head: float, noise: float, entries: int = 150) -> dict:
+    """Return codes of a person with residual components of these sizes in degrees, equal on both axes."""
+    rng = np.random.default_rng(seed)
+    hat, pose = rng.normal(0, 0.2, (entries, 2)), rng.normal(0, 0.2, (entries, 2))
+    unit = [offset * rng.choice([-1, 1], (1, 2)), slope * hat / 0.2, head * pose[:, ::-1] / 0.2]
+    residual = sum(unit) + noise * rng.normal(size=hat.shape)
+    return {"gaze": hat + np.radians(residual), "head": pose, "gaze_hat": vector_from_pitchyaw(hat)}
+
+
+def parts(**sizes: float) -> np.ndarray:
+    squares = np.mean([residual_squares(person(seed, **sizes)) for seed in range(60)], axis=0)
+    return np.append(-np.diff(squares), squares[-1])
+
+
+def test_each_part_is_found() -> None:
+    found = parts(offset=3.0, slope=1.5, head=1.0, noise=2.0)
+    assert found == pytest.approx(2 * np.array([9.0, 2.25, 1.0, 4.0]), rel=0.1)
+
+
+@pytest.mark.parametrize("entries", [8, 150])
+def test_of_noise_nothing_is_explained(entries: int) -> None:
+    sizes = {"offset": 0.0, "slope": 0.0, "head": 0.0, "noise": 1.0}
+    squares = np.mean([residual_squares(person(seed, **sizes, entries=entries)) for seed in range(600)], axis=0)
+    assert squares == pytest.approx(2.0, abs=0.2)
+
+
+def test_too_few_entries_have_no_parts() -> None:
+    assert np.isnan(residual_squares(person(0, 1.0, 0.0, 0.0, 1.0, entries=5))).any()
+
+
+def test_the_label_may_lie_beyond_the_half_circle() -> None:
+    codes = person(0, 0.0, 0.0, 0.0, 1.0)
+    turned = codes | {"gaze": codes["gaze"] + [0, 2 * np.pi]}
+    assert residual_squares(turned) == pytest.approx(residual_squares(codes))
+
+
+def test_the_pixel_blind_predictor_is_fitted_on_the_pool_only():
+    rng = np.random.default_rng(0)
+    head = rng.normal(size=(50, 2)) * 0.2
+    gaze = 0.1 + head @ np.array([[0.5, 0.1], [-0.2, 0.7]])
+    codes = {"gaze": gaze, "head": head, "gaze_hat": vector_from_pitchyaw(gaze)}
+    assert pixel_blind_error(codes, 20) == pytest.approx(0.0, abs=1e-6)
+    assert unadapted_error(codes, 20) == pytest.approx(0.0, abs=1e-6)
+    moved = codes | {"gaze": np.concatenate([gaze[:30], gaze[30:] + [0.0, 0.3]])}
+    assert pixel_blind_error(moved, 20) > 10  # the query is not used for the fit
+
+
+def test_the_permuted_error_is_the_mean_over_all_permutations():
+    rng = np.random.default_rng(1)
+    gaze, estimate = rng.normal(size=(9, 2)) * 0.2, rng.normal(size=(9, 3))
+    found = permuted_error({"gaze": gaze, "gaze_hat": estimate}, 4)
+    vectors = vector_from_pitchyaw(gaze[-4:])
+    errors = [np.degrees(angular_error(vectors, estimate[-4:][[*p]])).mean() for p in itertools.permutations(range(4))]
+    assert found == pytest.approx(np.mean(errors))
