@@ -16,7 +16,7 @@ import torch
 from baselines import embedding_loss as baseline
 from torch import Tensor
 
-from faze.benchmark.intervals import ratio_interval
+from faze.benchmark.rows import ratio_interval
 from faze.engine import machine
 from faze.model import losses
 

@@ -28,8 +28,8 @@ import numpy as np
 import torch
 from fewshot_sequential import Clock, Sequential, adaptation_of, meta_training_of, network_of
 
-from faze.benchmark.intervals import ratio_interval
-from faze.benchmark.memory_peak import MemoryPeak
+from faze.benchmark.meters import MemoryPeak
+from faze.benchmark.rows import ratio_interval
 from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
 from faze.config.yaml_files import read_yaml

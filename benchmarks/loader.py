@@ -24,7 +24,7 @@ import torch
 from baselines import loader as baseline
 from numpy.typing import NDArray
 
-from faze.benchmark.intervals import ratio_interval
+from faze.benchmark.rows import ratio_interval
 from faze.config.check import build
 from faze.config.parameters import Loss, Model, Train
 from faze.config.tiers import resolve_tier

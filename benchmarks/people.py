@@ -14,7 +14,7 @@ import time
 import numpy as np
 from rendered_frames import ROOT
 
-from faze.benchmark.intervals import ratio_interval
+from faze.benchmark.rows import ratio_interval
 from faze.config.check import build
 from faze.config.data_parameters import Synthetic
 from faze.config.yaml_files import read_yaml

@@ -36,7 +36,7 @@ from rendered_frames import render
 
 from faze.base.locks import machine_exclusive
 from faze.base.process_pool import worker_processes
-from faze.benchmark.intervals import ratio_interval
+from faze.benchmark.rows import ratio_interval
 from faze.config.yaml_files import DEFAULTS, read_yaml
 from faze.data.normalization.frame import EncodedFrame, FrameReader
 from faze.data.normalization.lookup import StripLookup

@@ -14,7 +14,7 @@ import numpy as np
 from baselines import preprocess as baseline
 from rendered_frames import ROOT, multiply
 
-from faze.benchmark.intervals import ratio_interval
+from faze.benchmark.rows import ratio_interval
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import read_yaml
 from faze.data.store.supplementary import supplementary_persons

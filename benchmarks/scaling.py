@@ -1,37 +1,36 @@
-"""How the time of a step grows with batch, image and processes, in interleaved blocks.
+"""Measure how the time of a step grows with batch, image size and processes, in interleaved blocks.
 
     python benchmarks/scaling.py --configfile config/width.yaml --batches 4 8 16 --heights 32 64 --processes 1 2
 
 Sizes: step = a + b x pixels x pairs, fitted by least squares in each block; intervals are t intervals over the blocks.
-Processes: the talk trains one batch on several devices, each computing its share and exchanging gradients. Compute time
-is that of the share alone in one process with its share of the threads; what a step of all takes longer is
-communication: exchange, waiting, and whatever else they share. Strips are noise.
+Processes: several processes compute a share of one batch each and exchange gradients. The compute time is that of a
+single process with one share of the batch and of the threads. The rest of a step is communication: exchange, waiting,
+and contention. Strips are noise.
 """
 
 import argparse
 import json
 import os
-import tempfile
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from faze.base.locks import machine_exclusive
-from faze.benchmark.interleave import RooflineRates, measure
-from faze.benchmark.intervals import mean_interval, ratio_interval
-from faze.benchmark.processes import fork_servers, measuring_command, measuring_processes
+from faze.benchmark.processes import Job, benchmark_processes, fork_servers
+from faze.benchmark.rounds import RooflineRates, measure
+from faze.benchmark.rows import mean_interval, ratio_interval
+from faze.benchmark.tier_steps import measure_tier
 from faze.config.check import build
 from faze.config.parameters import Benchmark, Engine, Model
-from faze.config.stage_config import resolve, to_lines
+from faze.config.stage_config import build_config, resolve
 from faze.config.tiers import resolve_tier
 from faze.config.validation import read_config
-from faze.config.yaml_files import merge
+from faze.config.yaml_files import DEFAULTS, merge
 from faze.engine import machine
 from faze.model.dted import DTED
 
@@ -54,7 +53,7 @@ def size_cases(engine: Engine, batches: Sequence[int], heights: Sequence[int], t
 
 
 def process_cases(engine: Engine, processes: Sequence[int], pairs: int, height: int) -> list[Case]:
-    """For each number of processes, all together and one of them alone with its share of the batch; a thread each."""
+    """Return for each number of processes a case of all of them, and one of a single process with one share."""
     cases = []
     for count in processes:
         together = {"parallel": "ddp", "processes": count} if count > 1 else {"parallel": "single"}
@@ -66,56 +65,47 @@ def process_cases(engine: Engine, processes: Sequence[int], pairs: int, height: 
 
 
 def time_cases(cases: Sequence[Case], values: Mapping[str, Any], benchmark: Benchmark) -> dict[str, list[float]]:
-    """Milliseconds per step of every case and block."""
-    with tempfile.TemporaryDirectory(prefix="faze") as folder:
-        commands = {}
-        for case in cases:
-            path = Path(folder) / f"{case.name}.yaml"
-            path.write_text("\n".join(to_lines(resolved(case, values))) + "\n", encoding="utf-8")
-            args = Namespace(config=path, data=None, threads=case.threads)
-            commands[case.name] = measuring_command(args, "--tier", case.name, engine=case.engine)
-        with fork_servers(commands.values()) as servers, measuring_processes(servers, commands) as tiers:
-            results = measure(tiers, benchmark, RooflineRates())
-    return {name: result.blocks_ms for name, result in zip(commands, results, strict=True)}
+    """Return the milliseconds of a step for every case and block."""
+    jobs = {case.name: case_job(case, values) for case in cases}
+    with fork_servers(jobs.values()) as servers, benchmark_processes(servers, jobs) as tiers:
+        results = measure(tiers, benchmark, RooflineRates())
+    return {name: result.blocks_ms for name, result in zip(jobs, results, strict=True)}
+
+
+def case_job(case: Case, values: Mapping[str, Any]) -> Job:
+    """Return the job that measures a case."""
+    config = build_config(resolved(case, values), "benchmark", DEFAULTS)
+    return Job(partial(measure_tier, config=config, engine=case.engine, data=None, threads=case.threads), case.engine)
 
 
 def resolved(case: Case, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The file of a case's measuring process."""
-    chunk = case.pairs // max(case.engine.processes, 1)
+    """Return the benchmark's configuration for a case, as flat keys."""
     changes = {
         "tiers": {case.name: asdict(case.engine)},
         "run": {"tiers": [case.name], "seeds": [0]},
         "train": {"global_batch": case.pairs},
-        "loss": {"chunk_pairs": chunk},
+        "loss": {"chunk_pairs": case.pairs // max(case.engine.processes, 1)},
         "model": {"image_height_px": case.height, "image_width_px": ASPECT * case.height},
         "benchmark": {"leave_one_out": False, "paper_width": False},
     }
-    merged = merge(values, changes)
-    merged["tiers"] = changes["tiers"]
-    return resolve(merged, "benchmark")
+    return resolve(merge(values, changes) | {"tiers": changes["tiers"]}, "benchmark")
 
 
 def fit_sizes(cases: Sequence[Case], blocks_ms: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """A (ms) and b (ns per pixel of a pair's one image) with intervals, and the share of variance they explain."""
+    """Return a (ms) and b (ns per pixel of one image of a pair) with intervals, and the share of explained variance."""
     work = np.array([case.pairs * ASPECT * case.height**2 for case in cases], dtype=float)  # pixels x pairs
     times = np.array([blocks_ms[case.name] for case in cases])  # cases x blocks
     a, b = np.linalg.lstsq(np.stack([np.ones_like(work), work], axis=1), times, rcond=None)[0]
     medians = np.median(times, axis=1)
-    return {
-        "a_ms": mean_interval(a),
-        "b_ns_per_pixel_pair": mean_interval(1e6 * b),
-        "explained": _explained(medians, np.median(a) + np.median(b) * work),
-    }
-
-
-def _explained(found: NDArray[np.float64], fitted: NDArray[np.float64]) -> float:
-    return float(1 - ((found - fitted) ** 2).sum() / ((found - found.mean()) ** 2).sum())
+    residuals = medians - (np.median(a) + np.median(b) * work)
+    explained = float(1 - (residuals**2).sum() / ((medians - medians.mean()) ** 2).sum())
+    return {"a_ms": mean_interval(a), "b_ns_per_pixel_pair": mean_interval(1e6 * b), "explained": explained}
 
 
 def communication(
     processes: Sequence[int], blocks_ms: Mapping[str, Sequence[float]], gradient_bytes: int
 ) -> list[dict[str, Any]]:
-    """Compute and communication time for each number of processes; a ring moves 2 (p - 1) / p gradients per process."""
+    """Return compute and communication times by number of processes; a ring moves 2 (p - 1) / p gradients for each."""
     rows = []
     for count in processes:
         together = np.asarray(blocks_ms[f"together{count}"])
@@ -146,14 +136,14 @@ def print_result(result: Mapping[str, Any]) -> None:
         print("  a = {mean:.4g} ms ({low:.4g} to {high:.4g})".format(**a))
         print("  b = {mean:.4g} ns ({low:.4g} to {high:.4g})".format(**b))
     for row in result.get("processes", []):
-        words = "  {processes} processes: {step_ms:.4g} ms".format(**row)
-        words += ", {ratio:.2f} times as fast ({low:.2f} to {high:.2f})".format(**row["speedup"])
+        text = "  {processes} processes: {step_ms:.4g} ms".format(**row)
+        text += ", {ratio:.2f} times as fast ({low:.2f} to {high:.2f})".format(**row["speedup"])
         if "compute_ms" in row:
-            words += f", compute {row['compute_ms']:.4g} ms, " + (
+            text += f", compute {row['compute_ms']:.4g} ms, " + (
                 "communication {mean:.4g} ms ({low:.4g} to {high:.4g})".format(**row["communication_ms"])
             )
-            words += f" for {row['exchanged_mib']:.3g} MiB"
-        print(words)
+            text += f" for {row['exchanged_mib']:.3g} MiB"
+        print(text)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from faze.benchmark.timing import synchronize
+from faze.benchmark.roofline import synchronize
 from faze.config.parameters import Loss, Train
 from faze.engine.parallel import World
 from faze.engine.step import Step

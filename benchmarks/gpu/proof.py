@@ -18,7 +18,7 @@ from moves import NUDGES, ROUNDING, Moved, compare, take_steps
 
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.benchmark.memory_peak import MemoryPeak
+from faze.benchmark.meters import MemoryPeak
 from faze.benchmark.tier_steps import build_tier_steps, read_people
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved, load

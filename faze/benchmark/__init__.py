@@ -1,1 +1,1 @@
-"""Interleaved measurement of speed, memory and energy, and what the numbers are held against."""
+"""Interleaved measurement of speed, memory and energy, and the roofline that the numbers are compared with."""

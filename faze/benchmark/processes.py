@@ -1,231 +1,233 @@
-"""The measuring processes of a benchmark: fresh ones that run blocks of steps when told to.
+"""The benchmark's processes: fresh ones that run blocks of steps on request.
 
-Each tier has its own, forks of a fork server, and so has the roofline. The coordinator (`faze.benchmark.rounds`) lets
-one tier at a time run, so that a drift of the machine meets all alike. Measuring processes wait on a socket in between;
-when the coordinator dies, they see its end closed and leave.
+Each tier has its own processes, and so has the roofline. The stage lets one tier at a time run, so that a drift of the
+machine affects all tiers alike; the other processes wait for their next request.
+
+Importing torch takes seconds, longer than the measurement of many tiers. Therefore the processes of a round are forks
+of a fork server, which has made the imports and computed nothing: it has no threads and no tensors. Each round has fork
+servers of its own, so the addresses of libraries and memory differ between rounds, but not between the tiers of a
+round. glibc chooses its allocator settings when a process starts, so each allocator has a fork server of its own.
 """
 
 import contextlib
-import functools
-import itertools
+import importlib
+import multiprocessing
 import os
-import socket
-import tempfile
-import time
-from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from multiprocessing.connection import Client, Connection
-from typing import Any
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.reduction import recv_handle, send_handle
+from typing import Any, Self
 
 from faze.base.allocator_retention import VARIABLE, with_allocator_retention
+from faze.base.command_line import printable
 from faze.base.errors import UserError
-from faze.benchmark.debugging import refuse_debugging
-from faze.benchmark.energy import Meter
-from faze.benchmark.fork_server import Fork, ForkServer
-from faze.benchmark.memory_peak import MemoryPeak
-from faze.benchmark.tier_steps import TierSteps
-from faze.benchmark.timing import PhaseClock, synchronize
 from faze.config.parameters import Engine
 from faze.engine.parallel import rank_environments
-from faze.engine.transfer import Tensors
 
-IMPORTED = ("faze.stages.benchmark", "torch._dynamo")  # torch's optimisers import the second as the first is made
+END_S = 60  # a process that takes longer to end is terminated
 
-
-def serve(
-    coordinator: tuple[str, str], description: Mapping[str, Any], answers: Mapping[str, Callable[..., dict]]
-) -> None:
-    """Describe this process to the coordinator and answer its requests until it hangs up.
-
-    Args:
-        coordinator: the address of its socket, and the name by which it knows this process.
-        description: what it wants to know before the first request.
-        answers: the function that answers a request, by what it asks to do.
-    """
-    address, name = coordinator
-    with Client(address) as connection:
-        connection.send({"name": name, **description})
-        while True:
-            try:
-                do, arguments = connection.recv()
-            except EOFError:
-                return
-            refuse_debugging()  # each time: whatever is imported or built meanwhile could switch it on
-            connection.send(answers[do](**arguments))
+Answers = Mapping[str, Callable[..., dict]]  # request -> the function that answers it
 
 
 @dataclass(frozen=True)
-class MeasuringProcess:
-    """One process of one tier: runs blocks when told to."""
+class Job:
+    """What the processes of a tier, or of the roofline, do."""
 
-    tier: TierSteps
-    block_steps: int
-    peak: MemoryPeak
-    meter: Meter
-
-    def serve(self, coordinator: tuple[str, str]) -> None:
-        """Answer the coordinator until it hangs up."""
-        world, step = self.tier.setup.world, self.tier.step
-        description = {
-            "rank": world.rank,
-            "processes": world.size,
-            "devices": world.size * step.replicas if world.device.type == "cuda" else 1,
-            "engine": asdict(self.tier.setup.engine),
-            "switches": [asdict(switch) for switch in self.tier.switches],
-            "notes": self.tier.feed.notes,
-            "settling_steps": step.settling_steps,
-            "energy": {"source": self.meter.source, "reason": self.meter.reason},
-            "least_block_s": self.meter.least_s,
-        }
-        answers = {"block": self._block, "phases": self._phases, "settle": self._settle, "memory": self.peak.read}
-        serve(coordinator, description, answers)
-
-    def _block(self, steps: int) -> dict:
-        world, begun = self.tier.setup.world, "_batches" in vars(self)
-        batches = self._batches
-        if begun:  # use up what was read while other tiers ran; the first block is timed from its very first step
-            self.tier.run(itertools.islice(batches, self.tier.feed.transfer.ahead))
-        world.wait()
-        synchronize(world.device)
-        boards, joules, began = self.meter.boards(), self.meter.read(), time.perf_counter()
-        self.tier.run(itertools.islice(batches, steps))
-        synchronize(world.device)
-        seconds, joules = time.perf_counter() - began, self.meter.since(joules)
-        return {"seconds": seconds, "joules": joules, "boards": [*boards, *self.meter.boards()]}
-
-    def _settle(self) -> dict:
-        self.peak.settle()
-        return {}
-
-    def _phases(self, steps: int) -> dict:
-        clock = PhaseClock(self.tier.setup.world.device)
-        batches = self.tier.begin(steps, clock)
-        self.tier.setup.world.wait()
-        clock.seconds.clear()
-        self.tier.run(batches, clock)
-        return {phase: seconds / steps for phase, seconds in clock.seconds.items()}
-
-    @functools.cached_property
-    def _batches(self) -> Iterator[Tensors]:
-        """The first batches of the training over and over: every block of every tier sees the same."""
-        return self.tier.feed(itertools.cycle(range(self.block_steps)))
-
-
-class TierProcesses:
-    """The coordinator's view of the processes of one tier (or of the roofline), as one."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.description: Mapping[str, Any] = {}  # of its first process
-        self._connections: list[Connection] = []
-
-    def add(self, connection: Connection, description: Mapping[str, Any]) -> bool:
-        """Take in a process; True once all are there."""
-        self._connections.append(connection)
-        if description["rank"] == 0:
-            self.description = description
-        return len(self._connections) == description["processes"]
-
-    def ask(self, do: str, **arguments: Any) -> list[dict]:
-        """Send all processes the same request and gather their answers.
-
-        Raises:
-            UserError: a process ended instead of answering.
-        """
-        try:
-            for connection in self._connections:
-                connection.send((do, arguments))
-            return [connection.recv() for connection in self._connections]
-        except (EOFError, ConnectionError):
-            raise UserError(f"{self.name}: a measuring process ended early; its words are above") from None
-
-    def dismiss(self) -> None:
-        """Let the processes go."""
-        while self._connections:
-            self._connections.pop().close()
-
-
-@dataclass(frozen=True)
-class Command:
-    """How the measuring processes of a tier, or of the roofline, are started."""
-
-    arguments: tuple[str, ...]  # of `faze`, to which the coordinator is added
-    engine: Engine | None  # of the tier: how many processes it has, and with which allocator
+    run: Callable[[Connection], None]  # picklable; describes the process, then answers requests (`answer_requests`)
+    engine: Engine | None = None  # of the tier: determines the number of processes and their allocator
 
     @property
-    def keeps_memory(self) -> bool:
-        """Whether they keep the memory that they free."""
+    def retains_memory(self) -> bool:
+        """Whether the allocator of the processes retains freed memory."""
         return self.engine is not None and self.engine.allocator == "keep"
 
 
-def measuring_command(args: Namespace, *what: str, engine: Engine | None = None) -> Command:
-    """Make the command of the stage `benchmark` that measures something.
+def answer_requests(connection: Connection, description: Mapping[str, Any], answers: Answers) -> None:
+    """Send the description of this process, then answer requests until the connection is closed."""
+    connection.send(description)
+    with contextlib.suppress(EOFError):
+        while True:
+            request, arguments = connection.recv()
+            connection.send(answers[request](**arguments))
+
+
+class ForkServer:
+    """A fork server, which lives until its context is left.
 
     Args:
-        args: of the stage: its resolved config, data (a store of strips; None makes them up) and threads.
-        what: arguments of the stage that say what is measured.
-        engine: of the tier, if it is one.
+        environment: variables that its processes have in addition to those of this process.
     """
-    stored = ["--data", os.fspath(args.data)] if args.data else []
-    common = ["benchmark", "--config", os.fspath(args.config), *stored, "--threads", str(args.threads)]
-    return Command((*common, *what, "--coordinator"), engine)
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._requests, theirs = Pipe()
+        with theirs:
+            # Ctrl-C also reaches this process, which then closes its end.
+            program = f"""import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)
+from {__name__} import serve_forks; serve_forks({theirs.fileno()})"""
+            command, variables = [sys.executable, "-c", program], {**os.environ, **environment}
+            self._process = subprocess.Popen(command, env=variables, pass_fds=[theirs.fileno()])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._requests.close()  # the server then terminates its processes
+        self._process.wait()
+
+    def start(self, job: Job) -> list[Connection]:
+        """Start the processes of a job; return the connection to each, in the order of their ranks.
+
+        Raises:
+            UserError: the server exited.
+        """
+        environments = rank_environments(job.engine) if job.engine else [{}]
+        with self._reported():
+            self._requests.send((job.run, environments))
+            return [Connection(recv_handle(self._requests)) for _ in environments]
+
+    def join(self) -> None:
+        """Wait until all processes have ended and their memory is free."""
+        with self._reported():
+            self._requests.send(None)
+            self._requests.recv()
+
+    @contextlib.contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, OSError):
+            raise UserError("the benchmark's fork server exited; see its output above") from None
+
+
+def serve_forks(requests: int) -> None:
+    """Be a fork server: fork the processes of each requested job, until the other end is closed.
+
+    Args:
+        requests: file descriptor of the connection to the stage.
+    """
+    importlib.import_module("torch._dynamo")  # else each process imports it with its first optimiser
+    started = []
+    with Connection(requests) as stage, contextlib.suppress(EOFError, ConnectionError):
+        try:
+            while True:
+                if job := stage.recv():  # unpickling imports the modules that the job needs
+                    run, environments = job
+                    for environment in environments:
+                        ours, theirs = Pipe()
+                        with ours, theirs:
+                            arguments = (run, environment, theirs, (stage, ours))
+                            started.append(multiprocessing.get_context("fork").Process(target=_run, args=arguments))
+                            started[-1].start()
+                            send_handle(stage, ours.fileno(), None)
+                else:
+                    while started:
+                        _end(started.pop(), END_S)
+                    stage.send(None)
+        finally:
+            for process in started:
+                process.terminate()
+            for process in started:
+                _end(process, END_S)
+
+
+def _end(process: multiprocessing.Process, patience_s: float) -> None:
+    process.join(patience_s)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+
+
+def _run(
+    run: Callable[[Connection], None],
+    environment: Mapping[str, str],
+    connection: Connection,
+    others: Iterable[Connection],
+) -> None:
+    """Be a process of a job."""
+    for other in others:  # inherited; an end is closed only when no process has it open
+        other.close()
+    os.environ.update(environment)
+    try:
+        run(connection)
+    except (UserError, OSError) as error:
+        sys.exit(f"faze benchmark: {printable(str(error))}")
+
+
+class TierProcesses:
+    """The processes of one tier (or of the roofline), addressed as one."""
+
+    def __init__(self, name: str, connections: list[Connection]) -> None:
+        self.name = name
+        self.description: Mapping[str, Any] = {}  # of its first process
+        self._connections = connections
+
+    def receive_description(self) -> None:
+        """Wait until every process has built its step and described itself.
+
+        Raises:
+            UserError: a process exited instead.
+        """
+        self.description = self._receive()[0]
+
+    def ask(self, request: str, **arguments: Any) -> list[dict]:
+        """Send all processes the same request; return their answers in the order of their ranks.
+
+        Raises:
+            UserError: a process exited instead of answering.
+        """
+        with self._reported():
+            for connection in self._connections:
+                connection.send((request, arguments))
+        return self._receive()
+
+    def dismiss(self) -> None:
+        """Close the connections: the processes then end."""
+        for connection in self._connections:
+            connection.close()
+
+    def _receive(self) -> list[Any]:
+        answers: dict[Connection, Any] = {}
+        with self._reported():
+            while waiting := [connection for connection in self._connections if connection not in answers]:
+                for connection in wait(waiting):  # one that exited is noticed, though others may wait for it
+                    answers[connection] = connection.recv()
+        return [answers[connection] for connection in self._connections]
+
+    @contextlib.contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, OSError):
+            raise UserError(f"{self.name}: a benchmark process exited early; see its output above") from None
 
 
 @contextlib.contextmanager
-def fork_servers(commands: Iterable[Command]) -> Iterator[Mapping[bool, ForkServer]]:
-    """Start the fork servers that commands need: the allocator is chosen as a process starts, so each has its own."""
-    kept = {VARIABLE: with_allocator_retention(os.environ.get(VARIABLE, ""))}
+def fork_servers(jobs: Iterable[Job]) -> Iterator[Mapping[bool, ForkServer]]:
+    """Start the fork servers that jobs need, by whether their allocator retains memory."""
+    retaining = {VARIABLE: with_allocator_retention(os.environ.get(VARIABLE, ""))}
     with contextlib.ExitStack() as stack:
         yield {
-            keeps: stack.enter_context(ForkServer(IMPORTED, kept if keeps else {}))
-            for keeps in sorted({command.keeps_memory for command in commands})
+            retains: stack.enter_context(ForkServer(retaining if retains else {}))
+            for retains in sorted({job.retains_memory for job in jobs})
         }
 
 
 @contextlib.contextmanager
-def measuring_processes(
-    servers: Mapping[bool, ForkServer], commands: Mapping[str, Command]
-) -> Iterator[list[TierProcesses]]:
-    """Start every tier's processes and wait until all have built their step.
+def benchmark_processes(servers: Mapping[bool, ForkServer], jobs: Mapping[str, Job]) -> Iterator[list[TierProcesses]]:
+    """Start the processes of every tier and wait until all have built their step; finally wait for their exit.
 
     Args:
-        servers: of which they are forks.
-        commands: tier -> what starts its measuring processes.
+        servers: fork servers, from `fork_servers`.
+        jobs: tier -> the job of its processes.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="faze") as folder,
-        socket.socket(socket.AF_UNIX) as server,
-        contextlib.ExitStack() as ends,
-    ):
-        address = f"{folder}/coordinator"
-        server.bind(address)
-        server.listen()
-        started: dict[str, list[Fork]] = {}
-        for name, command in commands.items():
-            for environment in rank_environments(command.engine) if command.engine else [{}]:
-                fork = servers[command.keeps_memory].fork([*command.arguments, address, name], environment)
-                ends.callback(fork.end)
-                started.setdefault(name, []).append(fork)
-        tiers = {name: TierProcesses(name) for name in started}
-        _gather(server, started, tiers)
-        yield list(tiers.values())
-        for tier in tiers.values():
-            tier.dismiss()
-        for fork in itertools.chain.from_iterable(started.values()):
-            fork.ended(patience_s=60)
-
-
-def _gather(server: socket.socket, started: Mapping[str, Sequence[Fork]], tiers: Mapping[str, TierProcesses]) -> None:
-    waiting = set(started)
-    server.settimeout(0.5)
-    while waiting:
-        for name in waiting:
-            if any(fork.ended() for fork in started[name]):
-                raise UserError(f"{name}: a measuring process ended at once; its words are above")
-        # One that dies as it introduces itself hangs up; the next look at the processes says so.
-        with contextlib.suppress(TimeoutError, EOFError, ConnectionError):
-            connection = Connection(server.accept()[0].detach())
-            description = connection.recv()
-            if tiers[description["name"]].add(connection, description):
-                waiting.discard(description["name"])
+    tiers = [TierProcesses(name, servers[job.retains_memory].start(job)) for name, job in jobs.items()]
+    for tier in tiers:
+        tier.receive_description()
+    yield tiers
+    for tier in tiers:
+        tier.dismiss()
+    for server in servers.values():
+        server.join()

@@ -1,6 +1,6 @@
-"""The operations that take a step's time, and how near the roofline each works.
+"""The operations that take the time of a step, and how close each is to the roofline.
 
-Operations are those that autograd dispatches: the time of whatever they call in turn is theirs. Their bytes are an
+Operations are those that autograd dispatches, and the time of whatever they call counts as theirs. Their bytes are an
 estimate: inputs read and outputs written once each.
 """
 
@@ -27,11 +27,11 @@ class ProfiledOperation:
     bytes: int | None
 
     def rates(self, copy: float, matmul: float) -> dict[str, float | None]:
-        """Compute its rates, and the share of the nearer limit of the roofline.
+        """Compute the rates of the operation, and its share of the nearer roofline peak.
 
         Args:
-            copy: bytes per second of a copy.
-            matmul: FLOP per second of a matrix product.
+            copy: peak of a copy, bytes per second.
+            matmul: peak of a matrix product, FLOP per second.
         """
         flop = self.flop / self.ms * 1e3 if self.flop and self.ms else None
         traffic = self.bytes / self.ms * 1e3 if self.bytes and self.ms else None
@@ -44,7 +44,7 @@ class ProfiledOperation:
 
 
 def count_operations(tier: TierSteps) -> tuple[dict[str, int], dict[str, int]]:
-    """Count FLOP and bytes of each operation of one step of this tier; what is compiled or captured goes unseen."""
+    """Count FLOP and bytes of each operation of one step; compiled or captured operations are not visible."""
     with FlopCounterMode(display=False) as counter, Traffic() as traffic:
         tier.run(tier.feed(range(1)))
     flop = {f"aten::{op.__name__}": count for op, count in counter.get_flop_counts()["Global"].items()}
@@ -52,7 +52,7 @@ def count_operations(tier: TierSteps) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def record(tier: TierSteps, steps: int) -> profile:
-    """Profile steps; their phases are marked in the trace."""
+    """Profile steps, with their phases marked in the trace."""
     activities = [ProfilerActivity.CPU]
     if tier.setup.world.device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
@@ -65,7 +65,7 @@ def record(tier: TierSteps, steps: int) -> profile:
 def operations(
     profiler: profile, steps: int, flop: Mapping[str, int], traffic: Mapping[str, int], *, on_gpu: bool
 ) -> list[ProfiledOperation]:
-    """Gather the operations of a step, the costliest first; their shares add up to 1."""
+    """Return the operations of a step, the slowest first; their shares add up to 1."""
     ms: dict[str, float] = defaultdict(float)
     for event in profiler.events():
         if event.device_type == torch.autograd.DeviceType.CPU:
@@ -77,18 +77,18 @@ def operations(
 
 
 def _owner(event: torch.autograd.profiler_util.FunctionEvent, known: Iterable[str]) -> str:
-    """Find the outermost known operation within which an event happened; without one, its own name."""
-    owner, at = event.name, event
-    while at is not None:
-        if at.name in known:
-            owner = at.name
-        at = at.cpu_parent
+    """Return the name of the outermost known operation around an event; without one, the event's own name."""
+    owner, ancestor = event.name, event
+    while ancestor is not None:
+        if ancestor.name in known:
+            owner = ancestor.name
+        ancestor = ancestor.cpu_parent
     return owner
 
 
 def operation_table(found: Iterable[ProfiledOperation], copy: float, matmul: float) -> str:
-    """Write the operations as a table, one per line."""
-    lines = [f"{'operation':44s} {'ms':>9s} {'share':>7s} {'GFLOP/s':>9s} {'GB/s':>8s} {'of roof':>8s}"]
+    """Format the operations as a table, one per line."""
+    lines = [f"{'operation':44s} {'ms':>9s} {'share':>7s} {'GFLOP/s':>9s} {'GB/s':>8s} {'of peak':>8s}"]
     for operation in found:
         rates = operation.rates(copy, matmul)
         cells = [

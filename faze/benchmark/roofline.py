@@ -1,11 +1,12 @@
-"""How near a step is to what its device can do: its work, and the roofline of the device.
+"""How close a step is to the peak of its device: the work of a step, and the roofline of the device.
 
-The roofline is the rate of a copy and that of a matrix product. The work is counted once, on the plain formulation in
-float32, whatever the tier: a tier that computes activations again does no more of it, so recomputation flatters nobody.
-A tier that fuses operations or halves its numbers moves less than what is counted; its share of the copy's rate says
-how fast the plain formulation's traffic would have to be, and may exceed 1.
+The roofline peaks are the rates of a copy and of a matrix product. The work is counted once, on the plain formulation
+in float32, whatever the tier: recomputed activations do not count as work. A tier that fuses operations or halves its
+number format moves fewer bytes than are counted, so its share of the copy peak may exceed 1.
 """
 
+import contextlib
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,35 +17,57 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from faze.benchmark.timing import PhaseClock
 from faze.config.parameters import Loss, Model, Train
 from faze.model.dted import DTED
 from faze.model.objective import Objective
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-WRITE_ONLY = ("aten::copy_", "aten::zero_", "aten::fill_")  # do not read what they write to
+WRITE_ONLY = ("aten::copy_", "aten::zero_", "aten::fill_")  # do not read the tensor that they write to
 ALLOCATIONS = ("aten::empty", "aten::new_empty")
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has finished all queued work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class PhaseClock:
+    """Sum of seconds for each phase of a step. Synchronises around each phase, so the sum exceeds a normal step."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    @contextlib.contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Add the duration of the block to the phase."""
+        synchronize(self._device)
+        began = time.perf_counter()
+        yield
+        synchronize(self._device)
+        self.seconds[phase] += time.perf_counter() - began
 
 
 @dataclass(frozen=True)
 class Work:
-    """The work of one training step over the global batch."""
+    """The work of one training step on the global batch."""
 
     flop: int  # multiplications and additions of convolutions and matrix products, forward and backward
-    bytes: int  # if every operation reads its inputs from memory and writes its outputs there
+    bytes: int  # if every operation reads its inputs from memory and writes its outputs to memory
 
 
 class Traffic(TorchDispatchMode):
-    """Adds up the bytes of each operation's inputs and outputs: an estimate, since caches are forgotten."""
+    """Sum of the bytes of each operation's inputs and outputs: an estimate, since it ignores caches."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.of: dict[str, int] = defaultdict(int)  # an operation's name -> bytes
+        self.of: dict[str, int] = defaultdict(int)  # operation name -> bytes
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
     ) -> object:
-        """Run an operation and count it; views move nothing."""
+        """Run an operation and count its bytes; views move none."""
         out = func(*args, **(kwargs or {}))
         name = func._schema.name
         self.of[name] += 0
@@ -64,7 +87,7 @@ def tensors_in(value: object) -> Iterator[Tensor]:
 
 
 def count_work(model: Model, loss: Loss, train: Train) -> Work:
-    """Count a step of the plain formulation, optimiser included, on shapes alone: nothing is computed."""
+    """Count the work of a step of the plain formulation, including the optimiser, from shapes alone."""
     pairs, height, width = train.global_batch, model.image_height_px, model.image_width_px
     with torch.device("meta"):
         objective = Objective(DTED(model), loss)
@@ -82,33 +105,33 @@ def count_work(model: Model, loss: Loss, train: Train) -> Work:
 
 
 def number_format(switches: Iterable[Mapping[str, str]]) -> str:
-    """Tell the format in which a tier multiplies, fp32, tf32, fp16 or bf16, from what became of its switches."""
+    """Return the format in which a tier multiplies, fp32, tf32, fp16 or bf16, from the state of its switches."""
     active = {switch["switch"]: switch["wanted"] for switch in switches if not switch["reason"]}
     precision = active.get("precision", "fp32")
     return "tf32" if precision == "fp32" and active.get("tf32") == "true" else precision
 
 
 class Roofline:
-    """What the device can do at most, as the rates of one block."""
+    """The peak rates of a device, timed in blocks."""
 
     seconds = 0.3  # of a block
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        # An array far beyond any cache is copied; square matrices of the order are multiplied.
+        # The copied array is far larger than any cache; the multiplied matrices are square, of this order.
         self.copy_mib, self.order = (2048, 8192) if device.type == "cuda" else (512, 2048)
         self._arrays: dict[str, tuple[Tensor, Tensor]] = {}
 
     def copy(self) -> dict[str, float]:
-        """Time a copy: bytes per second, read and written."""
+        """Time a copy; return its rate, bytes read and written per second."""
         if "copy" not in self._arrays:
             source = torch.ones(self.copy_mib * 2**18, device=self._device)
             self._arrays["copy"] = source, torch.empty_like(source)
         source, target = self._arrays["copy"]
-        return {"rate": 2 * source.nbytes * self._per_second(lambda: target.copy_(source))}
+        return {"rate": 2 * source.nbytes * self._calls_per_second(lambda: target.copy_(source))}
 
     def matmul(self, number_format: str) -> dict[str, float]:
-        """Time a product of square matrices in a number format: FLOP per second."""
+        """Time a product of square matrices in a number format; return its rate, FLOP per second."""
         if number_format not in self._arrays:
             a, b = torch.randn(2, self.order, self.order, device=self._device).to(DTYPES[number_format])
             self._arrays[number_format] = a, b
@@ -116,32 +139,33 @@ class Roofline:
         before = torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = number_format == "tf32"
         try:
-            return {"rate": 2 * self.order**3 * self._per_second(lambda: a @ b)}
+            return {"rate": 2 * self.order**3 * self._calls_per_second(lambda: a @ b)}
         finally:
             torch.backends.cuda.matmul.allow_tf32 = before
 
-    def _per_second(self, call: Callable[[], Tensor]) -> float:
-        """Time as many calls as fill the block, after one to see how long it takes."""
-        times = max(1, round(self.seconds / self._time(call, 1)))
-        return times / self._time(call, times)
+    def _calls_per_second(self, call: Callable[[], Tensor]) -> float:
+        """Time one call to see how long it takes, then as many as fill the block."""
 
-    def _time(self, call: Callable[[], Tensor], times: int) -> float:
-        clock = PhaseClock(self._device)
-        with clock("calls"):
-            for _ in range(times):
-                call()
-        return clock.seconds["calls"]
+        def seconds(times: int) -> float:
+            clock = PhaseClock(self._device)
+            with clock("calls"):
+                for _ in range(times):
+                    call()
+            return clock.seconds["calls"]
+
+        times = max(1, round(self.seconds / seconds(1)))
+        return times / seconds(times)
 
 
-def shares(work: Work, step_ms: float, copy: float, matmul: float, devices: int) -> dict[str, float]:
-    """Say how near a step is to the roofline.
+def peak_shares(work: Work, step_ms: float, copy: float, matmul: float, devices: int) -> dict[str, float]:
+    """Compute the rates of a step, and their shares of the roofline peaks.
 
     Args:
-        work: of the step.
-        step_ms: time of the step.
-        copy: bytes per second of one device's copy.
-        matmul: FLOP per second of one device's matrix product.
-        devices: number of those that work on the step.
+        work: work of the step.
+        step_ms: duration of the step.
+        copy: peak of one device's copy, bytes per second.
+        matmul: peak of one device's matrix product, FLOP per second.
+        devices: number of devices that compute the step.
     """
     flop, traffic = work.flop / step_ms * 1e3, work.bytes / step_ms * 1e3
     return {

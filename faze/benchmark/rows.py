@@ -1,30 +1,76 @@
-"""What benchmark.json holds of each tier, from what its rounds measured."""
+"""The contents of benchmark.json for each tier, computed from what its rounds measured, with confidence intervals."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
 
 from faze.base.benchmark_file import ENOUGH_ROUNDS
 from faze.base.run_log import acting
-from faze.benchmark.interleave import RooflineRates, TierRound
-from faze.benchmark.intervals import CONFIDENCE, ratio_interval, rounds_interval
-from faze.benchmark.roofline import Work, number_format, shares
-from faze.benchmark.rounds import Descriptions, Rounds, Same
+from faze.benchmark.roofline import Work, number_format, peak_shares
+from faze.benchmark.rounds import Descriptions, RooflineRates, Rounds, Same, TierRound
+
+CONFIDENCE = 0.95  # of every interval of benchmark.json, and stored there: evaluate.confidence is independent of it
 
 
-def ladder_rows(found: Rounds, *, work: Work, global_batch: int) -> dict[str, Any]:
-    """Gather what benchmark.json holds of every tier, compared with the baseline."""
+def mean_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> dict[str, float]:
+    """Compute the mean of independent values with its t interval: mean, low, high."""
+    values = np.asarray(values, dtype=float)
+    n, mean = len(values), float(values.mean())
+    half = float(special.stdtrit(n - 1, (1 + confidence) / 2)) * float(values.std(ddof=1)) / math.sqrt(n)
+    return {"mean": mean, "low": mean - half, "high": mean + half}
+
+
+def ratio_interval(numerator: Sequence[float], denominator: Sequence[float], confidence: float = CONFIDENCE) -> dict:
+    """Compute the ratio of two paired series, with a t interval on the logarithms.
+
+    Returns:
+        ratio, low, high; ratio is the geometric mean.
+    """
+    logs = mean_interval(np.log(np.asarray(numerator)) - np.log(np.asarray(denominator)), confidence)
+    return {"ratio": math.exp(logs["mean"]), "low": math.exp(logs["low"]), "high": math.exp(logs["high"])}
+
+
+def rounds_interval(numerator: Sequence[Sequence[float]], denominator: Sequence[Sequence[float]]) -> dict:
+    """Compute the ratio of two series of rounds, each of fresh processes that ran their blocks in turn.
+
+    Each round contributes one value: the ratio of the medians of its blocks. The interval is over rounds. With fewer
+    than ENOUGH_ROUNDS rounds it is over the blocks within each round, and excludes differences between processes.
+
+    Args:
+        numerator: blocks of each round.
+        denominator: blocks of the same rounds.
+
+    Returns:
+        ratio, low, high; ratio is the geometric mean over the rounds.
+    """
+    above, below = ([float(np.median(blocks)) for blocks in series] for series in (numerator, denominator))
+    if len(numerator) >= ENOUGH_ROUNDS:
+        return ratio_interval(above, below)
+    logs = [np.log(np.asarray(a) / np.asarray(b)) for a, b in zip(numerator, denominator, strict=True)]
+    within = np.concatenate([round_logs - round_logs.mean() for round_logs in logs])
+    freedom = len(within) - len(logs)
+    error = math.sqrt(float(within @ within) / freedom / len(within))
+    reach = math.exp(float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error)
+    ratio = math.exp(float(np.mean(np.log(above) - np.log(below))))
+    return {"ratio": ratio, "low": ratio / reach, "high": ratio * reach}
+
+
+def tier_rows(found: Rounds, *, work: Work, global_batch: int) -> dict[str, Any]:
+    """Compute the row of every tier, compared with the baseline."""
     baseline = next(iter(found.tiers.values()))
     same = same_steps({tier: rounds[0].description for tier, rounds in found.tiers.items()}, as_first=True)
     return {
-        tier: _ladder_row(rounds, baseline, found.rates, work=work, global_batch=global_batch)
+        tier: _tier_row(rounds, baseline, found.rates, work=work, global_batch=global_batch)
         | {"same_as_baseline": same[tier][1] if tier in same else None}
         for tier, rounds in found.tiers.items()
     }
 
 
-def _ladder_row(
+def _tier_row(
     rounds: Sequence[TierRound],
     baseline: Sequence[TierRound],
     rates: RooflineRates,
@@ -49,11 +95,11 @@ def _ladder_row(
         row |= {"boards": boards, "throttled": throttled}
     row |= _warm_up(rounds, step_ms, _step_ms(baseline), global_batch)
     copy, matmul = np.median(rates.copy), np.median(rates.matmul[number_format(first.description["switches"])])
-    return row | shares(work, step_ms, float(copy), float(matmul), first.description["devices"])
+    return row | peak_shares(work, step_ms, float(copy), float(matmul), first.description["devices"])
 
 
 def _warm_up(rounds: Sequence[TierRound], step_ms: float, baseline_ms: float, global_batch: int) -> dict[str, Any]:
-    """Describe the first round's warm-up, which compiles what later ones find compiled, and count the unsteady ones."""
+    """Describe the first round's warm-up, whose compiled code later rounds reuse, and count the unsteady rounds."""
     first = rounds[0].warm_up
     extra_s = first.seconds - first.steps * step_ms / 1e3
     gained_ms = baseline_ms - step_ms
@@ -63,13 +109,13 @@ def _warm_up(rounds: Sequence[TierRound], step_ms: float, baseline_ms: float, gl
         "warmup_steps": first.steps,
         "warmup_steady": not unsteady,
         "unsteady_rounds": unsteady,
-        "warmup_extra_s": extra_s,  # beyond what as many steady steps take: compiling, tuning
+        "warmup_extra_s": extra_s,  # beyond the duration of as many steady steps: compiling, tuning
         "pays_off_after_pairs": global_batch * max(extra_s, 0.0) * 1e3 / gained_ms if gained_ms > 0 else None,
     }
 
 
 def compare(rounds: Sequence[TierRound], reference: Sequence[TierRound]) -> dict[str, Any]:
-    """Gather time and memory of a step; a ratio above 1 says that it is faster, or smaller, than the reference.
+    """Compute time and memory of a step; ratios above 1 mean faster, or less memory, than the reference.
 
     The quotient of two step_ms is the ratio: each is the geometric mean over rounds of the medians of their blocks.
     """
@@ -96,43 +142,47 @@ def _step_ms(rounds: Sequence[TierRound]) -> float:
 
 
 def about_rounds(rounds: int) -> dict[str, Any]:
-    """Say what the intervals of a speed-up are over, and how wide they are meant to be."""
+    """Return the number of rounds, and the nominal level and the unit of the intervals of speed-ups."""
     over = "rounds" if rounds >= ENOUGH_ROUNDS else "blocks"
     return {"rounds": rounds, "speed_interval": {"confidence": CONFIDENCE, "over": over}}
 
 
 def leave_one_out_rows(found: Rounds) -> dict[str, Any]:
-    """Gather what benchmark.json holds of the leave-one-outs.
+    """Compute the rows of the leave-one-outs.
 
     Args:
-        found: the topmost tier, then the same tier without each rung's change, by `without_rung`'s name; `same` are
-            those of them that do the same step.
+        found: rounds of the top tier, then of the top tier without each other tier's change, named by `without_tier`;
+            `same` contains the variants that do the same step.
 
     Returns:
-        `of`: the tier's name; `full`; `left_out`: by rung either why it is the `same`, or its time and memory against
-        the full tier: a ratio below 1 says that the rung's change makes the tier faster, or smaller.
+        `of`: name of the top tier; `full`: its row; `left_out`: for each tier that is left out either the reason why
+        the step is the `same`, or time and memory compared with the top tier: a ratio below 1 means that the tier's
+        change makes the top tier faster, or saves memory.
     """
     (name, full), *variants = found.tiers.items()
     rows = {variant: compare(rounds, full) for variant, rounds in variants}
     rows |= {variant: {"same": reason} for variant, (_, reason) in found.same.items()}
-    left_out = {variant.removeprefix(without_rung(name, "")): row for variant, row in rows.items()}
+    left_out = {variant.removeprefix(without_tier(name, "")): row for variant, row in rows.items()}
     return {"of": name, "full": compare(full, full), "left_out": left_out}
 
 
-def without_rung(tier: str, rung: str) -> str:
-    """Name a tier without the change of one of its rungs."""
-    return f"{tier} without {rung}"
+def without_tier(top: str, tier: str) -> str:
+    """Return the name of the top tier without another tier's change."""
+    return f"{top} without {tier}"
 
 
 def paper_width_rows(found: Rounds) -> dict[str, Any]:
-    """Gather time and memory of every tier against the baseline; of one that does another's step, whose and why."""
+    """Compute time and memory of every tier against the baseline.
+
+    For a tier that does another tier's step, return that tier and the reason.
+    """
     baseline = next(iter(found.tiers.values()))
     rows = {tier: compare(rounds, baseline) for tier, rounds in found.tiers.items()}
     return rows | {tier: {"same": reason, "as": other} for tier, (other, reason) in found.same.items()}
 
 
 def same_steps(descriptions: Descriptions, *, as_first: bool = False) -> Same:
-    """Find the tiers that do the same step as an earlier one here, or as the first; the earliest counts."""
+    """Find the tiers whose step is the same on this machine as that of an earlier tier, or of the first one only."""
     found: Same = {}
     for position, tier in enumerate(descriptions):
         earlier = [other for other in list(descriptions)[:position] if other not in found]
@@ -144,18 +194,18 @@ def same_steps(descriptions: Descriptions, *, as_first: bool = False) -> Same:
 
 
 def why_same(full: Mapping[str, Any], variant: Mapping[str, Any]) -> str | None:
-    """Say why a variant does the same step as the full tier on this device; None if it may not.
+    """Return the reason why a variant does the same step as the full tier on this device; None if it may differ.
 
     Args:
-        full: what a process of the full tier said of itself: `engine` (its settings), `switches` (how they act).
-        variant: likewise.
+        full: description by a process of the full tier: `engine` (its settings) and `switches` (their effect).
+        variant: description by a process of the variant.
     """
     changed = [key for key, value in full["engine"].items() if variant["engine"][key] != value]
     if not changed:
-        return "all settings are the same, since another rung sets the same switch"
-    # A setting that no switch speaks of stays as it is set: it may act for all we know.
+        return "all settings are the same, since another tier sets the same switch"
+    # A setting without an entry among the switches counts as effective.
     if full["engine"] | acting(full["switches"]) != variant["engine"] | acting(variant["switches"]):
         return None
-    full_reasons, reasons_told = ({s["switch"]: s["reason"] for s in of["switches"]} for of in (full, variant))
-    reasons = [full_reasons[key] or reasons_told[key] or f"{key} acts as before" for key in changed]
+    full_reasons, variant_reasons = ({s["switch"]: s["reason"] for s in of["switches"]} for of in (full, variant))
+    reasons = [full_reasons[key] or variant_reasons[key] or f"{key} acts as before" for key in changed]
     return f"inactive here, so the same step: {'; '.join(reasons)}"

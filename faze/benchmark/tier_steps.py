@@ -1,27 +1,54 @@
-"""Steps of one tier over and over, for measuring: the first batches of its training, of stored or made-up strips."""
+"""Steps of one tier, over and over, for measuring, and the process that times them in blocks.
 
+The steps are the first batches of the tier's training, of stored strips or of noise.
+"""
+
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import os
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from faze.base.errors import UserError
+from faze.benchmark.meters import EnergyMeter, MemoryPeak, build_energy_meter
+from faze.benchmark.processes import answer_requests
+from faze.benchmark.roofline import PhaseClock, Roofline, synchronize
 from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved, build_config, resolve
 from faze.config.validation import read_config
 from faze.config.yaml_files import DEFAULTS, merge
 from faze.data.pairs import PeopleStrips, cache_what_fits, load_people
 from faze.data.row_sources import TableRows
-from faze.engine.parallel import World, check_chunks
+from faze.engine.parallel import World, check_chunks, join, share
 from faze.engine.step import Clock, Step, no_clock
 from faze.engine.switches import Switch
 from faze.engine.transfer import Tensors
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import Feed, TrainingSetup, build_feed
 from faze.training.loop import build_step, loss_weights
+
+# Each makes steps slower, or memory larger, than in a training.
+DEBUG_VARIABLES = (
+    "CUDA_INJECTION64_PATH",  # loads Nsight and other profilers
+    "CUDA_LAUNCH_BLOCKING",
+    "DNNL_VERBOSE",
+    "MKL_VERBOSE",
+    "ONEDNN_VERBOSE",
+    "PYTHONDEVMODE",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "TORCH_CUDA_SANITIZER",
+    "TORCH_DISTRIBUTED_DEBUG",
+    "TORCH_SHOW_DISPATCH_TRACE",
+)
 
 
 @dataclass(frozen=True)
@@ -34,21 +61,21 @@ class TierSteps:
 
     @property
     def switches(self) -> tuple[Switch, ...]:
-        """What became of every switch of the tier."""
+        """The state of every switch of the tier."""
         return (*self.step.switches, *self.feed.switches)
 
     def run(self, batches: Iterable[Tensors], clock: Clock = no_clock) -> None:
-        """Do a step on each batch, with the weights of the training's end."""
+        """Do a step on each batch, with the loss weights of the end of the training."""
         train = self.setup.train
         weights = loss_weights(train.pairs, self.setup.loss, train.global_batch)
         for batch in batches:
             self.step(batch, weights, clock)
 
     def begin(self, steps: int, clock: Clock = no_clock) -> Iterator[Tensors]:
-        """Start the reading of batches, do the first step and those whose batches are read ahead meanwhile.
+        """Do the first step and those whose batches are read ahead during it.
 
         Returns:
-            The batches of the next `steps` steps: their reading takes as long as in a training.
+            The batches of the next `steps` steps; reading them takes as long as in a training.
         """
         first = 1 + self.feed.transfer.ahead
         batches = self.feed(range(first + steps), clock)
@@ -60,10 +87,10 @@ def build_tier_steps(config: Resolved, engine: Engine, world: World, people: Peo
     """Build the step of a tier; every tier sees the same batches and starts from the same weights.
 
     Args:
-        config: of a training or of a benchmark: both declare the sections that decide how a tier trains.
-        engine: the switches of the tier.
+        config: configuration of a training or of a benchmark; both declare the sections that a training needs.
+        engine: switches of the tier.
         world: this process among those that do the steps together.
-        people: whose strips the steps train on.
+        people: training people.
 
     Raises:
         UserError: the global batch cannot be shared in whole chunks.
@@ -76,9 +103,9 @@ def build_tier_steps(config: Resolved, engine: Engine, world: World, people: Peo
 
 
 def read_people(path: Path | None, config: Resolved, processes_here: int = 1) -> PeopleStrips:
-    """Read the training people of a store at the network's size; without a store, make four of noise.
+    """Read the training people of a store at the network's size; without a store, generate four people of noise.
 
-    As in a training, data.memory_gib is what the processes of a tier on this machine may hold together.
+    As in a training, the processes of a tier on this machine share data.memory_gib.
     """
     size = (config.model.image_height_px, config.model.image_width_px)
     if path:
@@ -91,6 +118,114 @@ def read_people(path: Path | None, config: Resolved, processes_here: int = 1) ->
 
 
 def tier_config(overrides: Sequence[Path], tier: str, changes: Mapping[str, Any] | None = None) -> Resolved:
-    """Read the configuration of a tier's training: the defaults, files of overrides, and last some changes."""
+    """Read the configuration of a tier's training: the defaults, then files of overrides, then some changes."""
     values = merge(read_config(overrides), changes or {})
     return build_config(resolve(values, "train", tier, seed=0), "train", DEFAULTS)
+
+
+def refuse_debugging() -> None:
+    """Check that no debugging mode of this process slows down what is measured.
+
+    Raises:
+        UserError: some mode is on; the message names all that are.
+    """
+    modes = {
+        "autograd's anomaly mode": torch.is_anomaly_enabled(),
+        # The first covers all threads, the second also the marks for Nsight and VTune.
+        "torch's profiler": torch.autograd.profiler._is_profiler_enabled or torch.autograd._profiler_enabled(),
+        "CUDA's sync debug mode": torch.cuda.is_initialized() and torch.cuda.get_sync_debug_mode() != 0,
+        "a tracer or profiler of Python": sys.gettrace() is not None or sys.getprofile() is not None,
+        "tracemalloc": tracemalloc.is_tracing(),
+        "Python's development mode": sys.flags.dev_mode,
+    }
+    off = ("", "0", "OFF", "NONE", "FALSE")
+    variables = [
+        f"{name}={os.environ[name]}" for name in DEBUG_VARIABLES if os.environ.get(name, "").upper() not in off
+    ]
+    if found := [name for name, is_on in modes.items() if is_on] + variables:
+        raise UserError(f"debugging would distort the measurement: switch off {', '.join(found)}")
+
+
+def measure_tier(connection: Connection, config: Resolved, engine: Engine, data: Path | None, threads: int) -> None:
+    """Build the step of a tier, then run blocks on request.
+
+    Args:
+        connection: to the stage.
+        config: configuration of the benchmark.
+        engine: switches of the tier.
+        data: store of normalised strips; None for strips of noise.
+        threads: CPU threads, over all processes of the tier.
+    """
+    with join(engine, share(threads, engine)) as world:
+        people = read_people(data, config, world.processes_here)
+        peak = MemoryPeak(world.device)
+        tier = build_tier_steps(config, engine, world, people)
+        # All processes of a CPU share one counter; each GPU has its own.
+        counts = world.device.type == "cuda" or world.rank == 0
+        energy = build_energy_meter(world.device, tier.step.replicas) if counts else EnergyMeter("none")
+        blocks = TierBlocks(tier, config.benchmark.block_steps, energy)
+        description = {
+            "devices": world.size * tier.step.replicas if world.device.type == "cuda" else 1,
+            "engine": asdict(engine),
+            "switches": [asdict(switch) for switch in tier.switches],
+            "notes": tier.feed.notes,
+            "settling_steps": tier.step.settling_steps,
+            "energy": {"source": energy.source, "reason": energy.reason},
+            "least_block_s": energy.least_s,
+        }
+        answers = {"block": blocks.block, "phases": blocks.phases, "settle": peak.settle, "memory": peak.read}
+        answer_requests(connection, description, _without_debugging(answers))
+
+
+def measure_roofline(connection: Connection, device: torch.device, threads: int) -> None:
+    """Time copies and matrix products on request, on a device with as many threads as a tier has."""
+    torch.set_num_threads(threads)
+    roofline = Roofline(device)
+    answer_requests(connection, {}, _without_debugging({"copy": roofline.copy, "matmul": roofline.matmul}))
+
+
+def _without_debugging(answers: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """Check for debugging modes before each answer: any import or build could have switched one on."""
+
+    def checked(answer: Callable[..., Any], **arguments: Any) -> Any:
+        refuse_debugging()
+        return answer(**arguments)
+
+    return {request: functools.partial(checked, answer) for request, answer in answers.items()}
+
+
+@dataclass(frozen=True)
+class TierBlocks:
+    """Blocks of steps of one tier, timed in one of its processes."""
+
+    tier: TierSteps
+    block_steps: int
+    energy: EnergyMeter
+
+    def block(self, steps: int) -> dict:
+        """Time a block of steps."""
+        world, begun = self.tier.setup.world, "_batches" in vars(self)
+        batches = self._batches
+        if begun:  # consume what was read ahead while other tiers ran; the first block is timed from its first step
+            self.tier.run(itertools.islice(batches, self.tier.feed.transfer.ahead))
+        world.wait()
+        synchronize(world.device)
+        boards, joules, began = self.energy.boards(), self.energy.read(), time.perf_counter()
+        self.tier.run(itertools.islice(batches, steps))
+        synchronize(world.device)
+        seconds, joules = time.perf_counter() - began, self.energy.since(joules)
+        return {"seconds": seconds, "joules": joules, "boards": [*boards, *self.energy.boards()]}
+
+    def phases(self, steps: int) -> dict:
+        """Time the phases of steps; return the seconds of each in a step."""
+        clock = PhaseClock(self.tier.setup.world.device)
+        batches = self.tier.begin(steps, clock)
+        self.tier.setup.world.wait()
+        clock.seconds.clear()
+        self.tier.run(batches, clock)
+        return {phase: seconds / steps for phase, seconds in clock.seconds.items()}
+
+    @functools.cached_property
+    def _batches(self) -> Iterator[Tensors]:
+        """The first batches of the training over and over: every block of every tier sees the same."""
+        return self.tier.feed(itertools.cycle(range(self.block_steps)))

@@ -7,22 +7,30 @@ from faze.base.benchmark_file import left_out_rows, peaks_differ, rounds_of
 from faze.base.run_log import changed_switches
 from faze.evaluation.wording import markdown_table, memory_change, peak
 
-TIERS = ("tier", "change", "step ms (quartiles)", "images/s", "speed x", "peak GiB (least to most)", "memory")
-LIMITS = ("of matmul roof", "of copy roof", "J/step", "warm-up s", "which pays off after pairs")
-LEFT_OUT = ("left out", "step ms", "speed without it x", "peak GiB (least to most)", "memory without it")
-WIDE = ("tier", "step ms", "speed x", "peak GiB (least to most)", "memory")
+TIERS = ("tier", "change", "step ms (quartiles)", "images/s", "speed x", "peak GiB (min to max)", "memory")
+LIMITS = ("of matmul peak", "of copy peak", "J/step", "warm-up s", "which pays off after pairs")
+LEFT_OUT = ("left out", "step ms", "speed without it x", "peak GiB (min to max)", "memory without it")
+WIDE = ("tier", "step ms", "speed x", "peak GiB (min to max)", "memory")
 
 
 def markdown_tables(benchmark: Mapping[str, Any]) -> str:
-    """Write in Markdown the machine, one row per tier, and one per leave-one-out and width where they were measured."""
+    """Format the machine, the tiers, and the leave-one-outs and the paper's width if they were measured."""
     about = f"{_machine(benchmark)} {_about_rounds(benchmark)}"
     parts = [about, markdown_table(TIERS + LIMITS, _tier_rows(benchmark["tiers"]))]
     if left_out := benchmark.get("leave_one_out"):
-        rows = _compared(left_out_rows(left_out), left_out["full"])
-        parts += [_about_left_out(left_out), markdown_table(LEFT_OUT, rows)]
+        full = left_out["full"]
+        parts += [
+            f"Leave-one-out: {left_out['of']} ({full['step_ms']:.4g} ms, {full['peak_gib']:.3f} GiB) without one "
+            "tier's change; below 1, the change makes it faster.",
+            markdown_table(LEFT_OUT, _compared(left_out_rows(left_out), full)),
+        ]
     if wide := benchmark.get("paper_width"):
-        first = next(iter(wide["tiers"].values()), {})
-        parts += [_about_width(wide), markdown_table(WIDE, _compared(wide["tiers"], first))]
+        model, first = wide["model"], next(iter(wide["tiers"].values()), {})
+        parts += [
+            f"At the paper's width: growth {model['growth']}, {model['image_height_px']} x {model['image_width_px']}, "
+            f"{wide['global_batch']} pairs. {_about_rounds(wide)}",
+            markdown_table(WIDE, _compared(wide["tiers"], first)),
+        ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -35,14 +43,14 @@ def _about_rounds(benchmark: Mapping[str, Any]) -> str:
 def _machine(benchmark: Mapping[str, Any]) -> str:
     facts = benchmark["machine"]
     device = facts.get("gpus") or f"{facts['cores']} cores {facts['processor']}"
-    words = [f"{device}; torch {facts['torch']}, Python {facts['python']}, commit {facts['commit']}"]
+    parts = [f"{device}; torch {facts['torch']}, Python {facts['python']}, commit {facts['commit']}"]
     if work := benchmark.get("work"):
-        words.append(f"a step of the plain formulation: {work['flop'] / 1e9:.4g} GFLOP, {work['bytes'] / 1e9:.3g} GB")
-    if roof := benchmark.get("roof"):
-        products = [f"{rate['median']:.3g} TFLOP/s {name}" for name, rate in roof["matmul_tflops"].items()]
-        copy = f"copy {roof['copy_gbytes_per_s']['median']:.3g} GB/s"
-        words.append(f"roof: {copy}, matrix product {', '.join(products)}")
-    return "; ".join(words) + "."
+        parts.append(f"a step of the plain formulation: {work['flop'] / 1e9:.4g} GFLOP, {work['bytes'] / 1e9:.3g} GB")
+    if roofline := benchmark.get("roof"):
+        products = [f"{rate['median']:.3g} TFLOP/s {name}" for name, rate in roofline["matmul_tflops"].items()]
+        copy = f"copy {roofline['copy_gbytes_per_s']['median']:.3g} GB/s"
+        parts.append(f"roofline peaks: {copy}, matrix product {', '.join(products)}")
+    return "; ".join(parts) + "."
 
 
 def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
@@ -66,28 +74,28 @@ def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
 
 
 def _throttled(tier: Mapping[str, Any]) -> str:
-    """Mark a tier whose GPU was held down by what is named, before or after a block."""
+    """Format what throttled the tier's GPU before or after a block."""
     return f", throttled: {', '.join(tier['throttled'])}" if tier.get("throttled") else ""
 
 
 def _peak(tier: Mapping[str, Any]) -> str:
-    """Write the allocated memory, and where the allocator keeps more than that, the reserved."""
+    """Format the allocated memory and, where it is measured, the memory reserved by the allocator."""
     reserved = tier.get("reserved_gib")
     return peak(tier).replace(" GiB", "") + ("" if reserved is None else f" ({reserved:.3f} reserved)")
 
 
 def _memory(tier: Mapping[str, Any], full: Mapping[str, Any]) -> str:
-    """Write what a tier saves where its rounds' peaks keep apart from the other's; of older files, without asking."""
+    """Format the saved memory if the ranges of the peaks do not overlap; older files have no ranges."""
     return memory_change(tier["memory_ratio"], "peaks_gib" not in tier or peaks_differ(tier, full))
 
 
 def _number(tier: Mapping[str, Any], name: str) -> str:
-    """Write a number; nothing where it was not measured, as in older files."""
+    """Format a number; return "" if it was not measured, as in older files."""
     return "" if tier.get(name) is None else f"{tier[name]:.3g}"
 
 
 def _pays_off(tier: Mapping[str, Any]) -> str:
-    """Write the pairs after which a faster step has made up for the warm-up's extra time."""
+    """Format the pairs after which a faster step has made up for the longer warm-up."""
     if "pays_off_after_pairs" not in tier:  # in older files
         return ""
     pairs = tier["pays_off_after_pairs"]
@@ -101,24 +109,8 @@ def _change(switches: Sequence[Mapping[str, str]], before: Sequence[Mapping[str,
     )
 
 
-def _about_left_out(left_out: Mapping[str, Any]) -> str:
-    full = left_out["full"]
-    return (
-        f"Leave-one-out: {left_out['of']} ({full['step_ms']:.4g} ms, {full['peak_gib']:.3f} GiB) without one rung's "
-        "change; below 1, the change makes it faster."
-    )
-
-
-def _about_width(wide: Mapping[str, Any]) -> str:
-    model = wide["model"]
-    return (
-        f"At the paper's width: growth {model['growth']}, {model['image_height_px']} x {model['image_width_px']}, "
-        f"{wide['global_batch']} pairs. {_about_rounds(wide)}"
-    )
-
-
 def _compared(rows: Mapping[str, Mapping[str, Any]], full: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield the cells of tiers that are compared with a full one, or why one was not measured."""
+    """Yield the cells of tiers compared with a full one, or the reason why a tier was not measured."""
     for name, row in rows.items():
         if "same" in row:
             yield [name, "", row["same"], "", ""]

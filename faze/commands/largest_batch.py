@@ -23,7 +23,7 @@ import torch
 from faze.base.command_line import CONFIGFILE, argument, at_least_one, command, threads
 from faze.base.errors import UserError
 from faze.base.locks import machine_shared
-from faze.benchmark.memory_peak import MemoryPeak, status_bytes
+from faze.benchmark.meters import MemoryPeak, status_bytes
 from faze.benchmark.tier_steps import build_tier_steps, read_people, tier_config
 from faze.engine.parallel import join, pick_device
 

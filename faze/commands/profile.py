@@ -19,9 +19,8 @@ from faze.base.command_line import CONFIGFILE, argument, at_least_one, command, 
 from faze.base.files import whole_file
 from faze.base.locks import machine_shared
 from faze.benchmark import profiling
-from faze.benchmark.roofline import Roofline, number_format
+from faze.benchmark.roofline import PhaseClock, Roofline, number_format
 from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, tier_config
-from faze.benchmark.timing import PhaseClock
 from faze.engine import machine
 from faze.engine.parallel import join, launch, share
 

@@ -111,6 +111,8 @@ class Resolved:
     flat: Mapping[str, Any]
 
     def __getattr__(self, section: str) -> Any:
+        if section.startswith("__"):  # pickle asks before there are sections
+            raise AttributeError(section)
         try:
             return self.sections[section]
         except KeyError:

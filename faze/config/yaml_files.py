@@ -11,6 +11,7 @@ from faze.config.check import ConfigError, Fault, short
 
 # In a checkout, a link to config/config.yaml, which people read and change; a wheel contains a copy.
 DEFAULTS = Path(__file__).with_name("config.yaml").resolve()
+PAPER = Path(__file__).with_name("paper.yaml").resolve()  # config/paper.yaml, in the same way
 
 
 def read_yaml(*paths: Path | str) -> dict[str, Any]:

@@ -1,66 +1,57 @@
 """Rule `benchmark`: speed and memory of every tier, in rounds of fresh processes on fixed batches.
 
-Nothing else may run on the machine meanwhile: the rule claims every core, and the stage refuses to start where another
-benchmark or a training runs, of whatever checkout and user.
+It needs the machine for itself: the rule claims every core, and the stage refuses to start while another benchmark or a
+training runs on the machine, of any checkout and user.
 """
 
-from argparse import SUPPRESS, Namespace
-from dataclasses import asdict
-from pathlib import Path
+import dataclasses
+from argparse import Namespace
+from functools import partial
 from typing import Any
 
 import torch
 
-from faze.base.command_line import CONFIG, argument, command, threads
-from faze.base.errors import UserError
+from faze.base.command_line import CONFIG, command, needed, threads
 from faze.base.files import whole_file, write_json
 from faze.base.locks import machine_exclusive, output_lock
-from faze.benchmark.debugging import refuse_debugging
-from faze.benchmark.energy import Meter, build_meter
-from faze.benchmark.memory_peak import MemoryPeak
-from faze.benchmark.paper_width import at_paper_width
-from faze.benchmark.processes import MeasuringProcess, measuring_command, serve
-from faze.benchmark.roofline import Roofline, count_work
+from faze.benchmark.processes import Job
+from faze.benchmark.roofline import count_work
 from faze.benchmark.rounds import measure_rounds
 from faze.benchmark.rows import (
     about_rounds,
-    ladder_rows,
     leave_one_out_rows,
     paper_width_rows,
     same_steps,
-    without_rung,
+    tier_rows,
+    without_tier,
 )
-from faze.benchmark.tier_steps import build_tier_steps, read_people
+from faze.benchmark.tier_steps import measure_roofline, measure_tier, refuse_debugging
 from faze.benchmark.tier_table import markdown_tables
+from faze.config.check import build
+from faze.config.parameters import Engine, Model
 from faze.config.stage_config import Resolved, load
+from faze.config.yaml_files import DEFAULTS, PAPER, read_yaml
 from faze.engine import machine
-from faze.engine.parallel import join, pick_device, share
+from faze.engine.parallel import pick_device
+
+PAPER_WIDTH_PAIRS = 8  # of a step, if its chunks allow so few
+PAPER_WIDTH_ROUNDS = 3  # at most
 
 
 @command(
     __doc__,
     CONFIG,
-    argument("--data", type=Path, help="store of normalised strips"),
+    needed("--data", "store of normalised strips"),
     threads("CPU threads of each tier in its turn"),
-    argument("--out", type=Path, help="benchmark.json to write"),
-    argument("--coordinator", nargs=2, metavar=("ADDRESS", "NAME"), help=SUPPRESS),
-    argument("--roofline", action="store_true", help=SUPPRESS),
-    argument("--tier", help=SUPPRESS),  # with --coordinator: be a measuring process
-    argument("--without", metavar="RUNG", help=SUPPRESS),
-    argument("--paper-width", action="store_true", help=SUPPRESS),
+    needed("--out", "benchmark.json to write"),
 )
 def main(args: Namespace) -> None:
-    """Coordinate the benchmark, or be one of its measuring processes."""
-    if not args.coordinator and not (args.data and args.out):
-        raise UserError("--data and --out are needed")
+    """Run the benchmark and print its tables."""
     config = load(args.config, "benchmark")
-    if args.coordinator:
-        (measure_roofline if args.roofline else measure_tier)(config, args)
-        return
     refuse_debugging()
     with machine_exclusive(), output_lock(args.out):
         rounds = about_rounds(config.benchmark.rounds)
-        result = {"machine": machine.describe(), "threads": args.threads, **rounds, **measure_ladder(config, args)}
+        result = {"machine": machine.describe(), "threads": args.threads, **rounds, **measure_tiers(config, args)}
         if config.leave_one_out:
             result["leave_one_out"] = measure_leave_one_out(config, args)
         if wide := at_paper_width(config):
@@ -70,70 +61,87 @@ def main(args: Namespace) -> None:
     print(markdown_tables(result), end="")
 
 
-def measure_ladder(config: Resolved, args: Namespace) -> dict[str, Any]:
+def measure_tiers(config: Resolved, args: Namespace) -> dict[str, Any]:
     """Measure every tier of run.tiers, and the roofline of the device."""
-    work = count_work(config.model, config.loss, config.train)
+    device = baseline_device(config)
     found = measure_rounds(
-        {tier: measuring_command(args, "--tier", tier, engine=engine) for tier, engine in config.engines.items()},
+        {tier: tier_job(config, engine, args) for tier, engine in config.engines.items()},
         config.benchmark,
-        roofline=measuring_command(args, "--roofline"),
-        one_at_a_time=on_gpu(config),
+        roofline=Job(partial(measure_roofline, device=device, threads=args.threads)),
+        one_at_a_time=device.type == "cuda",
     )
-    rows = ladder_rows(found, work=work, global_batch=config.train.global_batch)
-    return {"work": asdict(work), "roof": found.rates.as_dict(), "tiers": rows}
+    work = count_work(config.model, config.loss, config.train)
+    rows = tier_rows(found, work=work, global_batch=config.train.global_batch)
+    return {"work": dataclasses.asdict(work), "roof": found.rates.as_dict(), "tiers": rows}
 
 
 def measure_leave_one_out(config: Resolved, args: Namespace) -> dict[str, Any]:
-    """Measure the topmost tier without each of its rungs' changes, in rounds of their own after the ladder's."""
-    *_, topmost = config.leave_one_out
-    commands = {topmost: measuring_command(args, "--tier", topmost, engine=config.engines[topmost])}
-    for rung, engine in config.leave_one_out.items():
-        commands[without_rung(topmost, rung)] = measuring_command(args, "--without", rung, engine=engine)
+    """Measure the top tier without the change of each other tier, in rounds of their own."""
+    *_, top = config.leave_one_out
+    jobs = {top: tier_job(config, config.engines[top], args)}
+    for tier, engine in config.leave_one_out.items():
+        jobs[without_tier(top, tier)] = tier_job(config, engine, args)
     found = measure_rounds(
-        commands,
+        jobs,
         config.benchmark,
-        one_at_a_time=on_gpu(config),
-        leave_out=lambda described: same_steps(described, as_first=True),
+        one_at_a_time=baseline_device(config).type == "cuda",
+        leave_out=partial(same_steps, as_first=True),
     )
     return leave_one_out_rows(found)
 
 
 def measure_paper_width(wide: Resolved, args: Namespace) -> dict[str, Any]:
-    """Measure every tier at the paper's width, one at a time: few machines have the memory for all of them at once.
+    """Measure every tier at the paper's width, one at a time: few machines have the memory for all tiers at once.
 
     Args:
-        wide: the configuration at the paper's width.
-        args: of the stage.
+        wide: configuration at the paper's width.
+        args: arguments of the stage.
     """
-    of_tier = ("--paper-width", "--tier")
-    commands = {tier: measuring_command(args, *of_tier, tier, engine=engine) for tier, engine in wide.engines.items()}
-    found = measure_rounds(commands, wide.benchmark, one_at_a_time=True, leave_out=same_steps)
-    sizes = {"model": asdict(wide.model), "global_batch": wide.train.global_batch}
+    jobs = {tier: tier_job(wide, engine, args) for tier, engine in wide.engines.items()}
+    found = measure_rounds(jobs, wide.benchmark, one_at_a_time=True, leave_out=same_steps)
+    sizes = {"model": dataclasses.asdict(wide.model), "global_batch": wide.train.global_batch}
     return sizes | about_rounds(wide.benchmark.rounds) | {"tiers": paper_width_rows(found)}
 
 
-def on_gpu(config: Resolved) -> bool:
-    """Whether the baseline trains on a GPU, whose memory the processes of one tier have for themselves."""
-    return pick_device(next(iter(config.engines.values())).device).type == "cuda"
+def tier_job(config: Resolved, engine: Engine, args: Namespace) -> Job:
+    """Return the job that measures steps with the switches of a tier."""
+    return Job(partial(measure_tier, config=config, engine=engine, data=args.data, threads=args.threads), engine)
 
 
-def measure_tier(config: Resolved, args: Namespace) -> None:
-    """Build the step of one tier, and run blocks when told to."""
-    if args.paper_width:
-        config = at_paper_width(config)
-    engine = config.leave_one_out[args.without] if args.without else config.engines[args.tier]
-    with join(engine, share(args.threads, engine)) as world:
-        people = read_people(args.data, config, world.processes_here)
-        peak = MemoryPeak(world.device)
-        tier = build_tier_steps(config, engine, world, people)
-        # All processes of a CPU share one counter, each GPU has its own.
-        counts = world.device.type == "cuda" or world.rank == 0
-        meter = build_meter(world.device, tier.step.replicas) if counts else Meter("none")
-        MeasuringProcess(tier, config.benchmark.block_steps, peak, meter).serve(args.coordinator)
+def baseline_device(config: Resolved) -> torch.device:
+    """Return the device of the baseline."""
+    return pick_device(next(iter(config.engines.values())).device)
 
 
-def measure_roofline(config: Resolved, args: Namespace) -> None:
-    """Copy and multiply when told to, on the baseline's device with as many threads as a tier has."""
-    torch.set_num_threads(args.threads)
-    roofline = Roofline(pick_device(next(iter(config.engines.values())).device))
-    serve(args.coordinator, {"rank": 0, "processes": 1}, {"copy": roofline.copy, "matmul": roofline.matmul})
+def at_paper_width(config: Resolved) -> Resolved | None:
+    """Return the configuration at the paper's width: a small batch, and few steps of about a second each.
+
+    At the small default width, activations are not what fills memory. The model is that of config/paper.yaml. The batch
+    keeps its number of chunks, which is the unit that processes and accumulation share.
+
+    Returns:
+        None if benchmark.paper_width is off, the width is the same, or the stored strips are too small.
+    """
+    paper = build(Model, read_yaml(DEFAULTS, PAPER)["model"])
+    kept = {name: getattr(config.model, name) for name in ("normalize_axis", "backprop_gaze")}
+    model = dataclasses.replace(paper, **kept)
+    aspect = config.model.image_width_px * model.image_height_px == config.model.image_height_px * model.image_width_px
+    fits = aspect and config.preprocess.width_px % model.image_width_px == 0
+    if not config.benchmark.paper_width or not fits or model == config.model:
+        return None
+    chunks = config.train.global_batch // config.loss.chunk_pairs
+    chunk_pairs = max(1, PAPER_WIDTH_PAIRS // chunks)
+    changed = {
+        "model": model,
+        "loss": dataclasses.replace(config.loss, chunk_pairs=chunk_pairs),
+        "train": dataclasses.replace(config.train, global_batch=chunks * chunk_pairs),
+        "benchmark": dataclasses.replace(
+            config.benchmark,
+            rounds=min(PAPER_WIDTH_ROUNDS, config.benchmark.rounds),
+            blocks=2,
+            block_steps=1,
+            warmup_steps=1,
+            warmup_blocks=0,
+        ),
+    }
+    return dataclasses.replace(config, sections={**config.sections, **changed})

@@ -1,15 +1,10 @@
-"""Rounds of fresh processes: their arithmetic, their order, and what is measured at the paper's width.
+"""Rounds of fresh processes: arithmetic and order.
 
 Seen red: an interval over the blocks of one process each covers the truth in one of eight cases; with the roles of
 medians and blocks as they were, ratio and quotient of the shown times differ.
 """
 
 import contextlib
-import json
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,18 +15,19 @@ import scipy.stats
 
 from faze.base.benchmark_file import peaks_differ, rounds_of
 from faze.benchmark import rounds as rounds_module
-from faze.benchmark.interleave import TierRound, WarmUp
-from faze.benchmark.intervals import ratio_interval, rounds_interval
-from faze.benchmark.paper_width import WHOLE, WIDTH, at_paper_width
-from faze.benchmark.processes import Command
-from faze.benchmark.rounds import ROOFLINE, Rounds, measure_rounds
-from faze.benchmark.rows import about_rounds, compare, ladder_rows, paper_width_rows, same_steps, without_rung
-from faze.benchmark.tier_table import markdown_tables
+from faze.benchmark.processes import Job
+from faze.benchmark.rounds import ROOFLINE, Rounds, TierRound, WarmUp, measure_rounds
+from faze.benchmark.rows import (
+    about_rounds,
+    compare,
+    paper_width_rows,
+    ratio_interval,
+    rounds_interval,
+    same_steps,
+    tier_rows,
+    without_tier,
+)
 from faze.config.parameters import Benchmark
-from faze.config.stage_config import build_config, resolve, to_lines
-from faze.config.validation import read_config, validate
-from faze.config.yaml_files import merge
-from faze.data.store.strip_writing import PersonStrips, write_strips
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = Benchmark(2, 3, steady_share=0.1, block_steps=4, blocks=2, rounds=3, leave_one_out=False, paper_width=False)
@@ -80,7 +76,7 @@ def test_two_rounds_give_an_interval_over_blocks_and_say_so() -> None:
         {"rounds": 2, "confidence": 0.95, "over": "blocks"},
         {"rounds": 3, "confidence": 0.95, "over": "rounds"},
     ]
-    assert rounds_of({}) == {"rounds": 1, "confidence": 0.95, "over": "blocks"}  # of older files
+    assert rounds_of({}) == {"rounds": 1, "confidence": 0.95, "over": "blocks"}  # files without the key
 
 
 def test_the_shown_times_and_their_ratio_come_from_the_same_blocks() -> None:
@@ -115,7 +111,7 @@ def test_memory_differs_where_rounds_keep_apart(peaks: Sequence[float], differ: 
         return {"peaks_gib": peaks, "peak_gib_low": min(peaks), "peak_gib_high": max(peaks)}
 
     assert peaks_differ(row(peaks), row((1.0, 1.1, 1.2))) == differ
-    assert not peaks_differ({"peak_gib": 0.1}, {"peak_gib": 9.0})  # older files: one process, whose noise is not known
+    assert not peaks_differ({"peak_gib": 0.1}, {"peak_gib": 9.0})  # without rounds
 
 
 def test_what_does_the_baselines_step_is_marked_and_unsteady_warm_ups_are_counted() -> None:
@@ -128,7 +124,7 @@ def test_what_does_the_baselines_step_is_marked_and_unsteady_warm_ups_are_counte
     }, {})  # fmt: skip
     found.rates.copy.append(1e10)
     found.rates.matmul.update({"fp32": [1e11], "fp16": [1e11]})
-    rows = ladder_rows(found, work=SimpleNamespace(flop=1, bytes=1), global_batch=8)
+    rows = tier_rows(found, work=SimpleNamespace(flop=1, bytes=1), global_batch=8)
     assert rows["baseline"]["same_as_baseline"] is None
     assert rows["amp"]["same_as_baseline"] == "inactive here, so the same step: no kernels"
     assert (rows["amp"]["unsteady_rounds"], rows["amp"]["warmup_steady"]) == (1, False)
@@ -162,32 +158,29 @@ class FakeProcesses:
         return [answers.get(do, {"seconds": 0.1 * steps, "joules": None, "boards": []})]
 
 
-def command(name: str) -> Command:
-    return Command(("run", name), None)
-
-
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[FakeProcesses]]:
     """The groups of processes that were started together, in their order."""
     groups: list[list[FakeProcesses]] = []
 
     @contextlib.contextmanager
-    def fake(servers: object, commands: Mapping[str, Command]) -> Iterator[list[FakeProcesses]]:
-        assert all(commands[name] == command(name) for name in commands)
-        groups.append([FakeProcesses(name) for name in commands])
+    def fake(servers: object, jobs: Mapping[str, Job]) -> Iterator[list[FakeProcesses]]:
+        assert all(job is JOBS.get(name, ROOF) for name, job in jobs.items())
+        groups.append([FakeProcesses(name) for name in jobs])
         yield groups[-1]
 
     monkeypatch.setattr(rounds_module, "fork_servers", lambda _: contextlib.nullcontext({False: object()}))
-    monkeypatch.setattr(rounds_module, "measuring_processes", fake)
+    monkeypatch.setattr(rounds_module, "benchmark_processes", fake)
     return groups
 
 
 TIERS = ("baseline", "amp", "ddp", "recompute")
-COMMANDS = {tier: command(tier) for tier in TIERS}
+JOBS = {tier: Job(lambda connection: None) for tier in TIERS}
+ROOF = Job(lambda connection: None)
 
 
 def test_each_round_starts_fresh_processes_in_an_order_of_its_own(started: list) -> None:
-    found = measure_rounds(COMMANDS, SETTINGS, roofline=command(ROOFLINE))
+    found = measure_rounds(JOBS, SETTINGS, roofline=ROOF)
     orders = [[processes.name for processes in group] for group in started]
     assert [sorted(order) for order in orders] == [sorted([*TIERS, ROOFLINE])] * 3
     assert len({tuple(order) for order in orders}) > 1
@@ -195,85 +188,24 @@ def test_each_round_starts_fresh_processes_in_an_order_of_its_own(started: list)
     assert len(found.rates.copy) == 3 * SETTINGS.blocks and found.tiers["recompute"][0].phases_ms == {"forward": 100.0}
     again = list(orders)
     started.clear()
-    measure_rounds(COMMANDS, SETTINGS, roofline=command(ROOFLINE))
+    measure_rounds(JOBS, SETTINGS, roofline=ROOF)
     assert [[processes.name for processes in group] for group in started] == again  # seeded
 
 
 def test_one_at_a_time_no_two_tiers_are_there_together(started: list) -> None:
-    found = measure_rounds(COMMANDS, SETTINGS, roofline=command(ROOFLINE), one_at_a_time=True)
+    found = measure_rounds(JOBS, SETTINGS, roofline=ROOF, one_at_a_time=True)
     assert [len(group) for group in started] == [1] * 15
     assert len(found.rates.matmul["fp32"]) == len(found.rates.copy) == 3 * SETTINGS.blocks
     assert [rounds[2].blocks_ms for rounds in found.tiers.values()] == [pytest.approx([100.0, 100.0])] * 4
 
 
 def test_what_does_anothers_step_is_left_out_after_the_first_round(started: list) -> None:
-    found = measure_rounds(COMMANDS, SETTINGS, leave_out=same_steps)
+    found = measure_rounds(JOBS, SETTINGS, leave_out=same_steps)
     assert [sorted(p.name for p in group) for group in started] == [
         sorted(TIERS),
         *[["baseline", "ddp", "recompute"]] * 2,
     ]
     assert found.same["amp"][0] == "baseline" and list(found.tiers) == ["baseline", "ddp", "recompute"]
-    assert found.tiers["recompute"][0].phases_ms == {}  # they are the ladder's
+    assert found.tiers["recompute"][0].phases_ms == {}  # measured with the tiers of the ablation
     assert paper_width_rows(found)["amp"] == {"same": found.same["amp"][1], "as": "baseline"}
-    assert without_rung("recompute", "amp") == "recompute without amp"
-
-
-def wide(changes: dict) -> object:
-    values = validate(merge(read_config([]), changes))
-    return at_paper_width(build_config(resolve(values, "benchmark"), "benchmark", "config"))
-
-
-def test_the_papers_width_is_that_of_its_configuration() -> None:
-    paper = read_config([ROOT / "config" / "paper.yaml"])
-    assert {name: paper["model"][name] for name in (*WIDTH, *WHOLE)} == {**WIDTH, **WHOLE}
-    config = wide({})
-    assert {name: getattr(config.model, name) for name in WIDTH} == WIDTH
-    assert (config.train.global_batch, config.loss.chunk_pairs) == (8, 4)  # two chunks, as by default
-    assert (config.benchmark.rounds, config.benchmark.blocks, config.benchmark.block_steps) == (3, 2, 1)
-
-
-@pytest.mark.parametrize("changes", [
-    {"benchmark": {"paper_width": False}},
-    {"model": WIDTH},  # the ladder itself is as wide
-    {"preprocess": {"height_px": 32, "width_px": 128}},  # smaller strips than the paper's
-])  # fmt: skip
-def test_the_papers_width_is_not_measured_where_it_is_not_wanted_or_nothing_new(changes: dict) -> None:
-    assert wide(changes) is None
-
-
-def test_the_stage_measures_rounds_and_the_papers_width(tmp_path: Path) -> None:
-    """In real processes: two rounds of a small tier, and of its step at the paper's width."""
-    random = np.random.default_rng(0)
-    pixels = random.integers(0, 256, (6, 64, 256, 3), dtype=np.uint8)
-    labels = random.normal(0, 0.2, (6, 4)).astype(np.float32)
-    people = [PersonStrips(name, "train", [f"{i}.jpg" for i in range(6)], pixels, labels) for name in "12"]
-    write_strips(tmp_path / "gazecapture.h5", "gazecapture", people)
-    values = merge(read_config([ROOT / "config" / "smoke.yaml"]), {
-        "tiers": {"baseline": {"device": "cpu"}},
-        "run": {"tiers": ["baseline"]},
-        "benchmark": {"rounds": 2, "paper_width": True},
-    })  # fmt: skip
-    (tmp_path / "benchmark.yaml").write_text("\n".join(to_lines(resolve(validate(values), "benchmark"))))
-    command = [sys.executable, "-m", "faze", "benchmark", "--threads", "1", "--out", "benchmark.json"]
-    command += ["--config", "benchmark.yaml", "--data", "gazecapture.h5"]
-    environment = {"PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert ended.returncode == 0, ended.stderr
-    result = json.loads((tmp_path / "benchmark.json").read_text())
-    assert result["rounds"] == 2 and result["speed_interval"] == {"confidence": 0.95, "over": "blocks"}
-    small, large = result["tiers"]["baseline"], result["paper_width"]["tiers"]["baseline"]
-    for row in (small, large):
-        assert len(row["peaks_gib"]) == len(row["blocks_ms"]) == 2
-        assert 0 < row["peak_gib_low"] <= row["peak_gib"] <= row["peak_gib_high"]
-    assert large["peak_gib"] > 3 * small["peak_gib"]  # activations
-    assert result["paper_width"]["global_batch"] == 8 and result["paper_width"]["model"]["growth"] == 32
-    words = markdown_tables(result)
-    width = words[words.index("At the paper's width: growth 32, 64 x 256, 8 pairs.") :]
-    assert re.search(r"\| baseline \| \d\S* \| 1 \| [^|]+ \| 1 \|", width)
+    assert without_tier("recompute", "amp") == "recompute without amp"

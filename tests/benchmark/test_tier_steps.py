@@ -13,9 +13,8 @@ import torch
 from roofline_sizes import small_roofline
 
 from faze.benchmark import profiling
-from faze.benchmark.energy import Meter
-from faze.benchmark.processes import MeasuringProcess
-from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, tier_config
+from faze.benchmark.meters import EnergyMeter
+from faze.benchmark.tier_steps import TierBlocks, TierSteps, build_tier_steps, read_people, tier_config
 from faze.commands import profile
 from faze.commands.largest_batch import largest
 from faze.config.stage_config import load, to_lines
@@ -66,10 +65,10 @@ def test_only_later_blocks_use_up_what_was_read_ahead_while_others_ran() -> None
     """The first is the warm-up, whose time counts from its first step. Seen red: its first steps were left out."""
     tier, done = small_tier({"data": {"workers": 1}}), []
     counted = dataclasses.replace(tier, step=lambda *_: done.append(1))
-    process = MeasuringProcess(counted, block_steps=4, peak=None, meter=Meter("none"))
-    process._block(4)
+    blocks = TierBlocks(counted, 4, EnergyMeter("none"))
+    blocks.block(4)
     assert len(done) == 4
-    process._block(4)
+    blocks.block(4)
     assert len(done) == 8 + tier.feed.transfer.ahead > 8
 
 
@@ -161,9 +160,7 @@ def test_largest_batch_of_a_cpu_stays_within_the_memory_it_was_given() -> None:
 def test_largest_batch_of_a_cpu_needs_to_know_the_memory() -> None:
     ended = run("largest-batch", "--tier", "amp", "--configfile", SMOKE, "--most", "1")
     assert ended.returncode == 1
-    assert (
-        ended.stderr == "faze largest-batch: give --memory-gib: on a CPU nothing else says when a batch is too large\n"
-    )
+    assert "--memory-gib" in ended.stderr and ended.stderr.count("\n") == 1
 
 
 def test_scaling_finds_the_coefficients_that_made_the_times() -> None:

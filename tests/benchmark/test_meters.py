@@ -1,0 +1,198 @@
+"""Peak memory and energy. Stand-ins replace torch's CUDA allocator and the driver's NVML; no GPU has run these tests.
+
+Seen red by breaking the code: a peak with the warm-up's workspaces, with torch's late imports, of one device only,
+without a captured graph's memory or memory that was freed before; energy of the first board only, a counter that wraps
+around, a package counted with its parts or with the whole platform; unreported throttling.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+from faze.benchmark import meters
+from faze.benchmark.meters import MemoryPeak, build_energy_meter, steps_lasting
+
+ROOT = Path(__file__).resolve().parents[2]
+GIB = 2**30
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+
+
+class FakeAllocator:
+    """Torch's memory statistics of two devices, current and peak, in GiB; and the segments of a captured graph."""
+
+    def __init__(self) -> None:
+        self.now, self.peak = [1.0, 0.5], [1.0, 0.5]
+        self.segments: list[dict] = [{"segment_pool_id": (0, 0), "total_size": 9 * GIB, "allocated_size": 0}]
+
+    def use(self, device: int, gib: float) -> None:
+        self.peak[device] = max(self.peak[device], self.now[device] + gib)
+
+    def reset(self, device: int) -> None:
+        self.peak[device] = self.now[device]
+
+
+@pytest.fixture
+def allocator(monkeypatch: pytest.MonkeyPatch) -> FakeAllocator:
+    fake = FakeAllocator()
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", fake.reset)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: int(fake.peak[device] * GIB))
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: int(2 * fake.peak[device] * GIB))
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: fake.segments)
+    return fake
+
+
+def test_peak_excludes_the_workspace_of_the_warm_up_and_reports_it(allocator: FakeAllocator) -> None:
+    peak = MemoryPeak(GPU)
+    allocator.use(0, 6.0)  # cuDNN tries its algorithms
+    peak.settle()
+    allocator.use(0, 2.0)
+    assert peak.read() == {"peak_gib": 3.5, "reserved_gib": 7.0, "warmup_peak_gib": 7.5}
+
+
+def test_peak_is_the_sum_over_the_devices_of_data_parallel(allocator: FakeAllocator) -> None:
+    peak = MemoryPeak(GPU)
+    allocator.use(0, 2.0)
+    allocator.use(1, 1.5)
+    assert peak.read() == {"peak_gib": 5.0, "reserved_gib": 10.0}
+
+
+def test_peak_includes_the_pool_of_a_captured_graph(allocator: FakeAllocator) -> None:
+    peak = MemoryPeak(GPU)
+    allocator.segments.append({"segment_pool_id": (0, 1), "total_size": 5 * GIB, "allocated_size": GIB})
+    peak.settle()
+    assert peak.read()["peak_gib"] == 1.5 + 4.0
+
+
+def test_peak_of_a_cpu_includes_freed_memory_and_excludes_older_memory() -> None:
+    older = torch.ones(2**22)
+    peak = MemoryPeak(CPU)
+    torch.ones(2**24).sum()  # 64 MiB, freed at once
+    assert 0.06 < peak.read()["peak_gib"] < 0.2 and older.sum() > 0
+    torch.ones(2**25).sum()  # 128 MiB
+    peak.settle()
+    torch.ones(2**23).sum()
+    found = peak.read()
+    assert found["warmup_peak_gib"] > 0.12 > 0.08 > found["peak_gib"] > 0.02
+
+
+FRESH = {
+    "late imports of torch": ("torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1).step()", 0.0, 0.02),
+    # 96 kB each, less than glibc maps separately; another block above them keeps the end of the heap in place.
+    "memory that was freed before": ("blocks = fill()", 0.9 * 2000 * 96_000 / GIB, 1.5 * 2000 * 96_000 / GIB),
+}
+
+
+@pytest.mark.parametrize(("use", "low", "high"), FRESH.values(), ids=FRESH)
+def test_peak_of_a_fresh_process(use: str, low: float, high: float) -> None:
+    program = f"""
+import numpy as np, torch
+from faze.benchmark.meters import MemoryPeak
+def fill():
+    return [np.ones(12_000) for _ in range(2000)]
+blocks = fill()
+last = np.ones(12_000)
+del blocks
+peak = MemoryPeak(torch.device("cpu"))
+{use}
+print(peak.read()["peak_gib"])
+"""
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert low <= float(ended.stdout) < high
+
+
+class FakeNvml(ModuleType):
+    """Two boards: millijoules that grow by 1,000 and 3,000 between readings, and the state of each."""
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
+    class NVMLError(Exception):
+        """As in pynvml: no OSError."""
+
+    def __init__(self, broken: str = "") -> None:
+        super().__init__("pynvml")
+        self.broken = broken
+        self.readings, self.reasons = {"GPU-uuid0": 0, "GPU-uuid1": 0}, {"GPU-uuid0": 0x1, "GPU-uuid1": 0x24}
+
+    nvmlDeviceGetHandleByUUID = staticmethod(lambda uuid: uuid)  # noqa: N815
+    nvmlDeviceGetClockInfo = staticmethod(lambda handle, kind: 1000 * kind)  # noqa: N815
+    nvmlDeviceGetTemperature = staticmethod(lambda handle, kind: 60)  # noqa: N815
+    nvmlSystemGetDriverVersion = staticmethod(lambda: "580.1")  # noqa: N815
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        if self.broken:
+            raise self.NVMLError(self.broken)
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:  # noqa: N802
+        self.readings[handle] += 1000 if handle == "GPU-uuid0" else 3000
+        return self.readings[handle]
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: str) -> int:  # noqa: N802
+        raise self.NVMLError("not supported")
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:  # noqa: N802
+        return self.reasons[handle]
+
+
+@pytest.fixture(autouse=True)
+def uuids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML does not know CUDA_VISIBLE_DEVICES, but the UUID."""
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=f"uuid{device.index}"))
+
+
+def test_energy_of_gpus_is_that_of_the_boards_that_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    for device, replicas, joules in ((GPU, 2, 4.0), (GPU, 1, 1.0), (torch.device("cuda", 1), 1, 3.0)):
+        meter = build_energy_meter(device, replicas)
+        assert (meter.source, meter.reason, meter.since(meter.read())) == ("NVML, GPU board", "", joules)
+
+
+def test_boards_report_clocks_and_throttling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle GPU (bit 0) is not throttled; a fact that a board does not report is None."""
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    first, second = build_energy_meter(GPU, replicas=2).boards()
+    clocks = {"sm_mhz": 1000, "memory_mhz": 2000, "temperature_c": 60}
+    assert first == clocks | {"power_limit_w": None, "driver": "580.1", "throttled": []}
+    assert second["throttled"] == ["power cap", "temperature, by the driver"]
+
+
+@pytest.mark.parametrize(
+    ("nvml", "reason"),
+    [(FakeNvml(broken="Driver Not Loaded"), "Driver Not Loaded"), (None, "pip install nvidia-ml-py")],
+)
+def test_missing_energy_of_a_gpu_has_a_reason(monkeypatch: pytest.MonkeyPatch, nvml, reason: str) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    meter = build_energy_meter(GPU)
+    assert meter.source == "none" and reason in meter.reason and meter.since(meter.read()) is None
+
+
+def test_energy_of_a_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meters, "POWERCAP", tmp_path)
+    meter = build_energy_meter(CPU)
+    assert meter.since(meter.read()) is None and str(tmp_path) in meter.reason
+    counters = {
+        "intel-rapl:0": ("package-0", 900_000, 400_000),  # wraps around: 0.5 J
+        "intel-rapl:1": ("package-1", 0, 250_000),
+        "intel-rapl:0:0": ("core", 5, 999_999),  # a part of package 0
+        "intel-rapl:2": ("psys", 5, 999_999),  # contains the packages
+    }
+    for name, (domain, counter, _) in counters.items():
+        (tmp_path / name).mkdir()
+        for file, value in (("name", domain), ("energy_uj", counter), ("max_energy_range_uj", 999_999)):
+            (tmp_path / name / file).write_text(f"{value}\n")
+    meter = build_energy_meter(CPU)
+    before = meter.read()
+    for name, (_, _, counter) in counters.items():
+        (tmp_path / name / "energy_uj").write_text(f"{counter}\n")
+    assert meter.since(before) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "least_s", "steps"), [(0.5, 2.0, 16), (3.0, 2.0, 4), (0.5, 0.0, 4), (0.3, 2.0, 27)]
+)
+def test_a_block_lasts_as_long_as_its_energy_needs(seconds: float, least_s: float, steps: int) -> None:
+    assert steps_lasting(least_s, 4, seconds) == steps

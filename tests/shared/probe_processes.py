@@ -1,0 +1,32 @@
+"""A job of the benchmark's processes that describes its process, fails or sleeps."""
+
+import os
+import threading
+import time
+from multiprocessing.connection import Connection
+
+from faze.base.errors import UserError
+from faze.benchmark.processes import answer_requests
+
+VARIABLES = ("RANK", "OF_SERVER", "GLIBC_TUNABLES")
+
+
+def probe(connection: Connection, fails: str = "") -> None:
+    """Answer the requests `describe`, `sleep` and `fail`; rank 1 fails `at once` or in the last, as asked."""
+
+    def fail() -> dict:
+        if os.environ["RANK"] == "1":
+            raise UserError("rank 1 fails")
+        return sleep()
+
+    def sleep() -> dict:
+        time.sleep(600)
+        return {}
+
+    def describe() -> dict:
+        facts = {"pid": os.getpid(), "parent": os.getppid(), "threads": threading.active_count()}
+        return facts | {name: os.environ.get(name) for name in VARIABLES}
+
+    if fails == "at once":
+        fail()
+    answer_requests(connection, {}, {"describe": describe, "sleep": sleep, "fail": fail})
