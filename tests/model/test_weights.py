@@ -109,7 +109,7 @@ def write_code(path: Path, dted: DTED) -> None:
 @pytest.mark.parametrize(
     ("write", "sentence"),
     [
-        (lambda path, dted: None, "weights.pt"),
+        (lambda path, dted: None, "No such file"),
         (write_torn, "torch file"),
         (write_code, "torch file"),
         (lambda path, dted: path.write_bytes(b""), "torch file"),

@@ -208,7 +208,7 @@ def write_pairs(path: Path, people: dict[str, list[str]]) -> None:
         {"dataset": d, "person": p, "pair": 0, "variant": v} | dict.fromkeys(angles, 0.0) | {"seen_gaze_yaw": off}
         for d, names in people.items()
         for p in names
-        for v, off in (("real", 0.0), ("both", error[p]))
+        for v, off in (("real", 0.0), ("redirected", error[p]))
     ]
     pd.DataFrame(rows).assign(l1=0.1, psnr=1.0, ssim=0.1, ms_ssim=0.1).to_parquet(path, index=False)
 
@@ -234,7 +234,7 @@ def test_a_person_who_is_gone_is_said(folder, monkeypatch, capsys):
     write_pairs(folder / "redirected_pairs.parquet", {"mpiigaze": ["p00"], "gazecapture": ["2"]})
     write_store(folder / "gazecapture.h5", "gazecapture", {"3": "test"})
     assert run_stage(folder, monkeypatch) == 1
-    assert "holds no person 2, whom the baseline redirected: redirect again" in capsys.readouterr().err
+    assert "no person 2, whom the baseline redirected" in capsys.readouterr().err
     assert not (folder / "walks").exists()
 
 
@@ -285,7 +285,7 @@ def test_a_network_that_gives_no_numbers_is_refused(folder, monkeypatch, capsys)
         dted.decoder.last.conv3.weight.fill_(3e38)
     save_weights(folder / "checkpoint.pt", dted)
     assert run_stage(folder, monkeypatch) == 1
-    assert "pictures of person p00 are not numbers" in capsys.readouterr().err
+    assert "images of person p00 are not finite" in capsys.readouterr().err
     assert not (folder / "walks").exists()
 
 

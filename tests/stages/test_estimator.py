@@ -83,9 +83,9 @@ def test_people_of_its_training_are_refused_under_any_name(stage):
     trained = load_estimator(stage.folder / "estimator.pt")
     write_strips(stage.folder / "other.h5", "mpiigaze", [person("p07", "test", 60, 1), person("p08", "test", 60, 9)])
     with StripStore(stage.folder / "other.h5") as strips:
-        trained.check_strangers(stage.folder, strips, ["p08"])
+        trained.check_unseen(stage.folder, strips, ["p08"])
         with pytest.raises(Exception, match=r"the estimator was trained on p07"):
-            trained.check_strangers(stage.folder, strips, ["p07", "p08"])
+            trained.check_unseen(stage.folder, strips, ["p07", "p08"])
 
 
 def test_a_training_that_diverges_is_said(stage, capfd):
