@@ -3,35 +3,12 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from faze.config.check import MayBeEmpty, Range
+from faze.config.check import Range
 
 Count = Annotated[int, Range(0)]
 Positive = Annotated[int, Range(1)]
 NonNegative = Annotated[float, Range(0)]
 Share = Annotated[float, Range(0, 1)]
-
-# Of synthetic data; `faze.data.synthetic.faults` knows how each is planted and what comes of it.
-PlantedFault = Literal[
-    "truncated_jpeg",
-    "zero_bytes",
-    "missing_file",
-    "exif_rotated",
-    "wrong_size",
-    "nan_pose",
-    "pose_behind_camera",
-    "target_at_origin",
-    "is_valid_0",
-    "orientation_9",
-    "duplicate_frame",
-    "non_utf8_name",
-    "path_outside",
-    "unequal_json",
-    "unknown_device",
-    "absent_person",
-    "person_with_one_sample",
-    "wrong_shape_hdf5",
-    "truncated_hdf5",
-]
 
 
 @dataclass(frozen=True)
@@ -49,7 +26,6 @@ class Synthetic:
     jpeg_quality: Annotated[int, Range(1, 100)]
     kappa_spread_deg: NonNegative
     bias_deg: NonNegative
-    faults: Annotated[list[PlantedFault], MayBeEmpty()]
 
 
 @dataclass(frozen=True)

@@ -252,11 +252,6 @@ def test_raw_gazecapture_needs_no_supplementary_file(defaults: dict) -> None:
     validate(defaults, [])
 
 
-def test_a_fault_that_nobody_can_plant_is_refused(defaults: dict) -> None:
-    defaults["synthetic"]["faults"] = ["zero_bytes", "melted_disk"]
-    assert [line.startswith("synthetic.faults[1]: ") for line in faults(defaults)] == [True]
-
-
 @pytest.mark.parametrize("name", ["../elsewhere", "a b", ""])
 def test_name_must_name_a_folder(defaults: dict, name: str) -> None:
     defaults["name"] = name

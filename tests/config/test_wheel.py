@@ -82,7 +82,7 @@ def test_resolve_finds_the_defaults_from_any_folder(installed: Path, tmp_path: P
     [
         ("profile --tier nope", "tier 'nope' is not defined under tiers: baseline, amp"),
         ("largest-batch --tier nope", "tier 'nope' is not defined under tiers: baseline, amp"),
-        ("import-checkpoint none.pth --out here.pt", "none.pth: no such "),
+        ("import-checkpoint none.pth --out here.pt", "none.pth: "),
         ("ui --configfile none.yaml", "none.yaml: no such config file"),
     ],
 )

@@ -7,17 +7,17 @@ ignored; one person's broken annotation that ends the run; a name that is not UT
 import contextlib
 import csv
 import os
+import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
 
 import fake_mediapipe
 import numpy as np
 import pytest
+from planted_faults import FAULTS, Planted, damage
 from test_landmarks import exact_landmarks
 
-from faze.config.data_parameters import RAW, PlantedFault
+from faze.config.data_parameters import RAW
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import read_yaml
 from faze.data.normalization.frame import read_image
@@ -27,15 +27,12 @@ from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import read_supplementary
 from faze.stages import landmarks, preprocess, synthesise
 
-FAULTS = list(get_args(PlantedFault))
 PEOPLE = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
-FRAMES = 15
 
 
-def write_raw(folder: Path, patch: pytest.MonkeyPatch, faults: list[str]) -> int:
+def run_synthesise(folder: Path, patch: pytest.MonkeyPatch) -> int:
     config = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")
-    frames = {"frames_per_person": FRAMES, "gazecapture_train_frames": None}
-    config["synthetic"] |= frames | {"faults": faults} | dict.fromkeys(PEOPLE, 1)
+    config["synthetic"] |= {"frames_per_person": 15, "gazecapture_train_frames": None} | dict.fromkeys(PEOPLE, 1)
     (folder / "synthesise.yaml").write_text("\n".join(to_lines(resolve(config, "synthesise"))))
     arguments = ["--config", folder / "synthesise.yaml", "--threads", 1, "--truth", folder / "truth.h5"]
     for name in RAW.values():
@@ -66,18 +63,19 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sound")
     with pytest.MonkeyPatch.context() as patch:
-        assert write_raw(folder, patch, []) == 0
-    assert not (folder / "faults.csv").exists()
+        assert run_synthesise(folder, patch) == 0
     return folder
+
+
+def copied(sound: Path, folder: Path) -> Path:
+    return Path(shutil.copytree(sound, folder / "copy"))
 
 
 @pytest.fixture(scope="module")
-def spoilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All faults that a run outlives."""
-    folder = tmp_path_factory.mktemp("spoilt")
-    with pytest.MonkeyPatch.context() as patch:
-        assert write_raw(folder, patch, [fault for fault in FAULTS if fault != "truncated_hdf5"]) == 0
-    return folder
+def spoilt(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Planted]]:
+    """All faults that a run survives."""
+    folder = copied(sound, tmp_path_factory.mktemp("spoilt"))
+    return folder, damage(folder, [fault for fault in FAULTS if fault != "truncated_hdf5"])
 
 
 def estimate(folder: Path, sound: Path, patch: pytest.MonkeyPatch) -> Path:
@@ -110,17 +108,17 @@ READERS = [
 
 @pytest.mark.parametrize(("dataset", "annotation"), READERS)
 def test_every_fault_is_listed_once_and_every_good_frame_is_there(
-    spoilt: Path, sound: Path, monkeypatch: pytest.MonkeyPatch, dataset: str, annotation: str
+    spoilt: tuple, sound: Path, monkeypatch: pytest.MonkeyPatch, dataset: str, annotation: str
 ) -> None:
     def supplementary(folder: Path) -> Path | None:
         if annotation == "estimated":
             return estimate(folder, sound, monkeypatch)
         return folder / f"{RAW[dataset]}_supplementary.h5" if annotation == "supplementary" else None
 
-    planted = [f for f in read_csv(spoilt / "faults.csv") if f["dataset"] == dataset]
+    folder, planted = spoilt[0], [vars(fault) for fault in spoilt[1] if fault.dataset == dataset]
     wanted = [f for f in planted if f["annotation"] in ("any", annotation) and f["consequence"] == "reject"]
-    assert run_preprocess(spoilt, monkeypatch, dataset, supplementary(spoilt)) == 0
-    listed = read_csv(spoilt / "rejects.csv")
+    assert run_preprocess(folder, monkeypatch, dataset, supplementary(folder)) == 0
+    listed = read_csv(folder / "rejects.csv")
     assert sorted((r["person"], r["file_name"]) for r in listed) == sorted(
         (f["person"], f["file_name"]) for f in wanted
     )
@@ -134,7 +132,7 @@ def test_every_fault_is_listed_once_and_every_good_frame_is_there(
     assert read_csv(sound / "rejects.csv") == []
     rejected = {r["file_name"] for r in listed if r["reason"] != "listed twice"}
     renamed = {f["file_name"]: f for f in planted if f["fault"] == "non_utf8_name"}
-    with StripStore(sound / "strips.h5") as good, StripStore(spoilt / "strips.h5") as found:
+    with StripStore(sound / "strips.h5") as good, StripStore(folder / "strips.h5") as found:
         for person in good.persons():
             names, labels = good.file_names(person), good.labels(person)
             kept = found.file_names(person)
@@ -155,42 +153,22 @@ def test_every_fault_is_listed_once_and_every_good_frame_is_there(
         assert set(renamed) < set(found.file_names(good.persons()[0]))
 
 
-def test_all_faults_are_planted_and_described(spoilt: Path) -> None:
-    planted = read_csv(spoilt / "faults.csv")
-    assert {f["fault"] for f in planted} == set(FAULTS) - {"truncated_hdf5"}
-    assert {f["consequence"] for f in planted} == {"reject", "none"}
-    assert all(bool(f["reason"]) == (f["consequence"] == "reject") for f in planted)
-    (name,) = (f["file_name"] for f in planted if f["fault"] == "non_utf8_name" and f["dataset"] == "gazecapture")
-    assert os.fsencode(name).endswith(b"\xff\xe90011.jpg") and (spoilt / "gazecapture" / name).is_file()
-    assert name in read_supplementary(spoilt / "gazecapture_supplementary.h5", "00001").file_names
-
-
-def test_the_same_frame_is_spoilt_whatever_else_is(tmp_path: Path, spoilt: Path, monkeypatch: Callable) -> None:
-    assert write_raw(tmp_path, monkeypatch, ["wrong_size"]) == 0
-    assert read_csv(tmp_path / "faults.csv") == [
-        f for f in read_csv(spoilt / "faults.csv") if f["fault"] == "wrong_size"
-    ]
+def test_all_faults_are_planted_and_described(spoilt: tuple) -> None:
+    folder, planted = spoilt
+    assert {fault.fault for fault in planted} == set(FAULTS) - {"truncated_hdf5"}
+    assert {fault.consequence for fault in planted} == {"reject", "none"}
+    (name,) = (f.file_name for f in planted if f.fault == "non_utf8_name" and f.dataset == "gazecapture")
+    assert os.fsencode(name).endswith(b"\xff\xe90011.jpg") and (folder / "gazecapture" / name).is_file()
+    assert name in read_supplementary(folder / "gazecapture_supplementary.h5", "00001").file_names
 
 
 def test_a_truncated_annotation_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    tmp_path: Path, sound: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    assert write_raw(tmp_path, monkeypatch, ["truncated_hdf5"]) == 0
-    planted = read_csv(tmp_path / "faults.csv")
-    assert [(f["dataset"], f["consequence"]) for f in planted] == [("mpiigaze", "fatal"), ("gazecapture", "fatal")]
-    capsys.readouterr()
-    for fault in planted:
-        annotation = tmp_path / f"{RAW[fault['dataset']]}_supplementary.h5"
-        assert run_preprocess(tmp_path, monkeypatch, fault["dataset"], annotation) == 1
+    folder = copied(sound, tmp_path)
+    for fault in damage(folder, ["truncated_hdf5"]):
+        annotation = folder / f"{RAW[fault.dataset]}_supplementary.h5"
+        assert run_preprocess(folder, monkeypatch, fault.dataset, annotation) == 1
         (sentence,) = capsys.readouterr().err.splitlines()
-        assert fault["reason"] in sentence
-    assert not (tmp_path / "strips.h5").exists()
-
-
-def test_too_few_frames_for_a_fault_each_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "FRAMES", 5)
-    assert write_raw(tmp_path, monkeypatch, ["zero_bytes"]) == 1
-    assert "synthetic.faults: need more than 13 synthetic.frames_per_person" in capsys.readouterr().err
-    assert not (tmp_path / "gazecapture").exists()
+        assert fault.reason in sentence
+    assert not (folder / "strips.h5").exists()

@@ -9,5 +9,4 @@ They replace the download and nothing else: the same readers, normalisation and 
     annotation    what of a frame is annotated, and the truth that is not
     layouts       MPIIFaceGaze's and GazeCapture's files
     people        everybody who is rendered, and each person's folder
-    faults        faults of real data, planted after rendering into what was written (written_data)
 """
