@@ -51,14 +51,14 @@ PARTS, SEQUENTIAL_STEPS = 10, 200  # of the sweep's meta-training
 
 
 def settings(**changes: object) -> Fewshot:
-    """The paper's, as config/paper.yaml has them, with the released number of measurements."""
+    """Return the paper's settings from config/paper.yaml, with the released number of measurements."""
     merged = read_yaml(ROOT / "config" / "config.yaml", ROOT / "config" / "paper.yaml")["fewshot"]
     of_paper = dataclasses.replace(build(FewshotSection, merged), record_steps=tuple(range(EVERY, STEPS, EVERY)))
     return dataclasses.replace(of_paper, **changes)
 
 
 def people(name: str, count: int | None = None) -> list[PersonCodes]:
-    """The people of one file, or as many by tiling."""
+    """Return the people of a file, repeated up to a number."""
     codes = CodeStore(GOLDEN / f"{name}_predictions.h5", default_split="test")
     found, _ = read_people(codes, "test", needed=518, reason="the paper's protocol")
     return [
@@ -76,7 +76,7 @@ def adaptation_to(persons: Sequence[PersonCodes], k: int, threads: int, repeats:
 
 
 def quick_start() -> Weights:
-    """A network that adaptation starts from: some meta-training for k = 9."""
+    """Return a network from which adaptation starts, meta-trained briefly for k = 9."""
     short = settings(shots=(9,), outer_steps=500, validate_every_steps=500)
     return train_ours(short, people("gc_train"), lambda *_: None, ResumeFile()).best
 

@@ -57,7 +57,7 @@ def samples_of(person: PersonCodes) -> baseline.Samples:
 
 
 def network_of(weights: Weights) -> baseline.GazeNetwork:
-    """The first of the networks as the sequential side has it."""
+    """Return the first of the networks in the form of the sequential side."""
     network = baseline.GazeNetwork(*weights.hidden_weight.shape[1:])
     (hidden_weight, *_), (hidden_bias, *_), (output_weight, *_), (output_bias, *_) = weights
     arrays = hidden_weight.T, hidden_bias[0], output_weight.T, output_bias[0]
@@ -66,13 +66,13 @@ def network_of(weights: Weights) -> baseline.GazeNetwork:
 
 
 def adaptation_of(network: baseline.GazeNetwork, calibration: Calibration, **options: float) -> Callable:
-    """What the sequential side does for a calibration, to network and errors; can be sent to another process."""
+    """Adapt a network to a calibration as the sequential side does; picklable."""
     samples = samples_of(calibration.person)
     query = baseline.Samples(samples.code[-500:], samples.gaze[-500:])
     return partial(baseline.adapt, network, samples.take(calibration.support.tolist()), query, **options)
 
 
 def meta_training_of(train: Sequence[PersonCodes], val: Sequence[PersonCodes], *, k: int, steps: int) -> Callable:
-    """What the sequential side does for some outer steps; can be sent to another process."""
+    """Run outer steps as the sequential side does; picklable."""
     people = [[samples_of(person) for person in group] for group in (train, val)]
     return partial(baseline.meta_train, baseline.GazeNetwork(), *people, k=k, steps=steps)

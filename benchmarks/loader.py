@@ -7,7 +7,7 @@ equalised   the same, delivered as network input: equalised, float32 (B, 3, H, W
 memory      ours gathers uint8 from strips held in memory; the released side has no such way and reads its file
 
 The other side is benchmarks/baselines/loader.py with worker processes; ours is the training's own feed, with as many
-threads. Its batches lie in memory that is used again once the caller lets go of them; a caller that keeps them is given
+threads. Its batches are in memory that is reused once the caller releases them; a caller that keeps them is given
 new memory. Both sides hold the same strips: it is checked. Cold: before each block the kernel forgets both files.
 """
 
@@ -92,7 +92,7 @@ class Ours:
         self._step = 0
 
     def feed(self, row: str) -> Feed:
-        """The training's own, but for what the strips become in the end."""
+        """Load like the training, except for the final form of the strips."""
         trained, share = build_feed(self.people, self._setup), self._setup.share
         if row == "equalised":
             return trained
@@ -102,7 +102,7 @@ class Ours:
         return Feed(indices, cache(self.people, HOST).gather_pairs, trained.transfer, ())
 
     def batches(self, feed: Feed, count: int) -> Callable[[], Iterator[dict]]:
-        """The next batches of a feed whenever called."""
+        """Return the next batches of a feed at each call."""
 
         def play() -> Iterator[dict]:
             self._step += count

@@ -16,7 +16,7 @@ from rendered_frames import ROOT
 
 from faze.benchmark.rows import ratio_interval
 from faze.config.check import build
-from faze.config.data_parameters import Synthetic
+from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.synthetic.people import Role, render_frames, sample_frames, use_one_thread
 

@@ -68,7 +68,7 @@ class Share:
 
     def ours(self, partial_decode: bool) -> None:
         """Files to strips on disk."""
-        # Of a frame whose size is not known from its header all rows are decoded.
+        # If the header does not state the size, all rows are decoded.
         whole = mock.patch.object(EncodedFrame, "size_px", None)
         for frames in self._blocks:
             pixels = np.empty((len(frames), CAMERA.height_px, CAMERA.width_px, 3), np.uint8)
@@ -183,7 +183,7 @@ def stages(folder: Path, scratch: Path, repeats: int) -> None:
 
 
 def time_stages(frames: Sequence[Frame], clock: StageClock, scratch: Path) -> list[float]:
-    """What StripMaker does with a block, stage by stage; returns the shares of rows that were decoded."""
+    """Process a block like StripMaker, stage by stage; return the shares of rows that were decoded."""
     reader, shares = FrameReader(), []
     with clock("geometry"):
         fields = ("rotation_vector", "translation_mm", "inner_eye_corners_mm", "gaze_target_mm")

@@ -22,7 +22,7 @@ from faze.data.store.supplementary import supplementary_persons
 
 @contextlib.contextmanager
 def many_frames(source: Path, count: int) -> Iterator[Path]:
-    """A folder of as many frames, beside the source, since hard links do not cross file systems."""
+    """Make a folder of so many frames next to the source, since hard links do not cross file systems."""
     with tempfile.TemporaryDirectory(dir=source.parent) as name:
         folder = Path(name)
         multiply(source, folder, supplementary_persons(source / "supplementary.h5"), count)
@@ -93,7 +93,7 @@ def peak_mib(words: Sequence[str]) -> list[float]:
 
 
 def descendants(process: int) -> list[int]:
-    """A process and those that it began, and so on."""
+    """Return a process and all its descendants."""
     found = [process]
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{process}/task").iterdir():

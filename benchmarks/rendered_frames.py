@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from faze.base.process_pool import worker_processes
 from faze.config.check import build
-from faze.config.data_parameters import Synthetic
+from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
 from faze.data.synthetic.annotation import supplementary
@@ -24,7 +24,7 @@ SIZE_BYTES = 153_000  # of the 1280 x 720 frames that the released procedure was
 
 
 def encode(image: NDArray[np.uint8], grain: NDArray, strength: float) -> bytes:
-    """A JPEG of an RGB frame with a sensor's grain, without which a rendered frame is far smaller than a real one."""
+    """Encode an RGB frame as JPEG, with sensor noise: without noise it is far smaller than a real one."""
     grainy = np.clip(image[..., ::-1] + strength * grain, 0, 255).astype(np.uint8)
     return cv2.imencode(".jpg", grainy, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
 

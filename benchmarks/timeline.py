@@ -46,7 +46,7 @@ def main() -> None:
     if args.log:
         table = read_log(args.log.read_text(encoding="utf-8"))
         if table.empty:
-            parser.error(f"{args.log}: tells of no finished job; a run with --quiet rules does not")
+            parser.error(f"{args.log}: contains no finished job; logs of runs with --quiet rules have none")
         table.to_csv(args.out, index=False, lineterminator="\n")
     if args.draw:
         draw({path.stem: pd.read_csv(path, keep_default_na=False) for path in args.draw}, args.svg)
@@ -84,7 +84,7 @@ def read_log(text: str) -> pd.DataFrame:
 
 
 def lanes(table: pd.DataFrame) -> list[int]:
-    """Give each job the lowest free lanes that lie side by side, one for each of its cores: the first one's number."""
+    """Assign each job the lowest free adjacent lanes, one for each of its cores; return the first lane of each."""
     free_at_s: list[float] = []
     found = []
     for start_s, end_s, cores in table[["start_s", "end_s", "cores"]].itertuples(index=False):

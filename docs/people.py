@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from faze.config.data_parameters import Synthetic
+from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.synthetic.measured_person import sample_measured_person
 from faze.data.synthetic.people import Role, render_frames, sample_frames

@@ -38,7 +38,7 @@ FINISHED = (
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
-    """With --dist loadfile, let one worker run all files that share the finished ablation, so that it is made once."""
+    """With --dist loadfile, let one worker run all files that share the finished ablation, so that it runs once."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadScopeScheduling

@@ -129,7 +129,7 @@ class Reach:
         if "" in contexts:  # it runs at import: all that reach the module
             contexts = {c for reached in lines.values() for c in reached}
         tests = {context.rpartition("|")[0] for context in contexts} & self.seconds.keys()
-        # What a fixture made once for several tests is looked at by all tests of its file.
+        # A fixture that several tests share is seen by all tests of its file.
         files = {context.partition("::")[0] for context in contexts if context.endswith("|setup")}
         tests |= {test for test in self.seconds if test.partition("::")[0] in files}
         quick_first = sorted(tests, key=self.seconds.get)

@@ -22,7 +22,7 @@ class Samples(NamedTuple):
     gaze: Tensor
 
     def take(self, entries: Sequence[int]) -> "Samples":
-        """Some of them."""
+        """Return some of them."""
         index = torch.tensor(entries)
         return Samples(self.code[index], self.gaze[index])
 

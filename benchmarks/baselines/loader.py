@@ -1,6 +1,6 @@
 """The released way of feeding pairs, rewritten from its description: one sample at a time, everything by its name.
 
-Strips lie lzf-compressed in chunks of one. Each sample looks up its person and datasets anew, draws the second entry
+Strips are stored lzf-compressed in chunks of one. Each sample looks up its person and datasets, draws the second entry
 from a list of all the others, and is equalised and scaled by itself in float64; torch's DataLoader makes the batches.
 """
 
@@ -79,5 +79,5 @@ class Epochs:
         self._loader = loader
 
     def __call__(self) -> Iterator[dict]:
-        """The next ones."""
+        """Return the next batches."""
         return iter(self._loader)

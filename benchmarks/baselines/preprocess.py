@@ -24,18 +24,18 @@ Clock = Callable[[str], contextlib.AbstractContextManager]
 
 
 def untimed(_stage: str) -> contextlib.AbstractContextManager:
-    """What stands for a clock where no stage is timed."""
+    """Replace the clock if no stage is timed."""
     return contextlib.nullcontext()
 
 
 class Undistortion:
-    """The map of a whole frame, made anew whenever the camera changes."""
+    """Compute the map of a whole frame, again whenever the camera changes."""
 
     def __init__(self) -> None:
         self._parameters: NDArray | None = None
 
     def __call__(self, image: NDArray, parameters: NDArray, distortion: NDArray) -> NDArray:
-        """The frame without its lens distortion, by the camera's own matrix."""
+        """Undistort a frame with the matrix of its camera."""
         everything = np.concatenate([parameters, distortion])
         if self._parameters is None or not np.array_equal(everything, self._parameters):
             self._parameters, matrix = everything, camera_matrix(parameters)
@@ -50,7 +50,7 @@ def camera_matrix(parameters: NDArray) -> NDArray:
 
 
 def geometry(parameters: NDArray, head_pose: NDArray, target: NDArray) -> tuple[NDArray, NDArray]:
-    """The perspective matrix (3, 3), frame to strip, and gaze and head pitch, yaw (4,)."""
+    """Return the perspective matrix (3, 3) from frame to strip, and gaze and head pitch, yaw (4,)."""
     head = cv2.Rodrigues(head_pose[:3].astype(np.float64))[0]
     origin = (head @ EYES_MM.T + head_pose[3:, None]).mean(axis=1)
     distance = np.linalg.norm(origin)

@@ -5,10 +5,10 @@
 In this order, so that a short lease is spent on what matters first (units.plan):
 
     switch/VALUE   a small training with this value of a switch alone: how it moves the weights, against the baseline
-    check/RUNG     the same with all changes up to a rung
-    tier/RUNG      the speed of steps of 256 pairs a device, beside the baseline's, in fresh processes
-    step/RUNG      the second step of some chunks of 256 pairs, in parts, against the baseline's in one
-    without/RUNG   the top rung's speed without this one's change, beside the top rung's
+    check/TIER     the same with all changes up to a tier
+    tier/TIER      the speed of steps of 256 pairs a device, beside the baseline's, in fresh processes
+    step/TIER      the second step of some chunks of 256 pairs, in parts, against the baseline's in one
+    without/TIER   the speed of the last tier without the change of this one, beside that of the last tier
 
 Each result is recorded at once, under the code, the machine and the sizes that made it; a further call does the rest.
 Exit code 0: all is done and right; 1: a check failed; 3: a further call is needed.
@@ -80,7 +80,7 @@ def perform(unit: Unit, c: dict, args: argparse.Namespace, limit_s: float, recor
 
 
 def conclude(waiting: list[Unit], units: list[Unit], records: Records) -> int:
-    """Say in the last lines what a person has to do next."""
+    """Print what to do next, in the last lines."""
     failed = [unit.name for unit in units if records.failed(unit.name)]
     for name in failed:
         print(f"{name} failed: {records[name]['failed']}")

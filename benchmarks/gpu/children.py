@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def prepare(caches: Path, *, tiny: bool) -> None:
-    """Say what all processes are to inherit; the forking one is started at the first proof.
+    """Set what all processes inherit; the forking process starts at the first proof.
 
     Args:
         caches: folder of compiled kernels, kept for the next call.
@@ -85,7 +85,7 @@ def _end(group: int) -> None:
 
 
 def _places(processes: int, few: bool) -> list[dict[str, str]]:
-    """Tell each process what torchrun would tell it, and which GPUs it sees."""
+    """Set for each process the variables of torchrun, and the GPUs that it sees."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -22,7 +22,7 @@ from faze.training.loop import bare_model, loss_weights
 # The share of a weight by which each number format rounds it.
 ROUNDING = {"float64": 2.0**-53, "fp32": 2.0**-24, "tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}
 NUDGES = (0, 1, 2)  # seeds; 0 does not nudge
-# Of the tolerance to the noise, which is what the baseline does to itself: run twice, or from first weights that are
+# Ratio of tolerance to noise. Noise is the baseline against itself: run twice, or from first weights that are
 # nudged by one rounding. On a CPU, switches that reorder sums differ by 0.3 to 1.3 times the noise, fp16 and bf16 by
 # 1.0 to 2.7 times; cuDNN's algorithms may round coarser.
 FACTOR = 10.0
@@ -94,7 +94,7 @@ def take_steps(
 
 
 def compare(found: Moved, wanted: Moved, noise: Sequence[Moved], number_format: str) -> dict:
-    """Say how far what was found lies from what was wanted, and what rounding explains; `failed` if it does not.
+    """Compare a result with the expected one, and with the noise of rounding; add `failed` if it is too far away.
 
     Args:
         found: by the engine that is proved.
@@ -158,7 +158,7 @@ def _set_scale(step: Step) -> None:
 
 
 def _put_back(step: Step, parameters: Sequence[Tensor], first: Sequence[Tensor], state: dict) -> None:
-    """Give weights, optimiser and loss scale their first values; in place, where a captured graph finds them."""
+    """Reset weights, optimiser and loss scale to their first values; in place, where a captured graph finds them."""
     with torch.no_grad():
         for parameter, value in zip(parameters, first, strict=True):
             parameter.copy_(value)

@@ -71,7 +71,7 @@ class Proof:
             temporary.write_text(json.dumps(whole), encoding="utf-8")
 
     def _references(self, config: Resolved, against: Engine, dtype: str, number_format: str) -> Sequence[Moved]:
-        """What the engine does that is compared with, and its noise; kept in files, since most units share it."""
+        """Compute the reference of a comparison and its noise; stored in files, since most units share them."""
         share = ROUNDING["float64" if dtype == "float64" else number_format]
         found = [self._reference(config, against, dtype, (0.0, 0))]
         found += [self._reference(config, against, dtype, (share, seed)) for seed in NUDGES]

@@ -29,7 +29,7 @@ class Records:
             raise SystemExit(f"{path} holds no results of this script: move it away or name another --out") from None
 
     def __getitem__(self, unit: str) -> dict | None:
-        """The result of a unit, if this code on this machine at these sizes made it."""
+        """Return the result of a unit, if this code made it on this machine at these sizes."""
         found = self._all.get(unit)
         return found["result"] if found and found["identity"] == self.identity else None
 

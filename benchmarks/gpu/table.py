@@ -13,45 +13,45 @@ PROOF = ("distance of tolerance", "in", "cosine", "length", "terms and gradient"
 
 
 def page(records: Records, units: Sequence[Unit]) -> str:
-    """Write ladder, leave-one-outs and proofs, as far as they are done."""
+    """Write tiers, leave-one-outs and proofs, as far as they are done."""
     exact = [f"float64: {PROOF[0]}", *(f"float32: {words}" for words in PROOF)]
     parts = [
         _measured(records, units),
         "The same experiment: how far the weights' changes lie from the baseline's, as a share of these, in that part "
         "of the network where it is most of what rounding explains.",
         markdown_table(("one switch", *exact, "verdict"), _proofs("switch", records, units)),
-        markdown_table(("all up to a rung", *exact, "verdict"), _proofs("check", records, units)),
+        markdown_table(("all up to a tier", *exact, "verdict"), _proofs("check", records, units)),
         "The second step of a batch in parts, against the baseline's in one.",
-        markdown_table(("rung", *PROOF, "step s", "peak GiB", "verdict"), _steps(records, units)),
+        markdown_table(("tier", *PROOF, "step s", "peak GiB", "verdict"), _steps(records, units)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _measured(records: Records, units: Sequence[Unit]) -> str:
     """Write the ledger's rows; each tier was interleaved with the one that it is compared to, in a run of its own."""
-    rungs = {unit.rung: records[unit.name] for unit in units if unit.kind == "tier"}
-    rungs = {rung: result for rung, result in rungs.items() if result and "tiers" in result}
-    if not rungs:
+    found = {unit.subject: records[unit.name] for unit in units if unit.kind == "tier"}
+    found = {name: result for name, result in found.items() if result and "tiers" in result}
+    if not found:
         return ""
-    first = next(iter(rungs.values()))
-    tiers = {rung: result["tiers"][rung] for rung, result in rungs.items()}
+    first = next(iter(found.values()))
+    tiers = {tier: result["tiers"][tier] for tier, result in found.items()}
     whole = {"machine": machine.describe(), "work": first["work"], "roof": first["roof"], "tiers": tiers}
-    without = {unit.rung: records[unit.name] for unit in units if unit.kind == "without"}
-    without = {rung: result for rung, result in without.items() if result and "tiers" in result}
+    without = {unit.subject: records[unit.name] for unit in units if unit.kind == "without"}
+    without = {tier: result for tier, result in without.items() if result and "tiers" in result}
     if without:
-        top = [unit.rung for unit in units if unit.kind == "tier"][-1]
+        top = [unit.subject for unit in units if unit.kind == "tier"][-1]
         full = next(iter(without.values()))["tiers"][AGAINST]
-        left_out = {rung: result["tiers"][rung] for rung, result in without.items()}
+        left_out = {tier: result["tiers"][tier] for tier, result in without.items()}
         whole["leave_one_out"] = {"of": top, "full": full, "left_out": left_out}
     return markdown_tables(whole).rstrip()
 
 
 def _done(kind: str, records: Records, units: Sequence[Unit]) -> Iterator[tuple[str, dict, str]]:
-    """Yield rung, result and verdict of the units of a kind that are done."""
+    """Yield name, result and verdict of the units of a kind that are done."""
     for unit in units:
         result = records[unit.name]
         if unit.kind == kind and result is not None:
-            yield unit.rung, result, f"failed: {result['failed']}" if "failed" in result else "the same"
+            yield unit.subject, result, f"failed: {result['failed']}" if "failed" in result else "the same"
 
 
 def _proofs(kind: str, records: Records, units: Sequence[Unit]) -> Iterator[list[str]]:
@@ -63,11 +63,11 @@ def _proofs(kind: str, records: Records, units: Sequence[Unit]) -> Iterator[list
 
 
 def _steps(records: Records, units: Sequence[Unit]) -> Iterator[list[str]]:
-    for rung, r, verdict in _done("step", records, units):
+    for tier, r, verdict in _done("step", records, units):
         cells = [""] * (2 + len(PROOF))
         if "float32" in r:
             cells = [*_proof(r["float32"]), f"{r['float32']['seconds']:.3g}", f"{r['float32']['peak_gib']:.3g}"]
-        yield [rung, *cells, verdict]
+        yield [tier, *cells, verdict]
 
 
 def _proof(found: dict) -> list[str]:

@@ -38,12 +38,12 @@ PAPER = {
     "benchmark": {"warmup_steps": 5, "block_steps": 5, "rounds": 3, "paper_width": False},
 }
 TINY = {
-    "tiers": {"baseline": {"device": "auto", "processes": 1}},  # of a rung with ddp: each imports torch anew
+    "tiers": {"baseline": {"device": "auto", "processes": 1}},  # with ddp, each process imports torch
     "model": {"growth": 2, "image_height_px": 32, "image_width_px": 128},
     "loss": {"chunk_pairs": 4},
     "benchmark": {"warmup_steps": 1, "warmup_blocks": 3, "block_steps": 1, "blocks": 2, "rounds": 1},
 }
-MEASURED_TINY = ("resident",)  # rungs whose speed is measured, where that is to be over soon
+MEASURED_TINY = ("resident",)  # tiers whose speed is measured
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Unit:
     """One piece of work."""
 
     kind: str  # switch, check, tier, step or without
-    rung: str  # or the switch's value
+    subject: str  # name of the tier, or value of the switch
     engines: dict[str, Engine]  # the first is what the others are compared to
 
     @property
     def name(self) -> str:
         """As it is recorded."""
-        return f"{self.kind}/{self.rung}"
+        return f"{self.kind}/{self.subject}"
 
 
 def settings(tiny: bool) -> dict:
@@ -75,7 +75,7 @@ def devices() -> int:
 
 
 def identity(c: dict) -> str:
-    """Hash of all that the results depend on: code, machine, sizes, ladder."""
+    """Hash of all that the results depend on: code, machine, sizes, tiers."""
     paths = [*ROOT.glob("faze/**/*.py"), *HERE.glob("*.py"), ROOT / "tests/shared/trajectory.py"]
     device = {name: fact for name, fact in machine.describe().items() if name != "commit"}
     whole = json.dumps([list(map(module_hash, sorted(paths))), device, flatten(c)], sort_keys=True)
@@ -85,8 +85,8 @@ def identity(c: dict) -> str:
 def plan(c: dict) -> Iterator[Unit]:
     """Plan all units, the most wanted first."""
     tiers, measured = c["tiers"], c["run"]["tiers"]
-    engines = {rung: resolve_tier(tiers, rung) for rung in tiers}
-    first, *rungs = tiers
+    engines = {tier: resolve_tier(tiers, tier) for tier in tiers}
+    first, *others = tiers
     baseline = dataclasses.replace(engines[first], parallel="single")
     on_cpu = dataclasses.replace(baseline, device="cpu")
     for name, change in SAME.items():
@@ -94,14 +94,14 @@ def plan(c: dict) -> Iterator[Unit]:
     for name, change in OTHERWISE.items():
         against, engine = (dataclasses.replace(place, **change) for place in (on_cpu, baseline))
         yield Unit("switch", name, {AGAINST: against, name: engine})
-    for rung in rungs:
-        yield Unit("check", rung, {AGAINST: baseline, rung: engines[rung]})
-    for rung in measured:
-        yield Unit("tier", rung, {AGAINST: engines[first], rung: engines[rung]})
-        yield Unit("step", rung, {AGAINST: engines[first], rung: engines[rung]})
-    for rung, engine in leave_one_out(tiers, measured[-1]).items():
-        if rung in measured:
-            yield Unit("without", rung, {AGAINST: engines[measured[-1]], rung: engine})
+    for tier in others:
+        yield Unit("check", tier, {AGAINST: baseline, tier: engines[tier]})
+    for tier in measured:
+        yield Unit("tier", tier, {AGAINST: engines[first], tier: engines[tier]})
+        yield Unit("step", tier, {AGAINST: engines[first], tier: engines[tier]})
+    for tier, engine in leave_one_out(tiers, measured[-1]).items():
+        if tier in measured:
+            yield Unit("without", tier, {AGAINST: engines[measured[-1]], tier: engine})
     for name, change in LAST.items():
         yield Unit("switch", name, {AGAINST: baseline, name: dataclasses.replace(baseline, **change)})
 
@@ -168,7 +168,7 @@ def _resolve(unit: Unit, c: dict) -> list[str]:
     if unit.kind == "step":
         parts = step_parts(c)
         c = merge(c, {"train": {"global_batch": parts * c["train"]["global_batch"]}})
-        engines[unit.rung] |= {"accumulate": parts}
+        engines[unit.subject] |= {"accumulate": parts}
     flat = {key: value for key, value in resolve(c, "benchmark").items() if not key.startswith("engines.")}
     return to_lines(flat | flatten({"engines": engines}))
 

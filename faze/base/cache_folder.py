@@ -6,10 +6,7 @@ from pathlib import Path
 
 
 def cache_folder(name: str) -> Path:
-    """Name a folder of faze's own in the user's cache: $XDG_CACHE_HOME/faze/NAME, else ~/.cache/faze/NAME.
-
-    Where neither can be written to, it lies in the folder for temporary files. Nothing is made.
-    """
+    """Return a folder of faze in the user's cache: $XDG_CACHE_HOME/faze/NAME, else ~/.cache/faze/NAME."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     there = next(path for path in (cache, *cache.parents) if path.exists())  # the folder, or what would hold it
     if cache.parts[0] == "~" or not os.access(there, os.W_OK):  # "~" stays where the user has no home

@@ -33,7 +33,7 @@ DATA = (".c", ".css", ".j2", ".js", ".json", ".csv", ".txt", ".yaml")  # read fr
 
 
 def is_neutral(module: str) -> bool:
-    """Whether a module is one that changes no output, or lies in a room that changes none."""
+    """Return whether a module changes no output, or is in a package that changes none."""
     return f"{module}.".startswith(tuple(f"{name}." for name in NEUTRAL))
 
 
@@ -54,7 +54,7 @@ def fingerprint(module: str) -> str:
 
 
 def sources(module: str) -> list[str]:
-    """Give `path@hash` of a module and of all that it imports, transitively, in the order of their paths.
+    """Return `path@hash` of a module and of all that it imports, transitively, in the order of their paths.
 
     A module's packages count too, since Python runs their __init__ first, and the templates and the like in them.
     """
@@ -78,7 +78,7 @@ def _closure(module: str) -> set[str]:
 
 @functools.cache
 def _files(name: str) -> tuple[Path, ...]:
-    """A module's file; of a package, __init__.py and the data beside it. Nothing where there is no such module."""
+    """Return a module's file (of a package, __init__.py and its data files); nothing if there is no such module."""
     path = ROOT.joinpath(*name.split("."))
     if (path / "__init__.py").exists():
         return (path / "__init__.py", *(p for p in path.iterdir() if p.is_file() and p.suffix in DATA))
@@ -88,7 +88,7 @@ def _files(name: str) -> tuple[Path, ...]:
 
 @functools.cache
 def _read(path: Path) -> tuple[str, frozenset[str]]:
-    """The hash of a file, and what it imports of faze, wherever in it; a name may be a module's or one within it."""
+    """Return the hash of a file and the names that it imports from faze, which may be modules or names in them."""
     if path.suffix != ".py":
         return hashlib.sha256(path.read_bytes()).hexdigest()[:8], frozenset()
     tree = ast.parse(path.read_bytes(), filename=str(path))

@@ -38,7 +38,7 @@ def threads(words: str = "CPU threads", default: int | None = None) -> Argument:
 
 
 def in_rows(args: Namespace, *names: str) -> list[tuple]:
-    """Give the first of each of several arguments, then the second of each; None of one that is not given at all.
+    """Return the first values of several arguments, then the second ones, and so on; None for a missing argument.
 
     Raises:
         UserError: there are not as many of one as of another.
@@ -97,7 +97,7 @@ def command(doc: str | None, *arguments: Argument) -> Callable[[Callable[[Namesp
     other error shows its traceback and says whose fault it is; with --traceback, every error shows its own.
 
     Args:
-        doc: describes the command, line by line as it stands there.
+        doc: describes the command; line breaks are kept.
         arguments: that it takes, beside --traceback.
     """
     # Without abbreviations, so that --traceback is found by its name.

@@ -28,19 +28,19 @@ class ResultPaths:
         return self.root / tier / f"seed{seed}"
 
     def run_log(self, tier: str, seed: int) -> Path:
-        """The training's run log."""
+        """Return the run log of a training."""
         return self.run(tier, seed) / "run.jsonl"
 
     def live_log(self, tier: str, seed: int) -> Path:
-        """The run log of a training that is under way, in the folder that no rule declares."""
+        """Return the run log of a training in progress, in a folder that is no output of a rule."""
         return self.run(tier, seed) / "train.work" / "run.jsonl"
 
     def checkpoint(self, tier: str, seed: int) -> Path:
-        """The trained network."""
+        """Return the checkpoint."""
         return self.run(tier, seed) / "checkpoint.pt"
 
     def learner(self, tier: str, seed: int, learner: str) -> Path:
-        """What a few-shot learner learnt on its codes."""
+        """Return the file of a trained few-shot learner."""
         return self.run(tier, seed) / "fewshot" / f"{learner}.pt"
 
     def codes(self, tier: str, seed: int, dataset: str) -> Path:
@@ -74,7 +74,7 @@ class ResultPaths:
         return self.root / "estimator" / "errors.json"
 
     def oracle(self, dataset: str) -> Path:
-        """Strips of rendered people anew; only they have them."""
+        """Return the rendered target strips of a data set, if its people are rendered."""
         return self.root / "data" / f"{dataset}_oracle.h5"
 
     @property

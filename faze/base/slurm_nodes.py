@@ -79,8 +79,8 @@ def check(requests: Iterable[Request], nodes: list[Node]) -> None:
     """Check that every job fits a node of its partition.
 
     Raises:
-        UserError: no node has what a rule asks for; one sentence names rule, request and the largest node. Of several
-            rules it tells the one that asks for most.
+        UserError: no node fits a rule's request; the message names rule, request and the largest node. If there are
+            several such rules, it names the one that requests most.
     """
     refused: dict[str, str] = {}
     for request in sorted(requests, key=lambda one: (one.gpus, one.memory_mb, one.threads, one.minutes), reverse=True):

@@ -9,9 +9,9 @@ VIRIDIS = ("#440154", "#482878", "#3e4a89", "#30698e", "#25848e", "#1fa088", "#3
 
 
 def tier_colors(tiers: Sequence[str]) -> dict[str, str]:
-    """Give each tier its colour, grey the baseline; a long ladder has an ordered scale (no dozen hues are distinct)."""
-    rungs = len(tiers) - 1
-    found = DISTINCT[:rungs] if rungs <= len(DISTINCT) else [_between(rung / (rungs - 1)) for rung in range(rungs)]
+    """Return a colour for each tier, grey for the baseline; for many tiers, an ordered scale."""
+    count = len(tiers) - 1
+    found = DISTINCT[:count] if count <= len(DISTINCT) else [_between(tier / (count - 1)) for tier in range(count)]
     return dict(zip(tiers, (BASELINE, *found), strict=True))
 
 

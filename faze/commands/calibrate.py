@@ -118,7 +118,7 @@ def split_entries(person: PersonCodes, shots: int, query_entries: int | None) ->
 
 
 def suggest(person: PersonCodes, support: list[int], learned: Learned | None) -> str:
-    """Say which entry besides the support would make the learner surest, and where the person looks there, about.
+    """Describe which further entry would reduce the learner's uncertainty most, and about where the person looks in it.
 
     Raises:
         UserError: the learner tells no uncertainty, or no entry is left.
@@ -126,7 +126,7 @@ def suggest(person: PersonCodes, support: list[int], learned: Learned | None) ->
     learner = LEARNERS[learned.learner if learned else "offset"]
     if not isinstance(learner, ResidualModel):
         able = ", ".join(name for name, other in LEARNERS.items() if isinstance(other, ResidualModel))
-        raise UserError(f"--suggest: {learner.name} does not tell how sure it is: give --learner-file of one of {able}")
+        raise UserError(f"--suggest: {learner.name} has no variance; give the --learner-file of one of {able}")
     if len(support) == len(person.code):
         raise UserError(f"--suggest: {person} has no entry besides the {len(support)} that calibrate")
     (entry,) = learner.choose(learned, person.seen(slice(None)), 1, support)
@@ -135,7 +135,7 @@ def suggest(person: PersonCodes, support: list[int], learned: Learned | None) ->
 
 
 def describe(found: PersonalEstimator, path: Path) -> str:
-    """Say in one line what was found."""
+    """Summarise the result in a line."""
     begun = f"{path}: {found.person} of {found.dataset}, {found.learner} on {found.shots} samples"
     if found.error_deg is None:
         return f"{begun}; no entry is left to measure the error on"

@@ -78,7 +78,7 @@ def write_decoder(dted: DTED, out: Path) -> None:
 
 
 def moved(trained: DTED, copy: DTED, pixels: NDArray[np.uint8]) -> str:
-    """Say the mean and largest angle between the two models' gaze over strips (N, H, W, 3)."""
+    """Describe the mean and largest angle between the gaze of two models over strips (N, H, W, 3)."""
     gaze = [torch.from_numpy(encode_strips(dted, pixels)["gaze_hat"]) for dted in (trained, copy)]
     angles = angle_deg(*gaze)
     return f"mean {float(angles.mean()):.4f} degrees, largest {float(angles.max()):.4f} degrees"

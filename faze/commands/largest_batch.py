@@ -33,7 +33,7 @@ MARGIN_GIB = 1.0  # by how much a process may exceed the limit before it is refu
 
 @command(
     __doc__,
-    argument("--tier", required=True, help="rung of the ladder"),
+    argument("--tier", required=True, help="name of a tier"),
     CONFIGFILE,
     argument("--memory-gib", type=float, help="what it has to fit into; needed on a CPU"),
     argument("--multiple", type=at_least_one, default=1, help="try multiples of this"),
@@ -132,7 +132,7 @@ def _limit(memory_gib: float | None, device: torch.device) -> None:
 
 
 def _slope(peaks: dict[int, float]) -> str:
-    """Say what a further pair takes, from the smallest and the largest size that ran."""
+    """Describe the memory of a further pair, from the smallest and the largest size that ran."""
     few, many = min(peaks), max(peaks)
     if few == many:
         return ""

@@ -30,7 +30,7 @@ COSTLIEST = 10
 
 @command(
     __doc__,
-    argument("--tier", required=True, help="rung of the ladder"),
+    argument("--tier", required=True, help="name of a tier"),
     CONFIGFILE,
     argument("--data", type=Path, help="store of normalised strips; without it, strips of noise"),
     argument("--steps", type=at_least_one, default=3, help="profiled steps"),

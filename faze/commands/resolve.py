@@ -10,10 +10,8 @@ from pathlib import Path
 from faze.base.command_line import CONFIGFILE, argument, command
 from faze.base.errors import UserError
 from faze.base.files import whole_file
-from faze.config.data_parameters import RAW
-from faze.config.parameters import CONTROLS
+from faze.config.parameters import CONTROLS, PER_DATASET, PER_RUN, RAW, STAGES
 from faze.config.stage_config import resolve, to_lines
-from faze.config.stage_parameters import PER_DATASET, PER_RUN, STAGES
 from faze.config.sweep import points
 from faze.config.tiers import resolve_tier
 from faze.config.validation import read_config
@@ -23,7 +21,7 @@ from faze.config.validation import read_config
     __doc__,
     argument("stage", choices=STAGES),
     CONFIGFILE,
-    argument("--tier", help=f"rung of the ladder, control, or point of a sweep: of {', '.join(sorted(PER_RUN))}"),
+    argument("--tier", help=f"tier, noise control or point of a sweep; needed for {', '.join(sorted(PER_RUN))}"),
     argument("--seed", type=int, help="of the same stages"),
     argument("--dataset", choices=RAW, help=f"of {', '.join(PER_DATASET)}"),
     argument("--out", type=Path, help="file to write; without it, the terminal"),

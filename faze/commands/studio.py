@@ -70,7 +70,7 @@ def choose(strips: StripStore, count: int, path: Path) -> list[str]:
 
 
 def name_of(path: Path, paths: list[Path]) -> str:
-    """Name a network on the page: its tier in a tree of results, else its file; the whole path where two are alike."""
+    """Return the name of a network for the page: its tier in a results tree, else its file, its path if ambiguous."""
     names = [each.parts[-3] if each.name == "checkpoint.pt" and len(each.parts) > 2 else each.stem for each in paths]
     name = names[paths.index(path)]
     return name if names.count(name) == 1 else str(path)

@@ -1,6 +1,6 @@
-"""From a mapping to a frozen dataclass: every error at once, in the words of the person who wrote the YAML.
+"""Check a mapping and build a frozen dataclass from it; all faults are reported at once, by the keys of the YAML.
 
-It knows nothing of faze's own parameters: `faze.config.parameters` declares them. Standard library only.
+It does not know faze's own parameters, which `faze.config.parameters` declares. Standard library only.
 """
 
 import contextlib
@@ -16,11 +16,11 @@ from faze.base.errors import UserError
 
 _LARGEST_FLOAT = sys.float_info.max
 _LONGEST_SHOWN = 200  # characters of a value in a sentence
-_LONGEST_GUESSED = 100  # characters of a name that somebody may have meant
+_LONGEST_GUESSED = 100  # characters of a name for which a similar one is suggested
 
 
 class ConfigError(UserError):
-    """All that is wrong with a configuration: one line per fault."""
+    """All faults of a configuration, one line each."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Range:
 
 @dataclass(frozen=True)
 class MayBeEmpty:
-    """Marks a list that may hold nothing."""
+    """Mark a list that may be empty."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing wrong: the dotted key it concerns and a sentence."""
+    """A fault: the dotted key and a sentence."""
 
     key: str
     sentence: str
@@ -54,7 +54,7 @@ class Fault:
 
 
 def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
-    """Yield what is wrong with one value against its declared type."""
+    """Yield the faults of a value, compared with its declared type."""
     origin, args = get_origin(kind), get_args(kind)
     if dataclasses.is_dataclass(kind):
         yield from check_mapping(key, value, fields_of(kind))
@@ -73,7 +73,7 @@ def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
     elif origin is list:
         yield from _check_list(key, value, args[0])
     elif kind in (int, float):
-        # Beyond these no float is finite, and no array holds a whole number.
+        # Bounds of finite floats, and of 64-bit integers.
         low, high = (-_LARGEST_FLOAT, _LARGEST_FLOAT) if kind is float else (-(2**63), 2**63 - 1)
         if isinstance(value, bool) or not isinstance(value, int | kind) or not low <= value <= high:
             yield Fault(key, _not_a_number(value, kind))
@@ -82,7 +82,7 @@ def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
 
 
 def _check_union(key: str, value: Any, kinds: Sequence[Any]) -> Iterator[Fault]:
-    """A kind, or nothing, or one of some words."""
+    """Check a value that may be of a type, None, or one of some words."""
     words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
     if (value is None and type(None) in kinds) or (isinstance(value, str) and value in words):
         return
@@ -108,7 +108,7 @@ def _check_list(key: str, value: Any, kind: Any) -> Iterator[Fault]:
     if not value:
         yield Fault(key, "the list is empty")
     if len(set(map(as_text, value))) < len(value):
-        yield Fault(key, f"{shown(list(value))} names something twice")
+        yield Fault(key, f"{shown(list(value))} contains a value twice")
     for i, item in enumerate(value):
         yield from check_value(f"{key}[{i}]", item, kind)
 
@@ -123,22 +123,22 @@ def _not_a_number(value: Any, kind: type[float] | type[int]) -> str:
 
 
 def yaml_number(number: float) -> str:
-    """Write a number so that YAML 1.1 reads it as one (1e-05 needs its dot)."""
+    """Write a number so that YAML 1.1 reads it as a number (1e-05 needs a dot)."""
     text = repr(number)
     mantissa, e, exponent = text.partition("e")
     return text if not e or "." in mantissa else f"{mantissa}.0e{exponent}"
 
 
 def shown(value: Any) -> str:
-    """Show a value in a sentence, whatever somebody wrote there."""
+    """Return a value as text for a sentence, whatever its type and size."""
     try:
         return short(repr(value))
-    except ValueError:  # of Python, about a number of thousands of digits
+    except ValueError:  # Python refuses to write numbers of thousands of digits
         return "a number of thousands of digits"
 
 
 def as_text(value: Any) -> str:
-    """Write a value, whatever somebody wrote there, so that another's text is another."""
+    """Return a value as text, which differs for different values."""
     try:
         return str(value)
     except ValueError:
@@ -146,13 +146,13 @@ def as_text(value: Any) -> str:
 
 
 def short(text: str) -> str:
-    """Shorten a text, without what a terminal would take for a command."""
+    """Shorten a text, and replace control characters."""
     short = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
     return "".join(letter if letter.isprintable() else "?" for letter in short)
 
 
 def nearest(name: Any, known: Sequence[Any]) -> str:
-    """Say which known name was probably meant; empty when none is near."""
+    """Suggest the known name that was probably meant; return "" if none is similar."""
     if isinstance(name, str) and len(name) > _LONGEST_GUESSED:
         return ""
     match = difflib.get_close_matches(as_text(name), [str(k) for k in known], n=1, cutoff=0.7)
@@ -160,7 +160,7 @@ def nearest(name: Any, known: Sequence[Any]) -> str:
 
 
 def check_mapping(key: str, mapping: Any, kinds: Mapping[str, Any], complete: bool = True) -> Iterator[Fault]:
-    """Yield what is wrong with a mapping: unknown keys, missing keys (if it must be complete), bad values."""
+    """Yield the faults of a mapping: unknown keys, missing keys (if it must be complete), wrong values."""
     dot = f"{key}." if key else ""
     if not isinstance(mapping, Mapping):
         yield Fault(key, f"{shown(mapping)} is not a section of keys and values")
@@ -174,12 +174,12 @@ def check_mapping(key: str, mapping: Any, kinds: Mapping[str, Any], complete: bo
 
 
 def fields_of(section: type) -> dict[str, Any]:
-    """Field name -> declared type, Annotated ranges kept."""
+    """Return the declared type of each field, with its Annotated range."""
     return get_type_hints(section, include_extras=True)
 
 
 def build(kind: Any, value: Any) -> Any:
-    """Make a frozen dataclass from a checked mapping; lists become tuples."""
+    """Build a frozen dataclass from a checked mapping; lists become tuples."""
     if dataclasses.is_dataclass(kind):
         return kind(**{name: build(field, value[name]) for name, field in fields_of(kind).items()})
     if get_origin(kind) is dict:

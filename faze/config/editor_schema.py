@@ -2,9 +2,8 @@
 
     python -m faze.config.editor_schema >workflow/schemas/config.schema.yaml
 
-Generated from the dataclasses of `faze.config.parameters` and the comments of config/config.yaml; a test keeps file and
-source alike. It serves editors only: what counts is `faze.config.validation`, which also checks combinations and says
-where.
+It is generated from the dataclasses of `faze.config.parameters` and the comments of config/config.yaml; a test compares
+file and source. It is for editors only: `faze.config.validation` checks configurations, including combinations.
 """
 
 import sys
@@ -23,7 +22,7 @@ NAMES = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
 def config_schema(defaults: str) -> Schema:
-    """Give the schema of a config file, which may hold any part of the parameters and nothing else.
+    """Return the schema of a config file, which may contain any of the parameters and nothing else.
 
     Args:
         defaults: text of config.yaml, whose comments become descriptions.
@@ -45,7 +44,7 @@ def config_schema(defaults: str) -> Schema:
 
 
 def section_schema(section: type, name: str, notes: Mapping[str, str]) -> Schema:
-    """Give the schema of one dataclass, its fields described by the notes on `name.field`."""
+    """Return the schema of a dataclass, with the notes on `name.field` as descriptions of its fields."""
     properties = {
         field: _described(value_schema(kind), notes.get(f"{name}.{field}"))
         for field, kind in fields_of(section).items()
@@ -54,7 +53,7 @@ def section_schema(section: type, name: str, notes: Mapping[str, str]) -> Schema
 
 
 def value_schema(kind: Any) -> Schema:
-    """Give the schema of one declared type, as `faze.config.check.check_value` reads it."""
+    """Return the schema of a declared type, as `faze.config.check.check_value` reads it."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated and isinstance(args[1], MayBeEmpty):
         return value_schema(args[0]) | {"minItems": 0}
@@ -82,7 +81,7 @@ def _described(schema: Schema, note: str | None) -> Schema:
 
 
 def comments(text: str) -> dict[str, str]:
-    """Give the comment that stands on each key's own line, by dotted key."""
+    """Return the comment on the line of each key, by dotted key."""
     lines = text.splitlines()
     notes = {key: lines[number - 1].partition(" # ")[2].strip() for key, number in keys_of(text)}
     return {key: note for key, note in notes.items() if note}

@@ -1,39 +1,109 @@
-"""The parameters of faze, section by section: their types and bounds.
+"""The parameters of faze, section by section: their types and bounds, and the sections of each stage.
 
-What each means, its unit and its only default stand in config/config.yaml; `faze.config.validation` checks them. The
-parameters of the data stand in `faze.config.data_parameters`.
+Meaning, unit and default of each parameter are in config/config.yaml; `faze.config.validation` checks the values.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from faze.config.check import MayBeEmpty, Range
-from faze.config.data_parameters import (
-    Augment,
-    Count,
-    Data,
-    Landmarks,
-    NonNegative,
-    Positive,
-    Preprocess,
-    Share,
-    Synthetic,
-)
 
-# Of DT-ED, between its codes and its images; `faze.engine.precision` knows their functions.
+Count = Annotated[int, Range(0)]
+Positive = Annotated[int, Range(1)]
+NonNegative = Annotated[float, Range(0)]
+Share = Annotated[float, Range(0, 1)]
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Rendered people."""
+
+    seed: Count
+    people: Literal["measured", "simple"]
+    mpiigaze_people: Positive
+    gazecapture_train_people: Positive
+    gazecapture_val_people: Positive
+    gazecapture_test_people: Positive
+    frames_per_person: Positive
+    gazecapture_train_frames: Positive | None
+    jpeg_quality: Annotated[int, Range(1, 100)]
+    kappa_spread_deg: NonNegative
+    bias_deg: NonNegative
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """Raw frames -> normalised eye strips."""
+
+    mpiifacegaze: str | None
+    mpiifacegaze_supplementary: str | None
+    gazecapture: str | None
+    gazecapture_supplementary: str | None
+    gazecapture_split: str | None
+    off_screen: Literal["keep", "exclude"]
+    focal_length_px: Annotated[float, Range(1)]
+    distance_mm: Annotated[float, Range(1)]
+    width_px: Positive
+    height_px: Positive
+    compatibility: Literal["none", "two_step"]
+
+
+RAW = {
+    "mpiigaze": "mpiifacegaze",
+    "gazecapture": "gazecapture",
+}  # data set -> its key above, and its raw folder
+RAW_PATHS = ("", "_supplementary", "_split")  # suffixes of the keys that name files of a data set
+
+
+@dataclass(frozen=True)
+class StripCamera:
+    """The part of the section `preprocess` that trainings know: the camera of the strips."""
+
+    focal_length_px: Annotated[float, Range(1)]
+    width_px: Positive
+
+
+@dataclass(frozen=True)
+class Landmarks:
+    """Head pose of raw GazeCapture."""
+
+    python: str | None
+    model: str | None
+
+
+@dataclass(frozen=True)
+class Data:
+    """The stored entries used for training."""
+
+    min_entries: Annotated[int, Range(2)]
+    memory_gib: NonNegative
+    workers: Count | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Random changes of training pairs."""
+
+    flip: bool
+    jitter_px: NonNegative
+    zoom: Annotated[float, Range(0, 0.5)]
+    color_scale: Share
+
+
+# Operations of DT-ED; `faze.engine.precision` maps them to functions.
 AutocastOperation = Literal[
     "conv", "conv_transpose", "linear", "instance_norm", "leaky_relu", "relu", "avg_pool", "mean"
 ]
 
 
-# Trainings of the baseline that nothing but chance tells from it. They stand where a tier's name does.
+# Trainings that differ from the baseline by chance only. Their names are used like those of tiers.
 Control = Literal["rounding", "seed"]
 CONTROLS = get_args(Control)
 
 
 @dataclass(frozen=True)
 class Run:
-    """Which rungs and seeds are trained."""
+    """The tiers and seeds to train."""
 
     tiers: list[str]
     seeds: list[Count]
@@ -85,7 +155,7 @@ class Model:
 
 @dataclass(frozen=True)
 class ImageSize:
-    """What of DT-ED the estimator knows: the size of its images."""
+    """The part of the section `model` that the estimator knows."""
 
     image_height_px: Positive
     image_width_px: Positive
@@ -109,7 +179,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Train:
-    """Schedule, counted in pairs."""
+    """The schedule, counted in pairs."""
 
     pairs: Positive
     global_batch: Positive
@@ -128,7 +198,7 @@ class Train:
 
 @dataclass(frozen=True)
 class TrainSection(Train):
-    """The whole section `train`: a benchmark measures with the threads that it is given itself."""
+    """The whole section `train`; the benchmark has threads of its own."""
 
     threads: Positive
 
@@ -140,13 +210,13 @@ class Encode:
     batch: Positive
 
 
-MOST_HIDDEN = 4096  # the compiled kernel of few-shot learning has networks on its stack
-META_LEARNERS = frozenset({"maml", "fomaml", "meta_sgd", "reference"})  # who learn from tasks
+MOST_HIDDEN = 4096  # the compiled kernel has networks on its stack
+META_LEARNERS = frozenset({"maml", "fomaml", "meta_sgd", "reference"})  # learners that are trained on tasks
 
 
 @dataclass(frozen=True)
 class Fewshot:
-    """Meta-training and adaptation: what both of a learner's stages know."""
+    """The part of the section `fewshot` that meta-training and adaptation know."""
 
     shots: list[Positive]
     seed: Count
@@ -170,7 +240,7 @@ class Fewshot:
 
 @dataclass(frozen=True)
 class FewshotAdapt(Fewshot):
-    """With what adaptation alone knows, and no learner is trained anew for."""
+    """With the keys that only adaptation knows, which do not re-run meta-training."""
 
     min_entries: Positive
     predictions: bool
@@ -178,7 +248,7 @@ class FewshotAdapt(Fewshot):
 
 @dataclass(frozen=True)
 class FewshotSection(FewshotAdapt):
-    """The whole section `fewshot`: one learner more runs nothing of the others again."""
+    """The whole section `fewshot`; an added learner re-runs none of the others."""
 
     learners: list[
         Literal["maml", "fomaml", "meta_sgd", "reference", "none", "offset", "affine", "kappa", "bayes", "gp"]
@@ -197,7 +267,7 @@ class Walk:
 
 @dataclass(frozen=True)
 class Estimator:
-    """The estimator that judges redirected strips."""
+    """The estimator that evaluates redirected strips."""
 
     seed: Count
     channels: Positive
@@ -243,7 +313,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Trainings of the first tier with other values; `faze.config.sweep` makes points of it."""
+    """Trainings of the first tier with other values (`faze.config.sweep`)."""
 
     grid: dict[str, list[object]]
     sobol: dict[str, list[object]]
@@ -287,3 +357,33 @@ SECTIONS: dict[str, type] = {
     "report": Report,
     "tracking": Tracking,
 }
+
+# What each stage knows of the parameters: a change of anything else does not re-run it. These are sections, some of
+# them in part, and the switches of one tier (engine) or of several by name (engines, leave_one_out).
+STAGES: dict[str, dict[str, Any]] = {
+    "synthesise": {"synthetic": Synthetic},
+    "preprocess": {"preprocess": Preprocess},
+    "train": {
+        **{"preprocess": StripCamera, "data": Data, "augment": Augment},
+        **{"model": Model, "loss": Loss, "engine": Engine, "train": TrainSection},
+    },
+    "encode": {"model": Model, "encode": Encode},
+    "meta_train": {"fewshot": Fewshot},
+    "adapt": {"fewshot": FewshotAdapt},
+    "walk": {"walk": Walk},
+    "estimator": {"model": ImageSize, "estimator": Estimator},
+    "oracle": {"synthetic": Synthetic, "preprocess": Preprocess, "redirect": Redirect},
+    "redirect": {"redirect": Redirect},
+    "benchmark": {
+        **{"preprocess": StripCamera, "data": Data, "augment": Augment},
+        **{"model": Model, "loss": Loss, "train": Train, "benchmark": Benchmark},
+        **{"engines": dict[str, Engine], "leave_one_out": dict[str, Engine]},
+    },
+    "evaluate": {"run": Run, "fewshot": FewshotSection, "evaluate": Evaluate},
+    "compare": {"run": Run, "points": dict[str, dict[str, dict[str, object]]], "evaluate": Evaluate},
+    "report": {"run": Run, "report": Report},
+    "track": {"run": Run, "tracking": Tracking},
+}
+PER_RUN = frozenset({"train", "encode", "meta_train", "adapt", "walk", "redirect"})  # parameters of a tier and a seed
+PER_DATASET = frozenset({"preprocess", "oracle"})
+SHARED = frozenset({"synthesise", "preprocess", "estimator", "oracle"})  # outputs are the same in every ablation

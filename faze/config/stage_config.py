@@ -1,4 +1,4 @@
-"""A stage's own configuration: the file that the workflow writes for it, with the sections that it declares only.
+"""A stage's own configuration: the file that the workflow writes for it, with only the sections that it declares.
 
 config.yaml -> read_yaml() -> validate() -> resolve_tier() -> resolve() one stage's values -> write() -> load().
 """
@@ -14,16 +14,14 @@ from typing import Any, get_origin
 
 from faze.base.files import whole_file
 from faze.config.check import ConfigError, build, check_mapping, fields_of, shown, yaml_number
-from faze.config.data_parameters import RAW, RAW_PATHS
-from faze.config.parameters import CONTROLS
-from faze.config.stage_parameters import SHARED, STAGES
+from faze.config.parameters import CONTROLS, RAW, RAW_PATHS, SHARED, STAGES
 from faze.config.sweep import at_point, points
 from faze.config.tiers import leave_one_out, resolve_tier
 from faze.config.validation import check_steps
 from faze.config.yaml_files import flatten, read_yaml, refuse, unflatten
 
-# Whose file it is; that of a stage whose outputs ablations share (SHARED) has no name.
-# A control is said where it acts, in the training; its name stands where a tier's does everywhere.
+# What a file belongs to. `name` is None if ablations share the outputs of the stage (SHARED). Only trainings have a
+# `control`; elsewhere its name is in `tier`.
 IDENTITY = {"stage": str, "name": str | None, "tier": str | None, "seed": int | None, "control": str | None}
 
 
@@ -34,11 +32,11 @@ def resolve(
     seed: int | None = None,
     dataset: str | None = None,
 ) -> dict[str, Any]:
-    """Give all that one stage may know, as flat dotted keys: its input, its provenance and its MLflow params.
+    """Return everything that one stage may know, as flat dotted keys: its input, its provenance and its MLflow params.
 
-    The word tier ends here: `engine` holds the switches that the ladder adds up to, for a noise control those of the
-    baseline. A point of a sweep has its own values in every section. No data set is told of the paths of another, so
-    that these do not prepare it anew.
+    `engine` contains the switches of the tier, or of the baseline for a noise control. A point of a sweep has its own
+    values in every section. The paths of other data sets are None, so that they do not re-run the preparation of this
+    one.
     """
     of_sweep = points(config) if tier is not None or "points" in STAGES[stage] else {}
     if tier in of_sweep:
@@ -56,7 +54,7 @@ def resolve(
         elif section == "points":
             known = {point: unflatten(values) for point, values in of_sweep.items()}
         elif section == "engines":
-            known = {rung: resolve_tier(tiers, rung) for rung in config["run"]["tiers"]}
+            known = {name: resolve_tier(tiers, name) for name in config["run"]["tiers"]}
         elif section == "leave_one_out":
             known = leave_one_out(tiers, config["run"]["tiers"][-1]) if config["benchmark"]["leave_one_out"] else {}
         else:
@@ -68,17 +66,17 @@ def resolve(
 
 
 def other_seed(seeds: Sequence[int]) -> int:
-    """Choose the seed of the noise control `seed`: none of those that are trained with."""
+    """Choose the seed of the noise control `seed`, which is not among the seeds of the ablation."""
     return next(seed for seed in itertools.count(seeds[0] + 1000) if seed not in seeds)
 
 
 def to_lines(flat: Mapping[str, Any]) -> list[str]:
-    """One `key: value` line per entry, each YAML by itself: what a resolved file holds."""
+    """Return the lines of a resolved file: `key: value`, each valid YAML."""
     return [f"{key}: {yaml_number(v) if isinstance(v, float) else _text(v)}" for key, v in flat.items()]
 
 
 def _text(value: Any) -> str:
-    r"""Write a value in JSON's letters, all of them ASCII; YAML knows no pairs of surrogates, so \U0001f600."""
+    r"""Write a value as ASCII JSON, with \U0001f600 for pairs of surrogates, which YAML does not have."""
     return re.sub(
         r"\\u(d[89ab]..)\\u(d[c-f]..)",
         lambda pair: f"\\U{ord(bytes.fromhex(pair[1] + pair[2]).decode('utf-16-be')):08x}",
@@ -86,7 +84,7 @@ def _text(value: Any) -> str:
     )
 
 
-SUM = "# sha256 of "  # begins the first line of a file that the workflow wrote
+SUM = "# sha256 of "  # start of the first line of a file that the workflow wrote
 
 
 def write(path: Path, lines: Sequence[str]) -> None:
@@ -100,18 +98,18 @@ def write(path: Path, lines: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A stage's own configuration: whose it is, its declared sections as frozen dataclasses, and all values flat."""
+    """A stage's own configuration: identity, its sections as frozen dataclasses, and all values flat."""
 
     stage: str
     name: str | None
     tier: str | None
     seed: int | None
-    control: str | None  # noise control that the training is
+    control: str | None  # the noise control, if the training is one
     sections: Mapping[str, Any]
     flat: Mapping[str, Any]
 
     def __getattr__(self, section: str) -> Any:
-        if section.startswith("__"):  # pickle asks before there are sections
+        if section.startswith("__"):  # pickle reads these before `sections` exists
             raise AttributeError(section)
         try:
             return self.sections[section]
@@ -120,12 +118,12 @@ class Resolved:
 
     @property
     def hash(self) -> str:
-        """Identity of these values: 12 hex digits, independent of their order."""
+        """Hash of the values: 12 hex digits, independent of their order."""
         return hashlib.sha256("\n".join(sorted(to_lines(self.flat))).encode()).hexdigest()[:12]
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """All values but the tier's name: runs that differ in it alone are the same experiment."""
+        """All values except the name of the tier: runs that differ only in it are the same experiment."""
         return {key: value for key, value in self.flat.items() if key != "tier"}
 
 
@@ -133,22 +131,22 @@ def load(path: Path | str, stage: str) -> Resolved:
     """Read and check one stage's resolved file.
 
     Raises:
-        ConfigError: the file is for another stage, a key is missing, unknown or wrong, or the workflow wrote another.
+        ConfigError: the file is for another stage, was changed, or a key is missing, unknown or wrong.
     """
     flat = flatten(read_yaml(path))
     first, _, rest = Path(path).read_text(encoding="utf-8").partition("\n")
     if first.startswith(SUM) and hashlib.sha256(rest.encode()).hexdigest() not in first:
         raise ConfigError(
-            f"{path}: is not what the workflow wrote: delete it and give the same command again, or delete its first "
-            "line if you changed the others on purpose"
+            f"{path}: was changed after the workflow wrote it; delete it and run the same command again, or delete its "
+            "first line if the change is intended"
         )
     return build_config(flat, stage, path)
 
 
 def build_config(flat: Mapping[str, Any], stage: str, path: Path | str) -> Resolved:
-    """Check what a stage may know, as `resolve` gives it, and build its sections; faults name the path."""
+    """Check the flat keys of a stage (from `resolve`) and build its sections; faults name the path."""
     sections = STAGES[stage]
-    # The flat file has no line about leave-one-outs where there are none.
+    # Without leave-one-outs, the flat file has no line about them.
     nothing = {section: {} for section, kind in sections.items() if get_origin(kind) is dict}
     nested = {"name": None, "tier": None, "seed": None, "control": None} | nothing | unflatten(flat)
     if nested.get("stage") != stage:

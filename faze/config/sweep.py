@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from faze.config.check import Fault, fields_of, nearest, shown
-from faze.config.stage_parameters import STAGES
+from faze.config.parameters import STAGES
 from faze.config.tiers import resolve_tier
 from faze.config.yaml_files import merge, unflatten
 

@@ -1,4 +1,4 @@
-"""The check of a whole configuration: every value, the ladder, and combinations; all faults at once."""
+"""Check a whole configuration: every value, the tiers and combinations; report all faults at once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from faze.config.sweep import at_point, check_sweep, points
 from faze.config.tiers import leave_one_out, resolve_tier
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
 
-LONGEST_NAME = 100  # bytes of a tier's or an ablation's: it becomes part of longer names
+LONGEST_NAME = 100  # bytes of the name of a tier or ablation, which becomes part of longer names
 
 # Folders beside those of the tiers, under results/<name>/.
 RESERVED = (
@@ -33,24 +33,24 @@ RESERVED = (
 
 
 def read_config(overrides: Sequence[Path]) -> dict[str, Any]:
-    """Read the defaults with files of overrides laid over them, and check the whole."""
+    """Read the defaults and files of overrides, and check the whole."""
     paths = [DEFAULTS, *overrides]
     return validate(read_yaml(*paths), paths)
 
 
 def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> dict[str, Any]:
-    """Check a whole configuration and hand it back, the tiers that are run in the order of the ladder.
+    """Check a whole configuration and return it, with run.tiers in ablation order.
 
     Args:
         mapping: the merged configuration.
-        paths: the files it came from, to name file and line of each fault.
+        paths: its files, for the file and line of each fault.
 
     Raises:
-        ConfigError: with every fault at once, one line each.
+        ConfigError: there are faults; one line for each.
     """
     kinds: dict[str, Any] = {"name": str, "tiers": dict, **SECTIONS}
     faults = list(check_mapping("", mapping, kinds))
-    faults += _check_ladder(mapping.get("tiers"), mapping.get("run"))
+    faults += _check_tiers(mapping.get("tiers"), mapping.get("run"))
     if not faults:
         in_order = [tier for tier in mapping["tiers"] if tier in mapping["run"]["tiers"]]
         controls = [control for control in CONTROLS if control in mapping["run"]["controls"] and len(in_order) > 1]
@@ -60,15 +60,15 @@ def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> di
     return mapping
 
 
-def _check_ladder(tiers: Any, run: Any) -> Iterator[Fault]:
-    """The first rung states every switch, the others some; only defined rungs are run."""
+def _check_tiers(tiers: Any, run: Any) -> Iterator[Fault]:
+    """Check that the first tier states every switch, and that run.tiers are defined."""
     if not isinstance(tiers, Mapping) or not tiers:
         return
     for position, (tier, change) in enumerate(tiers.items()):
         yield from check_mapping(f"tiers.{tier}", change, fields_of(Engine), complete=position == 0)
         if not isinstance(tier, str) or not _names_a_folder(tier) or tier in RESERVED:
             yield Fault(
-                f"tiers.{tier}", f"a tier names a folder: letters, digits, - and _, and not {', '.join(RESERVED)}"
+                f"tiers.{tier}", f"must be letters, digits, - and _, and not {', '.join(RESERVED)}: it names a folder"
             )
     wanted = run.get("tiers") if isinstance(run, Mapping) else None
     for tier in wanted if isinstance(wanted, list | tuple) else ():
@@ -81,23 +81,23 @@ def _names_a_folder(name: str) -> bool:
     return plain and len(name.encode()) <= LONGEST_NAME
 
 
-_NO_WEIGHTS = ("triplet_margin", "ramp_pairs", "chunk_pairs")  # of the section loss
+_NO_WEIGHTS = ("triplet_margin", "ramp_pairs", "chunk_pairs")  # keys of the section loss
 
 
 def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
-    """What no single value shows: combinations that would fail later, or silently mean something else."""
+    """Check combinations of values that would fail later, or silently mean something else."""
     if not _names_a_folder(c["name"]):
         yield Fault("name", f"{shown(c['name'])} must be letters, digits, - and _: it names a folder")
     engines = {tier: resolve_tier(c["tiers"], tier) for tier in c["run"]["tiers"]}
     if c["benchmark"]["leave_one_out"]:
         topmost = c["run"]["tiers"][-1]
         variants = leave_one_out(c["tiers"], topmost)
-        engines |= {f"{topmost} without {rung}": engine for rung, engine in variants.items()}
+        engines |= {f"{topmost} without {name}": engine for name, engine in variants.items()}
     for tier, engine in engines.items():
         yield from _check_batch(tier, engine, c)
         yield from _check_switches(tier, engine)
     if not any(weight for key, weight in c["loss"].items() if key not in _NO_WEIGHTS):
-        yield Fault("loss", "every weight is 0: nothing would be learnt")
+        yield Fault("loss", "every weight is 0, so nothing would be trained")
     model, height, width = c["model"], c["preprocess"]["height_px"], c["preprocess"]["width_px"]
     if model["image_height_px"] * width != model["image_width_px"] * height:
         yield Fault("model.image_width_px", f"must keep the {width} x {height} strip's aspect")
@@ -114,7 +114,7 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _check_points(c: Mapping[str, Any], kinds: Mapping[str, Any]) -> Iterator[Fault]:
-    """Each point of a sweep would be a good configuration of its own."""
+    """Check each point of a sweep like a configuration of its own."""
     faults = list(check_sweep(c["sweep"]))
     yield from faults
     for point, values in {} if faults else points(c).items():
@@ -128,14 +128,14 @@ def _check_points(c: Mapping[str, Any], kinds: Mapping[str, Any]) -> Iterator[Fa
             wrong = list(
                 _check_combinations(merge(of_point, {"run": {"tiers": [point]}, "benchmark": {"leave_one_out": False}}))
             )
-        told = ", ".join(f"{key} {short(as_text(value))}" for key, value in values.items())
-        yield from (Fault("sweep", f"{point} ({told}): {fault}") for fault in wrong)
+        text = ", ".join(f"{key} {short(as_text(value))}" for key, value in values.items())
+        yield from (Fault("sweep", f"{point} ({text}): {fault}") for fault in wrong)
 
 
 def _check_people(
     synthetic: Mapping[str, Any], fewshot: Mapping[str, Any], data: Mapping[str, Any], rendered: bool
 ) -> Iterator[Fault]:
-    """Synthetic people have enough frames for calibration beside the query; who trains, if rendered, for that, too."""
+    """Check that rendered people have enough frames for calibration, query and meta-training."""
     frames, shots = synthetic["frames_per_person"], max(fewshot["shots"])
     of_tasks = META_LEARNERS & set(fewshot["learners"])
     key = "frames_per_person" if synthetic["gazecapture_train_frames"] is None else "gazecapture_train_frames"
@@ -150,22 +150,25 @@ def _check_people(
     if frames < fewshot["min_entries"]:
         yield Fault("fewshot.min_entries", f"{fewshot['min_entries']} is more than synthetic.frames_per_person")
     if rendered and synthetic[key] < data["min_entries"]:
-        yield Fault("data.min_entries", f"{data['min_entries']} is more than synthetic.{key}: nobody would train")
+        yield Fault(
+            "data.min_entries",
+            f"{data['min_entries']} is more than synthetic.{key}: nobody would train",
+        )
     if of_tasks and rendered and synthetic["gazecapture_train_people"] < fewshot["tasks"]:
         yield Fault("fewshot.tasks", f"{fewshot['tasks']} is more than synthetic.gazecapture_train_people")
 
 
 def check_steps(fewshot: Mapping[str, Any]) -> Iterator[Fault]:
-    """The released gradient knows one inner step; what is recorded lies within the adaptation."""
+    """Check the inner steps of the learner reference, and that steps are recorded within the adaptation."""
     if "reference" in fewshot.get("learners", ()) and fewshot["inner_steps"] != 1:
         yield Fault("fewshot.inner_steps", f"{fewshot['inner_steps']} is not 1, as the learner reference needs")
     late = [step for step in fewshot["record_steps"] if step > fewshot["adapt_steps"]]
     if late:
-        yield Fault("fewshot.record_steps", f"{late} come after fewshot.adapt_steps, {fewshot['adapt_steps']}")
+        yield Fault("fewshot.record_steps", f"{late} are more than fewshot.adapt_steps, {fewshot['adapt_steps']}")
 
 
 def _check_batch(tier: str, engine: Engine, c: Mapping[str, Any]) -> Iterator[Fault]:
-    """As far as the configuration knows: the number of processes may be the machine's affair."""
+    """Check the batch; the number of processes may be known only on the machine."""
     batch, chunk = c["train"]["global_batch"], c["loss"]["chunk_pairs"]
     processes = max(engine.processes, 1) if engine.parallel == "ddp" else 1
     if batch % (processes * engine.accumulate * chunk):
@@ -178,9 +181,9 @@ def _check_switches(tier: str, engine: Engine) -> Iterator[Fault]:
     if engine.compile != "eager" and engine.checkpointing and not engine.recompute and lists:
         yield Fault(
             f"tiers.{tier}",
-            "compile with checkpointing does not go with keep_fp32 or force_low: torch's compiler knows no formats by "
-            "operation in what is computed again; take one of the three out",
+            "compile and checkpointing cannot be combined with keep_fp32 or force_low, since torch's compiler ignores "
+            "number formats of operations in recomputed parts; remove one of the three",
         )
     both = sorted(set(engine.keep_fp32) & set(engine.force_low))
     if both:
-        yield Fault(f"tiers.{tier}", f"keep_fp32 and force_low both name {', '.join(both)}; take it out of one of them")
+        yield Fault(f"tiers.{tier}", f"keep_fp32 and force_low both name {', '.join(both)}; remove it from one of them")

@@ -29,7 +29,7 @@ class Adam:
         adam(self._parameters, list(gradients), **self._state, **rates, **unused, foreach=False)
 
     def state_dict(self) -> Mapping[str, list[Tensor]]:
-        """Give what the next steps depend on, beside the parameters."""
+        """Return the state on which the next steps depend, except the parameters."""
         return self._state
 
     def load_state_dict(self, state: Mapping[str, list[Tensor]]) -> None:

@@ -50,7 +50,7 @@ class FineTuned:
             yield positions, gaze_of(adapted, query.code[query.row], learned.activation)
 
     def steps(self, learned: Learned, settings: Fewshot) -> dict[int, int]:
-        """Tell the number of adaptation steps for each k.
+        """Return the number of adaptation steps for each k.
 
         Raises:
             UserError: val people are to choose it, and did not, or not at these settings.
@@ -75,7 +75,7 @@ class FineTuned:
         return dict(zip(learned.shots, learned.stop_steps, strict=True))
 
     def _learned(self, networks: InitialNetworks, training: MetaTraining, **about: object) -> Learned:
-        """What is learnt: the networks, and the number of adaptation steps that is best for val people."""
+        """The learned networks, and the number of adaptation steps that is best for val people."""
         settings, stop = training.settings, []
         if training.val:
             calibrations = draw_calibrations(training.val, settings, repeats=settings.repeats)

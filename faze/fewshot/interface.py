@@ -96,7 +96,7 @@ class ClosedForm(ABC):
         """Estimate gaze, unit vectors (n, 3), of entries."""
 
     def variance_deg2(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64] | None:
-        """Tell the variance (n, 2) of the estimates' pitch and yaw; None: this learner cannot tell."""
+        """Return the variance (n, 2) of the estimates' pitch and yaw, or None if the learner has none."""
         return None
 
     def meta_train(self, training: MetaTraining) -> Learned:
@@ -133,7 +133,7 @@ class ClosedForm(ABC):
 def covered_shares(
     gaze: NDArray[np.float64], truth: NDArray[np.float64], variance_deg2: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Measure which share of n true directions lies in each of COVERAGES' regions, ellipses in pitch and yaw.
+    """Measure which share of n true directions is in each of COVERAGES' regions, ellipses in pitch and yaw.
 
     Args:
         gaze: (n, 3) estimates.

@@ -42,13 +42,13 @@ def is_of(value: Any, kind: Any) -> bool:
 
 
 def wrong_field(content: Mapping[str, Any], kind: type) -> str:
-    """Name a field of a mapping that is not as its dataclass declares it; "" where all are."""
+    """Return the name of a field that does not have its declared type, "" if all have."""
     declared = get_type_hints(kind)
     return next((name for name, value in content.items() if name in declared and not is_of(value, declared[name])), "")
 
 
 def state_fault(learner: str, shots: int, state: Mapping[str, Tensor]) -> str:
-    """Say what of a learner's state is not as that learner makes it, "" where all is; of others nothing is known.
+    """Describe what is wrong with the state of a learner; return "" if nothing is, or the learner is unknown.
 
     Args:
         learner: its name.

@@ -66,7 +66,7 @@ class Learned:
 
 
 def state_of(networks: InitialNetworks) -> dict[str, Tensor]:
-    """Name the tensors of networks as Learned.state holds them."""
+    """Return the names of the tensors of networks in Learned.state."""
     scales = {} if networks.scales is None else {RATE_SCALE + n: s for n, s in networks.scales._asdict().items()}
     return networks.weights._asdict() | scales
 
@@ -105,7 +105,7 @@ def load_fields(kind: type[T], path: Path | str, what: str) -> T:
 
 
 def _fault(learned: Learned) -> str:
-    """Say what of a learner's file contradicts the rest of it, "" where nothing does."""
+    """Describe a contradiction in a learner's file; return "" if there is none."""
     if len(set(learned.shots)) < len(learned.shots) or min(learned.shots, default=1) < 1:
         return f"shots {learned.shots[:20]}"
     if len(learned.stop_steps) not in (0, len(learned.shots)) or min(learned.stop_steps, default=1) < 0:

@@ -135,7 +135,7 @@ class Bayes(LinearResidual):
     name = "bayes"
 
     def features(self, seen: Seen) -> NDArray[np.float64]:
-        """The same of both axes."""
+        """Return the same for both axes."""
         angles = np.column_stack([pitchyaw_from_vector(seen.gaze_hat), seen.head])  # (n, 4) rad
         first, second = np.triu_indices(4)
         products = angles[:, first] * angles[:, second]

@@ -237,7 +237,7 @@ def meta_train(
 
 
 def _models(drawn: tuple[SampleSets, SampleSets], settings: Fewshot) -> Tasks:
-    """Give the drawn tasks to K * T models: of the support, each k sees its own first samples."""
+    """Distribute the drawn tasks to K * T models: each k sees the first samples of the support set."""
     support, query = drawn
     row = torch.arange(settings.tasks).repeat(len(settings.shots))
     count = torch.tensor(settings.shots).repeat_interleave(settings.tasks)

@@ -27,7 +27,7 @@ class Weights(NamedTuple):
     output_bias: Tensor  # (M, 1, 3)
 
     def take(self, models: Tensor) -> "Weights":
-        """A copy of some models, each as often as it is named: models (m,) -> m networks."""
+        """Copy some models, each as often as its index occurs: models (m,) -> m networks."""
         return Weights(*(parameter[models] for parameter in self))
 
 
@@ -54,7 +54,7 @@ class InitialNetworks:
     activation: Activation = "selu"
 
     def of_k(self, k: int, adapt_lr: float) -> InitialNetwork:
-        """The network of one k, and the rates at which it adapts."""
+        """Return the network of one k and the rates at which it adapts."""
         only = torch.tensor([self.shots.index(k)])
         weights = self.weights.take(only)
         scales = map_weights(torch.ones_like, weights) if self.scales is None else self.scales.take(only)
@@ -74,7 +74,7 @@ class SampleSets:
         return self.for_models(torch.arange(sets), n)
 
     def for_models(self, row: Tensor, count: Tensor | int) -> "ModelSamples":
-        """The first count samples of set row[m] for model m; row (M,), count (M,) or one number."""
+        """Return the first count samples of set row[m] for model m; row (M,), count (M,) or one number."""
         count = torch.as_tensor(count).expand(len(row)).contiguous()
         return ModelSamples(self.code.contiguous(), self.gaze.contiguous(), row, count)
 

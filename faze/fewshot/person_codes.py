@@ -34,7 +34,7 @@ class PersonCodes:
     head: NDArray[np.float64]  # (N, 2) annotated head pose, pitch and yaw in radians
 
     def seen(self, entries: NDArray[np.int64] | slice) -> Seen:
-        """What is known of some entries without their labels."""
+        """Everything known of some entries except their labels."""
         return Seen(self.code[entries], self.gaze_hat[entries], self.head[entries])
 
     def __str__(self) -> str:

@@ -34,7 +34,7 @@ class PersonalEstimator:
         support: entries of the store that calibrated.
         settings: of the adaptation: steps and lr (which meta_sgd scales); empty for closed forms.
         state: of a closed form, what its `estimate` reads; of `offset` that is offset_rad (2,), pitch and yaw to be
-            subtracted from the trained gaze head's estimate. Of a learner that takes steps, the adapted network:
+            subtracted from the trained gaze head's estimate. For a learner that takes steps, the adapted network:
             hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3), output_bias (3,), float32.
             Gaze = act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias, normalised, with z_gaze
             flattened row by row; like the labels, it points from the target to the eye.

@@ -67,7 +67,7 @@ class ResidualModel(ClosedForm):
 
     @abstractmethod
     def predict(self, own: State, seen: Seen) -> Gaussian:
-        """Say what is believed of other entries' residuals."""
+        """Return the posterior of other entries' residuals."""
 
     @abstractmethod
     def covariance(self, prior: State, seen: Seen) -> NDArray[np.float64]:
@@ -130,7 +130,7 @@ class ResidualModel(ClosedForm):
         return corrected(seen, self._believed(correction, seen).mean)
 
     def variance_deg2(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
-        """Tell the variance of the estimate's pitch and yaw."""
+        """Return the variance of the estimate's pitch and yaw."""
         return self._believed(correction, seen).variance
 
     def _believed(self, correction: Mapping[str, Tensor], seen: Seen) -> Gaussian:

@@ -15,15 +15,15 @@ from faze.base.locks import output_lock
 from faze.base.output_cache import content, key_of, output_cache
 from faze.base.process_pool import worker_processes
 from faze.base.progress import Progress
-from faze.config.data_parameters import RAW, Synthetic
+from faze.config.parameters import RAW, Synthetic
 from faze.config.stage_config import load
 from faze.data.preparation.strip_maker import StripMaker
 from faze.data.store.layout import RENDERED
 from faze.data.store.strip_writing import PersonStrips, write_strips
 from faze.data.store.strips import StripStore
-from faze.data.synthetic.anew import strips_anew
 from faze.data.synthetic.compiled_layers import rounding_identity
 from faze.data.synthetic.people import Role, cast, use_one_thread
+from faze.data.synthetic.target_strips import render_target_strips
 from faze.redirection.pairs import MIN_STRIPS, chosen, draw_targets
 
 
@@ -76,7 +76,7 @@ def render(
     progress, done = Progress("oracle", sum(len(job[1]) for job in jobs), "frames"), 0
     with worker_processes(min(processes, len(jobs)), use_one_thread) as pool:
         futures: list[concurrent.futures.Future] = [
-            pool.submit(strips_anew, role, synthetic, maker, a, b) for role, a, b in jobs
+            pool.submit(render_target_strips, role, synthetic, maker, a, b) for role, a, b in jobs
         ]
         for (role, _, turned), future in zip(jobs, futures, strict=True):
             pixels, labels, rows = future.result()

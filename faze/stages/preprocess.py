@@ -20,7 +20,7 @@ from faze.base.output_cache import content_within, output_cache
 from faze.base.output_cache import key_of as made_key
 from faze.base.process_pool import load_ahead
 from faze.base.progress import Progress
-from faze.config.data_parameters import Preprocess
+from faze.config.parameters import Preprocess
 from faze.config.stage_config import Resolved, load
 from faze.data.preparation.disk_space import check_disk_space, disk_may_fill
 from faze.data.preparation.shards import DamagedShard, NothingUsable, Prepared, RejectWriter, ShardFolder, join_shards

@@ -12,7 +12,7 @@ from faze.base.errors import UserError
 from faze.base.files import whole_folder
 from faze.base.locks import output_lock
 from faze.base.output_cache import key_of, output_cache
-from faze.config.data_parameters import RAW
+from faze.config.parameters import RAW
 from faze.config.stage_config import load
 from faze.data.readers import RENDERED_MARK
 from faze.data.store.supplementary import write_supplementary, write_truth

@@ -20,8 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
-from faze.config.data_parameters import Augment, StripCamera
-from faze.config.parameters import Model
+from faze.config.parameters import Augment, Model, StripCamera
 from faze.data.pairs import Batch, BatchShare
 
 STREAM = 0xA06  # separates these draws from other draws with the same seed

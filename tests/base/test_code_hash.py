@@ -9,7 +9,7 @@ import pytest
 
 from faze.base import code_hash
 from faze.base.code_hash import fingerprint, is_neutral, module_hash, sources
-from faze.config.stage_parameters import STAGES
+from faze.config.parameters import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = (*STAGES, "inspect", "landmarks")

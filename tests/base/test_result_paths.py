@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from faze.base.result_paths import DATASETS, ResultPaths
-from faze.config.data_parameters import RAW
+from faze.config.parameters import RAW
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = ResultPaths(Path("results/{name}"))
 RUN = ("{tier}", "{seed}")
-WORK = "train.work"  # what lies in it is no output of a rule
+WORK = "train.work"  # its files are no outputs of a rule
 
 
 def declared() -> set[str]:

@@ -45,7 +45,7 @@ def test_tiny_run_of_the_whole_plan_is_right(tmp_path: Path) -> None:
     assert f"all {len(planned)} done\n" in ended.stdout and "failed" not in ended.stdout
     page = (tmp_path / "gpu.md").read_text()
     for unit in planned:
-        assert f"| {unit.rung} |" in page, unit
+        assert f"| {unit.subject} |" in page, unit
 
 
 def test_every_value_of_every_switch_has_a_proof_of_its_own() -> None:

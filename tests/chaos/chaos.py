@@ -44,7 +44,7 @@ def key_of_code() -> str:
 
 
 def reference(scratch: Path) -> dict[str, str]:
-    """Give the facts of an undisturbed run."""
+    """Return the facts of an undisturbed run."""
     kept = REFERENCES / f"{key_of_code()}.json"
     if kept.exists():
         say(f"the reference is that of {kept}")

@@ -28,7 +28,7 @@ class Damage:
         return self.path.is_file() and self.path.read_bytes() == self.after
 
     def mend(self) -> None:
-        """Give the file its bytes and its time back."""
+        """Restore the bytes and the time of the file."""
         status = self.path.stat()
         self.path.write_bytes(self.before)
         os.utime(self.path, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -45,7 +45,7 @@ def candidates(results: Path) -> dict[str, list[Path]]:
 
 
 def kind_of(relative: Path) -> str:
-    """Name a file's kind; "" where it is not one to damage."""
+    """Return the kind of a file, "" if it is not to be damaged."""
     parts = relative.parts
     if any(part.endswith(".work") for part in parts):
         unfinished = parts[-1].startswith(".") or relative.suffix != ".pt"  # a log is still written to

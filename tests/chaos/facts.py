@@ -59,7 +59,7 @@ def digest(value: object) -> str:
 
 
 def differences(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
-    """Name each fact that is missing, new or another."""
+    """Yield each fact that is missing, new or different."""
     lost = [f"{key}: is missing" for key in wanted if key not in found]
     new = [f"{key}: is new" for key in found if key not in wanted]
     return lost + new + [f"{key}: differs" for key in wanted if key in found and found[key] != wanted[key]]
@@ -148,7 +148,7 @@ def _of_benchmark(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def _of_database(path: Path) -> Iterator[tuple[str, object]]:
-    """Tell which runs are not superseded, and their values: each run stands once, with each value once."""
+    """Return the runs that are not superseded, and their values; each run and value must occur once."""
     current = "SELECT run_uuid FROM tags WHERE key = 'superseded' AND value = 'false'"
     with sqlite3.connect(path) as database:
         runs = database.execute(f"SELECT name, run_uuid FROM runs WHERE run_uuid IN ({current})").fetchall()

@@ -167,7 +167,7 @@ def damage_now(world: World, command: Command, draw: Random) -> Harm | None:
 
 
 def second_snakemake(world: World, command: Command, draw: Random) -> Harm | None:
-    """Give the same command a second time while the first runs; it is killed later, if it has not ended."""
+    """Run the same command a second time while the first runs, and kill it later if it has not ended."""
     other, seconds = world.start(), draw.choice([draw.uniform(3, 12), 60])
 
     def undo() -> None:

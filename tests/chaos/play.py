@@ -158,7 +158,7 @@ class Play:
         harm.undo()
 
     def settle(self) -> None:
-        """Say what became of each damaged file that no sentence named; those that nobody replaced get their bytes back.
+        """Report what became of each damaged file that no message named; restore those that were not replaced.
 
         What follows from one that was read is compared with the reference like everything else.
         """
@@ -180,7 +180,7 @@ class Play:
         self._one(command, fault)
 
     def _judge(self, command: Command) -> bool:
-        """Say how a command ended, and do what its sentence asks for; whether it ended well."""
+        """Report how a command ended, do what its message asks for, and return whether it succeeded."""
         text, code = command.text(), command.process.returncode
         if OUR_FAULT in text or f"{self.world.checkout.folder}/faze/" in text:
             self.fail(f"a traceback of faze in {command.log}:\n{excerpt(text)}")

@@ -99,7 +99,7 @@ class World:
             file.write(struct.pack("q", off_s))
 
     def start(self, *files: Path) -> Command:
-        """Give the command, the same each time; or ask for some files besides."""
+        """Return the command, the same each time, with further files if any."""
         log = self.folder / f"command{len(self.commands):03d}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
@@ -130,7 +130,7 @@ class World:
         return found
 
     def running(self) -> str:
-        """Name the stages that run."""
+        """Return the names of the running stages."""
         return "+".join(sorted(set(self.stages().values()))) or "no stage"
 
     def job_of(self, process: int) -> set[int]:
@@ -163,7 +163,7 @@ class World:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def left(self) -> Iterator[str]:
-        """Name what should not be left when all has ended: processes, locks, torn files and work folders."""
+        """Yield what should not remain at the end: processes, locks, incomplete files and work folders."""
         began = time.monotonic()
         while (processes := self.processes()) and time.monotonic() - began < 20:
             time.sleep(0.2)

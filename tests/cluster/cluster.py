@@ -93,7 +93,7 @@ def main(command: list[str]) -> int:
     CONFIG.mkdir(exist_ok=True)  # something to mount on
     folder = Path(tempfile.mkdtemp(prefix="faze-cluster-"))
     folder.chmod(0o755)  # munged is another user
-    print(f"cluster: {folder} is {CONFIG} within, and whatever lies there stays as it is", file=sys.stderr)
+    print(f"cluster: {folder} is {CONFIG} inside, and its files are not changed", file=sys.stderr)
     namespaces = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
     try:
         return subprocess.call([*namespaces, sys.executable, __file__, "--inside", str(folder), *command])
@@ -157,7 +157,7 @@ def start_node(name: str) -> subprocess.Popen:
 
 
 def quiet() -> dict:
-    """Say nothing here: daemons have logs."""
+    """Print nothing here: daemons have logs."""
     return {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
 
 

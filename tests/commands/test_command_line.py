@@ -13,7 +13,7 @@ import pytest
 from faze.__main__ import COMMANDS, STAGES
 from faze.base.command_line import CONFIGFILE, NO_MEMORY, OUR_FAULT, argument, command, needed, port_number, threads
 from faze.base.errors import UserError
-from faze.config.stage_parameters import STAGES as WITH_A_CONFIG
+from faze.config.parameters import STAGES as WITH_A_CONFIG
 
 seen: list[Namespace] = []
 MODULES = sorted([*STAGES.values(), *COMMANDS.values()])

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faze.config.check import ConfigError, fields_of, yaml_number
-from faze.config.parameters import SECTIONS, Engine
+from faze.config.parameters import SECTIONS, STAGES, Engine
 from faze.config.stage_config import load, resolve, to_lines
-from faze.config.stage_parameters import STAGES
 from faze.config.tiers import resolve_tier
 from faze.config.validation import validate
 from faze.config.yaml_files import read_yaml
@@ -131,7 +130,7 @@ def test_each_part_of_the_batch_holds_whole_chunks(defaults: dict) -> None:
 
 
 def test_leave_one_outs_are_checked_like_tiers(defaults: dict) -> None:
-    """Without the rung that undoes it, an odd number of processes comes through."""
+    """Without the tier that undoes it, an odd number of processes comes through."""
     defaults["tiers"]["ddp"]["processes"] = 3
     defaults["tiers"]["fused_sgd"]["processes"] = 2
     defaults["run"]["tiers"] = ["baseline", "autotune"]
@@ -277,12 +276,12 @@ def test_overrides_merge_key_by_key_and_replace_lists(tmp_path: Path, defaults: 
 
 
 def test_a_rung_is_the_rung_above_plus_its_own_change(defaults: dict) -> None:
-    rungs = {tier: resolve_tier(defaults["tiers"], tier) for tier in defaults["tiers"]}
-    assert rungs["baseline"].precision == "fp32"
-    assert rungs["amp"].precision == rungs["autotune"].precision == "fp16"
-    assert (rungs["amp"].parallel, rungs["ddp"].parallel) == ("dp", "ddp")
-    assert (rungs["ddp"].optimizer, rungs["fused_sgd"].optimizer) == ("sgd", "fused_sgd")
-    assert (rungs["fused_sgd"].cudnn_benchmark, rungs["autotune"].cudnn_benchmark) == (False, True)
+    tiers = {tier: resolve_tier(defaults["tiers"], tier) for tier in defaults["tiers"]}
+    assert tiers["baseline"].precision == "fp32"
+    assert tiers["amp"].precision == tiers["autotune"].precision == "fp16"
+    assert (tiers["amp"].parallel, tiers["ddp"].parallel) == ("dp", "ddp")
+    assert (tiers["ddp"].optimizer, tiers["fused_sgd"].optimizer) == ("sgd", "fused_sgd")
+    assert (tiers["fused_sgd"].cudnn_benchmark, tiers["autotune"].cudnn_benchmark) == (False, True)
 
 
 def test_climb_refuses_a_rung_that_is_not_there(defaults: dict) -> None:
@@ -325,7 +324,7 @@ def test_a_number_or_a_word_comes_back_as_it_is(defaults: dict, tmp_path: Path, 
 
 
 def test_training_knows_of_preprocessing_the_camera_alone(defaults: dict) -> None:
-    """A path of raw frames that changes must not train anew what the strips leave as it was."""
+    """A changed path of raw frames must not re-train on unchanged strips."""
     known = {key for key in resolve(defaults, "train", "amp", 0) if key.startswith("preprocess.")}
     assert known == {"preprocess.focal_length_px", "preprocess.width_px"}
 

@@ -1,4 +1,4 @@
-"""The order of the ladder, and the folders that its rungs may not be named after."""
+"""The order of the tiers, and the folder names that they may not have."""
 
 import inspect
 import re

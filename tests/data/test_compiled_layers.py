@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from faze.base.compiled import library
-from faze.config.data_parameters import Synthetic
+from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.synthetic.compiled_layers import rounding_identity
 from faze.data.synthetic.people import Role, render_frames, sample_frames
 
 VALUES = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"]
 DEFAULT = Synthetic(**VALUES | {"gazecapture_train_frames": None})
-# Of the measured people, mpiigaze 1 and gazecapture 2 wear spectacles.
+# Among the measured people, mpiigaze 1 and gazecapture 2 wear spectacles.
 CASES = [
     (kind, Role(*role))
     for kind in ("simple", "measured")

@@ -382,7 +382,7 @@ def test_text_for_the_terminal_says_all_that_matters(store):
 
 
 def test_a_page_takes_the_place_of_a_page_only(tmp_path, monkeypatch, capsys):
-    """Seen red: whatever lies in the folder is removed."""
+    """Seen red: all files in the folder were removed."""
     store = write_store(tmp_path / "data.h5")
     assert run(monkeypatch, store, "--out", tmp_path / "page") == 0
     assert run(monkeypatch, store, "--out", tmp_path / "page") == 0

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from one_frame import normalize_pose
 
 from faze.base.geometry import angular_error, vector_from_pitchyaw
-from faze.config.data_parameters import Synthetic
+from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.normalization.frame import read_image
 from faze.data.normalization.pose import UnusableFrame

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
-from faze.config.data_parameters import Synthetic
+from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.synthetic import measured_person, setting
 from faze.data.synthetic.annotation import truth
@@ -67,7 +67,7 @@ def test_eyes_turn_as_a_ray_through_the_lens_does(power: float, target: tuple[fl
 
 
 def test_a_myopes_eyes_turn_less_by_the_textbooks_ratio() -> None:
-    """Of a target far away: 1 / (1 - c F) with the centre of rotation c behind the lens."""
+    """For a distant target: 1 / (1 - c F) with the centre of rotation c behind the lens."""
     far = np.array([[0.0, 0.0, -1e7], [2e6, 0.0, -1e7]])
     centred = dataclasses.replace(spectacles(-4.0), power_dioptres=np.full(2, -4.0), centre_mm=CENTRES[:, :2])
     turned = pitchyaw_from_vector(CENTRES - centred.apparent_target(CENTRES, far))[:, :, 1]
@@ -160,7 +160,7 @@ def test_eyes_rest_near_the_dot_on_a_screen_that_is_a_little_elsewhere(role: Rol
 
 
 def slopes(synthetic: Synthetic, count: int = 24) -> np.ndarray:
-    """Of each person: degrees by which the irises turn, as the camera's user sees them, per degree of labelled yaw."""
+    """Per person: degrees by which the irises turn, as the camera's user sees them, per degree of labelled yaw."""
     found = []
     for index in range(count):
         frames = sample_frames(Role("gazecapture", "train", index), synthetic)

@@ -18,7 +18,7 @@ from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.supplementary import write_supplementary
 
 LANDMARKS = range(501, 525)
-# The 6-point model's inner eye corners lie at (-+21.3129, 0.4838, -2.3970), their midpoint at (0, 0.4838, -2.3970).
+# The 6-point model's inner eye corners are at (-+21.3129, 0.4838, -2.3970), their midpoint at (0, 0.4838, -2.3970).
 # Moved by this, it comes to lie 600 mm straight before the camera.
 STRAIGHT_MM = (0.0, -0.4838, 602.397)
 

@@ -95,7 +95,7 @@ def test_poses_of_a_block_are_those_of_its_frames() -> None:
         "head pose is not finite",
         "head pose is behind the camera",
         "gaze target is (0, 0, 0), the mark of a missing one",
-        "gaze target lies at the gaze origin",
+        "gaze target is at the gaze origin",
     ]
 
 
@@ -298,7 +298,7 @@ def test_eyes_on_the_frames_edge_are_in_it(origin_px: tuple[float, float], seen:
         check_in_frame((640, 480), np.diag([500.0, 500.0, 1.0]), np.array(origin_px))
 
 
-@pytest.mark.parametrize(("away_mm", "reason"), [(0.9, "gaze target lies at the gaze origin"), (1.1, "")])
+@pytest.mark.parametrize(("away_mm", "reason"), [(0.9, "gaze target is at the gaze origin"), (1.1, "")])
 def test_a_target_is_at_the_origin_within_a_millimetre(away_mm: float, reason: str) -> None:
     inner = np.zeros((1, 2, 3))
     place, target = np.array([[0.0, 0.0, 0.5]]), np.array([[0.0, 0.0, 0.5 - away_mm]])

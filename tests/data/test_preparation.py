@@ -20,7 +20,7 @@ COUNTS = {"p00": 600, "p01": 0, "p/../é": 257}  # more than two shards, none, a
 
 
 class Camera:
-    """What a maker tells of its strips."""
+    """The facts of a maker."""
 
     height_px, width_px = SIZE[:2]
 
@@ -110,7 +110,7 @@ def test_shards_in_any_order_come_together_in_the_annotations(folder: ShardFolde
 
 
 def test_a_process_goes_through_an_annotation_once_and_holds_a_shard_of_it(folder: ShardFolder, tmp_path: Path) -> None:
-    """Other processes make the shards between. Seen red: reading anew for each shard."""
+    """Other processes make the shards between. Seen red: reading again for each shard."""
     shards = [shard for shards in work.plan(Made()).values() for shard in shards]
     worker = work.Worker(Made(), Maker(), folder)
     for place in (0, 2, 3):

@@ -74,7 +74,7 @@ def test_a_disk_that_fills_is_one_sentence_and_leaves_no_file(
     finished = {shard.name.partition(".")[0] for shard in small_disk.glob(".work.strips.h5/*/*.npz")}
     assert len(finished) == (1 if frames == 100 else 2)
     subprocess.run(["mount", "-o", "remount,size=32m", small_disk], check=True)
-    assert again(tmp_path, small_disk, monkeypatch) == 0  # what was finished is not made anew
+    assert again(tmp_path, small_disk, monkeypatch) == 0  # finished work is not repeated
     assert f"{frames * len(finished)} of {2 * frames} frames are done" in capsys.readouterr().err
     with StripStore(small_disk / "strips.h5") as strips:
         assert [strips.count(person) for person in strips.persons()] == [frames, frames]

@@ -110,7 +110,7 @@ def test_strips_lie_at_the_place_that_is_told(tmp_path: Path) -> None:
 
 
 def read_as_released(path: Path, person: str, seed: int, send: Callable[[NDArray], None]) -> None:
-    """The released code's way, written anew: samples of a group, opened by each reader, pixels and labels to float."""
+    """The released code's way, written again: samples of a group, opened by each reader, pixels and labels to float."""
     with h5py.File(path, "r", libver="latest", swmr=True) as file:
         group = file[person]
         total = 0.0

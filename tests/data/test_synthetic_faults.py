@@ -17,7 +17,7 @@ import pytest
 from planted_faults import FAULTS, Planted, damage
 from test_landmarks import exact_landmarks
 
-from faze.config.data_parameters import RAW
+from faze.config.parameters import RAW
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import read_yaml
 from faze.data.normalization.frame import read_image
@@ -91,7 +91,7 @@ def estimate(folder: Path, sound: Path, patch: pytest.MonkeyPatch) -> Path:
                     shares = points[row] / [width, height]
                     known[fake_mediapipe.key_of(read_image(path))] = np.column_stack([VERTICES, shares])
     package = folder / f"fake{len(list(folder.glob('fake*')))}"
-    patch.syspath_prepend(fake_mediapipe.install(package, known))  # the processes of the pool import it anew
+    patch.syspath_prepend(fake_mediapipe.install(package, known))  # the processes of the pool import it again
     arguments = ["--raw", folder / "gazecapture", "--out", folder / "gazecapture_estimated.h5"]
     patch.setattr(sys, "argv", ["landmarks", *map(str, arguments)])
     assert landmarks.main() == 0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from one_frame import normalize_pose
 
-from faze.config.data_parameters import RAW, Synthetic
+from faze.config.parameters import RAW, Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.normalization.frame import read_image
 from faze.data.readers import Frame, Reader
@@ -179,7 +179,7 @@ def test_gazecapture_dots_are_the_targets_in_cm_from_the_camera(raw: tuple[Path,
         )
         orientation = json.loads((folder / "screen.json").read_text())["Orientation"][row]
         beside = {1: dot["YCam"][row] < 0, 3: dot["XCam"][row] > 0, 4: dot["XCam"][row] < 0}
-        assert beside[orientation], "the screen lies below the camera upright, and on the side of the home button lying"
+        assert beside[orientation], "the screen is below the camera upright, else on the side of the home button"
 
 
 def test_gazecapture_boxes_hold_face_and_eyes(raw: tuple[Path, list[PersonAnnotation]]) -> None:

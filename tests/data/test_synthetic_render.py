@@ -10,7 +10,7 @@ import pytest
 from one_frame import normalize_pose, warp_fused
 
 from faze.base.geometry import vector_from_pitchyaw
-from faze.config.data_parameters import Synthetic
+from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM, NormalizedCamera
 from faze.data.synthetic.annotation import PersonFrames, head_pose, landmarks_px, truth

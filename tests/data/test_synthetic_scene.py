@@ -9,7 +9,7 @@ from one_frame import normalize_pose
 
 from faze.base.errors import UserError
 from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
-from faze.config.data_parameters import Synthetic
+from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM
 from faze.data.synthetic.annotation import PersonFrames, head_pose, landmarks_px, supplementary, truth

@@ -10,7 +10,7 @@ import pytest
 from truth import read_truth
 
 from faze.config.check import build
-from faze.config.data_parameters import Synthetic
+from faze.config.parameters import Synthetic
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import read_yaml
 from faze.data.store.supplementary import read_supplementary

@@ -157,7 +157,7 @@ def test_log_has_every_entry_in_its_index() -> None:
 
 
 def test_each_reason_to_leave_a_frame_out_is_found_in_the_file_that_the_table_names() -> None:
-    """Both ways: its words stand in the file, and no check of a frame gives a reason that the table lacks."""
+    """In both directions: its words are in the file, and every reason of a check is in the table."""
     text = (ROOT / "docs/how-to/real-data.md").read_text(encoding="utf-8").partition("## Why was this frame")[2]
     rows = re.findall(r"^\| (.*`.*) \| `(faze/[^`]+)`.*\|$", text, re.MULTILINE)
     assert len(rows) == text.count("| `faze/") > 9

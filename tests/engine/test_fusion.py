@@ -152,7 +152,7 @@ def process_group() -> Iterator[None]:
 @pytest.mark.compiled
 @pytest.mark.parametrize(("dtype", "steps", "rtol"), [(torch.float64, STEPS, 1e-10), (torch.float32, 5, 1e-6)])
 def test_compiled_step_gives_the_baseline(shallow, process_group, dtype, steps, rtol):
-    """With all that is compiled in the rung `fused_norm`, in one test, for the compiler's sake."""
+    """All that the tier `fused_norm` compiles, in one test, since compiling takes long."""
     expected = losses(tier("baseline"), steps=steps, dtype=dtype)
     engine = tier("ddp", precision="fp32", compile="default", fused_norm=True, channels_last=True, accumulate=2)
     found = losses(engine, steps=steps, dtype=dtype)

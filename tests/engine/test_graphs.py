@@ -1,6 +1,6 @@
 """A step launched as one CUDA graph is the step launched kernel by kernel.
 
-Without a GPU, a stand-in that runs the captured step anew at each replay shows that the bookkeeping around a graph is
+Without a GPU, a stand-in that runs the captured step at each replay shows that the bookkeeping around a graph is
 right: where batches and numbers lie, who clears gradients, what is handed out. With one, the graph itself is shown.
 
 Seen red once by breaking the code: batches not copied to where the captured one lay; terms handed out that the next
@@ -71,7 +71,7 @@ class StandIn:
             self._write_gradients(parameters)
 
     def _write_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
-        """A graph writes, each time anew, those gradients that the capture made; it attaches them only then."""
+        """A graph writes, at each replay, the gradients that the capture made; it attaches them only then."""
         if self.replays == 1:
             assert self.attached == [None] * len(parameters)
             self.gradients = [parameter.grad for parameter in parameters]

@@ -38,7 +38,7 @@ def test_adamw_is_fused_and_decays_apart_from_the_gradient():
 
 
 def test_lars_scales_the_step_of_each_kernel():
-    """You, Gitman and Ginsburg 2017: 0.001 |w| / (|g| + decay |w|), times g + decay w; Nesterov adds 0.9 of it anew."""
+    """You, Gitman and Ginsburg 2017: 0.001 |w| / (|g| + decay |w|), times g + decay w; Nesterov adds 0.9 of it."""
     pytest.importorskip("pytorch_optimizer")
     local = 1e-3 * 5 / (10 + DECAY * 5)
     expected = -LR * 1.9 * local * (GRADIENT + DECAY * WEIGHT)

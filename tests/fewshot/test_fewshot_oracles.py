@@ -63,7 +63,7 @@ def stepped(parameters, rates, code, gaze, create_graph=False):
 def outer_loss(
     weights: Weights, rates: Weights, shots: list[int], support: SampleSets, query: SampleSets, steps: int
 ) -> float:
-    """Of all k and tasks, one after the other, without a second derivative."""
+    """For all k and tasks, one after the other, without a second derivative."""
     total = 0.0
     for model, k in enumerate(shots):
         for task in range(len(query.code)):

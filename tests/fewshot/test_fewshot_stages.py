@@ -586,7 +586,7 @@ def test_who_learns_from_no_task_needs_nobody_to_train_on(run, tmp_path, learner
 
 
 def test_what_trains_no_learner_is_not_told_to_meta_train(run):
-    """Else each of these keys would train every learner anew. Seen red with the whole section."""
+    """Otherwise each of these keys would re-train every learner. Seen red with the whole section."""
     trained = []
     for changes in ({}, {"learners": ["fomaml"]}, {"predictions": True}, {"min_entries": 9}, {"hidden": 8}):
         run("meta_train", "offset", **changes)

@@ -130,7 +130,7 @@ def _loop(draw: Draw, file: h5py.File, name: str) -> None:
 
 
 def _outside(draw: Draw, file: h5py.File, name: str) -> None:
-    """Let an array lie in another file, or be put together from others."""
+    """Store an array in another file, or as a combination of others."""
     shape, kind = file[name].shape, file[name].dtype
     del file[name]
     if draw.flip():

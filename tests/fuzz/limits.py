@@ -92,13 +92,13 @@ class Watch:
 
 
 def own_peak_mib() -> float:
-    """Tell the largest resident memory since `forget_peak`."""
+    """Return the largest resident memory since `forget_peak`."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def forget_peak() -> None:
-    """Begin to measure the peak anew."""
+    """Reset the peak."""
     gc.collect()
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

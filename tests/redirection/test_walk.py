@@ -68,7 +68,7 @@ def test_people_are_spread_from_the_best_redirected_to_the_worst():
 
 
 def test_each_step_is_the_strip_redirected(strips):
-    """Against encoding anew for every step, with the absolute pose of the step and the other factor frontal."""
+    """Compared with encoding again for every step, with the absolute pose of the step and the other factor frontal."""
     dted = build()
     walk = walk_person(dted, JUDGE, strips, "00005", range_deg=30.0, steps=5)
     assert list(walk.steps) == list(WALKS) and walk.angles_deg.tolist() == [-30, -15, 0, 15, 30]

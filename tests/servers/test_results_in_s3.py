@@ -15,7 +15,7 @@ from same_results import assert_same_results
 
 from faze.base.run_log import read_events
 
-MADE = "made"  # where the ablation lies in the bucket
+MADE = "made"  # the prefix of the ablation in the bucket
 PROFILE = ("--cores", "2", "--profile", "profiles/s3")
 DATA = "results/smoke/data/mpiigaze.h5"  # a target behind two jobs, one of which makes folders
 
@@ -80,7 +80,7 @@ def files(folder: Path) -> set[str]:
 def test_results_are_those_of_this_machine_to_the_bit(made, fetched: Path) -> None:
     local = made[0].folder / "results/smoke"
     print(assert_same_results(local, fetched))
-    # Neither more nor less, but for locks and records of what was made once, and the marks of folders.
+    # Neither more nor less, except locks, records of the output cache, and marks of folders.
     hidden = (".lock", ".inputs")
     ours = {path for path in files(local) if not path.startswith("output_cache/") and not path.endswith(hidden)}
     stored = files(fetched)
@@ -89,7 +89,7 @@ def test_results_are_those_of_this_machine_to_the_bit(made, fetched: Path) -> No
 
 
 def test_page_knows_that_people_are_rendered(fetched: Path) -> None:
-    """Seen red: it told by a file that is no longer here when the page is made."""
+    """Seen red: it was recognised by a file that no longer exists when the page is made."""
     assert "The people are rendered" in (fetched / "report/index.html").read_text(encoding="utf-8")
 
 

@@ -70,7 +70,7 @@ class Checkout:
 
     @contextlib.contextmanager
     def edited(self, path: str, old: str, new: str) -> Iterator[None]:
-        """Replace a text that stands in a file for the duration of a block."""
+        """Replace a text in a file for the duration of a block."""
         file = self.folder / path
         before = file.read_text(encoding="utf-8")
         assert old in before, f"{path} does not hold {old!r}"

@@ -29,7 +29,7 @@ solutions = types.SimpleNamespace(face_mesh=types.SimpleNamespace(FaceMesh=FaceM
 
 
 def key_of(image: NDArray[np.uint8]) -> str:
-    """Of a BGR frame."""
+    """The key of a BGR frame."""
     return hashlib.sha1(np.ascontiguousarray(image[:, :, ::-1]).tobytes()).hexdigest()
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from faze.config.data_parameters import RAW
+from faze.config.parameters import RAW
 from faze.data.store.supplementary import (
     Supplementary,
     read_supplementary,
@@ -40,7 +40,7 @@ class WrittenData:
 
     @property
     def person(self) -> str:
-        """Name the person whose frames are spoilt: the first."""
+        """Return the person whose frames are damaged: the first."""
         return min(self.annotation)
 
     def name(self, row: int) -> str:
@@ -55,7 +55,7 @@ class WrittenData:
         self.annotation[self.person] = replace(entries, **{field: values})
 
     def rename(self, row: int, name: bytes) -> None:
-        """Give a frame another name, which need not be text, in its folder."""
+        """Rename a frame within its folder; the name need not be valid text."""
         old = self.root / self.name(row)
         new = old.rename(old.with_name(os.fsdecode(name)))
         self.change("file_names", row, lambda _: str(new.relative_to(self.root)))

@@ -1,4 +1,4 @@
-"""What two makings of one ablation must have in common to the bit: all but what is measured anew each time."""
+"""Compare two runs of one ablation, which are equal to the bit in everything that is not measured."""
 
 from pathlib import Path
 

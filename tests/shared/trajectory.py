@@ -52,7 +52,7 @@ def made_up_people(pixels: list[NDArray], labels: list[NDArray]) -> PeopleStrips
 
 
 def tier(name: str, **switches) -> Engine:
-    """The switches of a rung, on the CPU."""
+    """The switches of a tier, on the CPU."""
     return dataclasses.replace(resolve_tier(CONFIG["tiers"], name), device="cpu", **switches)
 
 
@@ -109,7 +109,7 @@ def trained(
     loss_scale: float | None = None,
     loss: Loss = LOSS,
 ) -> Trained:
-    """Train as one process, perhaps of several, and tell how the weights moved too."""
+    """Train as one process, perhaps of several, and return how the weights moved."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from faze.base.output_cache import content
-from faze.config.data_parameters import RAW
+from faze.config.parameters import RAW
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
 from faze.stages import preprocess, synthesise
@@ -32,7 +32,7 @@ def run(stage: object, root: Path, monkeypatch: pytest.MonkeyPatch, changes: dic
 
 
 def render(root: Path, monkeypatch: pytest.MonkeyPatch, **synthetic: object) -> bool:
-    """Whether people were rendered, not taken over."""
+    """Return whether people were rendered instead of reused."""
     rendered, real = [], synthesise.render_everybody
     with monkeypatch.context() as seen:
         seen.setattr(synthesise, "render_everybody", lambda *a: (rendered.append(1), real(*a))[1])
@@ -43,7 +43,7 @@ def render(root: Path, monkeypatch: pytest.MonkeyPatch, **synthetic: object) -> 
 
 
 def prepare(root: Path, monkeypatch: pytest.MonkeyPatch, **settings: object) -> bool:
-    """Whether strips were prepared, not taken over."""
+    """Return whether strips were prepared instead of reused."""
     prepared, real = [], preprocess.normalise
     with monkeypatch.context() as seen:
         seen.setattr(preprocess, "normalise", lambda *a: (prepared.append(1), real(*a))[1])

@@ -115,7 +115,7 @@ def test_strips_are_encoded_by_the_network_for_inference(stage, monkeypatch):
     )
     monkeypatch.setattr(encode, "for_inference", lambda dted, of=encode.for_inference: seen.append(of(dted)) or seen[0])
     assert stage() == 0
-    assert len(seen) == 1 + 6 and all(dted is seen[0] for dted in seen)  # made once, then batch by batch
+    assert len(seen) == 1 + 6 and all(dted is seen[0] for dted in seen)  # built once, then used batch by batch
 
 
 def test_the_stored_gaze_head_makes_the_stored_gaze_hat(stage):

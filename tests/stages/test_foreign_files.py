@@ -10,8 +10,8 @@ import pytest
 from faze.base.errors import UserError
 from faze.base.result_paths import ResultPaths
 from faze.commands import ledger
+from faze.config.parameters import STAGES
 from faze.config.stage_config import load
-from faze.config.stage_parameters import STAGES
 from faze.config.validation import read_config
 from faze.data.preparation.stored import read_splits
 from faze.data.rejects import read_rejects

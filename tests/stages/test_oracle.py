@@ -1,4 +1,4 @@
-"""Rendered people anew: the stored strips where nothing is exchanged, and b's labels where something is.
+"""Target strips of rendered people: equal to the stored strips if nothing is exchanged, else with the labels of b.
 
 Seen red by breaking the code: lids of b, noise of b, labels of a, another person's role.
 """
@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from faze.config.check import build
-from faze.config.data_parameters import RAW, Preprocess, Synthetic
+from faze.config.parameters import RAW, Preprocess, Synthetic
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
 from faze.data.preparation.strip_maker import StripMaker
 from faze.data.store.strips import StripStore
-from faze.data.synthetic.anew import strips_anew
 from faze.data.synthetic.people import Role, sample_frames
 from faze.data.synthetic.render import Renderer
+from faze.data.synthetic.target_strips import render_target_strips
 from faze.redirection.pairs import chosen, draw_targets
 from faze.stages import oracle, preprocess, synthesise
 
@@ -57,10 +57,10 @@ def data(tmp_path_factory):
     return root
 
 
-def anew(role: Role, rest: list[str], turned: list[str]):
+def rendered(role: Role, rest: list[str], turned: list[str]):
     synthetic = build(Synthetic, CONFIG["synthetic"])
     maker = StripMaker.of(build(Preprocess, CONFIG["preprocess"]), role.dataset)
-    return strips_anew(role, synthetic, maker, rest, turned)
+    return render_target_strips(role, synthetic, maker, rest, turned)
 
 
 @pytest.mark.parametrize("dataset", RAW)
@@ -69,7 +69,7 @@ def test_with_nothing_exchanged_it_is_the_stored_strip(data, dataset):
         with StripStore(data / f"{dataset}.h5") as strips:
             names, pixels = strips.file_names(role.person_id), strips.pixels(role.person_id)
             labels = strips.labels(role.person_id)
-        found, found_labels, rows = anew(role, names, names)
+        found, found_labels, rows = rendered(role, names, names)
         assert rows == list(range(len(names)))
         np.testing.assert_allclose(found_labels, labels, atol=1e-6)
         # MPIIFaceGaze's own annotation is text of nine digits, so that a pixel may be rounded otherwise.
@@ -82,7 +82,7 @@ def test_the_rest_is_of_another_strip_and_unknown_frames_are_left_out(data):
         names, pixels = strips.file_names(role.person_id), strips.pixels(role.person_id).astype(int)
         labels = strips.labels(role.person_id)
     rest, turned = [names[0], "80001/frames/made up.jpg", names[1]], [names[3], names[4], names[5]]
-    found, found_labels, rows = anew(role, rest, turned)
+    found, found_labels, rows = rendered(role, rest, turned)
     assert rows == [0, 2]
     np.testing.assert_allclose(found_labels, labels[[3, 5]], atol=1e-6)
     difference = np.abs(found.astype(int) - pixels[[3, 5]]).mean((1, 2, 3))
@@ -100,7 +100,7 @@ def test_gaze_head_and_camera_are_of_b_and_all_else_of_a(monkeypatch):
 
     monkeypatch.setattr(Renderer, "render", render)
     a, b = [0, 1, 2], [3, 5, 4]
-    anew(role, [frames.file_names[row] for row in a], [frames.file_names[row] for row in b])
+    rendered(role, [frames.file_names[row] for row in a], [frames.file_names[row] for row in b])
     assert [(room, chance) for _, room, chance in seen] == [(frames.rooms[row], row) for row in a]
     for row_a, row_b, (scene, _, _) in zip(a, b, seen, strict=True):
         assert scene.aperture[0] == frames.scene.aperture[row_a] != frames.scene.aperture[row_b]

@@ -130,8 +130,8 @@ def test_the_oracle_is_held_against_the_pairs_that_it_has(stage):
     _, labels, targets = inputs(person, 4)
     shown = np.flatnonzero(np.arange(4) != 1)
     strips = people()[3].pixels[[0, 1, 2]]
-    anew = PersonStrips("00007", "test", None, strips, labels.numpy()[targets[shown]], frame_index=shown)
-    assert stage(oracle=[anew]) == 0
+    target = PersonStrips("00007", "test", None, strips, labels.numpy()[targets[shown]], frame_index=shown)
+    assert stage(oracle=[target]) == 0
     rows = pd.read_parquet(stage.folder / "redirected_pairs.parquet")
     rows = rows[rows["variant"] == "rendered"]
     assert rows["person"].unique().tolist() == ["00007"] and rows["pair"].tolist() == shown.tolist()

@@ -116,7 +116,7 @@ def test_licence_follows_the_pictures_of_training(stage, mpiigaze, gazecapture, 
 
 
 def test_weights_take_the_place_of_weights_only(stage, capfd):
-    """Seen red: whatever lies in the folder is removed."""
+    """Seen red: all files in the folder were removed."""
     stage.out.mkdir()
     (stage.out / "thesis.md").touch()
     assert stage() == 1

@@ -15,8 +15,7 @@ from one_frame import normalize_pose, warp_fused
 from trajectory import made_up_people
 
 from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_pitchyaw
-from faze.config.data_parameters import Augment, StripCamera
-from faze.config.parameters import Model
+from faze.config.parameters import Augment, Model, StripCamera
 from faze.data.network_input import shrink
 from faze.data.normalization.pose import NormalizedCamera, NormalizedPose
 from faze.data.pairs import BatchShare, PairIndices, PeopleStrips

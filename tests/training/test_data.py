@@ -123,7 +123,7 @@ def test_nothing_in_a_step_waits_for_the_device(switches):
 
 
 def test_a_loss_scaler_waits_where_the_optimiser_is_not_fused():
-    """Torch's own: it asks for the overflow on the host. The rung fused_sgd does away with it."""
+    """Torch's own, which reads the overflow on the host; the tier fused_sgd avoids that."""
     with pytest.raises(AssertionError, match="_local_scalar_dense"):
         train_without_waiting(precision="fp16", force=True)
 

@@ -13,7 +13,7 @@ from batches import assert_same
 from trajectory import MODEL, setup, tier
 from worlds import Apart
 
-from faze.config.data_parameters import Augment, StripCamera
+from faze.config.parameters import Augment, StripCamera
 from faze.data.network_input import to_network_torch
 from faze.data.pairs import Batch, BatchShare, PairIndices, PeopleStrips, cache_what_fits, load_people
 from faze.data.store.strip_writing import PersonStrips, write_strips

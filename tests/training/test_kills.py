@@ -71,7 +71,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Path, Path]]:
-    """Train in a folder of this name; a tier that shares takes over what another has trained."""
+    """Train in a folder of this name; a tier that shares reuses the training of another."""
     small = {"growth": 2, "decoder_channels": 2, "z_app": 2, "z_head": 2}
     plan = {"pairs": 16, "global_batch": 8, "log_every_pairs": 8, "checkpoint_every_pairs": 8}
     values = merge(read_yaml(ROOT / "config" / "config.yaml"), {"model": small, "train": plan})
@@ -120,9 +120,9 @@ def exit_status(work: Callable[[], object]) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-@pytest.mark.parametrize("what", [("baseline", False), ("idle", True)], ids=["trained", "taken over"])
+@pytest.mark.parametrize("what", [("baseline", False), ("idle", True)], ids=["trained", "reused"])
 def test_a_kill_at_any_write_costs_neither_weights_nor_log(what, run, tmp_path, monkeypatch):
-    """Taken over, from the first write of the lock and the copies on."""
+    """Reused, from the first write of the lock and the copies on."""
     if what == ("idle", True):
         run("donor", "baseline", True)
     out, log = run("undisturbed", *what)

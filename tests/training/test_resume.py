@@ -87,7 +87,7 @@ def test_rerun_waits_for_an_orphan_and_takes_what_it_wrote(undisturbed, data, tm
 
 @pytest.mark.parametrize("changed", ["configuration", "strips"])
 def test_another_training_does_not_resume(changed, tmp_path):
-    """Seen red: strips made anew with the same labels, since these alone were compared."""
+    """Seen red: strips prepared again with the same labels, since only these were compared."""
     store = write_store(tmp_path / "gazecapture.h5")
     training = Training(tmp_path, store, "baseline")
     process = training.start()

@@ -1,6 +1,6 @@
 """A training killed through Snakemake, whatever dies and whenever: the same bare command ends with the same weights.
 
-What a kill means for the stage alone stands in tests/training/test_resume.py. Moments are drawn in pairs, not in
+The effect of a kill on the stage is tested in tests/training/test_resume.py. Moments are drawn in pairs, not in
 seconds, so that a busy machine meets the same ones. Seen red once by breaking the code: a resume that leaves out the
 optimiser's state.
 """

@@ -16,8 +16,8 @@ import yaml
 from checkout import ROOT, Answer, Checkout
 
 from faze.base import code_hash
+from faze.config.parameters import PER_DATASET, STAGES
 from faze.config.stage_config import resolve, to_lines
-from faze.config.stage_parameters import PER_DATASET, STAGES
 from faze.config.yaml_files import merge, read_yaml
 
 pytestmark = pytest.mark.workflow

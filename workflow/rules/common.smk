@@ -10,10 +10,10 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 import faze.config.check
-import faze.config.data_parameters
+import faze.config.parameters
 import faze.config.parameters
 import faze.config.stage_config
-import faze.config.stage_parameters
+import faze.config.parameters
 import faze.config.sweep
 import faze.config.validation
 import faze.config.yaml_files
@@ -25,7 +25,7 @@ import faze.base.locks
 import faze.base.slurm_nodes
 
 DEFAULTS = "config/config.yaml"
-RAW = faze.config.data_parameters.RAW
+RAW = faze.config.parameters.RAW
 
 
 def in_one_sentence(check, *args):
@@ -38,7 +38,7 @@ def in_one_sentence(check, *args):
 
 def check_data(preprocess):
     """Check that the user's data sets exist: folders, or files of strips."""
-    for key in (f"{raw}{part}" for raw in RAW.values() for part in faze.config.data_parameters.RAW_PATHS):
+    for key in (f"{raw}{part}" for raw in RAW.values() for part in faze.config.parameters.RAW_PATHS):
         path = preprocess.get(key)
         # The stage itself opens the list of splits, and cannot read from a storage.
         here = key.endswith("_split") or not in_storage(path or "")
@@ -188,8 +188,8 @@ def own_config(stage, tier=None, seed=None, dataset=None):
 
 def keys_of(stage):
     """Return the wildcards that a stage's own configuration depends on, each with any valid value."""
-    run = {"tier": config["run"]["tiers"][0], "seed": "0"} if stage in faze.config.stage_parameters.PER_RUN else {}
-    return run | ({"dataset": "mpiigaze"} if stage in faze.config.stage_parameters.PER_DATASET else {})
+    run = {"tier": config["run"]["tiers"][0], "seed": "0"} if stage in faze.config.parameters.PER_RUN else {}
+    return run | ({"dataset": "mpiigaze"} if stage in faze.config.parameters.PER_DATASET else {})
 
 
 def values(stage):
@@ -219,6 +219,6 @@ def write_configs():
     """Write the own configuration of every job that is to run; a file with the same content is left alone."""
     for job in workflow.dag.needrun_jobs():
         stage = {"track_sweep": "track"}.get(job.rule.name, job.rule.name)
-        if stage in faze.config.stage_parameters.STAGES:
+        if stage in faze.config.parameters.STAGES:
             lines = own_config(stage, **{key: job.wildcards_dict[key] for key in keys_of(stage)})
             faze.config.stage_config.write(Path(config_file(stage)(job.wildcards_dict)), lines)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.config.data_parameters import Preprocess
+from faze.config.parameters import Preprocess
 from faze.data.normalization.frame import EncodedFrame, FrameReader
 from faze.data.normalization.lookup import StripLookup
 from faze.data.normalization.pose import NormalizedCamera, UnusableFrame, normalize_poses

@@ -15,7 +15,7 @@ import numpy as np
 
 from faze.base.code_hash import fingerprint
 from faze.base.process_pool import worker_processes
-from faze.config.data_parameters import Preprocess
+from faze.config.parameters import Preprocess
 from faze.data.preparation.shards import ENTRIES, Shard, ShardContent, ShardFolder, stamp_of
 from faze.data.preparation.strip_maker import StripMaker
 from faze.data.readers import Frame, Reader, Reject

@@ -29,7 +29,7 @@ class Frame:
     split: str  # train | val | test
     frame_index: int = 0  # position in the person's annotation, from 0
     label_source: str = "annotated"  # one of faze.data.store.layout.LABEL_SOURCES
-    on_screen: bool | None = None  # whether the gaze target lies on the screen; None if the screen is unknown
+    on_screen: bool | None = None  # whether the gaze target is on the screen; None if the screen is unknown
     device: str = ""  # the data set's name of the device that recorded the frame
 
 

@@ -49,7 +49,7 @@ def write_codes(
         dataset: Id of the data set.
         persons: Name, split, and arrays by name of each person.
         gaze_head: The arrays GAZE_HEAD of the gaze head that computed gaze_hat.
-        pixel_source: Of the strips (`StripStore.pixel_source`).
+        pixel_source: where the pixels of the strips come from (`StripStore.pixel_source`).
 
     Raises:
         UserError: There is nobody to write.

@@ -188,7 +188,7 @@ def array_fault(group: h5py.Group, name: str, kinds: str = NUMBERS) -> str:
     """Explain why an array of a person's group cannot be read; return "" if it can.
 
     Args:
-        group: Of a person.
+        group: the group of a person.
         name: Name of the array.
         kinds: Kinds of numpy's types that it may have.
     """

@@ -35,7 +35,7 @@ from faze.data.store.layout import (
 )
 
 VERSION = 2
-VALIDITIES = ("valid", "off_screen", "unknown_screen")  # valid: the gaze target lies on the screen
+VALIDITIES = ("valid", "off_screen", "unknown_screen")  # valid: the gaze target is on the screen
 PIECE = 256  # strips that are read or written at once: 12 MiB
 BY_SAMPLE = {"file_name": "SO", "frame_index": "iu", "label_source": "u", "validity": "u"}  # kinds of numpy's types
 

@@ -25,7 +25,7 @@ _FACE_MM, _EYE_MM = 165.0, 48.0  # sides of the boxes around face and eyes
 
 
 def name_mpiifacegaze(rng: np.random.Generator, person_id: str, rooms: NDArray) -> list[str]:
-    """Name the frames of a person; each room is a day."""
+    """Return the names of a person's frames; each room is a day."""
     days = np.sort(rng.choice(np.arange(1, 40), rooms.max() + 1, replace=False))
     numbers = [itertools.count(1) for _ in days]
     return [f"{person_id}/day{days[room]:02d}/{next(numbers[room]):04d}.jpg" for room in rooms.tolist()]
@@ -68,7 +68,7 @@ def _write_calibration(folder: Path, frames: PersonFrames) -> None:
 
 
 def name_gazecapture(person_id: str, count: int) -> list[str]:
-    """Name the frames of a person as the recording app counts them."""
+    """Return the names of a person's frames, numbered as by the recording app."""
     return [f"{person_id}/frames/{row:05d}.jpg" for row in range(count)]
 
 

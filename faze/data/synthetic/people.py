@@ -1,4 +1,4 @@
-"""Who is rendered, and how each person becomes a folder of frames with annotation."""
+"""Render everybody: who is rendered, and the folder of frames and annotation of each person."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import as_completed
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from faze.base.process_pool import worker_processes
 from faze.base.progress import Progress
-from faze.config.data_parameters import Synthetic
+from faze.config.parameters import Synthetic
 from faze.data.store.supplementary import Supplementary
 from faze.data.synthetic.annotation import PersonFrames, supplementary, truth
 from faze.data.synthetic.layouts import name_gazecapture, name_mpiifacegaze, write_gazecapture, write_mpiifacegaze
@@ -35,12 +35,12 @@ class Role:
 
     @property
     def domain(self) -> str:
-        """Name what this person's random numbers are drawn for."""
+        """Return the key of this person's random numbers."""
         return f"{self.dataset}_{self.split}"
 
     @property
     def person_id(self) -> str:
-        """Name the person's folder in the data set."""
+        """Return the name of the person's folder in the data set."""
         return f"p{self.index:02d}" if self.dataset == "mpiigaze" else f"{_FIRST_ID[self.split] + self.index:05d}"
 
 

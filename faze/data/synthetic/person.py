@@ -1,4 +1,4 @@
-"""Who a synthetic person is: anatomy, colours, and how their eyes and their annotation deviate from the ideal.
+"""A synthetic person: anatomy, colours, and how their eyes and their annotation deviate from the ideal.
 
 `sample_person` draws the `simple` people, who differ by a constant angle and little else; those of
 `faze.data.synthetic.measured_people` differ as published measurements say.

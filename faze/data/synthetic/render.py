@@ -24,7 +24,7 @@ from faze.data.synthetic.texture import Image
 
 
 class Renderer:
-    """Renders one person's frames; what lasts over frames is made once."""
+    """Render one person's frames; what is the same in all frames is computed once."""
 
     def __init__(
         self, seed: int, domain: str, index: int, person: SyntheticPerson, setting: Setting, rooms: int

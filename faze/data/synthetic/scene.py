@@ -176,7 +176,7 @@ def optical_axes(person: SyntheticPerson, rotation: NDArray, origin: NDArray, ta
 
 
 def _plausible(scene: Scene, person: SyntheticPerson, setting: Setting) -> NDArray:
-    """Tell of N frames whether the eyes are not turned too far and the strip lies within the frame."""
+    """Return, for N frames, whether the eyes are not turned too far and the strip is within the frame."""
     turn = np.degrees(pitchyaw_from_vector(-scene.optical_in_head))
     low, high = np.transpose(_EYE_LIMITS_DEG)
     good = np.all((turn > low) & (turn < high), axis=(1, 2))

@@ -69,7 +69,7 @@ _CORNERS = np.array([[x, y, z] for x in (False, True) for y in (False, True) for
 
 
 def within(box: Box, outer: Box) -> Box:
-    """Find the part of a box that lies in an outer one: left, top, width, height from the outer one's corner."""
+    """Return the intersection of a box with an outer one: left, top, width, height, from the outer one's corner."""
     left, top = max(box[0] - outer[0], 0), max(box[1] - outer[1], 0)
     right, bottom = box[0] + box[2] - outer[0], box[1] + box[3] - outer[1]
     return left, top, max(min(right, outer[2]) - left, 0), max(min(bottom, outer[3]) - top, 0)

@@ -1,6 +1,6 @@
 """Spectacles: what their lenses do to the eyes' turning and to what a camera sees of them, and how they look.
 
-Both lenses are thin and lie in one plane across the head frame. A ray that meets a lens of power F (dioptres) h mm off
+Both lenses are thin, and in one plane across the head frame. A ray that meets a lens of power F (dioptres) h mm off
 its optical centre changes its slope by F h / 1000 toward the centre (Prentice's rule). So a myope's eyes (F < 0) turn
 less for the same gaze, and look smaller. Everything in the head frame and mm unless a name says otherwise.
 """

@@ -117,7 +117,7 @@ def _features(person: SyntheticPerson, x: Image, y: Image) -> Image:
     lips = 3.5 * bump(x, y, (0.0, mouth_y - 4), (24.0, 5.0)) + 3.5 * bump(x, y, (0.0, mouth_y + 6), (22.0, 5.0))
     hills = [
         -7.0 * bump(side, y, (12.5, 46.0), (5.0, 5.0)),  # nostrils' wings
-        8.5 * bump(side, y, (person.inner_half_mm - 1.0, 0.0), (9.0, 11.0)),  # inner corners lie in a hollow
+        8.5 * bump(side, y, (person.inner_half_mm - 1.0, 0.0), (9.0, 11.0)),  # a hollow at the inner corners
         3.0 * bump(side, y, (eye_x, eye_y - 11.0), (15.0, 5.5)),  # between lid and brow
         -2.5 * bump(side, y, (eye_x - 2, eye_y - person.brow_height_mm), (19.0, 6.0)),
         2.0 * bump(side, y, (eye_x - 6, eye_y + 17.0), (15.0, 7.0)),  # under the eye

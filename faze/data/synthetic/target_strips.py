@@ -1,4 +1,4 @@
-"""Rendered people anew: gaze and head pose of one of their frames, and everything else of another.
+"""Render people again: gaze and head pose of one of their frames, and everything else of another.
 
 What a perfect redirection of the one frame to the other would show.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.config.data_parameters import Synthetic
+from faze.config.parameters import Synthetic
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 from faze.data.preparation.strip_maker import StripMaker
 from faze.data.readers import Frame
@@ -20,10 +20,10 @@ from faze.data.synthetic.annotation import supplementary
 from faze.data.synthetic.people import Role, jpeg, renderer_of, sample_frames
 
 
-def strips_anew(
+def render_target_strips(
     role: Role, synthetic: Synthetic, maker: StripMaker, rest: Sequence[str], turned: Sequence[str]
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32], list[int]]:
-    """Render frames of a person anew and normalise them.
+    """Render frames of a person again and normalise them.
 
     Args:
         role: who.
@@ -46,7 +46,7 @@ def strips_anew(
     pixels = np.empty((len(known), maker.camera.height_px, maker.camera.width_px, 3), np.uint8)
     labels, reasons = np.empty((len(known), 4), np.float32), []
     with tempfile.TemporaryDirectory() as folder:  # strips are made of files
-        path = Path(folder) / "anew.jpg"
+        path = Path(folder) / "frame.jpg"
         for row, chance in enumerate(a.tolist()):
             image = renderer.render(scene, row, int(frames.rooms[chance]), chance)
             path.write_bytes(jpeg(frames, synthetic, image))
