@@ -41,8 +41,8 @@ from faze.model.losses import angle_deg
 from faze.model.reconstruction import mean_strips, redirect_person, summary
 from faze.model.weights import load_model
 from faze.redirection.estimator import load_estimator
-from faze.redirection.evaluator import evaluate_person
-from faze.redirection.pairs import draw_targets, redirect
+from faze.redirection.evaluator import evaluate_person, redirect
+from faze.redirection.pairs import draw_targets
 
 ROOT = Path(__file__).resolve().parents[2]
 STRIPS = 60  # of each val person, redirected

@@ -69,6 +69,8 @@ def shared_folder() -> Path | None:
     if named == "":
         return None
     folder = Path(named).absolute() if named else cache_folder("output_cache")
+    if folder is None:
+        return None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         records = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)

@@ -19,8 +19,8 @@ from faze.base.command_line import argument, at_least_one, command, needed
 from faze.base.errors import UserError
 from faze.base.geometry import pitchyaw_from_vector
 from faze.base.locks import output_lock
-from faze.data.store.codes import CodeStore
-from faze.data.store.untrusted_file import check_untrusted
+from faze.base.untrusted import read_isolated
+from faze.data.store.codes import CodeStore, read_all
 from faze.fewshot.learner_file import Learned, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import PersonCodes, open_codes, read_person
@@ -43,7 +43,7 @@ def main(args: Namespace) -> None:
     """Read codes and learner, adapt, measure, write."""
     began = time.perf_counter()
     learned = read_learner(args.learner_file, args.learner, args.shots)
-    check_untrusted(args.codes, "codes")
+    read_isolated(args.codes, read_all)
     codes = open_codes(args.codes, default_split="test")
     if learned is not None:
         learned.check_codes(codes.checkpoint, args.codes)

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sysconfig
+import tempfile
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -74,8 +75,9 @@ def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas:
     """
     if mode == "eager":
         return Switch("compile", mode, mode)
-    # By default inductor's cache is in /tmp, where it does not outlive the machine.
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.fspath(cache_folder("inductor")))
+    # By default inductor loads code from a folder in /tmp with a predictable name, which another user could create.
+    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.fspath(cache_folder("inductor") or tempfile.mkdtemp(prefix="faze-"))
     reason = "DataParallel's replicas would all call the compiled original" if replicas > 1 else ""
     reason = "the loops of recompute would be unrolled: minutes of compiling" if recompute else reason
     if reason := reason or _missing_compiler(device):

@@ -75,7 +75,7 @@ class FineTuned:
         return dict(zip(learned.shots, learned.stop_steps, strict=True))
 
     def _learned(self, networks: InitialNetworks, training: MetaTraining, **about: object) -> Learned:
-        """The learned networks, and the number of adaptation steps that is best for val people."""
+        """Return the learned networks, and the number of adaptation steps that is best for val people."""
         settings, stop = training.settings, []
         if training.val:
             calibrations = draw_calibrations(training.val, settings, repeats=settings.repeats)

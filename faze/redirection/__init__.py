@@ -1,8 +1,8 @@
 """Strips with another gaze and head pose, made by turning their codes.
 
-pairs       which strips are redirected to which, and the redirected strips
+pairs       which strips are redirected to which
 estimator   a network of its own that estimates gaze and head pose of a strip, and its training
-evaluator   the measurements of redirected strips
+evaluator   the redirected strips and their measurements
 walk        latent walks: a strip decoded along a range of angles
 atlas       a strip decoded on a grid of angles
 drawing     walks as contact sheets and videos

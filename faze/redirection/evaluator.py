@@ -1,4 +1,4 @@
-"""Measurements of a person's redirected strips and their controls, as rows of a table.
+"""Redirect a person's strips, and measure them and their controls as rows of a table.
 
 | column | meaning |
 |---|---|
@@ -23,6 +23,8 @@ from torchmetrics.functional.image import (
     structural_similarity_index_measure,
 )
 
+from faze.base.geometry import rotation_from_pitchyaw
+from faze.model.dted import DTED, Codes
 from faze.redirection.estimator import GazeHeadEstimator, estimate
 from faze.redirection.pairs import VARIANTS
 
@@ -35,6 +37,26 @@ _PUBLISHED = (0.0448, 0.2856, 0.3001)
 BETAS = tuple(beta / sum(_PUBLISHED) for beta in _PUBLISHED)
 # Minimum height of a strip -> standard deviation and side of the Gaussian window, px, which fits a quarter of it.
 WINDOWS = {44: (1.5, 11), 28: (0.8, 7), 20: (0.5, 5)}
+
+
+@torch.inference_mode()
+def redirect(dted: DTED, image: Tensor, labels: NDArray, targets: NDArray[np.int64]) -> Mapping[str, Tensor]:
+    """Redirect every strip of a person to its target.
+
+    Args:
+        dted: trained network.
+        image: the person's strips, (N, 3, H, W) in [-1, 1].
+        labels: of these strips, (N, 4) gaze pitch, yaw, head pitch, yaw, radians.
+        targets: (N,) index of each strip b.
+
+    Returns:
+        not_turned and redirected -> (N, 3, H, W), about [-1, 1].
+    """
+    codes, angles = dted.encode(image), torch.from_numpy(labels).to(image)
+    gaze, head = (rotation_from_pitchyaw(part, torch) for part in angles.split(2, dim=1))
+    turned = codes.turn(gaze, head).turn(gaze[targets].mT, head[targets].mT)
+    decoded = dted.decode(Codes(*map(torch.cat, zip(codes, turned, strict=True))))
+    return dict(zip(("not_turned", "redirected"), decoded.chunk(2), strict=True))
 
 
 def evaluate_person(

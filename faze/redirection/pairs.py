@@ -1,4 +1,4 @@
-"""Pairs of a person's strips, and the redirection of strip a to the gaze and head pose of strip b.
+"""Pairs of a person's strips: strip a is redirected to the gaze and head pose of strip b.
 
 Every strip of a person is strip a of one pair. Redirected strips are compared with controls, of which `rendered` exists
 for rendered people only:
@@ -10,18 +10,11 @@ for rendered people only:
 | real | strip b itself: the estimator's own error |
 | rendered | the person rendered again with gaze and head pose of b and everything else of a: a perfect redirection |
 
-Shapes: N pairs of one person; H x W pixels.
+Shapes: N pairs of one person.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-
-from faze.base.geometry import rotation_from_pitchyaw
-from faze.model.dted import DTED, Codes
 
 MIN_STRIPS = 2  # of a person: one is redirected to the other
 VARIANTS = ("real", "rendered", "not_turned", "redirected")
@@ -45,23 +38,3 @@ def draw_targets(seed: int, strips: int) -> NDArray[np.int64]:
     draws = np.array([np.random.default_rng([seed, index]).random() for index in range(strips)])
     targets = np.floor(draws * (strips - 1)).astype(np.int64)
     return targets + (targets >= np.arange(strips))
-
-
-@torch.inference_mode()
-def redirect(dted: DTED, image: Tensor, labels: NDArray, targets: NDArray[np.int64]) -> Mapping[str, Tensor]:
-    """Redirect every strip of a person to its target.
-
-    Args:
-        dted: trained network.
-        image: the person's strips, (N, 3, H, W) in [-1, 1].
-        labels: of these strips, (N, 4) gaze pitch, yaw, head pitch, yaw, radians.
-        targets: (N,) index of each strip b.
-
-    Returns:
-        not_turned and redirected -> (N, 3, H, W), about [-1, 1].
-    """
-    codes, angles = dted.encode(image), torch.from_numpy(labels).to(image)
-    gaze, head = (rotation_from_pitchyaw(part, torch) for part in angles.split(2, dim=1))
-    turned = codes.turn(gaze, head).turn(gaze[targets].mT, head[targets].mT)
-    decoded = dted.decode(Codes(*map(torch.cat, zip(codes, turned, strict=True))))
-    return dict(zip(("not_turned", "redirected"), decoded.chunk(2), strict=True))

@@ -30,8 +30,8 @@ from faze.model.inference import for_inference
 from faze.model.reconstruction import RedirectedPerson, compare, deviations, mean_strips
 from faze.model.weights import load_model
 from faze.redirection.estimator import TrainedEstimator, load_estimator
-from faze.redirection.evaluator import evaluate_person
-from faze.redirection.pairs import MIN_STRIPS, chosen, draw_targets, redirect
+from faze.redirection.evaluator import evaluate_person, redirect
+from faze.redirection.pairs import MIN_STRIPS, chosen, draw_targets
 
 
 @command(

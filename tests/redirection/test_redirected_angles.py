@@ -15,8 +15,8 @@ from torch import nn
 from faze.base.geometry import pitchyaw_from_vector, rotation_from_pitchyaw
 from faze.evaluation.redirected_angles import BINS_DEG, by_angle, by_variant, turning
 from faze.model.dted import Codes
-from faze.redirection.evaluator import evaluate_person
-from faze.redirection.pairs import MIN_STRIPS, chosen, draw_targets, redirect
+from faze.redirection.evaluator import evaluate_person, redirect
+from faze.redirection.pairs import MIN_STRIPS, chosen, draw_targets
 
 STRIPS = 40
 NOISE_DEG = 3.0

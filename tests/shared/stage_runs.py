@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from faze.__main__ import COMMANDS, STAGES
-from faze.config import stage_parameters
+from faze.config import parameters
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
 
@@ -34,7 +34,7 @@ def write_config(
     config: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write the resolved config of a stage to FOLDER/STAGE.yaml; `config` replaces the defaults under the overrides."""
-    run = (tier, seed) if stage in stage_parameters.PER_RUN else (None, None)
+    run = (tier, seed) if stage in parameters.PER_RUN else (None, None)
     values = merge(defaults() if config is None else config, overrides or {})
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{stage}.yaml"
@@ -78,7 +78,7 @@ def call_stage(
         options: of the command line, see `as_words`.
     """
     arguments = [*map(str, words), *as_words(options)]
-    if stage in stage_parameters.STAGES:
+    if stage in parameters.STAGES:
         own = write_config(folder, stage, overrides, tier=tier, seed=seed, dataset=dataset, config=config)
         arguments = ["--config", str(own), *arguments]
     module = importlib.import_module((STAGES | COMMANDS)[stage])

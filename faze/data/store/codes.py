@@ -5,6 +5,7 @@ gaze_hat, under their names in the checkpoint: `gaze1.weight` (H, 3 G), `gaze1.b
 `gaze2.bias` (3,). A person has the attribute `checksum`, over name, split and arrays.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -124,3 +125,12 @@ def _check_layers(found: Mapping[str, NDArray], path: Path | str) -> dict[str, N
         if layer.shape != wanted[name] or layer.dtype.kind != "f":
             raise UserError(f"{path}: {name} is {layer.dtype} {layer.shape}, not float {wanted[name]}: encode again")
     return layers
+
+
+def read_all(path: str) -> None:
+    """Read a file of codes completely; ignore what CodeStore refuses. `read_isolated` calls this for foreign files."""
+    with contextlib.suppress(UserError):
+        codes = CodeStore(path)
+        for person in codes.persons():
+            with contextlib.suppress(UserError):
+                codes[person]

@@ -1,6 +1,6 @@
-"""Read a file of others completely in an isolated process, before this process opens it.
+"""Read a foreign HDF5 file completely in an isolated process, before this process opens it.
 
-At some damaged files the HDF5 library never returns, crashes, or needs more memory than the machine has.
+On some damaged files the HDF5 library never returns, crashes, or needs more memory than the machine has.
 """
 
 import contextlib
@@ -9,15 +9,14 @@ from typing import Literal
 
 from faze.base.errors import UserError
 from faze.base.untrusted import read_isolated
-from faze.data.store.codes import CodeStore
 from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import read_supplementary, supplementary_persons
 
-Layout = Literal["strips", "codes", "supplementary"]
+Layout = Literal["strips", "supplementary"]
 
 
 def check_untrusted(path: Path, layout: Layout) -> None:
-    """Refuse a file at which the HDF5 library hangs or crashes.
+    """Refuse a file on which the HDF5 library hangs or crashes.
 
     Of pixels, one strip per person is read. Other faults, and people who cannot be read, are left to the reader.
 
@@ -35,11 +34,6 @@ def read_everything(path: str, layout: Layout) -> None:
                 for person in strips.persons():
                     with contextlib.suppress(UserError):
                         _read_strips(strips, person)
-        elif layout == "codes":
-            codes = CodeStore(path)
-            for person in codes.persons():
-                with contextlib.suppress(UserError):
-                    codes[person]
         else:
             for person in supplementary_persons(path):
                 with contextlib.suppress(UserError):
