@@ -60,7 +60,7 @@ def folders() -> set[str]:
 def test_no_tier_takes_the_folder_of_something_else() -> None:
     assert folders() | set(CONTROLS) == set(RESERVED)
     for name in RESERVED:
-        with pytest.raises(ConfigError, match=rf"tiers\.{name}: a tier names a folder"):
+        with pytest.raises(ConfigError, match=rf"tiers\.{name}: must be"):
             validate(merge(read_yaml(DEFAULTS), {"tiers": {name: {}}}))
 
 
