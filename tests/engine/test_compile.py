@@ -90,6 +90,7 @@ def nothing_compiled_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield
 
 
+@pytest.mark.compiled
 def test_kernels_of_the_objective_give_the_gradient_of_the_eager_one(tmp_path: Path) -> None:
     """The default's terms. Seen red: a module left eager."""
     compiled = objective(DEFAULT_TERMS)

@@ -62,10 +62,11 @@ def stop(training: Training, number: signal.Signals, whom: Callable[[subprocess.
     return words
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2], ids=lambda number: number.name)
-def test_who_is_asked_to_go_goes_on_as_if_nothing_had_been(number, undisturbed, data, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1], ids=lambda number: number.name)
+def test_a_training_that_is_asked_to_go_resumes_without_a_difference(number, undisturbed, data, tmp_path):
     """Between two checkpoints and two log lines; ddp by torchrun, which passes the signal on."""
     tier = "ddp" if undisturbed.out.parent.name.startswith("ddp") else "baseline"
+    number = signal.SIGUSR2 if (tier, number) == ("baseline", signal.SIGUSR1) else number  # all three, in four runs
     training = Training(tmp_path, data, tier, **FAR)
     words = stop(training, number, lambda process: [process.pid])
     assert words.count(f"faze train: stopped by {number.name} after") == 1

@@ -172,7 +172,7 @@ def assert_resumed(training: Training, reached: int) -> None:
     assert 0 < reached - EVERY <= event["step"] <= reached < PAIRS
 
 
-@pytest.mark.parametrize("moment", ["first", "while_writing"])
+@pytest.mark.parametrize("moment", ["while_writing"])
 def test_killed_with_all_its_jobs(baseline: Training, undisturbed: dict[str, End], moment: str) -> None:
     baseline.start()
     baseline.wait_for(random.Random(f"group, {moment}").randint(*ANY))
@@ -196,7 +196,7 @@ def start_beside(training: Training, orphans: set[int]) -> None:
     send(orphans, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("moment", ["first", "second", "while_writing"])
+@pytest.mark.parametrize("moment", ["second", "while_writing"])
 def test_killed_alone_and_its_orphan_later(baseline: Training, undisturbed: dict[str, End], moment: str) -> None:
     """The orphan dies before the re-run, or (second) while the re-run waits for it."""
     draw = random.Random(f"alone, {moment}")
