@@ -34,9 +34,7 @@ def test_the_benchmark_measures_in_the_order_of_the_ladder(tmp_path: Path) -> No
 
 def test_a_tier_is_run_once() -> None:
     values = merge(read_yaml(DEFAULTS), {"run": {"tiers": ["baseline", "recompute", "baseline"]}})
-    with pytest.raises(
-        ConfigError, match=r"run\.tiers: .* contains a value twice"
-    ):
+    with pytest.raises(ConfigError, match=r"run\.tiers: .* contains a value twice"):
         validate(values)
 
 
