@@ -1,11 +1,11 @@
-"""Which samples of whom few-shot learning takes: tasks to learn from, and calibrations to test on. Paper section 3.2.
+"""Draw the samples of few-shot learning: tasks for meta-training, and calibrations for testing. Paper section 3.2.
 
-Meta-training draws tasks: some people, and of each disjoint support and query samples. Testing draws calibrations: k
-samples of a person's pool, which is all but the last entries; those are the query, the same for every calibration.
-A calibration follows from the seed in the config, the data set, the person and the pool, k and the repeat alone, so
-that every tier and learner adapts to the same samples, in whatever process and order. It is `random`, or a `grid` over
-the range of the pool's true gaze, as a person would be asked to look: the pool is parted into k cells of equally many
-samples, and one sample of each cell is drawn.
+A task of meta-training consists of some people, with disjoint support and query samples of each. A calibration has k
+samples from a person's pool. The pool is all entries but the last ones, which are the query of every calibration. A
+calibration depends only on the seed in the config, the data set, the person, the pool, k and the repeat. Hence every
+tier and learner adapts to the same samples, in any process and order. It is `random`, or a `grid` over the range of the
+true gaze in the pool, as in a calibration procedure: the pool is divided into k cells of equally many samples, and one
+sample of each cell is drawn.
 """
 
 import hashlib
@@ -32,12 +32,12 @@ class Calibration:
 
     @property
     def shots(self) -> int:
-        """How many samples: k."""
+        """The number of samples, k."""
         return len(self.support)
 
 
 def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repeats: int) -> list[Calibration]:
-    """Draw calibrations of every k and person, without replacement from the pool before the query; k by k.
+    """Draw calibrations of every k and person, without replacement from the pool; sorted by k.
 
     Args:
         people: each with at least settings.query_entries + the largest k entries.
@@ -58,11 +58,11 @@ def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repea
 
 
 def _grid_cells(gaze: NDArray[np.float64], k: int) -> list[NDArray[np.int64]]:
-    """Part (N, 3) directions, N >= k, into k cells: about sqrt(k) columns by yaw, each into rows by pitch."""
+    """Divide (N, 3) directions, N >= k, into k cells: about sqrt(k) columns by yaw, each with rows by pitch."""
     pitch, yaw = pitchyaw_from_vector(gaze).T
     yaw = wrapped(yaw - pitchyaw_from_vector(gaze.mean(axis=0))[1])
     rows = [len(column) for column in np.array_split(np.arange(k), round(k**0.5))]
-    # Each column has samples in proportion to its rows, so that none of its cells is empty.
+    # Each column has samples in proportion to its rows, so that no cell is empty.
     columns = np.split(np.argsort(yaw, kind="stable"), len(gaze) * np.cumsum(rows)[:-1] // k)
     return [
         cell
@@ -77,7 +77,7 @@ def support_of(calibrations: Sequence[Calibration]) -> SampleSets:
 
 
 def query_of(calibrations: Sequence[Calibration], query_entries: int) -> ModelSamples:
-    """Take the last entries of each calibration's person; each person is held once."""
+    """Return the last entries of each calibration's person; each person is stored once."""
     row = {person: position for position, person in enumerate(dict.fromkeys(c.person for c in calibrations))}
     sets = _sample_sets([(person, slice(-query_entries, None)) for person in row])
     return sets.for_models(torch.tensor([row[calibration.person] for calibration in calibrations]), query_entries)
@@ -90,17 +90,17 @@ def _sample_sets(samples: Sequence[tuple[PersonCodes, NDArray[np.int64] | slice]
 
 
 class TaskDraws:
-    """Endless tasks: each call draws some people and disjoint support and query samples of each.
+    """An endless sequence of tasks: each call draws some people, with disjoint support and query samples of each.
 
-    The query and the order of the support do not depend on how large the support is: the first k of it are the support
-    for k, so that all k learn from the same tasks.
+    The query and the order of the support do not depend on the size of the support: its first k samples are the support
+    for k, so that all k are trained on the same tasks.
     """
 
     def __init__(self, people: Sequence[PersonCodes], settings: Fewshot, *, seed: int) -> None:
         """Draw settings.tasks people a call, settings.meta_query samples as query and the largest k as support."""
         self._tasks, self._query = settings.tasks, settings.meta_query
         self._size = settings.meta_query + max(settings.shots)
-        self.rng = np.random.default_rng(seed)  # from whose state the next draws follow
+        self.rng = np.random.default_rng(seed)  # its state determines the next draws
         self._counts = [len(person.code) for person in people]
         self._first = np.cumsum([0, *self._counts])
         self._code = torch.from_numpy(np.concatenate([person.code for person in people]))

@@ -1,8 +1,8 @@
 """Learners that fine-tune a gaze network by gradient steps: the meta-trained ones, and the trained gaze head.
 
-When to stop: a fixed number of steps over-fits where k is small (at k = 3 by 0.2 degrees, FACTS F). The rule
-`validation` takes, for each k, the number of steps after which the error of the val people is lowest, and applies it to
-everyone. Their own query decides, never that of a test person.
+A fixed number of steps overfits for small k (by 0.2 degrees at k = 3). The stopping rule `validation` selects, for each
+k, the number of steps after which the error of the val people is lowest, and uses it for everybody. The query of a test
+person has no influence.
 
 Shapes: M calibrations, R numbers of steps after which the error is measured.
 """
@@ -42,7 +42,7 @@ class FineTuned:
         return Errors(adapted, trace[:, 0], taken, trace, recorded)
 
     def gaze(self, learned: Learned, adaptation: Adaptation) -> Estimates:
-        """Fine-tune each k's network again, by as many steps as `errors` tells."""
+        """Fine-tune each k's network again, with the number of steps of `errors`."""
         steps = {k: [last] for k, last in self.steps(learned, adaptation.settings).items()}
         for positions, adapted, _ in fine_tune(learned.networks, adaptation, steps):
             of_chunk = [adaptation.calibrations[position] for position in positions]
@@ -53,7 +53,7 @@ class FineTuned:
         """Return the number of adaptation steps for each k.
 
         Raises:
-            UserError: val people are to choose it, and did not, or not at these settings.
+            UserError: val people should select it, but did not, or did with other settings.
         """
         if settings.stopping == "fixed":
             return dict.fromkeys(learned.shots, settings.adapt_steps)
@@ -93,7 +93,7 @@ class FineTuned:
 
 
 class MetaLearner(FineTuned):
-    """A network, meta-trained so that fine-tuning does well; see faze.fewshot.meta_training for the rules."""
+    """A network that is meta-trained for fine-tuning; see faze.fewshot.meta_training for the rules."""
 
     def __init__(self, rule: Rule) -> None:
         self.name = self._rule = rule
@@ -103,7 +103,7 @@ class MetaLearner(FineTuned):
         settings, shots, val = training.settings, list(training.settings.shots), training.val
         initial = self._initial(training)
         validation = Adaptation(draw_calibrations(val, settings, repeats=1), settings, training.threads)
-        # Where the best of the recorded steps will be taken, validation takes it too.
+        # Validation uses the same stopping rule as testing.
         column = slice(None) if settings.stopping == "validation" else slice(-1, None)
 
         def validate(weights: Weights, scales: Weights) -> list[float] | None:
@@ -128,13 +128,13 @@ class MetaLearner(FineTuned):
 
 
 class GazeHead(FineTuned):
-    """The trained gaze head, fine-tuned with the activation that it was trained with: what meta-learning must beat."""
+    """The trained gaze head, fine-tuned with its own activation: the baseline of meta-learning."""
 
     name = "none"
     learns_from_tasks = False
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Take the head; on val people, see how many steps are best."""
+        """Return the head, and the number of steps that is best on val people."""
         return self._learned(
             trained_gaze_head(training, "the learner none fine-tunes: encode again, or take none off fewshot.learners"),
             training,
@@ -142,10 +142,10 @@ class GazeHead(FineTuned):
 
 
 def trained_gaze_head(training: MetaTraining, use: str) -> InitialNetworks:
-    """Take the trained gaze head for every k, with its own activation; `use` tells the user for what, and the remedy.
+    """Return the trained gaze head for every k, with its own activation; `use` states its use, and the remedy.
 
     Raises:
-        UserError: the store of codes came without it.
+        UserError: the store of codes does not contain it.
     """
     if training.gaze_head is None:
         raise UserError(f"the store of codes comes without the trained gaze head, which {use}")
@@ -155,7 +155,7 @@ def trained_gaze_head(training: MetaTraining, use: str) -> InitialNetworks:
 
 
 def recorded_steps(settings: Fewshot) -> tuple[int, ...]:
-    """List the steps after which the error is measured, ascending: none, those asked for, and all."""
+    """List the numbers of steps after which the error is measured, ascending: 0, the requested ones, and all."""
     return tuple(sorted({0, *(step for step in settings.record_steps if step < settings.adapt_steps)})) + (
         settings.adapt_steps,
     )
@@ -164,10 +164,10 @@ def recorded_steps(settings: Fewshot) -> tuple[int, ...]:
 def best_steps(
     errors_deg: NDArray[np.float64], calibrations: Sequence[Calibration], shots: Sequence[int], steps: Sequence[int]
 ) -> list[int]:
-    """Choose the number of steps of each k.
+    """Select the number of steps for each k.
 
     Args:
-        errors_deg: (M, len(steps)) of calibrations of val people, each with as many of every k.
+        errors_deg: (M, len(steps)) of calibrations of val people, who have equally many of every k.
         calibrations: the M calibrations.
         shots: every k.
         steps: after which the errors were measured.
@@ -182,7 +182,7 @@ def fine_tuned_errors_deg(
     """Fine-tune the network of each calibration's k on its samples; measure on its person's query.
 
     Args:
-        networks: from which to start.
+        networks: initial networks.
         adaptation: M calibrations; settings adapt_steps, adapt_lr, record_steps, query_entries.
         progress: called with the number of calibrations done.
 
@@ -212,10 +212,10 @@ def fine_tune(
     """Fine-tune the network of each calibration's k on its samples, k by k.
 
     Args:
-        networks: from which to start.
+        networks: initial networks.
         adaptation: the calibrations; settings adapt_lr, query_entries.
         steps: of each k, ascending; the last ends the adaptation.
-        measure: on the person's query, after each of the steps.
+        measure: whether to measure on the person's query after each of the steps.
 
     Yields:
         Positions (m,) of some of the calibrations, their adapted networks, and their mean angles (m,) after each of the

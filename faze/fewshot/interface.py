@@ -1,7 +1,7 @@
-"""What every few-shot learner does, what it is given and what it gives; faze.fewshot.learners lists them.
+"""The interface of few-shot learners: their methods, inputs and results. faze.fewshot.learners lists them.
 
-A new learner is a module with one such class and a line in that list. One that computes a correction at once is a
-ClosedForm; one that adapts a network by gradient steps is a faze.fewshot.fine_tuning.FineTuned.
+A new learner is a module with such a class, and a line in that list. If it computes a correction directly, it is a
+ClosedForm; if it adapts a network by gradient steps, it is a faze.fewshot.fine_tuning.FineTuned.
 
 Shapes: M calibrations, R numbers of steps after which the error is measured, q query entries.
 """
@@ -23,28 +23,28 @@ from faze.fewshot.meta_training import ResumeFile
 from faze.fewshot.mlp import Weights
 from faze.fewshot.person_codes import PersonCodes, Seen
 
-COVERAGES = (0.68, 0.95)  # of the regions in which a learner says that so much of the truth lies
+COVERAGES = (0.68, 0.95)  # nominal levels of a learner's prediction regions
 _TOGETHER = 64  # calibrations estimated at a time
 
 
 @dataclass(frozen=True)
 class MetaTraining:
-    """What a learner may learn from, and how."""
+    """The people that a learner is trained on, and its settings."""
 
     train: Sequence[PersonCodes]
-    val: Sequence[PersonCodes]  # there may be none
+    val: Sequence[PersonCodes]  # may be empty
     settings: Fewshot
     seed: int
     threads: int = 1
-    gaze_head: Weights | None = None  # the trained one (M = 1), where the codes come with it
+    gaze_head: Weights | None = None  # the trained one (M = 1), if the store of codes contains it
     resume_file: ResumeFile = ResumeFile()
 
 
 @dataclass(frozen=True)
 class Adaptation:
-    """To what a learner adapts, and how."""
+    """The calibrations that a learner adapts to, and its settings."""
 
-    calibrations: Sequence[Calibration]  # M, of any k and people with settings.query_entries entries beside the pool
+    calibrations: Sequence[Calibration]  # M, of any k; their people have settings.query_entries entries after the pool
     settings: Fewshot
     threads: int = 1
 
@@ -54,11 +54,11 @@ class Errors:
     """Mean angle over the query of each of M calibrations, in degrees."""
 
     adapted_deg: NDArray[np.float64]  # (M,)
-    start_deg: NDArray[np.float64]  # (M,) before any step; NaN for a learner that takes none
+    start_deg: NDArray[np.float64]  # (M,) before any step; NaN for a learner without steps
     steps: NDArray[np.int64]  # (M,) of adaptation
     trace_deg: NDArray[np.float64]  # (M, R) after each of trace_steps
     trace_steps: Sequence[int]  # R
-    covered: NDArray[np.float64] | None = None  # (M, 2) share of the query within COVERAGES; None: nobody can tell
+    covered: NDArray[np.float64] | None = None  # (M, 2) share of the query in COVERAGES' regions
 
 
 # Positions (m,) of some of the calibrations, and their estimates (m, q, 3), unit vectors.
@@ -66,13 +66,13 @@ Estimates = Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]
 
 
 class Learner(Protocol):
-    """What every learner can do. The error at k = 0 is the trained gaze head's, and belongs to none."""
+    """A few-shot learner. The error at k = 0 is that of the trained gaze head, whatever the learner."""
 
     learns_from_tasks: bool  # needs people of the split train
-    takes_steps: bool  # of which val people may choose the number
+    takes_steps: bool  # val people can select their number
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Learn from people, once; validate on others."""
+        """Train on people, once, and validate on others."""
 
     def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
         """Adapt to every calibration and measure on its person's query."""
@@ -82,14 +82,14 @@ class Learner(Protocol):
 
 
 class ClosedForm(ABC):
-    """A learner that computes a correction from the k samples at once: a subclass writes `fit` and `estimate`."""
+    """A learner that computes a correction directly from the k samples: a subclass defines `fit` and `estimate`."""
 
     name: str
     learns_from_tasks = takes_steps = False
 
     @abstractmethod
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
-        """Compute the correction from a person's support entries (k,) and what was learnt of people."""
+        """Compute the correction from a person's support entries (k,) and the trained state."""
 
     @abstractmethod
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
@@ -100,7 +100,7 @@ class ClosedForm(ABC):
         return None
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Learn nothing; a learner that learns from people overrides this."""
+        """Return an empty state; a learner that is trained on people overrides this."""
         return Learned(self.name, list(training.settings.shots), plain(training.settings))
 
     def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
@@ -138,7 +138,7 @@ def covered_shares(
     Args:
         gaze: (n, 3) estimates.
         truth: (n, 3).
-        variance_deg2: (n, 2) that the learner tells.
+        variance_deg2: (n, 2) of the learner.
     """
     missed = np.degrees(pitchyaw_difference(pitchyaw_from_vector(truth), pitchyaw_from_vector(gaze)))
     square = np.sum(missed**2 / variance_deg2, axis=1)  # chi-squared with two degrees of freedom

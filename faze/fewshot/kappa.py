@@ -1,8 +1,8 @@
-"""The angle between what the eye shows and where it looks, as one rotation per person: three numbers with a prior.
+"""The angle between optical and visual axis, as one rotation per person: three numbers with a prior.
 
 The person's gaze is gaze_hat turned in the head's frame: g' = H exp([w]) H^T gaze_hat, H the head's axes in the
-normalised camera, w a rotation vector whose parts are drawn from N(0, spread) over people. `shrink` is the variance of
-a sample's error over those spreads. Head pose has no roll in the normalised camera, so pitch and yaw give H.
+normalised camera, w a rotation vector with components from N(0, spread) over people. `shrink` is the ratio of the
+variance of a sample's error to these spreads. Head pose has no roll in the normalised camera, so pitch and yaw give H.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,17 +19,17 @@ from faze.fewshot.person_codes import PersonCodes, Seen
 from faze.fewshot.residual_model import likely_factors, negative_log_likelihood, some_entries
 
 _ROUNDS = 5  # of Gauss-Newton; the angles are small
-_LEAST = 1e-12  # square radians, below which neither spread nor noise falls
+_LEAST = 1e-12  # square radians: the least spread and noise
 
 
 class Kappa(ClosedForm):
-    """A rotation of the gaze in the head's frame, shrunk to none as far as val people say."""
+    """A rotation of the gaze in the head's frame, shrunk towards none by an amount fitted on val people."""
 
     name = "kappa"
     learns_from_tasks = True
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Learn from train people how large rotations and noise are, and from val people how much larger for others."""
+        """Estimate the size of rotations and noise from train people, and factors for unseen people from val people."""
         free = [rotation_of(person, slice(None), np.zeros(3)) for person in training.train]
         spread = np.maximum(np.mean(np.square(free), axis=0), _LEAST)
         left = [
@@ -61,13 +61,13 @@ def head_axes(head: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def rotation_of(person: PersonCodes, entries: NDArray[np.int64] | slice, shrink: NDArray) -> NDArray[np.float64]:
-    """Find the rotation vector w (3,), radians, that takes gaze_hat to the truth best: squares + shrink (3,) w^2."""
+    """Find the rotation vector w (3,), radians, that minimises squared errors + shrink (3,) w^2."""
     seen, truth = person.seen(entries), person.gaze[entries]
     rotation, penalty, axes = np.zeros(3), np.diag(shrink), head_axes(seen.head)
     in_head = np.einsum("nji,nj->ni", axes, seen.gaze_hat)
     for _ in range(_ROUNDS):
         gaze = np.einsum("nij,nj->ni", axes, _spun(in_head, rotation))
-        slope = np.einsum("nij,njk->nik", -_cross(gaze), axes)  # (n, 3, 3): how a turn moves the gaze
+        slope = np.einsum("nij,njk->nik", -_cross(gaze), axes)  # (n, 3, 3): derivative of the gaze by the rotation
         gram = np.einsum("nij,nik->jk", slope, slope) + penalty
         wanted = np.einsum("nij,ni->j", slope, truth - gaze) - shrink * rotation
         rotation = rotation + np.linalg.lstsq(gram, wanted, rcond=1e-9)[0]
@@ -91,11 +91,11 @@ def _spun(vectors: NDArray[np.float64], rotation: NDArray[np.float64]) -> NDArra
 
 
 def _factors(spread: NDArray[np.float64], noise: float, people: Sequence[PersonCodes]) -> NDArray[np.float64]:
-    """Find the factors (2,) of spread and noise with which people are the likeliest, rotations taken as small."""
+    """Find the maximum-likelihood factors (2,) of spread and noise, for small rotations."""
     residuals, spreads = [], []
     for person, rows in zip(people, some_entries(people), strict=True):
         seen = person.seen(rows)
-        across = head_axes(pitchyaw_from_vector(seen.gaze_hat))[:, :, :2]  # (n, 3, 2) what a direction can err by
+        across = head_axes(pitchyaw_from_vector(seen.gaze_hat))[:, :, :2]  # (n, 3, 2) basis of errors
         residuals.append(np.einsum("nij,ni->nj", across, person.gaze[rows] - seen.gaze_hat).ravel())
         slope = np.einsum("nil,nij,njk->nlk", across, -_cross(seen.gaze_hat), head_axes(seen.head)).reshape(-1, 3)
         spreads.append(slope * spread @ slope.T)

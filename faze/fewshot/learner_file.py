@@ -18,12 +18,12 @@ from faze.model.torch_file import read_mapping, write_mapping
 
 T = TypeVar("T")
 
-MOST_STEPS = 100_000  # of adaptation, a hundred times the paper's: compiled code takes them without a look up
+MOST_STEPS = 100_000  # limit for compiled code, a hundred times the paper's
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What meta-training leaves: a learner's file holds a dict of these fields."""
+    """A trained learner; its file contains a dict of these fields."""
 
     learner: str
     shots: list[int]
@@ -31,33 +31,33 @@ class Learned:
     state: dict[str, Tensor] = field(default_factory=dict)  # of networks, each (number of shots, ...)
     history: list[dict[str, object]] = field(default_factory=list)  # of meta_training.OuterState
     activation: Activation = "selu"
-    outer_steps: list[int] = field(default_factory=list)  # after which each k's weights were kept
+    outer_steps: list[int] = field(default_factory=list)  # after which each k's weights were selected
     stop_steps: list[int] = field(default_factory=list)  # of adaptation, best for val people at each k; [] without any
     val_deg: dict[str, float] = field(default_factory=dict)  # k -> mean error of val people, as at test; "0": unadapted
-    seconds: float = 0.0  # that learning took, since it was last begun
+    seconds: float = 0.0  # duration of the training since its last start
     left_out: list[str] = field(default_factory=list)  # a sentence about each person with too few entries
-    checkpoint: str = ""  # CodeStore.checkpoint of the codes learnt from; "" where they did not tell
+    checkpoint: str = ""  # CodeStore.checkpoint of the training codes; "" if unknown
 
     @property
     def networks(self) -> InitialNetworks:
-        """The networks from which it adapts."""
+        """The initial networks of adaptation."""
         scales = {name: self.state[RATE_SCALE + name] for name in Weights._fields if RATE_SCALE + name in self.state}
         weights = Weights(*(self.state[name] for name in Weights._fields))
         return InitialNetworks(self.shots, weights, Weights(**scales) if scales else None, self.activation)
 
     @property
     def fewshot(self) -> Fewshot:
-        """The settings with which it learnt; a UserError where its file does not state them all."""
+        """The settings of its training; raises UserError if the file does not state all of them."""
         known = {f.name: self.settings[f.name] for f in dataclasses.fields(Fewshot) if f.name in self.settings}
         if faults := list(check_mapping("settings", known, fields_of(Fewshot))):
             raise UserError(f"the file of the learner {self.learner}: {faults[0]}: run meta_train again")
         return build(Fewshot, known)
 
     def check_codes(self, checkpoint: str, path: Path | str) -> None:
-        """Check that codes are of the checkpoint learnt from, as far as both tell.
+        """Check that codes are of the same checkpoint as the training codes, if both are known.
 
         Raises:
-            UserError: they are of another. What learnt nothing from codes, such as `offset`, serves all.
+            UserError: they are of another. Learners without training, such as `offset`, fit all.
         """
         if self.state and checkpoint and self.checkpoint and checkpoint != self.checkpoint:
             raise UserError(
@@ -73,10 +73,10 @@ def state_of(networks: InitialNetworks) -> dict[str, Tensor]:
 
 
 def load_learned(path: Path | str, learner: str | None, shots: Sequence[int]) -> Learned:
-    """Read a learner's file and check that it serves; any learner's, where None is asked for.
+    """Read a learner's file and check it; any learner is accepted if `learner` is None.
 
     Raises:
-        UserError: it is no such file, is another learner's, or lacks one of the k.
+        UserError: it is not such a file, belongs to another learner, or lacks one of the k.
     """
     learned = load_fields(Learned, path, "a learner: run meta_train again")
     fault = _fault(learned)
@@ -90,10 +90,10 @@ def load_learned(path: Path | str, learner: str | None, shots: Sequence[int]) ->
 
 
 def load_fields(kind: type[T], path: Path | str, what: str) -> T:
-    """Read what save_fields wrote; `what` says of what the file should be, and the remedy.
+    """Read a file of save_fields; `what` states the expected content, and the remedy.
 
     Raises:
-        UserError: it is no such file.
+        UserError: it is not such a file.
     """
     content = read_mapping(path)
     try:

@@ -5,8 +5,8 @@ MAML moves initial weights w so that one small step on a person's support helps 
     outer loss(w) = mean over tasks of query loss(w - inner_lr * gradient of support loss(w)).
 
 Its gradient is v - inner_lr * H v, with v the query gradient after the step and H the Hessian of the support loss
-before it; several steps chain. `maml` follows it; `fomaml` leaves H out; `meta_sgd` has a rate for each parameter and
-learns these too; `reference` does what the released code does, see reference_gradient.
+before it; several steps follow the chain rule. `maml` uses this gradient, `fomaml` omits H, `meta_sgd` also trains a rate
+for each parameter, and `reference` is the gradient of the released code (reference_gradient).
 
 Shapes: K values of k, T tasks of an outer step, K * T models: model k * T + t is of task t.
 """
@@ -33,13 +33,13 @@ from faze.model.torch_file import read_mapping, write_mapping
 
 
 class Adam:
-    """torch.optim.Adam with its default settings, to the bit.
+    """Adam with the default settings of torch.optim.Adam, and bit-identical results.
 
-    To build one of torch.optim's classes imports torch._dynamo, a third of what a short meta-training takes.
+    The constructors of torch.optim import torch._dynamo, which takes a third of the time of a short meta-training.
     """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
-        """Take the tensors that each step changes in place, of any shapes."""
+        """Store the tensors, of any shapes, that each step changes in place."""
         self._parameters, self._lr = list(parameters), lr
         self._state = {
             "exp_avgs": [torch.zeros_like(parameter) for parameter in self._parameters],
@@ -48,7 +48,7 @@ class Adam:
         }
 
     def step(self, gradients: Sequence[Tensor]) -> None:
-        """Follow the gradients, one of each parameter's shape."""
+        """Update the parameters; each gradient has the shape of its parameter."""
         rates = {"lr": self._lr, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
         unused = {"max_exp_avg_sqs": [], "amsgrad": False, "maximize": False}
         adam(self._parameters, list(gradients), **self._state, **rates, **unused, foreach=False)
@@ -58,7 +58,7 @@ class Adam:
         return self._state
 
     def load_state_dict(self, state: Mapping[str, list[Tensor]]) -> None:
-        """Go on from another's state."""
+        """Restore a state."""
         self._state = dict(state)
 
 
@@ -73,10 +73,10 @@ class Tasks(NamedTuple):
 
 
 class OuterGradient(NamedTuple):
-    """What one outer step follows, for each k."""
+    """The gradients of an outer step, for each k."""
 
     by_weights: Weights  # gradient (K, ...)
-    by_rates: Weights  # gradient (K, ...); meant for meta_sgd alone
+    by_rates: Weights  # gradient (K, ...); only meta_sgd uses it
     loss: Tensor  # (K,) query loss after the inner step, mean over tasks (`reference`: of the last), degrees
 
 
@@ -86,12 +86,12 @@ def outer_gradient(
     """Compute the gradient of the query loss after the inner steps, mean over tasks.
 
     Args:
-        kernel: of the loss.
+        kernel: computes the loss and its derivatives.
         weights: of K models.
         rates: of the inner SGD, for each parameter (K, ...), per degree.
         tasks: T of each of K models.
         steps: of the inner SGD.
-        second_order: False leaves out how the inner gradients change with the weights.
+        second_order: whether to differentiate the inner gradients by the weights.
     """
     num_k = len(weights.hidden_bias)
     num_tasks = len(tasks.support.row) // num_k
@@ -115,16 +115,16 @@ def outer_gradient(
 
 
 def reference_gradient(kernel: Kernel, weights: Weights, rates: Weights, tasks: Tasks) -> OuterGradient:
-    """Compute what the released code applies: gradients of all tasks pile up, only the last task's query is used.
+    """Compute the gradient of the released code: those of all tasks add up, and only the last task's query is used.
 
     With g and H of each task's support loss at the weights and q the last task's query loss:
     sum of g + (1 - inner_lr * sum of H) * gradient of q at (weights - inner_lr * sum of g).
 
     Args:
-        kernel: of the loss.
+        kernel: computes the loss and its derivatives.
         weights: of K models.
-        rates: of the one inner step, (K, ...).
-        tasks: T of each of K models; of the queries, the last task's are used.
+        rates: of the inner step, (K, ...).
+        tasks: T of each of K models; only the query of the last task is used.
     """
     num_k = len(weights.hidden_bias)
     num_tasks = len(tasks.support.row) // num_k
@@ -155,24 +155,24 @@ class OuterState:
     """The state of the outer loop, for all k at once."""
 
     weights: Weights
-    scales: Weights  # of the inner rate for each parameter; 1 but for meta_sgd
-    best: Weights  # the weights recorded with the lowest val error of each k; without val people the last
+    scales: Weights  # factor of the inner rate for each parameter; 1 except for meta_sgd
+    best: Weights  # of each k, those with the lowest recorded val error; without val people, the last ones
     best_scales: Weights
-    best_steps: list[int]  # outer step of each k's best
+    best_steps: list[int]  # outer step of the best weights of each k
     step: int = 0
     # Records {"step", "train_deg", "val_deg"}, errors in degrees for each k: the query loss after the inner step, mean
-    # over the outer steps since the record before; after adaptation as at test, mean over val people, or None.
+    # over the outer steps since the previous record; after adaptation, mean over val people, or None.
     history: list[dict[str, object]] = field(default_factory=list)
 
     @classmethod
     def first(cls, weights: Weights) -> "OuterState":
-        """Start before any step."""
+        """Return the state before the first step."""
         weights = map_weights(torch.clone, weights)
         ones = map_weights(torch.ones_like, weights)
         return cls(weights, ones, weights, ones, [0] * len(weights.hidden_bias))
 
     def record(self, train_deg: list[float], val_deg: list[float] | None) -> None:
-        """Record the errors of this step; of each k, keep its weights if no record before had a lower val error."""
+        """Record the errors of this step; for each k, store the weights if no earlier record had a lower val error."""
         before = [old["val_deg"] for old in self.history if old["val_deg"] is not None]
         self.history.append({"step": self.step, "train_deg": train_deg, "val_deg": val_deg})
         better = [val_deg is None or all(val[k] > val_deg[k] for val in before) for k in range(len(self.best_steps))]
@@ -187,13 +187,13 @@ class OuterState:
 
 @dataclass(frozen=True)
 class ResumeFile:
-    """The file from which a killed meta-training goes on, as if it had not been killed."""
+    """The file from which a killed meta-training resumes with the same result."""
 
-    path: Path | None = None  # alone in its folder; None: none is kept
-    identity: str = ""  # of configuration, code and codes: another training's file is not continued
+    path: Path | None = None  # the only file in its folder; None: no file
+    identity: str = ""  # of configuration, code and codes: a file with another identity is not used
 
     def save(self, state: OuterState, optimizer: Adam, draw: TaskDraws) -> None:
-        """Write all of it, whole or not at all."""
+        """Write the state atomically."""
         if self.path is None:
             return
         content = {
@@ -205,7 +205,7 @@ class ResumeFile:
         write_mapping(self.path, content)
 
     def read(self) -> Mapping | None:
-        """Read what this very training saved; None if there is nothing, or the file is torn or another's."""
+        """Read the state; return None if there is no file, or it is corrupt or of another training."""
         if self.path is None:
             return None
         with contextlib.suppress(UserError):
@@ -213,7 +213,7 @@ class ResumeFile:
             return content if content.get("identity") == self.identity else None
 
     def remove(self) -> None:
-        """Remove its folder: the training is over."""
+        """Remove its folder at the end of the training."""
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
@@ -225,18 +225,18 @@ def meta_train(
     validate: Callable[[Weights, Weights], list[float] | None],
     resume_file: ResumeFile,
 ) -> OuterState:
-    """Train the initial weights of all k in one loop; each k is a model and an Adam of its own.
+    """Train the initial weights of all k in one loop; each k has its own model and Adam.
 
     Args:
-        rule: whose outer gradient is followed.
+        rule: determines the outer gradient.
         initial: K networks, one for each of settings.shots.
-        draw: gives support and query of T tasks.
+        draw: returns support and query of T tasks.
         settings: rates and steps.
-        validate: from weights and the scales of their rates to the errors on people not trained on.
-        resume_file: where a killed training goes on; written with every record.
+        validate: maps weights and the scales of their rates to errors on val people.
+        resume_file: written with every record.
 
     Returns:
-        The state after the last step, with a record of every settings.validate_every_steps.
+        The state after the last step, with a record for every settings.validate_every_steps steps.
 
     Raises:
         UserError: the loss is no longer finite.
@@ -246,7 +246,7 @@ def meta_train(
     if held is not None:
         state = OuterState(**{n: Weights(*v) if isinstance(v, tuple) else v for n, v in held["state"].items()})
     learnt = [*state.weights, *(state.scales if rule == "meta_sgd" else ())]
-    optimizer = Adam(learnt, settings.outer_lr)  # elementwise: what is stacked does not mix
+    optimizer = Adam(learnt, settings.outer_lr)  # elementwise, so stacked models do not mix
     if held is not None:
         optimizer.load_state_dict(held["optimizer"])
         draw.rng.bit_generator.state = json.loads(held["draws"])
@@ -279,7 +279,7 @@ def _outer_gradient(rule: Rule, kernel: Kernel, state: OuterState, tasks: Tasks,
     """Compute the rule's gradient at the state's weights."""
     rates = map_weights(lambda scale: settings.inner_lr * scale, state.scales)
     if rule == "reference":
-        if settings.inner_steps != 1:  # of a stage's own file, which need not list the learner
+        if settings.inner_steps != 1:  # in a stage's own file, which need not list the learner
             raise UserError(f"fewshot.inner_steps {settings.inner_steps} is not 1, as the learner reference needs")
         return reference_gradient(kernel, state.weights, rates, tasks)
     return outer_gradient(

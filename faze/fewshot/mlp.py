@@ -1,7 +1,7 @@
 """The gaze network that adapts: z_gaze -> hidden, activation -> 3-vector. Paper section 3.2.
 
-Many networks are held at once: every parameter has a first axis M of models, and one batched product serves them all.
-Where the direction of the output matters and not its length, nothing is normalised: the angle does not depend on it.
+Many networks are processed at once, by batched products: every parameter has a first axis M of models. The output is
+not normalised where only its direction matters, since the angle does not depend on its length.
 
 Shapes: M models, D sets of n samples, F = 3 x vectors of the gaze code, H hidden units.
 """
@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Activation = Literal["selu", "relu"]  # meta-learners' own; the trained gaze head's
+Activation = Literal["selu", "relu"]  # of meta-learners; of the trained gaze head
 
 
 class Weights(NamedTuple):
-    """Parameters of M networks, or what has their shapes: gradients, rates."""
+    """Parameters of M networks, or values of the same shapes: gradients, rates."""
 
     hidden_weight: Tensor  # (M, F, H)
     hidden_bias: Tensor  # (M, 1, H)
@@ -80,7 +80,7 @@ class SampleSets:
 
 
 class ModelSamples(NamedTuple):
-    """What each of M models sees: the first count[m] samples of set row[m]; they share alike in its mean angle."""
+    """The samples of M models: the first count[m] samples of set row[m], with equal weight in its mean angle."""
 
     code: Tensor  # (D, n, F)
     gaze: Tensor  # (D, n, 3)
@@ -88,16 +88,16 @@ class ModelSamples(NamedTuple):
     count: Tensor  # (M,) int64
 
     def of_models(self, models: slice | Tensor) -> "ModelSamples":
-        """Those of some of the models."""
+        """Select some of the models."""
         return self._replace(row=self.row[models].contiguous(), count=self.count[models].contiguous())
 
 
 def random_weights(models: int, inputs: int, hidden: int, seed: int) -> Weights:
-    """Draw one random network for all models: normal with variance 1 / fan-in, biases 0, as SELU wants it.
+    """Draw one random network for all models: normal with variance 1 / fan-in, biases 0, as SELU requires.
 
-    The scale matters beyond the start: by the angle, a step of SGD turns the output by an angle that goes with
-    1 / length^2 of it. torch's own default for linear layers gives an output of length 0.4 instead of 1, so that the
-    paper's rates would act as if they were six times as large.
+    The scale also affects training: a step of SGD on the angle turns the output in proportion to 1 / length^2. torch's
+    default for linear layers gives an output of length 0.4 instead of 1, so the paper's rates would act as if they were
+    six times as large.
     """
     generator = torch.Generator().manual_seed(seed)
 

@@ -1,4 +1,4 @@
-"""The baseline that every learner must beat to matter: a person's mean angular offset, taken off the estimate."""
+"""The simplest learner, the reference of all others: subtract the mean angular offset of the person."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from faze.fewshot.person_codes import PersonCodes, Seen
 
 
 class Offset(ClosedForm):
-    """The mean, over the k samples, of estimate minus truth in pitch and yaw is subtracted from gaze_hat."""
+    """Subtract the mean over the k samples of estimate minus truth, in pitch and yaw, from gaze_hat."""
 
     name = "offset"
 

@@ -1,4 +1,4 @@
-"""One person's gaze codes, as few-shot learning reads them from a store."""
+"""Read the gaze codes of a person from a store, for few-shot learning."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from faze.data.store.codes import CodeStore
 
 
 class Seen(NamedTuple):
-    """What is known of n entries without their labels."""
+    """Everything known of n entries except their labels."""
 
     code: NDArray[np.float32]  # (n, F) gaze code, flattened
     gaze_hat: NDArray[np.float64]  # (n, 3) of the trained gaze head
@@ -42,10 +42,10 @@ class PersonCodes:
 
 
 def open_codes(path: Path, default_split: str = "train") -> CodeStore:
-    """Open a store of codes that holds somebody.
+    """Open a store of codes with at least one person.
 
     Raises:
-        UserError: it holds nobody, or is no such store.
+        UserError: it contains nobody, or is not such a store.
     """
     codes = CodeStore(path, default_split)
     if not codes.persons():
@@ -60,10 +60,10 @@ def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> tu
         codes: an opened store of codes.
         split: train, val or test.
         needed: entries that a person must have.
-        reason: what they are needed for, in the words of the config.
+        reason: the config key that needs them.
 
     Returns:
-        These people, and a sentence about each who is left out.
+        These people, and a sentence about each person who is left out.
 
     Raises:
         UserError: a value is not finite; the sentence names the person.
@@ -94,7 +94,7 @@ def read_person(codes: CodeStore, name: str) -> PersonCodes:
                 f"(first: entry {bad.argmax()}); its checkpoint's training diverged: lower train.base_lr, run again"
             )
     z_gaze = arrays["z_gaze"]
-    code = z_gaze.reshape(len(z_gaze), math.prod(z_gaze.shape[1:])).astype(np.float32)  # -1 fails with no entry
+    code = z_gaze.reshape(len(z_gaze), math.prod(z_gaze.shape[1:])).astype(np.float32)  # -1 would fail without an entry
     gaze = vector_from_pitchyaw(arrays["gaze"].astype(np.float64))
     gaze_hat, head = (arrays[key].astype(np.float64) for key in ("gaze_hat", "head"))
     return PersonCodes(name, codes.dataset, codes.split(name), code, gaze, gaze_hat, head)

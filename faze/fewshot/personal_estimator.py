@@ -1,4 +1,4 @@
-"""One person's own gaze estimator: calibrated with a few samples, kept in a file, applied to new codes.
+"""A gaze estimator calibrated to a person with a few samples: stored in a file, applied to new codes.
 
 Shapes: n samples, F inputs (the gaze code, flattened), H hidden units.
 """
@@ -25,21 +25,21 @@ from faze.fewshot.person_codes import PersonCodes, Seen
 
 @dataclass(frozen=True, eq=False)
 class PersonalEstimator:
-    """A person's own estimator; its file holds a dict of these fields.
+    """A person's estimator; its file contains a dict of these fields.
 
     Attributes:
-        learner: that adapted.
-        person, dataset: whose, and of which data set.
+        learner: name of the learner.
+        person, dataset: the person and their data set.
         shots: k.
-        support: entries of the store that calibrated.
+        support: entries of the store used for calibration.
         settings: of the adaptation: steps and lr (which meta_sgd scales); empty for closed forms.
-        state: of a closed form, what its `estimate` reads; of `offset` that is offset_rad (2,), pitch and yaw to be
+        state: for a closed form, the input of its `estimate`; for `offset` that is offset_rad (2,), pitch and yaw to be
             subtracted from the trained gaze head's estimate. For a learner that takes steps, the adapted network:
             hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3), output_bias (3,), float32.
             Gaze = act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias, normalised, with z_gaze
             flattened row by row; like the labels, it points from the target to the eye.
         activation: act of that network, selu or relu; empty for closed forms.
-        query_entries: that the errors are means over, none of them in the support; 0: there was none left.
+        query_entries: number of entries of the mean errors, none of them in the support; 0 if there were none.
         error_deg, unadapted_deg: after and before calibration, degrees; None without a query.
     """
 
@@ -68,11 +68,11 @@ def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned | No
 
     Args:
         person: with z_gaze, gaze and gaze_hat of every entry.
-        support: entries that calibrate.
-        learned: a learner's file; None: `offset`, which needs none.
+        support: entries used for calibration.
+        learned: a trained learner; None for `offset`, which needs no training.
 
     Raises:
-        UserError: the codes are not of the size that the learner learnt from, or the adaptation diverged.
+        UserError: the codes have another size than the learner's, or the adaptation diverged.
     """
     learned = learned or Learned("offset", [], {})
     learner, entries = LEARNERS[learned.learner], np.asarray(support)
@@ -91,7 +91,7 @@ def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned | No
 
 
 def measure(estimator: PersonalEstimator, person: PersonCodes, query: NDArray[np.int64]) -> PersonalEstimator:
-    """Add the error on some entries of the person, mean angle in degrees; without an entry nothing is added."""
+    """Add the error on some entries of the person, mean angle in degrees; without entries, add nothing."""
     if not len(query):
         return estimator
     gaze = estimator.gaze(person.seen(query))

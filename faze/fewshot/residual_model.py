@@ -24,27 +24,27 @@ from faze.fewshot.interface import ClosedForm, MetaTraining
 from faze.fewshot.learner_file import Learned, plain
 from faze.fewshot.person_codes import PersonCodes, Seen
 
-_OF_EACH = 60  # entries of a person that tell a likelihood
-_LOG_FACTOR = 2.0  # standard deviation of a factor's logarithm, before any person is seen
-_FURTHEST = 6 * _LOG_FACTOR  # from 0 that a logarithm acts: covariances stay definite in numbers of 16 digits
+_OF_EACH = 60  # entries of a person used for a likelihood
+_LOG_FACTOR = 2.0  # prior standard deviation of a factor's logarithm
+_FURTHEST = 6 * _LOG_FACTOR  # bound of a logarithm, so that covariances stay definite in double precision
 _LEAST = 1e-8  # that is added to every variance
 
 
 def some_entries(people: Sequence[PersonCodes]) -> list[NDArray[np.int64]]:
-    """Take as many entries of each person, spread over all of that person's: at most _OF_EACH."""
+    """Select the same number of entries of each person, evenly spaced: at most _OF_EACH."""
     count = min(_OF_EACH, *(len(person.code) for person in people))
     return [np.linspace(0, len(person.code) - 1, count).astype(int) for person in people]
 
 
 def negative_log_likelihood(spread: Tensor, residual: Tensor) -> Tensor:
-    """Compute it, up to a constant, for residuals (..., n) of mean zero and their covariances (..., n, n)."""
+    """Compute the negative log likelihood, up to a constant, of residuals (..., n) with covariances (..., n, n)."""
     root = torch.linalg.cholesky(spread + _LEAST * torch.eye(spread.shape[-1], dtype=spread.dtype))
     whitened = torch.linalg.solve_triangular(root, residual[..., None], upper=False)
     return 0.5 * whitened.square().sum() + root.diagonal(dim1=-2, dim2=-1).log().sum()
 
 
 def likely_factors(unlikelihood: Callable[[Tensor], Tensor], count: int) -> NDArray[np.float64]:
-    """Find the likeliest factors (count,); before anything is seen each is 1, give or take e to the _LOG_FACTOR."""
+    """Find the factors (count,) of maximum posterior, under a log-normal prior around 1 with deviation _LOG_FACTOR."""
     logs = torch.zeros(count, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([logs], max_iter=60, line_search_fn="strong_wolfe")
 
@@ -58,7 +58,7 @@ def likely_factors(unlikelihood: Callable[[Tensor], Tensor], count: int) -> NDAr
     return logs.detach().clamp(-_FURTHEST, _FURTHEST).exp().numpy()
 
 
-_PLAIN = 0.9  # share of the entries of which samples are chosen; the best of 0.5, 0.75, 0.9 and 1 for val people
+_PLAIN = 0.9  # share of the entries from which samples are chosen; best of 0.5, 0.75, 0.9 and 1 on val people
 State = Mapping[str, NDArray[np.float64]]
 
 
@@ -69,7 +69,7 @@ def residual_deg(person: PersonCodes, entries: NDArray[np.int64] | slice) -> NDA
 
 
 def check_features(found: int, learnt: int) -> None:
-    """Refuse codes of another size than those that a learner learnt from.
+    """Refuse codes with another size than the training codes of a learner.
 
     Raises:
         UserError: naming both.
@@ -79,20 +79,20 @@ def check_features(found: int, learnt: int) -> None:
 
 
 class Gaussian(NamedTuple):
-    """What is believed of some entries' residuals."""
+    """The distribution of some entries' residuals."""
 
     mean: NDArray[np.float64]  # (n, 2) degrees
     variance: NDArray[np.float64]  # (n, 2) square degrees, noise included
 
 
 class ResidualModel(ClosedForm):
-    """A subclass says how the prior is learnt, how samples make it a person's, and what that says of other entries."""
+    """A subclass defines the training of the prior, its update by samples of a person, and the prediction."""
 
     learns_from_tasks = True
 
     @abstractmethod
     def learn_prior(self, people: Sequence[PersonCodes]) -> dict[str, NDArray[np.float64]]:
-        """Learn what people's functions are like; `noise` (2,) is among it, a variance of each axis."""
+        """Estimate the prior of people's functions; it includes `noise` (2,), a variance for each axis."""
 
     @abstractmethod
     def condition(self, prior: State, seen: Seen, residual: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
@@ -111,20 +111,20 @@ class ResidualModel(ClosedForm):
         """Multiply the variance of f's constant part, that of its other part, and the noise by factors (3,)."""
 
     def choose(self, learned: Learned, seen: Seen, count: int, known: Sequence[int] = ()) -> list[int]:
-        """Choose entries to ask the person's gaze of: each lowers the mean variance over all entries the most.
+        """Choose entries for calibration, each of which reduces the mean variance over all entries most.
 
-        The variance depends on no label, so that all can be chosen beforehand (Cohn, Ghahramani and Jordan, Active
-        Learning with Statistical Models, J. Artif. Intell. Res. 4, 1996). The tenth of the entries that the prior is
-        least sure of is not asked for: a shut eye or a glare makes an entry odd, and it tells nothing of the others.
+        The variance does not depend on labels, so all entries can be chosen in advance (Cohn, Ghahramani and Jordan,
+        Active Learning with Statistical Models, J. Artif. Intell. Res. 4, 1996). The tenth of the entries with the
+        largest prior variance is excluded: a shut eye or a glare makes an entry unusual and says nothing about others.
 
         Args:
             learned: the prior.
             seen: the person's entries.
-            count: how many are chosen.
-            known: entries whose gaze is known already.
+            count: number of entries to choose.
+            known: entries with known gaze.
 
         Returns:
-            Positions of the entries chosen, in their order.
+            Indices of the chosen entries, in the order of choice.
         """
         prior = {name: value.numpy() for name, value in learned.state.items()}
         spread, noise, taken = self.covariance(prior, seen), prior["noise"][:, None], list(known)
@@ -142,7 +142,7 @@ class ResidualModel(ClosedForm):
         return taken[len(known) :]
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Learn the prior from train people, and from val people how much more others differ."""
+        """Estimate the prior from train people, and the factors for unseen people from val people."""
         prior = self.learn_prior(training.train)
         if training.val:
             prior = self.scaled(prior, self._factors(prior, training.val))
@@ -150,7 +150,7 @@ class ResidualModel(ClosedForm):
         return Learned(self.name, list(training.settings.shots), plain(training.settings), state)
 
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
-        """Compute the person's own function; a UserError where what was learnt is no prior."""
+        """Compute the person's own function; raise UserError if the trained state is not a prior."""
         prior = {name: value.numpy() for name, value in learned.state.items()}
         try:
             own = self.condition(prior, person.seen(support), residual_deg(person, support))
@@ -159,7 +159,7 @@ class ResidualModel(ClosedForm):
         return {name: torch.from_numpy(np.asarray(value)) for name, value in own.items()}
 
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
-        """Add the mean of what is believed of the residual."""
+        """Add the mean of the posterior residual."""
         return corrected(seen, self._believed(correction, seen).mean)
 
     def variance_deg2(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:
@@ -170,7 +170,7 @@ class ResidualModel(ClosedForm):
         return self.predict({name: value.numpy() for name, value in correction.items()}, seen)
 
     def _factors(self, prior: State, people: Sequence[PersonCodes]) -> NDArray[np.float64]:
-        """Find the factors (3,) of `scaled` with which people, not those of the prior, are the likeliest."""
+        """Find the maximum-likelihood factors (3,) of `scaled` for people who did not contribute to the prior."""
         rows = some_entries(people)
         residual = np.stack([residual_deg(person, r) for person, r in zip(people, rows, strict=True)])  # (P, n, 2)
         sight = [person.seen(r) for person, r in zip(people, rows, strict=True)]
@@ -204,9 +204,9 @@ def corrected(seen: Seen, residual: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class LinearResidual(ResidualModel):
-    """f is linear in a few features; a person's weights are drawn from a normal distribution over people.
+    """f is linear in a few features, with weights from a normal distribution over people.
 
-    Its mean and covariance, and the noise, are learnt by expectation maximisation; the posterior is in closed form
+    Its mean, its covariance and the noise are estimated by expectation maximisation; the posterior is in closed form
     (Bishop, Pattern Recognition and Machine Learning, sections 3.3 and 9.3).
     """
 
@@ -217,7 +217,7 @@ class LinearResidual(ResidualModel):
         """Compute (2, n, d) features for each axis; the first is the constant 1."""
 
     def learn_prior(self, people: Sequence[PersonCodes]) -> dict[str, NDArray[np.float64]]:
-        """Learn by expectation maximisation."""
+        """Estimate mean, covariance and noise by expectation maximisation."""
         raw = [self.features(person.seen(slice(None))) for person in people]
         everybody = np.concatenate(raw, axis=1)
         center, scale = everybody.mean(axis=1), everybody.std(axis=1)
@@ -251,12 +251,12 @@ class LinearResidual(ResidualModel):
         return Gaussian(mean.T, variance.T)
 
     def covariance(self, prior: State, seen: Seen) -> NDArray[np.float64]:
-        """Compute them from the weights'."""
+        """Compute the covariances from those of the weights."""
         design = self._design(prior, seen)
         return design @ prior["covariance"] @ np.swapaxes(design, 1, 2)
 
     def scaled(self, prior: State, factors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        """Stretch the weights' covariance; the first weight is the constant's."""
+        """Scale the covariance of the weights; the first weight is that of the constant."""
         stretch = np.full(prior["mean"].shape[1], factors[1] ** 0.5)
         stretch[0] = factors[0] ** 0.5
         covariance = prior["covariance"] * stretch[:, None] * stretch
@@ -271,12 +271,12 @@ class LinearResidual(ResidualModel):
 def learn_weights(
     designs: Sequence[NDArray[np.float64]], residuals: Sequence[NDArray[np.float64]], around_identity: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Learn how one axis's weights are spread over people, by expectation maximisation.
+    """Estimate the distribution of one axis's weights over people, by expectation maximisation.
 
     Args:
         designs: (n, d) of each person.
         residuals: (n,) of each person, degrees.
-        around_identity: the mean stays zero, the covariance diagonal.
+        around_identity: keep the mean at zero and the covariance diagonal.
 
     Returns:
         Mean (d,), covariance (d, d) and the variance of the noise.
@@ -304,16 +304,16 @@ def learn_weights(
     return mean, covariance, noise
 
 
-_ROUNDS, _LEAST = 500, 1e-8  # of expectation maximisation; square degrees, below which no variance falls
+_ROUNDS, _LEAST = 500, 1e-8  # of expectation maximisation; square degrees, the least variance
 
 
 class Affine(LinearResidual):
-    """A slope and an offset of each axis, shrunk to the identity."""
+    """A slope and an offset of each axis, shrunk towards the identity."""
 
     name, around_identity = "affine", True
 
     def features(self, seen: Seen) -> NDArray[np.float64]:
-        """1, and the axis's own angle."""
+        """Return 1 and the angle of the axis."""
         hat = np.degrees(pitchyaw_from_vector(seen.gaze_hat))
         return np.stack([np.column_stack([np.ones(len(hat)), hat[:, axis]]) for axis in range(2)])
 
@@ -335,14 +335,15 @@ class Bayes(LinearResidual):
 class GaussianProcess(ResidualModel):
     """f is a Gaussian process over the gaze code: a constant, and what varies with the code's distance.
 
-    Each axis's kernel is c^2 + s^2 exp(-|x - x'|^2 / 2 l^2) over the standardised code, with the numbers
-    that make train people the likeliest (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2.2, 5.4).
+    Each axis's kernel is c^2 + s^2 exp(-|x - x'|^2 / 2 l^2) over the standardised code, with
+    maximum-likelihood parameters for train people (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2.2
+    and 5.4).
     """
 
     name = "gp"
 
     def learn_prior(self, people: Sequence[PersonCodes]) -> dict[str, NDArray[np.float64]]:
-        """Maximise the summed log likelihood of some entries of each person."""
+        """Maximise the total log likelihood of some entries of each person."""
         codes = np.concatenate([person.code for person in people]).astype(np.float64)
         center, scale = codes.mean(axis=0), np.maximum(codes.std(axis=0), 1e-9)
         taken = some_entries(people)
@@ -352,7 +353,7 @@ class GaussianProcess(ResidualModel):
         return {"kernel": kernel[:, :3], "noise": kernel[:, 3], "center": center, "scale": scale}
 
     def condition(self, prior: State, seen: Seen, residual: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        """Keep the samples, and what they say."""
+        """Store the samples and their weights."""
         code = self._standardised(prior, seen)
         spread = kernel_of(prior["kernel"], code, code) + prior["noise"][:, None, None] * np.eye(len(code))
         inverse = np.linalg.inv(spread)
@@ -393,7 +394,7 @@ def kernel_of(kernel: NDArray[np.float64], a: NDArray[np.float64], b: NDArray[np
 
 
 def learn_kernel(inputs: NDArray[np.float64], residuals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Find the numbers with which people's residuals along one axis are the likeliest.
+    """Find the maximum-likelihood parameters of people's residuals along one axis.
 
     Args:
         inputs: (P, n, F) standardised codes.

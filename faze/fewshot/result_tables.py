@@ -1,4 +1,4 @@
-"""What `adapt` writes: tables of errors, of errors along the adaptation, and of the gaze of every query entry."""
+"""The tables of `adapt`: errors, errors during the adaptation, and the estimated gaze of every query entry."""
 
 import itertools
 import json
@@ -18,7 +18,7 @@ from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.person_codes import PersonCodes, unadapted_error_deg
 
-COVERED = tuple(f"covered_{coverage:.0%}".rstrip("%") for coverage in COVERAGES)  # NaN where a learner cannot tell
+COVERED = tuple(f"covered_{coverage:.0%}".rstrip("%") for coverage in COVERAGES)  # NaN for a learner without a variance
 
 
 def errors_table(learner: str, people: Sequence[PersonCodes], adaptation: Adaptation, errors: Errors) -> pa.Table:
@@ -39,7 +39,7 @@ def errors_table(learner: str, people: Sequence[PersonCodes], adaptation: Adapta
 
 
 def trace_table(learner: str, calibrations: Sequence[Calibration], errors: Errors) -> pa.Table:
-    """Make one row per calibration and number of steps; none for a learner that takes no steps."""
+    """Make one row per calibration and number of steps; none for a learner without steps."""
     rows = [calibration for calibration in calibrations for _ in errors.trace_steps]
     steps = np.tile(np.array(errors.trace_steps, np.int64), len(calibrations))
     return pa.table(_keys(learner, rows) | {"steps": steps, "error_deg": errors.trace_deg.ravel()})
@@ -68,7 +68,7 @@ def predictions_tables(learned: Learned, adaptation: Adaptation) -> Iterator[pa.
 
 
 def write_tables(tables: Iterable[pa.Table], path: Path, about: Mapping[str, object]) -> None:
-    """Write the parts of a table, whole or not at all, with what it is about as its metadata, each key's as JSON."""
+    """Write the parts of a table atomically, with metadata as one JSON value per key."""
     tables = iter(tables)
     first = next(tables)
     metadata = {key: json.dumps(value) for key, value in about.items()}
