@@ -5,8 +5,8 @@ MAML moves initial weights w so that one small step on a person's support helps 
     outer loss(w) = mean over tasks of query loss(w - inner_lr * gradient of support loss(w)).
 
 Its gradient is v - inner_lr * H v, with v the query gradient after the step and H the Hessian of the support loss
-before it; several steps follow the chain rule. `maml` uses this gradient, `fomaml` omits H, `meta_sgd` also trains a rate
-for each parameter, and `reference` is the gradient of the released code (reference_gradient).
+before it; several steps follow the chain rule. `maml` uses this gradient, `fomaml` omits H, `meta_sgd` also trains a
+rate for each parameter, and `reference` is the gradient of the released code (reference_gradient).
 
 Shapes: K values of k, T tasks of an outer step, K * T models: model k * T + t is of task t.
 """

@@ -35,10 +35,10 @@ class Camera:
         return self._distort(ideal) * self.focal_px + self.principal_px
 
     def rays(self, pixels: ArrayLike) -> NDArray:
-        """Compute directions (x/z, y/z) that pixels see: (..., 2) px -> (..., 2)."""
+        """Compute the directions (x/z, y/z) of pixels: (..., 2) px -> (..., 2)."""
         seen = (np.asarray(pixels, np.float64) - self.principal_px) / self.focal_px
         ideal = seen.copy()
-        for _ in range(8):  # converges for mild distortion: each round leaves less than a tenth of the error
+        for _ in range(8):  # converges for mild distortion: each round divides the error by more than ten
             ideal += seen - self._distort(ideal)
         return ideal
 
@@ -60,7 +60,7 @@ class Camera:
         return np.stack([weights_y @ rays[..., axis] @ weights_x.T for axis in range(2)], axis=-1).astype(np.float32)
 
     def turned(self, quarters: int) -> "Camera":
-        """Turn the camera's image clockwise by quarter turns, as of a device held in another orientation."""
+        """Turn the camera's image clockwise by quarter turns, as for a device in another orientation."""
         camera = self
         for _ in range(quarters % 4):
             (fx, fy), (cx, cy) = camera.focal_px, camera.principal_px

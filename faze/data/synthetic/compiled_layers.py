@@ -17,7 +17,7 @@ from faze.data.synthetic.texture import Image
 
 
 def _record(name: str, **fields: object) -> type[ctypes.Structure]:
-    """Define a struct of kernel.c; for a field, a number n means n floats."""
+    """Define a struct of kernel.c; a number n as the type of a field means n floats."""
     kinds = {field: ctypes.c_float * kind if isinstance(kind, int) else kind for field, kind in fields.items()}
     return type(name, (ctypes.Structure,), {"_fields_": list(kinds.items())})
 
@@ -73,7 +73,7 @@ class CompiledLayers:
     def __init__(self, code: ctypes.CDLL, person: SyntheticPerson, painted: Painted) -> None:
         self._code, self._person = code, person
         face = painted.face
-        lashes = [np.pad(mask, 1) for mask in painted.lashes]  # there are none beyond the edge
+        lashes = [np.pad(mask, 1) for mask in painted.lashes]  # none beyond the edge
         self._maps = [np.ascontiguousarray(m) for m in (face.displacement, face.normal, face.colour, painted.iris)]
         self._maps += [np.ascontiguousarray(mask) for mask in lashes]
         displacement, normal, colour, iris, *lash_maps = (_Map(m.ctypes.data, *m.shape[:2]) for m in self._maps)
@@ -151,14 +151,14 @@ class CompiledLayers:
 
 
 def rounding_identity() -> tuple[str, ...]:
-    """Identify everything that can change the rounding of pixels: the code compiled or numpy, processor, versions."""
+    """Return what can change the rounding of pixels: compiled code or numpy, processor, versions."""
     code = _code()
     digest = hashlib.sha256(Path(code._name).read_bytes()).hexdigest()[:16] if code else "numpy"
     return digest, processor(), np.__version__, cv2.__version__
 
 
 def layers_for(person: SyntheticPerson, painted: Painted) -> CompiledLayers | NumpyLayers:
-    """Return compiled layers where there are any, else numpy's."""
+    """Return compiled layers if available, else numpy's."""
     code = _code()
     return CompiledLayers(code, person, painted) if code else NumpyLayers(person, painted)
 

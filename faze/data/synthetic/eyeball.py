@@ -1,7 +1,7 @@
-"""The eyeball as rays see it: sclera, iris, pupil, and the lights mirrored on the cornea.
+"""The eyeball: sclera, iris, pupil, and the lights mirrored by the cornea.
 
-Refraction-free: the iris is the cap of the eyeball around the optical axis; only the glints know of the cornea's bulge.
-Everything in the head frame, mm, float32.
+Without refraction: the iris is the cap of the eyeball around the optical axis; only the glints depend on the cornea.
+Everything is in the head frame, mm, float32.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def paint_iris(rng: np.random.Generator, person: SyntheticPerson) -> Image:
 
 @dataclass(frozen=True, eq=False)
 class Eyeball:
-    """One eyeball in one frame, as the head sees it."""
+    """One eyeball in one frame, in the head frame."""
 
     centre_mm: NDArray  # (3,)
     optical: NDArray  # (3,) unit vector of the optical axis
@@ -49,7 +49,7 @@ def caruncle(person: SyntheticPerson) -> Image:
 
 
 def iris_plane(axis: Image) -> tuple[Image, Image]:
-    """Compute the directions (3,) in which the map of the iris counts, from the optical axis (3,) float32."""
+    """Compute the axes (3,) of the iris map, from the optical axis (3,) float32."""
     x, y, z = (
         axis  # the first is the cross product with (0, 1, 0), the second that with the first, in a tenth of the time
     )
@@ -59,7 +59,7 @@ def iris_plane(axis: Image) -> tuple[Image, Image]:
 
 
 def from_cornea(start: Image, axis: Image) -> Image:
-    """Express a place (3,) relative to the eyeball's centre as one relative to the cornea's; axis as in iris_plane."""
+    """Convert a point (3,) relative to the eyeball's centre to one relative to the cornea's; axis as in iris_plane."""
     return start - np.float32(CORNEA_CENTRE_MM) * axis
 
 
@@ -71,12 +71,12 @@ def power(start: Image, radius_mm: float) -> np.float32:
 def shade_eyeball(
     person: SyntheticPerson, iris: Image, eye: Eyeball, origin: NDArray, rays: Image, light: Light
 ) -> Image:
-    """Compute what rays see of an eyeball, as if it lay open.
+    """Compute the colours of an eyeball along rays, without lids.
 
     Args:
-        person: whose.
+        person: the person.
         iris: painted by `paint_iris`.
-        eye: which looks out of the face.
+        eye: the eyeball.
         origin: (3,) the camera.
         rays: (h, w, 3) directions of any length.
         light: in the head frame.
@@ -90,7 +90,7 @@ def shade_eyeball(
     normal, square = _meet_sphere(start, rays, person.eyeball_mm)
     lit = light.on(normal, wrap=0.55)
     colour = person.sclera.astype(np.float32) * lit
-    beside = np.clip(np.float32(0.5) - square * np.float32(0.06), 0, 1)[..., None]  # rays that miss: the caruncle
+    beside = np.clip(np.float32(0.5) - square * np.float32(0.06), 0, 1)[..., None]  # rays that miss show the caruncle
     colour += beside * (caruncle(person) * lit - colour)
     inside = _iris_colour(iris, person, normal, eye) * (0.35 + 0.65 * lit)
     colour += _iris_cover(person, normal, axis) * (inside - colour)
@@ -100,7 +100,7 @@ def shade_eyeball(
 def _meet_sphere(start: Image, rays: Image, radius_mm: float) -> tuple[Image, Image]:
     """Compute unit normals where rays from `start`, relative to the centre, meet a sphere; second < 0: they miss."""
     x, y, z = np.moveaxis(rays, -1, 0)
-    b = x * start[0] + y * start[1] + z * start[2]  # as kernel.c rounds; a BLAS may fuse
+    b = x * start[0] + y * start[1] + z * start[2]  # rounds like kernel.c; a BLAS may fuse
     square = b * b - power(start, radius_mm)
     distance = -b - np.sqrt(np.maximum(square, 0))
     return (start + distance[..., None] * rays) * np.float32(1 / radius_mm), square

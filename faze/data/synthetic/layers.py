@@ -26,7 +26,7 @@ Box = tuple[int, int, int, int]  # left, top, width, height, px
 
 @dataclass(frozen=True, eq=False)
 class Shot:
-    """One frame being taken."""
+    """One frame: camera, light and eyes."""
 
     camera: Camera
     rotation: NDArray  # (3, 3) head -> camera
@@ -34,18 +34,18 @@ class Shot:
     light: Light  # in the head frame
     exposure: np.float32  # grey level of white
     optical: NDArray  # (2, 3) optical axes in the head frame
-    aperture: float  # how wide the lids are open, 1 = as usual
+    aperture: float  # opening of the lids, 1 = usual
     pupil_mm: float
 
     @property
     def viewpoint_mm(self) -> NDArray:
-        """Position (3,) of the camera in the head frame."""
+        """Return the position (3,) of the camera in the head frame."""
         return -self.rotation.T @ self.origin_mm
 
     def rays(self, box: Box, scale: float) -> Image:
         """Compute (h, w, 3) directions in the head frame."""
         grid, rotation = self.camera.ray_grid(box, scale), self.rotation.astype(np.float32)
-        # No matrix product: whether it fuses, and so rounds, is up to BLAS and processor, and kernel.c does the same.
+        # No matrix product: its rounding depends on BLAS and processor, and kernel.c must round the same.
         return grid[..., :1] * rotation[0] + grid[..., 1:] * rotation[1] + rotation[2]
 
     def eyes(self, person: SyntheticPerson) -> list[tuple[Eyeball, Margins]]:
@@ -64,7 +64,7 @@ class Shot:
         size = np.array([self.camera.width_px, self.camera.height_px])
         first = np.clip(np.floor(pixels.min(axis=1)), 0, size - 2).astype(int)
         last = np.clip(np.ceil(pixels.max(axis=1)) + 1, first + 2, size).astype(int)
-        sides = (last - first) // 2 * 2  # even, so that half resolution meets the pixels
+        sides = (last - first) // 2 * 2  # even, for half resolution
         head, band, *found = (tuple(box) for box in np.concatenate([first, sides], axis=1).tolist())
         return head, band, found
 
@@ -91,14 +91,14 @@ _EYE_SAMPLES = 2  # per px, along each side
 
 @dataclass(frozen=True, eq=False)
 class Painted:
-    """What is painted once for a person."""
+    """The parts that are painted once for a person."""
 
     face: Face
     iris: Image  # (n, n, 4)
     lashes: list[Image]  # one map for each eye
 
 
-# (h, w, 3) levels, and (h, w) float32 that says by 1 and 0 whether rays meet the head there.
+# (h, w, 3) levels, and (h, w) float32: 1 where rays meet the head, else 0.
 Layer = tuple[NDArray[np.uint8], Image]
 
 
@@ -109,11 +109,11 @@ class NumpyLayers:
         self._person, self._painted = person, painted
 
     def paint(self, shot: Shot, head: Box, band: Box, eyes: list[Box]) -> tuple[Layer, Layer]:
-        """Paint the face at half resolution, and the band of it with eyes and spectacles at full resolution."""
+        """Paint the face at half resolution, and its band with eyes and spectacles at full resolution."""
         return self._head(shot, head), self._band(shot, band, eyes)
 
     def blend(self, frame: NDArray[np.uint8], box: Box, levels: NDArray[np.uint8], cover: Image) -> None:
-        """Lay levels (h, w, 3) over a box of a frame as far as the cover (h, w) goes, which is cut to 0..1."""
+        """Blend levels (h, w, 3) into a box of a frame with the opacity (h, w), clipped to 0..1."""
         left, top, width, height = box
         region, share = frame[top : top + height, left : left + width], np.clip(cover, 0, 1)
         region[:] = cv2.blendLinear(levels, region, share, 1 - share)

@@ -44,7 +44,7 @@ class PersonFrames:
     person: SyntheticPerson
     setting: Setting
     scene: Scene
-    rooms: NDArray  # (N,) in which room each frame is taken
+    rooms: NDArray  # (N,) room of each frame
     file_names: list[str]  # relative to the data set's folder
 
     @property
@@ -94,7 +94,7 @@ def supplementary(frames: PersonFrames) -> Supplementary:
 
 
 def truth(frames: PersonFrames) -> dict[str, NDArray]:
-    """Collect what nobody annotates: a person's angles kappa and biases, and every frame's scene without the biases.
+    """Collect the ground truth: kappa and biases of a person, and every frame's scene without the biases.
 
     `labels` are (N, 4) gaze and head pitch, yaw without the biases, in the annotated ones' normalised camera.
     """
@@ -160,7 +160,7 @@ def write_mpiifacegaze(root: Path, frames: PersonFrames, rng: np.random.Generato
 
 
 def _write_calibration(folder: Path, frames: PersonFrames) -> None:
-    from scipy.io import savemat  # here, since only this format needs scipy
+    from scipy.io import savemat  # only this format needs scipy
 
     screen = frames.setting.screens[0]
     camera = {"cameraMatrix": screen.camera.matrix, "distCoeffs": screen.camera.distortion[None]}
@@ -170,7 +170,7 @@ def _write_calibration(folder: Path, frames: PersonFrames) -> None:
     for name, contents in (("Camera", camera), ("screenSize", sizes), ("monitorPose", pose)):
         file = io.BytesIO()
         savemat(file, contents)
-        # The format opens with a text that scipy dates: without the date the same people give the same bytes.
+        # scipy writes the date into the header: without it, the same people give the same bytes.
         (folder / f"{name}.mat").write_bytes(_MAT_TEXT + file.getvalue()[len(_MAT_TEXT) :])
 
 
@@ -188,13 +188,13 @@ def write_gazecapture(root: Path, frames: PersonFrames) -> None:
 
 
 def _detected(frames: PersonFrames) -> dict[str, list | dict]:
-    """Compute what GazeCapture's detectors say of each frame, and of all."""
+    """Compute the results of GazeCapture's detectors for each frame, and for all."""
     scene, count = frames.scene, len(frames.scene)
     centres = np.array([[0.0, 28.0, 0.0], *frames.person.eye_centres_mm * [1, 1, 0]])
     pixels = project_head_points(frames, centres)  # face, the image's left eye, the right one
     scale = np.array([camera.focal_px[0] for camera in frames.cameras]) / scene.origin_mm[:, 2]
     face = _boxes(pixels[:, 0], _FACE_MM * scale)
-    # Eyes count from the face's box; GazeCapture's left eye is the person's, on the image's right.
+    # Eye boxes are relative to the face's box; GazeCapture's left eye is the person's, on the image's right.
     left, right = (_boxes(pixels[:, eye] - face[:, :2], _EYE_MM * scale) for eye in (2, 1))
     return {
         "frames": [Path(name).name for name in frames.file_names],
@@ -213,7 +213,7 @@ def _detected(frames: PersonFrames) -> dict[str, list | dict]:
 
 
 def _shown(frames: PersonFrames) -> dict[str, list | dict]:
-    """Compute the dots, the screens they are on, and how the device moves (not at all)."""
+    """Compute the dots, their screens, and the (absent) motion of the device."""
     scene = frames.scene
     screens = [frames.setting.screens[index] for index in scene.screen]
     numbers = list(range(len(scene)))
@@ -222,7 +222,7 @@ def _shown(frames: PersonFrames) -> dict[str, list | dict]:
             "DotNum": numbers,
             "XPts": scene.target_units[:, 0].tolist(),
             "YPts": scene.target_units[:, 1].tolist(),
-            # Right and up as the user sees the screen, which the camera sees from its other side.
+            # Right and up for the user; the camera looks in the opposite direction.
             "XCam": (-scene.target_mm[:, 0] / 10).tolist(),
             "YCam": (-scene.target_mm[:, 1] / 10).tolist(),
             "Time": [_DOT_SECONDS / 2] * len(scene),
@@ -242,7 +242,7 @@ def _boxes(centres_px: NDArray, sides_px: NDArray) -> NDArray:
 
 
 def _face_grid(face: NDArray, frames: PersonFrames) -> NDArray:
-    """Compute (N, 4) the face's box in cells of a 25 x 25 grid over the frame, counted from 1."""
+    """Compute (N, 4) the face's box in cells of a 25 x 25 grid over the frame, starting from 1."""
     sizes = np.array([[camera.width_px, camera.height_px] for camera in frames.cameras])
     first = np.clip(np.round(face[:, :2] / sizes * _CELLS) + 1, 1, _CELLS)
     cells = np.maximum(np.minimum(np.round(face[:, 2:] / sizes * _CELLS), _CELLS + 1 - first), 1)

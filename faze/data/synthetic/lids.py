@@ -1,6 +1,6 @@
 """Lids that follow the gaze: the opening between them, crease, wet rim, lashes, and their shadow on the eyeball.
 
-Everything in the head frame, mm, float32; maps are (h, w).
+Everything is in the head frame, mm, float32; maps are (h, w).
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ LASH_ABOVE_MM, _LASH_BELOW_MM, LASH_PER_MM, LASH_WIDTH = 5.0, 1.0, 16, 384
 
 @dataclass(frozen=True, eq=False)
 class Opening:
-    """How far samples lie inside the opening of the lids, mm; negative outside."""
+    """Distances of samples from the edges of the lids' opening, mm; negative outside."""
 
     along: Image  # 0 inner corner .. 1 outer corner, and beyond
     upper: Image  # below the upper margin
@@ -26,7 +26,7 @@ class Opening:
     crease: Image  # below the upper lid's crease
 
     def window(self, margin_mm: float) -> tuple[slice, slice]:
-        """Find the rows and columns that hold the opening."""
+        """Find the rows and columns of the opening."""
         inside = (np.minimum(self.upper, self.lower) > -margin_mm) & (np.abs(self.along - np.float32(0.5)) < 0.55)
         rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
         if not len(rows):
@@ -35,7 +35,7 @@ class Opening:
 
 
 class Margins(NamedTuple):
-    """Where one eye's lids are in one frame; heights above or below the line between the corners, in its middle."""
+    """The lids of one eye in one frame; heights above or below the line between the corners, in its middle."""
 
     per_mm: float  # along the opening, per mm of x
     inner_mm: float  # x of the inner corner
@@ -46,13 +46,13 @@ class Margins(NamedTuple):
 
 
 def margins(person: SyntheticPerson, eye: int, optical: NDArray, aperture: float) -> Margins:
-    """Place the lids of eye 0 or 1, which follow the iris, not all of its way.
+    """Place the lids of eye 0 or 1, which follow the iris partially.
 
     Args:
-        person: whose.
-        eye: which.
+        person: the person.
+        eye: 0 or 1.
         optical: (3,) the optical axis.
-        aperture: how wide the lids are open, 1 = as usual.
+        aperture: opening of the lids, 1 = usual.
     """
     lids, centre = person.lids[eye], person.eye_centres_mm[eye]
     side = np.sign(centre[0])
@@ -65,7 +65,7 @@ def margins(person: SyntheticPerson, eye: int, optical: NDArray, aperture: float
 
 
 def open_lids(at: Margins, x: Image, y: Image) -> Opening:
-    """Compute where the lids are open, at points (h, w) of the face."""
+    """Compute the opening at points (h, w) of the face."""
     along = np.float32(at.per_mm) * (x - np.float32(at.inner_mm))
     across = np.clip(along, 0, 1)
     below_line = y + np.float32(at.tilt_mm) * across
@@ -82,7 +82,7 @@ def open_lids(at: Margins, x: Image, y: Image) -> Opening:
 
 
 def draw_lashes(rng: np.random.Generator, strength: float) -> Image:
-    """Draw how one eye's upper lashes cover it, over position along the margin and distance from it."""
+    """Draw the opacity of one eye's upper lashes, by position along the margin and distance from it."""
     mask = np.zeros((int((LASH_ABOVE_MM + _LASH_BELOW_MM) * LASH_PER_MM), int(1.2 * LASH_WIDTH)), np.uint8)
     for root in np.sort(rng.uniform(0.06, 0.99, int(40 + 45 * strength))):
         length = rng.uniform(1.2, 2.4) * (0.6 + 0.7 * root) * (0.7 + 0.5 * strength)
@@ -111,15 +111,15 @@ def ink(person: SyntheticPerson) -> Image:
 
 
 def lashes_cover(person: SyntheticPerson) -> float:
-    """Compute how much of what lies behind them the lashes hide, 0..1."""
+    """Compute the opacity of the lashes, 0..1."""
     return 0.5 + 0.5 * person.lids[0].lashes
 
 
 def cover_lids(person: SyntheticPerson, lashes: Image, opening: Opening, skin: Image, eyeball: Image) -> Image:
-    """Lay lids over an eyeball.
+    """Draw lids over an eyeball.
 
     Args:
-        person: whose.
+        person: the person.
         lashes: of this eye.
         opening: at the samples.
         skin: (h, w, 3) the face without opening.
@@ -139,7 +139,7 @@ def cover_lids(person: SyntheticPerson, lashes: Image, opening: Opening, skin: I
 
 
 def _hairs(person: SyntheticPerson, lashes: Image, opening: Opening, between: Image) -> Image:
-    """Compute how lashes, and the dark line at their roots, cover the eye."""
+    """Compute the opacity of lashes and of the dark line at their roots."""
     line = np.exp(-np.square((opening.upper + np.float32(0.1)) * np.float32(1.8))) * np.float32(0.75)
     below = np.exp(-np.square((opening.lower + np.float32(0.1)) * np.float32(2.2))) * np.float32(0.28)
     upper = cv2.remap(

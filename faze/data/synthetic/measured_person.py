@@ -1,6 +1,6 @@
-"""People who differ as published measurements say: docs/explanation/people.md has each number's source.
+"""People with published distributions of their measures: docs/explanation/people.md has the source of each number.
 
-Colours, brows and lashes are those of the `simple` people, of whom no such measurements were found.
+Colours, brows and lashes are those of the `simple` people, since no such measurements were found.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from faze.data.synthetic.person import Fixation, Lids, SyntheticPerson, sample_p
 from faze.data.synthetic.setting import Spread
 from faze.data.synthetic.spectacles import Spectacles
 
-# How people differ. Names that end in a unit are of one number; the page has a row, with its source, for each.
+# Distributions over people. Names with a unit are single numbers; the page has a row with the source of each.
 PEOPLE = {
     "interpupillary_mm": Spread(63.0, 3.6, 52, 76),
     "fissure_width_mm": Spread(26.4, 1.7, 22, 31),
@@ -40,13 +40,13 @@ PEOPLE = {
     "fixation_deg": Spread(0.36, 0.15, 0.07, 0.79),
     "head_bias_deg": Spread(0.0, 2.0),
 }
-WEARERS, LEAST_DIOPTRES = 0.41, 0.5  # share of people who wear spectacles; weaker ones nobody wears
+WEARERS, LEAST_DIOPTRES = 0.41, 0.5  # share of people who wear spectacles; the least power that is worn
 COATED, REFLECTANCE, RIMLESS = 0.5, (0.08, 0.01), 0.15  # share of lenses; plain and coated; share of spectacles
 KAPPA_PER_DIOPTRE_DEG = 0.16
 UPPER_SHARE = 0.5  # of a difference between the eyes' fissures: the upper lids' share
 
-_IRIS_DEPTH_MM = 10.45  # of the iris's plane before the eyeball's centre, in the mean eye
-_APEX_MM = 13.3  # of the cornea before it
+_IRIS_DEPTH_MM = 10.45  # distance of the iris's plane from the eyeball's centre, in the mean eye
+_APEX_MM = 13.3  # distance of the cornea from it
 _RIMS = np.array([[0.05, 0.05, 0.06], [0.16, 0.10, 0.07], [0.45, 0.36, 0.24], [0.55, 0.56, 0.58], [0.30, 0.12, 0.12]])
 
 
@@ -55,7 +55,7 @@ def sample_measured_person(rng: np.random.Generator) -> SyntheticPerson:
     person = sample_person(rng, kappa_spread_deg=0.0, bias_deg=0.0)
     one = {name: spread.draw(rng) for name, spread in PEOPLE.items()}
     half, width = one["interpupillary_mm"] / 2, one["fissure_width_mm"]
-    deeper = one["eyeball_mm"] - 12.0  # the cornea stays where it is: a larger eye reaches further back
+    deeper = one["eyeball_mm"] - 12.0  # the cornea does not move: a larger eye extends further back
     centre = np.array([half, person.eye_centres_mm[1, 1], person.eye_centres_mm[1, 2] + deeper])
     wears, dioptres = rng.random() < WEARERS, one["refraction_dioptres"]
     measured = replace(
@@ -71,7 +71,7 @@ def sample_measured_person(rng: np.random.Generator) -> SyntheticPerson:
         iris_mm=one["iris_mm"],
         fixation=Fixation(np.array([PEOPLE["screen_shift_mm"].draw(rng) for _ in range(2)]), one["fixation_deg"]),
     )
-    spectacles = _spectacles(rng, measured, one)  # drawn of everybody, so that who wears them moves nothing else
+    spectacles = _spectacles(rng, measured, one)  # drawn for everybody, so that wearing them changes no other draw
     return replace(measured, spectacles=spectacles) if wears else measured
 
 
@@ -84,7 +84,7 @@ def _kappa(one: Mapping[str, float], dioptres: float) -> NDArray:
 
 
 def _lids(usual: Lids, one: Mapping[str, float]) -> tuple[Lids, Lids]:
-    """Open both eyes, one a little wider than the other."""
+    """Draw the openings of both eyes, which differ slightly."""
 
     def of(side: float) -> Lids:
         wider = side * one["fissure_between_eyes_mm"]

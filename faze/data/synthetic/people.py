@@ -29,12 +29,12 @@ from faze.data.synthetic.scene import sample_scene
 from faze.data.synthetic.setting import sample_device, sample_laptop
 
 _ROOMS = 3  # places and days per person
-_FIRST_ID = {"train": 1, "val": 60001, "test": 80001}  # more people in one split rename nobody in another
+_FIRST_ID = {"train": 1, "val": 60001, "test": 80001}  # so more people in one split do not rename those of another
 
 
 @dataclass(frozen=True)
 class Role:
-    """One person to be rendered; everything about them follows from the seed, the domain and the index."""
+    """One person to be rendered, determined by the seed, the domain and the index."""
 
     dataset: str  # mpiigaze | gazecapture
     split: str
@@ -53,7 +53,7 @@ class Role:
 
 @dataclass(frozen=True, eq=False)
 class PersonAnnotation:
-    """What is known of a rendered person besides the data set's own files."""
+    """Facts about a rendered person that are not in the data set's own files."""
 
     role: Role
     supplementary: Supplementary
@@ -103,7 +103,7 @@ def render_frames(role: Role, frames: PersonFrames, seed: int) -> Iterator[NDArr
 
 
 def renderer_of(role: Role, frames: PersonFrames, seed: int) -> Renderer:
-    """Build what renders a person's frames."""
+    """Build the renderer of a person's frames."""
     return Renderer(seed, role.domain, role.index, frames.person, frames.setting, _ROOMS)
 
 
@@ -118,7 +118,7 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonAnnotati
     """Render a person's frames into a data set's folder and write its annotation there.
 
     Args:
-        role: who.
+        role: the person.
         synthetic: the configuration.
         root: the data set's folder.
 
@@ -138,7 +138,7 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonAnnotati
 
 
 def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int) -> list[PersonAnnotation]:
-    """Write everybody's frames and annotation, several people at a time; the files do not depend on how many.
+    """Write everybody's frames and annotation, several people at a time; the files do not depend on the number.
 
     Args:
         synthetic: the configuration.
@@ -148,7 +148,7 @@ def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int)
     roles = [role for role in cast(synthetic) if role.dataset in roots]
     progress, done = Progress("synthesise", sum(frames_of(role, synthetic) for role in roles), "frames"), 0
     with worker_processes(min(threads, len(roles)), use_one_thread) as pool:
-        # Laptop users, whose frames are the largest, come first: no process is left alone with them at the end.
+        # Laptop users, whose frames are the largest, come first, so that all processes end at about the same time.
         futures = {pool.submit(write_person, role, synthetic, roots[role.dataset]): role for role in roles}
         for future in as_completed(futures):
             future.result()
@@ -163,5 +163,5 @@ def annotation_of(people: Iterable[PersonAnnotation], dataset: str) -> dict[str,
 
 
 def use_one_thread() -> None:
-    """Keep OpenCV from threads of its own in a process of a pool that already fills the cores."""
+    """Disable OpenCV's threads in a process of a pool that already uses all cores."""
     cv2.setNumThreads(1)

@@ -1,10 +1,10 @@
-"""A synthetic person: anatomy, colours, and how their eyes and their annotation deviate from the ideal.
+"""A synthetic person: anatomy, colours, and deviations of eyes and annotation.
 
-`sample_person` draws the `simple` people, who differ by a constant angle and little else; those of
-`faze.data.synthetic.measured_people` differ as published measurements say.
+`sample_person` draws the `simple` people, who differ mainly by a constant angle; those of
+`faze.data.synthetic.measured_person` have published distributions.
 
 Head frame: origin midway between the inner eye corners, x right and y down as a camera sees the face, z into the head;
-mm. Eye 0 is the one on the image's left (the person's right). Of pitch and yaw, `faze.base.geometry` has the signs.
+mm. Eye 0 is on the image's left (the person's right). `faze.base.geometry` defines the signs of pitch and yaw.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from faze.data.synthetic.spectacles import Spectacles
 KAPPA_NASAL_DEG = 5.0  # mean angle of the visual axis to the optical axis: toward the nose ...
 KAPPA_UP_DEG = 1.5  # ... and upward
 
-# Streams of random numbers: each aspect of a person draws from its own, so that none shifts another's.
+# Streams of random numbers: each aspect of a person has its own, so that aspects do not affect each other.
 ANATOMY, SKIN, SCENE, ROOM, PIXELS, FILES = range(6)
-# The number that each domain's people are drawn from. Test people had 0 and 3 until the defaults had been tuned while
-# looking at them (decision 36): those of today are new, and val people are what one may look at.
+# The seed of each domain's people. Test people had 0 and 3 until defaults had been tuned on them; today's are new, and
+# tuning uses val people only (decision 10).
 DOMAINS = {"mpiigaze_test": 4, "gazecapture_train": 1, "gazecapture_val": 2, "gazecapture_test": 5}
 
 _SKINS = np.array([[243, 208, 184], [230, 186, 158], [214, 167, 135], [190, 138, 104], [150, 103, 74], [104, 70, 52]])
@@ -29,7 +29,7 @@ _HAIRS = np.array([[24, 20, 20], [44, 32, 26], [78, 56, 40], [128, 96, 62], [112
 
 
 def random(seed: int, domain: str, index: int, stream: int, *more: int) -> np.random.Generator:
-    """Begin a stream of random numbers that depends on nothing but the arguments."""
+    """Start a stream of random numbers that depends only on the arguments."""
     return np.random.default_rng([seed, DOMAINS[domain], index, stream, *more])
 
 
@@ -47,10 +47,10 @@ class Lids:
 
 @dataclass(frozen=True, eq=False)
 class Fixation:
-    """How the place that a person looks at deviates from the dot that is annotated."""
+    """Deviation of the point that a person looks at from the annotated dot."""
 
-    screen_shift_mm: NDArray  # (2,) of the real screen, right and down, against the geometry that is annotated
-    spread_deg: float  # standard deviation of where the eyes rest around the dot, along either axis
+    screen_shift_mm: NDArray  # (2,) of the real screen, right and down, from the annotated geometry
+    spread_deg: float  # standard deviation of fixations around the dot, along either axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +73,14 @@ class SyntheticPerson:
     hair: NDArray  # (3,)
     brow_height_mm: float  # above the eye
     brow_weight: float  # 0..1, how dense
-    eyeball_mm: float = 12.0  # radius of the sphere that turns about the eye's centre
+    eyeball_mm: float = 12.0  # radius of the sphere around the eye's centre of rotation
     iris_mm: float = 5.9  # radius
     spectacles: Spectacles | None = None
-    fixation: Fixation | None = None  # None: the annotated direction deviates by gaze_bias_rad and by nothing else
+    fixation: Fixation | None = None  # None: the annotated direction deviates only by gaze_bias_rad
 
     @property
     def corners_mm(self) -> NDArray:
-        """Eye corners (4, 3) from the image's left to right: outer, inner, inner, outer."""
+        """Return the eye corners (4, 3) from the image's left to right: outer, inner, inner, outer."""
         inner, outer = self.inner_half_mm, self.outer_half_mm
         rim = [outer, -self.lids[0].tilt_mm, self.outer_depth_mm]
         return np.array([[-rim[0], *rim[1:]], [-inner, 0.0, 0.0], [inner, 0.0, 0.0], rim])
@@ -138,6 +138,6 @@ def _sample_lids(rng: np.random.Generator) -> Lids:
 
 
 def _blend(palette: NDArray, position: float) -> NDArray:
-    """Mix a colour between two neighbours of a palette."""
+    """Interpolate between two neighbouring colours of a palette."""
     lower = min(int(position), len(palette) - 2)
     return ((1 - position + lower) * palette[lower] + (position - lower) * palette[lower + 1]) / 255.0

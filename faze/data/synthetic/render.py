@@ -36,13 +36,13 @@ class Room:
     long_hair: bool
 
     def crop(self, rng: np.random.Generator, width_px: int, height_px: int) -> NDArray[np.uint8]:
-        """Cut a background for one frame, at a place that moves as the hand does."""
+        """Crop the background of one frame, at a position that moves with the hand."""
         top, left = rng.integers(0, _ROOM_MARGIN_PX + 1, 2)
         return self.background[top : top + height_px, left : left + width_px].copy()
 
 
 def sample_room(rng: np.random.Generator, width_px: int, height_px: int, dimmest: float) -> Room:
-    """Draw a room lit by a window or a lamp, out of focus; `dimmest` lowers the least light, 1 = as usual."""
+    """Draw a room lit by a window or a lamp, out of focus; `dimmest` scales the least light, 1 = usual."""
     warmth = rng.normal(0.0, 0.06)
     tint = np.array([1 + warmth, 1.0, 1 - warmth])
     around, above = rng.uniform(-1.15, 1.15), rng.uniform(0.05, 0.95)
@@ -80,9 +80,9 @@ def _paint_background(rng: np.random.Generator, width: int, height: int, wall: N
 def draw_body(
     image: NDArray[np.uint8], room: Room, person: SyntheticPerson, camera: Camera, rotation: NDArray, origin_mm: NDArray
 ) -> None:
-    """Draw what is not the face, flat and in place: hair behind it, ears, neck, shoulders."""
+    """Draw the rest of the person as flat shapes: hair behind the face, ears, neck, shoulders."""
     head = camera.project(origin_mm)
-    px_per_mm = camera.focal_px[0] / (origin_mm[2] + 80)  # of what lies behind the face
+    px_per_mm = camera.focal_px[0] / (origin_mm[2] + 80)  # of the parts behind the face
     lit = room.light.ambient_rgb + 0.4 * room.light.key_rgb
     skin = np.clip(255 * 0.62 * person.skin * lit, 0, 255)
     hair = np.clip(255 * 0.85 * person.hair * lit, 0, 255)
@@ -116,13 +116,13 @@ def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDA
 
 
 def crop_noise(rng: np.random.Generator, noise: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Cut the noise for one frame of this shape, (H, W, 3), at a random place."""
+    """Crop the noise of one frame of this shape, (H, W, 3), at a random position."""
     top, left = rng.integers(0, _NOISE_MARGIN_PX, 2)
     return noise[top:, left:][: shape[0], : shape[1]]
 
 
 def smear(rng: np.random.Generator, image: NDArray[np.uint8]) -> None:
-    """Blur an image in place along a line of a few pixels, as when the hand moves."""
+    """Blur an image in place along a line of a few pixels, like motion of the hand."""
     length, angle = rng.uniform(2.0, 5.0), rng.uniform(0.0, np.pi)
     kernel = np.zeros((9, 9), np.uint8)
     half = 0.5 * length * np.array([np.cos(angle), np.sin(angle)])
@@ -142,7 +142,7 @@ class Renderer:
         self._layers = layers_for(person, Painted(face, iris, [draw_lashes(rng, lids.lashes) for lids in person.lids]))
         rng = random(seed, domain, index, ROOM)
         sizes = [(screen.camera.width_px, screen.camera.height_px) for screen in setting.screens]
-        width, height = np.max(sizes, axis=0)  # a turned device sees the room upright and lying
+        width, height = np.max(sizes, axis=0)  # a turned device shows the room upright or sideways
         dimmest = setting.picture.dimmest
         self._rooms: list[Room] = [sample_room(rng, width, height, dimmest) for _ in range(rooms)]
         self._noise = sample_noise(rng, width, height)
@@ -181,7 +181,7 @@ class Renderer:
         return image
 
     def _draw_head(self, image: NDArray[np.uint8], box: Box, levels: NDArray[np.uint8], inside: Image) -> None:
-        # Only the face's side of the silhouette is drawn, since beyond it the colours mean nothing.
+        # Only the inside of the silhouette is drawn, since colours outside it are undefined.
         cover = cv2.GaussianBlur(inside, (0, 0), 1.0) * np.float32(2) - np.float32(1)
         levels, cover = (cv2.resize(array, box[2:], interpolation=cv2.INTER_LINEAR) for array in (levels, cover))
         self._layers.blend(image, box, levels, cover)
