@@ -1,1 +1,1 @@
-"""Files, locks, the run log, processes, result paths, geometry: what every room stands on. Needs numpy alone."""
+"""Files, locks, the run log, processes, result paths and geometry, for every other package. Needs only numpy."""

@@ -7,7 +7,7 @@ ENOUGH_ROUNDS = 3  # of fresh processes, to estimate their spread
 
 
 def left_out_rows(leave_one_out: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the leave-one-outs of a benchmark.json: the tier whose change is left out -> what was measured."""
+    """Return the leave-one-outs of a benchmark.json: the tier whose change is left out -> its measurements."""
     if "left_out" in leave_one_out:
         return leave_one_out["left_out"]
     # Until version 0.1.0: under the key `without`, with the names without_TIER.
@@ -15,7 +15,7 @@ def left_out_rows(leave_one_out: Mapping[str, Any]) -> dict[str, Mapping[str, An
 
 
 def rounds_of(benchmark: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the number of rounds and what the intervals of speed-ups are: their confidence, and over what."""
+    """Return the number of rounds, and the confidence and the unit of the intervals of speed-ups."""
     # Until version 0.1.0 each tier had one process, with 95 % intervals over its blocks.
     interval = benchmark.get("speed_interval", {"confidence": 0.95, "over": "blocks"})
     return {"rounds": benchmark.get("rounds", 1), **interval}

@@ -1,4 +1,4 @@
-"""The folder for files that can be made again, such as the kernels of torch.compile."""
+"""The folder for files that can be recreated, such as the kernels of torch.compile."""
 
 import os
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Which code makes an output: hashes over syntax trees, so that comments, docstrings and layout change nothing.
+"""Hash the code that makes an output, over syntax trees: comments, docstrings and layout have no influence.
 
-`sources` names the files that a module runs, with their hashes: the workflow's rules carry them as params.
-`fingerprint` is one hash of them all: what an output says of the code that made it. Standard library only.
+`sources` returns the files that a module runs, with their hashes, which the workflow's rules have as params.
+`fingerprint` is one hash of all of them, which outputs record. Standard library only.
 """
 
 import ast
@@ -14,7 +14,7 @@ import faze
 
 ROOT = Path(faze.__file__).resolve().parents[1]
 
-# Modules that change no output, each with the reason: no hash follows them. See docs/decisions/0001.
+# Modules that change no output, each with the reason; hashes exclude them. See docs/decisions/0001.
 NEUTRAL = {
     "faze.__main__": "finds the command that is asked for",
     "faze.base.cache_folder": "names a folder for files that can be made again; their content does not depend on it",
@@ -48,7 +48,7 @@ def module_hash(path: Path | str) -> str:
 def fingerprint(module: str) -> str:
     """Hash the code of a module and of all that it imports: 12 hex digits.
 
-    It does not depend on what a process happens to have loaded.
+    It does not depend on the modules that a process has loaded.
     """
     return hashlib.sha256("\n".join(sources(module)).encode()).hexdigest()[:12]
 
@@ -56,7 +56,7 @@ def fingerprint(module: str) -> str:
 def sources(module: str) -> list[str]:
     """Return `path@hash` of a module and of all that it imports, transitively, in the order of their paths.
 
-    A module's packages count too, since Python runs their __init__ first, and the templates and the like in them.
+    This includes the packages of each module, since Python runs their __init__ first, and their data files.
     """
     paths = (path for name in _closure(module) for path in _files(name))
     return sorted(f"{path.relative_to(ROOT)}@{module_hash(path)}" for path in paths)

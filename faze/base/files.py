@@ -188,5 +188,5 @@ def _temporary(path: Path) -> Path:
 
 
 def _prefix(path: Path) -> str:
-    """Return how the names of an output's temporary files begin; no other hidden file has such a name."""
+    """Return the prefix of the names of an output's temporary files, which no other hidden file has."""
     return f".{path.name}.writing-"

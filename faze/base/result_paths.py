@@ -65,12 +65,12 @@ class ResultPaths:
 
     @property
     def estimator(self) -> Path:
-        """The judge of redirected strips."""
+        """Return the estimator that evaluates redirected strips."""
         return self.root / "estimator" / "estimator.pt"
 
     @property
     def estimator_errors(self) -> Path:
-        """Its own errors."""
+        """Return the errors of the estimator."""
         return self.root / "estimator" / "errors.json"
 
     def oracle(self, dataset: str) -> Path:

@@ -16,7 +16,7 @@ def tier_colors(tiers: Sequence[str]) -> dict[str, str]:
 
 
 def _between(share: float) -> str:
-    """Take a colour off the ordered scale, from 0, dark, to 1, light."""
+    """Return a colour of the ordered scale, from 0, dark, to 1, light."""
     left = min(int(share * (len(VIRIDIS) - 1)), len(VIRIDIS) - 2)
     part = share * (len(VIRIDIS) - 1) - left
     ends = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in VIRIDIS[left : left + 2]]

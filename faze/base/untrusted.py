@@ -30,7 +30,7 @@ def untrusted(path: Path | str, what: str = "the file", remedy: str = "write or 
 
     Args:
         path: Path of the file.
-        what: Which part of it is read.
+        what: The part of it that is read.
         remedy: What the user can do.
 
     Raises:
@@ -41,7 +41,7 @@ def untrusted(path: Path | str, what: str = "the file", remedy: str = "write or 
         yield
     except (UserError, MemoryError):
         raise
-    except Exception as error:  # a parser fails on foreign bytes with whatever error they lead it to
+    except Exception as error:  # on foreign bytes, a parser may raise any error
         # An archive may lead to a position before the beginning of the file: EINVAL.
         of_system = isinstance(error, OSError) and error.errno not in (None, 0, errno.EINVAL)
         reason = reason_of(error) if of_system else " ".join(str(error).split())[:200]
@@ -59,7 +59,7 @@ def read_untrusted(path: Path | str, parse: Callable[[bytes], T], remedy: str = 
 
 
 def read_isolated(path: Path | str, read: Callable[..., T], *arguments: object, cpu_s: int = CPU_S) -> T:
-    """Call `read(path, *arguments)` in a process of its own, with limits of processor time and memory.
+    """Call `read(path, *arguments)` in an isolated process, with limits of processor time and memory.
 
     Args:
         path: Path of the file, or of the folder that holds the files; passed as text.

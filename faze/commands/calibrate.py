@@ -1,11 +1,11 @@
-"""`faze calibrate`: a person's own calibration from cached codes -> adapted weights, and their error on other entries.
+"""`faze calibrate`: codes of a person -> a calibrated gaze estimator, and its error on other entries.
 
     faze calibrate --codes mine.h5 --shots 9 --out adapted.pt \
         --learner-file results/default/baseline/seed0/fewshot/maml.pt
 
-The person's first k entries calibrate, all others measure (or the last --query-entries of them). Without a learner's
-file the simplest learner, `offset`, is used. The file that is written holds plain tensors and numbers (its fields:
-`faze.fewshot.personal_estimator.PersonalEstimator`) and is read by torch.load(..., weights_only=True).
+The person's first k entries are used for calibration, all others (or the last --query-entries of them) for measurement.
+Without a learner's file the simplest learner, `offset`, is used. The output file contains plain tensors and numbers,
+documented in `faze.fewshot.personal_estimator.PersonalEstimator`, and is read by torch.load(..., weights_only=True).
 """
 
 import time
@@ -63,10 +63,10 @@ def main(args: Namespace) -> None:
 
 
 def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned | None:
-    """Read the learner's file and check that it serves this k; None for `offset`, which needs none.
+    """Read the learner's file and check that it was trained for this k; return None for `offset`, which needs no file.
 
     Raises:
-        UserError: it is not the wanted learner's, does not serve this k, or is missing where one is needed.
+        UserError: it belongs to another learner, was not trained for this k, or is missing but needed.
     """
     if path is None:
         if learner in (None, "offset"):
@@ -86,7 +86,7 @@ def pick_person(codes: CodeStore, path: Path, name: str | None) -> PersonCodes:
     """Read the named person, or the only one.
 
     Raises:
-        UserError: the store does not hold the person, or holds several and none is named.
+        UserError: the store does not contain the person, or contains several and none is named.
     """
     persons = codes.persons()
     if name is None and len(persons) > 1:
@@ -99,7 +99,7 @@ def pick_person(codes: CodeStore, path: Path, name: str | None) -> PersonCodes:
 
 
 def split_entries(person: PersonCodes, shots: int, query_entries: int | None) -> tuple[list[int], NDArray[np.int64]]:
-    """Part the entries into those that calibrate, the first k, and those that measure: the rest, or its last.
+    """Split the entries: the first k for calibration, the others, or the last of them, for measurement.
 
     Raises:
         UserError: the person has too few.
@@ -121,7 +121,7 @@ def suggest(person: PersonCodes, support: list[int], learned: Learned | None) ->
     """Describe which further entry would reduce the learner's uncertainty most, and about where the person looks in it.
 
     Raises:
-        UserError: the learner tells no uncertainty, or no entry is left.
+        UserError: the learner has no variance, or no entry is left.
     """
     learner = LEARNERS[learned.learner if learned else "offset"]
     if not isinstance(learner, ResidualModel):

@@ -1,15 +1,15 @@
-"""`faze export`: a trained checkpoint -> an inference copy in low precision, or its decoder for other programs (ONNX).
+"""`faze export`: a trained checkpoint -> a copy for inference in low precision, or its decoder in ONNX.
 
     faze export --precision bf16 --checkpoint results/default/amp/seed0/checkpoint.pt --out amp_bf16.pt \
         --data results/default/data/mpiigaze.h5
     faze export --onnx --checkpoint results/default/amp/seed0/checkpoint.pt --out decoder.onnx
 
-The copy is half as large and has what encode and walk need, not what a resumed training does. It is read like any other
-checkpoint: weights become float32 again, and codes are computed in float32. The angles say what the rounding of the
-weights does by itself, and together with computing in that precision (autocast).
+The copy is half as large. It contains what encode and walk need, but not the state for resuming a training. It is read
+like any other checkpoint: weights become float32 again, and codes are computed in float32. The printed angles show the
+effect of rounding the weights, without and with computation in that precision (autocast).
 
-The decoder makes an image of an appearance, a gaze and a head code, whose layout `faze.model.onnx_decoder` tells. It is
-compared with the network in onnxruntime before it gets its name.
+The decoder computes an image from an appearance, a gaze and a head code; `faze.model.onnx_decoder` documents their
+layout. It is compared with the network in onnxruntime before the file gets its name.
 """
 
 import functools
@@ -85,7 +85,7 @@ def moved(trained: DTED, copy: DTED, pixels: NDArray[np.uint8]) -> str:
 
 
 def stored_strips(path: Path, wanted: int) -> NDArray[np.uint8]:
-    """(N, H, W, 3): strips evenly spread over all people of a store, all of them if there are no more."""
+    """Return strips (N, H, W, 3), evenly spaced over all people of a store; all strips if there are fewer."""
     with StripStore(path) as strips:
         places = [(person, i) for person in strips.persons() for i in range(strips.count(person))]
         if not places:
@@ -95,7 +95,7 @@ def stored_strips(path: Path, wanted: int) -> NDArray[np.uint8]:
 
 
 def random_strips(count: int) -> NDArray[np.uint8]:
-    """(N, 64, 256, 3): smooth random patterns, always the same."""
+    """Return smooth random patterns (N, 64, 256, 3), always the same."""
     coarse = torch.rand(count, 3, 8, 32, generator=torch.Generator().manual_seed(0))
     smooth = torch.nn.functional.interpolate(coarse, size=(64, 256), mode="bilinear")
     return (255 * smooth).byte().permute(0, 2, 3, 1).contiguous().numpy()

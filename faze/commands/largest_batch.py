@@ -1,12 +1,12 @@
-"""For people: the largest micro-batch of a tier that fits into memory, on one device.
+"""`faze largest-batch`: the largest micro-batch of a tier that fits into the memory of one device.
 
     faze largest-batch --tier recompute --memory-gib 4
     faze largest-batch --tier recompute --configfile config/width.yaml    (a GPU: until it is full)
 
-Every size is tried in a fresh process with two steps after those that settle (a graph is captured in the last of
-them); the second meets the optimiser's state. Sizes are doubled until one does not fit, then bisected. Memory is the
-highest of all steps, which have to fit: in a benchmark's words, the larger of peak_gib and warmup_peak_gib. Pairs make
-one chunk; accumulation is off.
+Every size is tried in a fresh process, with two steps after the settling steps (a graph is captured in the last of
+them); the second step includes the optimiser's state. Sizes are doubled until one does not fit, then bisected. Memory
+is the maximum over all steps: the larger of peak_gib and warmup_peak_gib of the benchmark. The pairs are one chunk;
+accumulation is off.
 """
 
 import bisect
@@ -27,8 +27,8 @@ from faze.benchmark.meters import MemoryPeak, status_bytes
 from faze.benchmark.tier_steps import build_tier_steps, read_people, tier_config
 from faze.engine.parallel import join, pick_device
 
-STEPS = 2  # beyond those that settle
-MARGIN_GIB = 1.0  # by how much a process may exceed the limit before it is refused more; modules load late, too
+STEPS = 2  # after the settling steps
+MARGIN_GIB = 1.0  # by which a process may exceed the limit before allocations fail, since modules are loaded late
 
 
 @command(
@@ -42,7 +42,7 @@ MARGIN_GIB = 1.0  # by how much a process may exceed the limit before it is refu
     argument("--pairs", type=int, help=SUPPRESS),
 )
 def main(args: Namespace) -> None:
-    """Search, or try one size for the search."""
+    """Search, or try one size for a search."""
     if args.most < args.multiple:
         raise UserError("--most must be no less than --multiple")
     if args.pairs:
@@ -64,8 +64,8 @@ def largest(fits: Callable[[int], bool], *, most: int, multiple: int = 1) -> int
 
     Args:
         fits: tries a number; expensive.
-        most: is not exceeded.
-        multiple: what is tried are its multiples.
+        most: upper bound.
+        multiple: only its multiples are tried.
 
     Returns:
         0 if not even `multiple` fits.
@@ -79,16 +79,16 @@ def largest(fits: Callable[[int], bool], *, most: int, multiple: int = 1) -> int
 
 
 def fits(pairs: int, args: Namespace, peaks: dict[int, float]) -> bool:
-    """Try one size in a fresh process; remember its peak if it ran.
+    """Try one size in a fresh process; record its peak if it fits.
 
     Raises:
-        UserError: it failed for another reason than memory.
+        UserError: it failed, but not for lack of memory.
     """
     command = [sys.executable, "-m", "faze", "largest-batch", *sys.argv[1:], "--pairs", str(pairs)]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if ended.returncode > 0:
         raise UserError(f"the try with {pairs} pairs failed; its words are above")
-    peak = json.loads(ended.stdout) if ended.returncode == 0 else None  # killed: for want of memory
+    peak = json.loads(ended.stdout) if ended.returncode == 0 else None  # killed for lack of memory
     fitting = peak is not None and (not args.memory_gib or peak <= args.memory_gib)
     if peak is not None:
         peaks[pairs] = peak
@@ -98,7 +98,7 @@ def fits(pairs: int, args: Namespace, peaks: dict[int, float]) -> bool:
 
 
 def try_size(args: Namespace) -> float | None:
-    """Measure the peak memory of the first steps, in GiB; None if they ran out of it."""
+    """Return the peak memory of the first steps, in GiB; None if they ran out of memory."""
     config = tier_config(
         args.configfile, args.tier, {"train": {"global_batch": args.pairs}, "loss": {"chunk_pairs": args.pairs}}
     )
@@ -120,7 +120,7 @@ def try_size(args: Namespace) -> float | None:
 
 
 def _limit(memory_gib: float | None, device: torch.device) -> None:
-    """Let a try that is far too large fail, instead of pushing everybody else out of memory."""
+    """Limit the memory of this process, so that far too large a batch fails before the machine runs out of memory."""
     if not memory_gib:
         return
     if device.type == "cuda":

@@ -1,11 +1,11 @@
-"""For people: where the time of a tier's step goes.
+"""`faze profile`: the time of each operation in a step of a tier.
 
     faze profile --tier recompute
     faze profile --tier recompute --configfile config/width.yaml --data results/width/data/gazecapture.h5
 
-Writes trace.json.gz (for chrome://tracing or ui.perfetto.dev), and the costliest operations as operations.txt and
-operations.json: time, share of the step, rates, and share of the device's own roofline, a copy or a matrix product
-timed in the same process.
+It writes trace.json.gz (for chrome://tracing or ui.perfetto.dev), and the slowest operations as operations.txt and
+operations.json: time, share of the step, rates, and share of the device's roofline peak, which a copy and a matrix
+product measure in the same process.
 """
 
 import json
@@ -24,7 +24,7 @@ from faze.benchmark.tier_steps import TierSteps, build_tier_steps, read_people, 
 from faze.engine import machine
 from faze.engine.parallel import join, launch, share
 
-WARMUP_STEPS = 3  # at least; a graph is captured after more
+WARMUP_STEPS = 3  # minimum; a graph is captured later
 COSTLIEST = 10
 
 
@@ -38,7 +38,7 @@ COSTLIEST = 10
     argument("--out", type=Path, help="folder; default results/NAME/profile/TIER"),
 )
 def main(args: Namespace) -> None:
-    """Profile; the first of several processes speaks for all."""
+    """Profile; of several processes, the first one reports."""
     config = tier_config(args.configfile, args.tier)
     if launch(config.engine, ["profile", *sys.argv[1:]]):
         return
@@ -52,7 +52,7 @@ def main(args: Namespace) -> None:
 
 
 def write(tier: TierSteps, steps: int, out: Path) -> None:
-    """Profile some steps and leave trace and tables in a folder."""
+    """Profile some steps, and write trace and tables into a folder."""
     world = tier.setup.world
     tier.run(tier.feed(range(max(WARMUP_STEPS, tier.step.settling_steps))))
     switches = [asdict(switch) for switch in tier.switches]

@@ -1,11 +1,11 @@
-"""`faze studio`: a local page on which gaze, head and appearance of a strip move, decoded in the browser.
+"""`faze studio`: a local page to change gaze, head pose and appearance of a strip, decoded in the browser.
 
     faze studio
     faze studio --checkpoint results/default/baseline/seed0/checkpoint.pt results/default/recompute/seed0/checkpoint.pt
 
-Several checkpoints stand side by side. Without one it is the network that `make weights` hands out, or else the
-default ablation's baseline. The page needs no network: with --out it is a folder that any web server can serve. `make
-studio` fetches onnxruntime-web once.
+Several checkpoints are shown side by side. The default is the network of `make weights`, or else the baseline of the
+default ablation. The page needs no internet connection: with --out it is a folder for any web server. `make studio`
+downloads onnxruntime-web once.
 """
 
 import signal
@@ -62,7 +62,7 @@ def main(args: Namespace) -> None:
 
 
 def choose(strips: StripStore, count: int, path: Path) -> list[str]:
-    """Choose people evenly from the test people; from everybody where there is no such split."""
+    """Choose people evenly from the test people, or from everybody if there is no such split."""
     names = [name for name in strips.persons("test") or strips.persons() if strips.count(name)]
     if not names:
         raise UserError(f"{path}: nobody has a strip")

@@ -1,4 +1,4 @@
-"""Open MLflow on the results: for people. Runs under way appear as they train.
+"""`faze ui`: MLflow's page for the results, including trainings in progress.
 
 faze ui                                      the ablation of config/config.yaml
 faze ui --configfile config/smoke.yaml       another one
@@ -30,7 +30,7 @@ EVERY_SECONDS = 10.0
     argument("--port", type=port_number(1), default=PORT, help="of the page, on this machine alone"),
 )
 def main(args: Namespace) -> None:
-    """Serve the store and follow the trainings until interrupted."""
+    """Serve the store and mirror the trainings until interrupted."""
     config = read_config(args.configfile)
     run = build(Run, config["run"])
     store = open_store(build(Tracking, config["tracking"]), args.results)
@@ -47,7 +47,7 @@ def main(args: Namespace) -> None:
 
 
 def follow(follower: Follower, server: subprocess.Popen | None) -> None:
-    """Mirror what the trainings log, for as long as the server lives."""
+    """Mirror the logs of the trainings while the server runs."""
     while server is None or server.poll() is None:
         follower.look()
         time.sleep(EVERY_SECONDS)
