@@ -166,6 +166,7 @@ def test_a_truncated_annotation_is_one_sentence(
     tmp_path: Path, sound: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     folder = copied(sound, tmp_path)
+    (folder / "strips.h5").unlink(missing_ok=True)
     for fault in damage(folder, ["truncated_hdf5"]):
         annotation = folder / f"{RAW[fault.dataset]}_supplementary.h5"
         assert run_preprocess(folder, monkeypatch, fault.dataset, annotation) == 1
