@@ -113,7 +113,13 @@ def test_run_errors_are_means_over_people_of_means_over_repeats(written, small):
 def test_metrics_have_their_names(small):
     """Of metrics that the device does not report, none is there: reserved memory, energy."""
     metrics, per_dataset = small.summary["runs"][1]["metrics"], ("l1", "spread", "right_person")
-    per_dataset += ("gaze_gain", "head_gain", "both_gaze_error_deg", "both_head_error_deg", "both_psnr")
+    per_dataset += (
+        "gaze_gain",
+        "head_gain",
+        "redirected_gaze_error_deg",
+        "redirected_head_error_deg",
+        "redirected_psnr",
+    )
     datasets = ("mpiigaze", "gazecapture")
     expected = {f"redirection/{d}_{n}" for d in datasets for n in per_dataset}
     expected |= {f"redirection_control/{d}_real_{f}_error_deg" for d in datasets for f in ("gaze", "head")}
