@@ -28,10 +28,10 @@ REDIRECTED = "redirected"
 CONTROLS = ("real", "rendered", "not_turned")
 GAIN_CONTROLS = ("real", "rendered")
 FACTORS = ("gaze", "head")
-LIKENESS = ("l1", "psnr", "ssim", "ms_ssim")
+SIMILARITIES = ("l1", "psnr", "ssim", "ms_ssim")
 BINS_DEG = (0.0, 10.0, 20.0, 30.0, 180.0)
 ERRORS = tuple(f"{factor}_error_deg" for factor in FACTORS)
-VARIANT_NUMBERS = (*(f"{factor}_{number}_deg" for factor in FACTORS for number in ("error", "to_real")), *LIKENESS)
+VARIANT_NUMBERS = (*(f"{factor}_{number}_deg" for factor in FACTORS for number in ("error", "to_real")), *SIMILARITIES)
 GAINS = tuple(f"{factor}_gain{of}" for factor in FACTORS for of in ("", "_real"))  # of the network, of the estimator
 TURN_NUMBERS = tuple(
     f"{factor}_{number}"
@@ -50,7 +50,9 @@ def read_pairs(path: Path) -> pd.DataFrame:
     """
     angles = [column for kind in ("own", "wanted", "seen") for factor in FACTORS for column in _columns(kind, factor)]
     columns = dict.fromkeys(("dataset", "person", "variant"), TEXT) | {"pair": WHOLE}
-    rows = read_table(path, columns | dict.fromkeys((*angles, *LIKENESS), NUMBER), "delete it and run redirect again")
+    rows = read_table(
+        path, columns | dict.fromkeys((*angles, *SIMILARITIES), NUMBER), "delete it and run redirect again"
+    )
     if rows.duplicated([*_KEYS, "variant"]).any():
         raise UserError(f"{path}: contains a pair of a person twice; delete it and run redirect again")
     if not np.isfinite(rows[angles].to_numpy()).all():

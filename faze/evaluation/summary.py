@@ -17,7 +17,7 @@ from faze.base.run_log import finite
 from faze.config.parameters import Evaluate
 from faze.data.store.codes import CodeStore
 from faze.evaluation import UNADAPTED, verdict
-from faze.evaluation.redirected_angles import CONTROLS, ERRORS, GAINS, LIKENESS, REDIRECTED
+from faze.evaluation.redirected_angles import CONTROLS, ERRORS, GAINS, REDIRECTED, SIMILARITIES
 from faze.evaluation.runs import Ablation, read_learner_times, read_left_out, read_val_errors
 from faze.evaluation.tables import other_benchmarks
 
@@ -122,7 +122,7 @@ def _redirection_metrics(tables: Tables, tier: str, seed: int) -> dict[str, floa
         for table in (tables["redirected_people"], tables["turned_people"])
     )
     found = {}
-    sections = {REDIRECTED: ("redirection", (*ERRORS, *LIKENESS[1:]))}  # its L1 is in the table `redirection`
+    sections = {REDIRECTED: ("redirection", (*ERRORS, *SIMILARITIES[1:]))}  # its L1 is in the table `redirection`
     sections |= dict.fromkeys(CONTROLS, ("redirection_control", ERRORS))
     for (dataset, variant), rows in people.groupby(["dataset", "variant"]):
         section, numbers = sections.get(variant, ("", ()))

@@ -176,7 +176,7 @@ def train_estimator(
             group["lr"] = settings.lr * _relative_rate((step + 1) / steps)
         image = to_network(people.gather(indices).to(device), *people.size)
         image, wanted = vary(image, labels[indices].to(device), settings, step)
-        loss = _mean_angles(network(image), wanted)
+        loss = sum(_errors_deg(network(image), wanted))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -226,13 +226,8 @@ def blur(image: Tensor, sigma_px: float) -> Tensor:
     return F.conv2d(image, kernel[:, :, :, None], groups=3)
 
 
-def _mean_angles(estimated: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean angular error of gaze plus that of head, degrees, of angles (B, 4) in radians."""
-    return sum(_errors_deg(estimated, labels))
-
-
 def _errors_deg(estimated: Tensor, labels: Tensor) -> Iterator[Tensor]:
-    """Yield the mean angular error of gaze, then that of head."""
+    """Yield the mean angular error of gaze, then that of head, degrees, of angles (B, 4) in radians."""
     for a, b in zip(estimated.split(2, 1), labels.split(2, 1), strict=True):
         yield angle_deg(vector_from_pitchyaw(a, torch), vector_from_pitchyaw(b, torch)).mean()
 
@@ -243,12 +238,19 @@ def measure_errors(network: GazeHeadEstimator, strips: StripStore) -> Iterator[d
     Yields:
         dataset, split, number of people, and their mean errors gaze_deg and head_deg.
     """
+    device = network.stem.weight.device
     for split in ("val", "test"):
         people = [person for person in strips.persons(split) if strips.count(person)]
         if people:
-            gaze, head = np.mean([_errors_of(network, strips, person) for person in people], axis=0).tolist()
-            who = {"dataset": strips.dataset, "split": split, "people": len(people)}
-            yield who | {"gaze_deg": gaze, "head_deg": head}
+            errors = []
+            for person in people:
+                images = to_network(torch.from_numpy(strips.pixels(person)).to(device), *network.size)
+                estimated = torch.from_numpy(estimate(network, images))
+                labels = torch.from_numpy(strips.labels(person)).double()
+                errors.append([float(error) for error in _errors_deg(estimated, labels)])
+            gaze, head = np.mean(errors, axis=0).tolist()
+            row = {"dataset": strips.dataset, "split": split, "people": len(people)}
+            yield row | {"gaze_deg": gaze, "head_deg": head}
 
 
 @torch.inference_mode()
@@ -256,14 +258,6 @@ def estimate(network: GazeHeadEstimator, images: Tensor) -> NDArray[np.float64]:
     """Estimate gaze and head pose (N, 4), radians, of strips (N, 3, H, W) in [-1, 1]."""
     parts = [network(some).double().cpu() for some in images.split(BATCH)]
     return torch.cat(parts).numpy()
-
-
-def _errors_of(network: GazeHeadEstimator, strips: StripStore, person: str) -> tuple[float, float]:
-    """Return the mean gaze and head error of one person, degrees."""
-    device = network.stem.weight.device
-    images = to_network(torch.from_numpy(strips.pixels(person)).to(device), *network.size)
-    found, labels = torch.from_numpy(estimate(network, images)), torch.from_numpy(strips.labels(person)).double()
-    return tuple(map(float, _errors_deg(found, labels)))
 
 
 def _batches(count: int, settings: Estimator, steps: int) -> Iterator[Tensor]:

@@ -29,7 +29,7 @@ CLIP = 1.6  # upper end of the error axis, in multiples of the largest unadapted
 # Controls of redirection -> label and line style; those of the first tier are shown.
 CONTROLS = {
     "not_turned": ("not turned", (0, (1, 1.5))),
-    "rendered": ("rendered as requested", (0, (3, 1.5, 1, 1.5))),
+    "rendered": ("rendered target", (0, (3, 1.5, 1, 1.5))),
     "real": ("real strip", "-"),
 }
 DASHED = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}

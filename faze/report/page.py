@@ -11,7 +11,7 @@ import pandas as pd
 from faze.base.run_log import changed_switches
 from faze.base.tier_colors import BASELINE, tier_colors
 from faze.evaluation import UNADAPTED
-from faze.evaluation.redirected_angles import FACTORS, LIKENESS, REDIRECTED
+from faze.evaluation.redirected_angles import FACTORS, REDIRECTED, SIMILARITIES
 from faze.evaluation.statistics import MOST_PEOPLE, MOST_SEEDS, SEEDS_FOR_A_TIER
 from faze.evaluation.tables import crossings
 from faze.report import formats
@@ -74,7 +74,7 @@ def render(
         coverage=coverage_rows(results),
         redirection=redirection_rows(results),
         turned=turned_rows(results),
-        likeness=likeness_rows(results),
+        similarity=similarity_rows(results),
         changes=results.tables["changes"].fillna({"verdict": ""}).to_dict("records"),
         design=results.tables["design"].to_dict("records"),
         most_seeds=MOST_SEEDS,
@@ -206,12 +206,15 @@ def turned_rows(results: Results) -> Rows:
     return [row for row in rows if any(cell["gaze"] for cell in row["cells"])]  # real people cannot be rendered
 
 
-def likeness_rows(results: Results) -> Rows:
+def similarity_rows(results: Results) -> Rows:
     """Return the similarity of redirected strips and controls to their target strips, for the first tier."""
     numbers, tier = _numbers(results, "redirected"), results.tiers[0]
     labels = {variant: label for variant, (label, _) in CONTROLS.items() if variant != "real"}
     rows = [
-        {"label": label, "cells": [[numbers.get((tier, d, v, name)) for name in LIKENESS] for d in results.datasets]}
+        {
+            "label": label,
+            "cells": [[numbers.get((tier, d, v, name)) for name in SIMILARITIES] for d in results.datasets],
+        }
         for v, label in ({REDIRECTED: "redirected"} | labels).items()
     ]
     return [row for row in rows if any(cell[0] for cell in row["cells"])]

@@ -81,7 +81,7 @@ def mean(rows, variant, number):
     return found[found["variant"] == variant][number].mean()
 
 
-def test_a_perfect_decoder_has_no_error_and_turns_what_it_is_asked():
+def test_a_perfect_decoder_has_no_error_and_gain_one():
     rows = rows_of(perfect())
     for variant in ("real", "redirected"):
         assert mean(rows, variant, "gaze_error_deg") == pytest.approx(0, abs=1e-9), variant
@@ -115,12 +115,12 @@ def test_a_decoder_that_ignores_gaze_has_no_gain():
     assert turned["head_gain"].to_numpy() == pytest.approx(1, abs=1e-12)
 
 
-def test_a_decoder_that_copies_b_is_as_far_off_as_the_floor():
+def test_a_decoder_that_copies_b_has_the_error_of_real_strips():
     rows = rows_of(perfect(), Reader(NOISE_DEG))
     for factor in ("gaze", "head"):
-        floor = mean(rows, "real", f"{factor}_error_deg")
-        assert floor > 0.5
-        assert mean(rows, "redirected", f"{factor}_error_deg") == pytest.approx(floor, abs=1e-6)
+        lower_bound = mean(rows, "real", f"{factor}_error_deg")
+        assert lower_bound > 0.5
+        assert mean(rows, "redirected", f"{factor}_error_deg") == pytest.approx(lower_bound, abs=1e-6)
         assert mean(rows, "redirected", f"{factor}_to_real_deg") == pytest.approx(0, abs=1e-6)
         assert mean(rows, "real", f"{factor}_to_real_deg") == 0
     assert mean(rows, "redirected", "l1") == pytest.approx(0, abs=1e-9)
@@ -128,7 +128,7 @@ def test_a_decoder_that_copies_b_is_as_far_off_as_the_floor():
     assert np.isnan(mean(rows, "real", "l1"))
 
 
-def test_half_a_turn_with_a_constant_is_told_apart():
+def test_gain_and_bias_are_fitted_separately():
     constant = torch.tensor([0.02, -0.03], dtype=torch.float64)
 
     def half(app, gaze, head):
@@ -183,7 +183,7 @@ def test_every_number_again_in_plain_numpy():
                 assert row[f"{factor}_to_real_deg"] == pytest.approx(to_real, abs=1e-9)
 
 
-def test_errors_by_the_angle_asked():
+def test_errors_by_the_requested_angle():
     table = by_angle(rows_of(perfect(gaze_of=lambda app, gaze, head: app[:, :2] + 0.5 * (gaze - app[:, :2]))))
     gaze = table[(table["factor"] == "gaze") & (table["variant"] == "redirected")]
     assert gaze["from_deg"].tolist() == [d for d in BINS_DEG[:-1] if d in set(gaze["from_deg"])]
@@ -192,8 +192,8 @@ def test_errors_by_the_angle_asked():
         assert row.from_deg <= row.asked_deg < row.to_deg
         assert row.error_deg == pytest.approx(row.asked_deg / 2, rel=0.01)  # on a sphere, nearly
         assert row.turned_deg == pytest.approx(row.asked_deg / 2, rel=0.05)
-    still = table[(table["factor"] == "gaze") & (table["variant"] == "not_turned")]
-    assert still["error_deg"].to_numpy() == pytest.approx(still["asked_deg"].to_numpy(), abs=1e-9)
+    not_turned = table[(table["factor"] == "gaze") & (table["variant"] == "not_turned")]
+    assert not_turned["error_deg"].to_numpy() == pytest.approx(not_turned["asked_deg"].to_numpy(), abs=1e-9)
 
 
 @pytest.mark.parametrize("strips", [MIN_STRIPS, 3, 30])

@@ -32,7 +32,7 @@ def build() -> DTED:
     return DTED(MODEL).eval()
 
 
-JUDGE = GazeHeadEstimator(4, (32, 128)).eval()
+ESTIMATOR = GazeHeadEstimator(4, (32, 128)).eval()
 
 
 def write_store(path: Path, dataset: str, splits: dict[str, str]) -> Path:
@@ -70,7 +70,7 @@ def test_people_are_spread_from_the_best_redirected_to_the_worst():
 def test_each_step_is_the_strip_redirected(strips):
     """Compared with encoding again for every step, with the absolute pose of the step and the other factor frontal."""
     dted = build()
-    walk = walk_person(dted, JUDGE, strips, "00005", range_deg=30.0, steps=5)
+    walk = walk_person(dted, ESTIMATOR, strips, "00005", range_deg=30.0, steps=5)
     assert list(walk.steps) == list(WALKS) and walk.angles_deg.tolist() == [-30, -15, 0, 15, 30]
     image = to_network(torch.from_numpy(strips.pixels("00005", slice(1))), 32, 128)
     label = strips.labels("00005")[0].astype(np.float64)
@@ -90,7 +90,7 @@ def test_each_step_is_the_strip_redirected(strips):
         for name, to in wanted.items():
             picture = from_network(dted(image, own, to).detach())[0].numpy()
             assert np.abs(picture.astype(int) - walk.steps[name][step]).max() <= 1, (name, step)
-            seen = np.degrees(estimate(JUDGE, dted(image, own, to).detach()))[0]
+            seen = np.degrees(estimate(ESTIMATOR, dted(image, own, to).detach()))[0]
             number = ["gaze pitch", "gaze yaw", "head pitch", "head yaw"].index(name)
             assert walk.seen_deg[name][step] == pytest.approx(seen[number], abs=1e-3)
     assert np.array_equal(walk.input, from_network(image)[0])
@@ -106,13 +106,15 @@ def test_the_strip_is_encoded_once(strips, monkeypatch):
         return encode(image)
 
     monkeypatch.setattr(dted, "encode", count)
-    walk_person(dted, JUDGE, strips, "00005", range_deg=45.0, steps=15)
+    walk_person(dted, ESTIMATOR, strips, "00005", range_deg=45.0, steps=15)
     assert seen == [1]
 
 
 @pytest.mark.parametrize("steps", [2, 5, 15])
 def test_pictures(strips, steps):
-    walks = [walk_person(build(), JUDGE, strips, person, range_deg=45.0, steps=steps) for person in ("00005", "00007")]
+    walks = [
+        walk_person(build(), ESTIMATOR, strips, person, range_deg=45.0, steps=steps) for person in ("00005", "00007")
+    ]
     sheet = contact_sheet(walks)
     assert sheet.dtype == np.uint8 and sheet.shape[2] == 3
     assert len(sheet) == 2 * len(contact_sheet(walks[:1]))
@@ -124,8 +126,8 @@ def test_pictures(strips, steps):
     assert not np.array_equal(frames[0], frames[steps - 1])
 
 
-def test_every_shown_step_is_on_the_sheet_in_its_place(strips):
-    walk = walk_person(build(), JUDGE, strips, "00005", range_deg=45.0, steps=3)
+def test_positions_of_steps_on_the_sheet(strips):
+    walk = walk_person(build(), ESTIMATOR, strips, "00005", range_deg=45.0, steps=3)
     level = 0
     for row, name in enumerate(WALKS):  # each picture one grey level of its own
         for column in range(3):
@@ -147,7 +149,7 @@ def test_a_sheet_of_the_atlas_has_each_picture_where_the_pad_has_its_angles(stri
     """Seen red: pitch and yaw exchanged, the gaze turned for the head, the first row the lowest pitch."""
     dted, label = build(), torch.from_numpy(strips.labels("00005")[:1])
     image = to_network(torch.from_numpy(strips.pixels("00005", slice(1))), 32, 128)
-    sheets = atlas_sheets(dted, JUDGE, strips, "00005", 30.0)
+    sheets = atlas_sheets(dted, ESTIMATOR, strips, "00005", 30.0)
     assert [sheet.code for sheet in sheets] == ["gaze", "head"]
     with torch.inference_mode():
         front = dted.encode(image).turn(*(geometry.rotation_from_pitchyaw(part, torch) for part in label.split(2, 1)))
@@ -158,15 +160,15 @@ def test_a_sheet_of_the_atlas_has_each_picture_where_the_pad_has_its_angles(stri
                 picture = dted.decode(front._replace(**{sheet.code: getattr(front, sheet.code) @ rotation}))
                 found = sheet.picture[32 * row : 32 * row + 32, 128 * column : 128 * column + 128].astype(int)
                 assert np.abs(found - from_network(picture)[0].numpy()).max() <= 1
-                seen = np.degrees(estimate(JUDGE, picture))[0, slice(2) if sheet.code == "gaze" else slice(2, 4)]
+                seen = np.degrees(estimate(ESTIMATOR, picture))[0, slice(2) if sheet.code == "gaze" else slice(2, 4)]
                 assert sheet.seen_deg[row, column] == pytest.approx(seen, abs=1e-3)
 
 
 def test_pictures_of_a_large_network_are_halved_for_the_atlas(tmp_path):
     large = Model(2, 4, 64, 256, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
-    judge = GazeHeadEstimator(4, (64, 256)).eval()
+    estimator = GazeHeadEstimator(4, (64, 256)).eval()
     with StripStore(write_store(tmp_path / "mpiigaze.h5", "mpiigaze", {"p00": "test"})) as store:
-        sheets = atlas_sheets(DTED(large).eval(), judge, store, "p00", 45.0)
+        sheets = atlas_sheets(DTED(large).eval(), estimator, store, "p00", 45.0)
     assert sheets[0].picture.shape == (15 * 32, 15 * 128, 3)
     write_atlas(tmp_path, sheets, 45.0)
     index = json.loads((tmp_path / "atlas.json").read_text())
@@ -195,7 +197,7 @@ def folder(tmp_path):
     write_store(tmp_path / "mpiigaze.h5", "mpiigaze", {"p00": "test"})
     write_store(tmp_path / "gazecapture.h5", "gazecapture", {"1": "train", "2": "test", "3": "test", "4": "test"})
     save_weights(tmp_path / "checkpoint.pt", build())
-    save_estimator(tmp_path / "estimator.pt", TrainedEstimator(JUDGE, ()))
+    save_estimator(tmp_path / "estimator.pt", TrainedEstimator(ESTIMATOR, ()))
     write_pairs(tmp_path / "redirected_pairs.parquet", {"mpiigaze": ["p00"], "gazecapture": ["2", "3", "4"]})
     return tmp_path
 
@@ -224,13 +226,13 @@ def test_stage_writes_a_video_per_person_and_a_contact_sheet(folder, monkeypatch
     assert angles["person"].unique().tolist() == ["p00", "4", "2"] and len(angles) == 3 * 4 * 5
     assert sorted(angles["asked_deg"].unique()) == [-30, -15, 0, 15, 30]
     with StripStore(folder / "gazecapture.h5") as strips:
-        walk = walk_person(build(), JUDGE, strips, "2", range_deg=30.0, steps=5)
+        walk = walk_person(build(), ESTIMATOR, strips, "2", range_deg=30.0, steps=5)
     found = angles[(angles["person"] == "2") & (angles["walk"] == "head yaw")]["seen_deg"]
     np.testing.assert_allclose(found, walk.seen_deg["head yaw"], atol=1e-3)
     assert cv2.imread(str(folder / "walks" / "contact_sheet.png")).shape[1] > 1000
 
 
-def test_a_person_who_is_gone_is_said(folder, monkeypatch, capsys):
+def test_a_missing_person_is_an_error(folder, monkeypatch, capsys):
     write_pairs(folder / "redirected_pairs.parquet", {"mpiigaze": ["p00"], "gazecapture": ["2"]})
     write_store(folder / "gazecapture.h5", "gazecapture", {"3": "test"})
     assert run_stage(folder, monkeypatch) == 1
@@ -239,7 +241,7 @@ def test_a_person_who_is_gone_is_said(folder, monkeypatch, capsys):
 
 
 def test_walks_are_computed_in_fp32(folder, monkeypatch):
-    """Seen red: in TF32 on a GPU, as cuDNN is unless told otherwise."""
+    """Seen red: in TF32 on a GPU, the default of cuDNN."""
     seen = []
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
 
@@ -252,8 +254,8 @@ def test_walks_are_computed_in_fp32(folder, monkeypatch):
     assert set(seen) == {False} and torch.backends.cudnn.allow_tf32
 
 
-def test_people_walk_by_the_network_for_inference(folder, monkeypatch):
-    """Seen red: by the training's network."""
+def test_walks_use_the_network_for_inference(folder, monkeypatch):
+    """Seen red with the network for training."""
     seen = []
 
     def walked(dted, *given, of=stage.walk_person, **more):
@@ -270,16 +272,16 @@ def test_videos_are_what_browsers_play(folder, monkeypatch):
     imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
     run_stage(folder, monkeypatch)
     video = folder / "walks" / "mpiigaze_p00.mp4"
-    said = subprocess.run(
+    output = subprocess.run(
         [imageio_ffmpeg.get_ffmpeg_exe(), "-i", video, "-f", "null", "-"], capture_output=True, text=True
     ).stderr
-    assert "h264" in said and "yuv420p" in said
-    assert re.search(r"frame=\s*8\b", said)  # 5 there, 3 back
+    assert "h264" in output and "yuv420p" in output
+    assert re.search(r"frame=\s*8\b", output)  # 5 there, 3 back
     head = video.read_bytes()[:4096]
     assert b"moov" in head and head.index(b"moov") < 100  # playable before it is loaded
 
 
-def test_a_network_that_gives_no_numbers_is_refused(folder, monkeypatch, capsys):
+def test_images_that_are_not_finite_are_refused(folder, monkeypatch, capsys):
     dted = build()
     with torch.no_grad():
         dted.decoder.last.conv3.weight.fill_(3e38)
@@ -289,7 +291,7 @@ def test_a_network_that_gives_no_numbers_is_refused(folder, monkeypatch, capsys)
     assert not (folder / "walks").exists()
 
 
-def test_a_missing_encoder_is_one_sentence(tmp_path, monkeypatch):
+def test_a_missing_encoder_names_its_package(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(ValueError, match="pip install imageio-ffmpeg"):
         write_video(tmp_path / "video.mp4", iter([np.zeros((2, 2, 3), np.uint8)]), 15)

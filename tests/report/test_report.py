@@ -236,7 +236,7 @@ def test_accuracy_of_redirection(page):
     """Seen red with the gains of a control."""
     out, html = page
     section = section_of(html, "turned")
-    errors, likeness = (rows_of(part.split("</table>")[0]) for part in section.split("<table")[1:])
+    errors, similarity = (rows_of(part.split("</table>")[0]) for part in section.split("<table")[1:])
     keys, evaluation = ["tier", "dataset", "variant", "number"], out.parent / "evaluation"
     means = pd.read_csv(evaluation / "redirected.csv").set_index(keys)
     turned = pd.read_csv(evaluation / "turned.csv").set_index(["tier", "dataset", "number"])["mean"]
@@ -251,8 +251,8 @@ def test_accuracy_of_redirection(page):
     real = means.loc[("baseline", "mpiigaze", "real", "gaze_error_deg")]
     assert errors[-1][0] == "real strip" and errors[-1][1].startswith(f"{real['mean']:.2f}° {real['low']:.2f} to")
     assert errors[-1][3].startswith(f"{turned['baseline', 'mpiigaze', 'gaze_gain_real']:.2f} ")
-    assert errors[3][0] == "not turned" and [errors[3][i] for i in (3, 4, 7, 8)] == [""] * 4  # no gain
-    assert {row[0] for row in likeness} == {"redirected", "rendered as requested", "not turned"}
+    assert errors[3][0] == "not turned" and [errors[3][i] for i in (3, 4, 7, 8)] == ["–"] * 4  # no gain
+    assert {row[0] for row in similarity} == {"redirected", "rendered target", "not turned"}
     assert "3.00° (gaze) and 2.00° (head) for 3 test people of MPIIGaze" in text_of(section)
 
 

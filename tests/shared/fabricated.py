@@ -312,7 +312,7 @@ def _write_redirection(path: Path, counts: Sequence[int], rng: np.random.Generat
     rows.to_parquet(path, index=False)
 
 
-LIKENESS = ("l1", "psnr", "ssim", "ms_ssim")
+SIMILARITIES = ("l1", "psnr", "ssim", "ms_ssim")
 # Of fabricated redirected strips: error in degrees, and share of what was asked that turned.
 REDIRECTED = {"real": (3.0, 1.0), "rendered": (3.1, 1.0), "not_turned": (3.5, 0.0), "redirected": (5.0, 0.8)}
 
@@ -328,8 +328,8 @@ def write_pairs(path: Path, counts: Sequence[int], rng: np.random.Generator, pai
                 rows = pd.DataFrame({"dataset": dataset, "person": person, "pair": range(pairs), "variant": variant})
                 for kind, angles in (("own", own), ("wanted", wanted), ("seen", seen)):
                     rows[[f"{kind}_{name}" for name in ("gaze_pitch", "gaze_yaw", "head_pitch", "head_yaw")]] = angles
-                likeness = {} if variant == "real" else {"l1": 0.3, "psnr": 14.0, "ssim": 0.4, "ms_ssim": 0.5}
-                parts.append(rows.assign(**{name: likeness.get(name, np.nan) for name in LIKENESS}))
+                similarity = {} if variant == "real" else {"l1": 0.3, "psnr": 14.0, "ssim": 0.4, "ms_ssim": 0.5}
+                parts.append(rows.assign(**{name: similarity.get(name, np.nan) for name in SIMILARITIES}))
     pd.concat(parts, ignore_index=True).to_parquet(path, index=False)
 
 

@@ -120,9 +120,9 @@ def test_every_variant_of_every_pair_is_a_row_with_what_the_estimator_sees(stage
         np.testing.assert_allclose(found[seen].to_numpy(), estimate(stage.estimator, strips), atol=1e-4)
         assert (found[[c for c in rows if c.startswith("wanted_")]].to_numpy() == labels.numpy()[targets]).all()
         assert (found[[c for c in rows if c.startswith("own_")]].to_numpy() == labels.numpy()).all()
-    likeness = of_person.set_index("variant")[["l1", "psnr", "ssim", "ms_ssim"]]
-    assert likeness.loc[["not_turned", "redirected"]].notna().all(axis=None)
-    assert likeness.loc["real"].isna().all(axis=None)
+    similarity = of_person.set_index("variant")[["l1", "psnr", "ssim", "ms_ssim"]]
+    assert similarity.loc[["not_turned", "redirected"]].notna().all(axis=None)
+    assert similarity.loc["real"].isna().all(axis=None)
 
 
 def test_the_oracle_is_held_against_the_pairs_that_it_has(stage):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.workflow
 TIERS = ["baseline", "amp", "ddp", "recompute"]
 CONTROLS = 1  # noise control, of the baseline; nobody walks through it
 NOT_WALK = ("train", "encode", "meta_train", "adapt", "redirect")
-JUDGES = {"estimator": 1, "oracle": 2}
+EVALUATORS = {"estimator": 1, "oracle": 2}
 AFTER_TRAINING = {"evaluate": 1, "report": 1, "track": 1}
 
 
@@ -33,14 +33,14 @@ def everything() -> dict[str, int]:
 
 
 def test_fresh_checkout_makes_everything_once(fresh: Checkout) -> None:
-    data = {"synthesise": 1, "preprocess": 2, "inspect": 2, "benchmark": 1} | JUDGES
+    data = {"synthesise": 1, "preprocess": 2, "inspect": 2, "benchmark": 1} | EVALUATORS
     assert fresh.dry_run("ablation").jobs == data | everything()
     assert fresh.dry_run().jobs == fresh.dry_run("ablation").jobs
 
 
 def test_tier_target_makes_one_rung(fresh: Checkout) -> None:
     """Seen red: with its walk, whose people the baseline's redirected strips choose, it trained the baseline too."""
-    data = {"synthesise": 1, "preprocess": 2} | JUDGES
+    data = {"synthesise": 1, "preprocess": 2} | EVALUATORS
     assert fresh.dry_run("tier_amp").jobs == data | dict.fromkeys(NOT_WALK, 1) | {"tier_amp": 1}
     assert fresh.dry_run("tier_baseline").jobs == data | dict.fromkeys((*NOT_WALK, "walk", "tier_baseline"), 1)
 

@@ -28,7 +28,7 @@ WORDS = {
     "runs": ("train", "encode", "meta_train", "adapt", "walk", "redirect"),
     "page": ("evaluate", "report", "track"),
     "data": ("preprocess", "inspect"),
-    "judges": ("estimator", "oracle"),
+    "evaluators": ("estimator", "oracle"),
 }
 
 
