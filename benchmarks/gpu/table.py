@@ -35,7 +35,8 @@ def _measured(records: Records, units: Sequence[Unit]) -> str:
         return ""
     first = next(iter(found.values()))
     tiers = {tier: result["tiers"][tier] for tier, result in found.items()}
-    whole = {"machine": machine.describe(), "work": first["work"], "roof": first["roof"], "tiers": tiers}
+    whole = {name: first[name] for name in ("work", "roof", "rounds", "speed_interval")}
+    whole |= {"machine": machine.describe(), "tiers": tiers}
     without = {unit.subject: records[unit.name] for unit in units if unit.kind == "without"}
     without = {tier: result for tier, result in without.items() if result and "tiers" in result}
     if without:

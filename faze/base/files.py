@@ -91,7 +91,7 @@ def read_json(path: Path, keys: Collection[str], remedy: str) -> dict[str, Any]:
         content = None
     if not isinstance(content, dict) or not content.keys() >= set(keys):
         raise UserError(f"{path} is incomplete or not JSON with the keys {', '.join(keys)}: {remedy}")
-    if content.pop("checksum", None) not in (None, _checksum(content)):  # older files have none
+    if content.pop("checksum", None) not in (None, _checksum(content)):  # of `write_json`; others have none
         raise UserError(f"{path} is corrupt (checksum mismatch): delete it, and {remedy}")
     return content
 

@@ -14,7 +14,6 @@ from faze.base.run_log import is_whole, read_events
 _AGAIN = "delete it and train that run again"
 _START = {"name": str, "tier": str, "seed": int, "stage": str, "config": dict, "machine": dict}  # types in that event
 _LATEST_S = 2.0**36  # unix seconds that a calendar can still show
-FORMER_NAMES = {"speed/images_per_s": "train/images_per_s"}  # of metrics, in logs that older versions wrote
 
 
 class LoggedValue(NamedTuple):
@@ -78,7 +77,7 @@ def _read(events: Sequence[Mapping[str, Any]]) -> LoggedRun:
         elif kind == "metrics":
             for name, value in event["values"].items():
                 if value is not None and math.isfinite(value):  # nan and infinity are null in the log
-                    key = (FORMER_NAMES.get(name, name), operator.index(event["step"]))
+                    key = (name, operator.index(event["step"]))
                     values[key] = LoggedValue(*key, float(value), time)
         elif kind == "reused_from":
             reused_from = str(event["tier"])

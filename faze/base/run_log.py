@@ -73,7 +73,7 @@ def read_events(path: Path | str, first_bytes: int | None = None) -> list[dict[s
 
 
 def is_whole(path: Path | str) -> bool:
-    """Return whether a log has its end event, and the checksum in it, if any, matches; older logs have none."""
+    """Return whether a log has its end event, with the right checksum if any."""
     before, _, end = Path(path).read_bytes().rstrip(b"\n").rpartition(b"\n")
     try:
         event = json.loads(end)
@@ -101,16 +101,8 @@ def acting(switches: Iterable[Mapping[str, str]]) -> dict[str, str]:
 def changed_switches(
     switches: Iterable[Mapping[str, str]], before: Iterable[Mapping[str, str]]
 ) -> list[Mapping[str, str]]:
-    """Return the `switch` events that differ from another run's; without another run, those that have no effect.
-
-    Switches that are off are skipped if the other run's log, written by an older version, lacks them.
-    """
+    """Return the `switch` events that differ from another run's; without another run, those that have no effect."""
     old = {switch["switch"]: (switch["wanted"], switch["acted"]) for switch in before}
     if not old:
         return [switch for switch in switches if switch["reason"]]
-    return [
-        switch
-        for switch in switches
-        if old.get(switch["switch"]) != (switch["wanted"], switch["acted"])
-        and (switch["switch"] in old or switch["wanted"] not in ("false", "0", "none"))
-    ]
+    return [switch for switch in switches if old.get(switch["switch"]) != (switch["wanted"], switch["acted"])]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from faze.base.benchmark_file import left_out_rows, peaks_differ, rounds_of
+from faze.base.benchmark_file import peaks_differ
 from faze.base.run_log import changed_switches
 from faze.evaluation.wording import markdown_table, memory_change, peak
 
@@ -22,7 +22,7 @@ def markdown_tables(benchmark: Mapping[str, Any]) -> str:
         parts += [
             f"Leave-one-out: {left_out['of']} ({full['step_ms']:.4g} ms, {full['peak_gib']:.3f} GiB) without one "
             "tier's change; below 1, the change makes it faster.",
-            markdown_table(LEFT_OUT, _compared(left_out_rows(left_out), full)),
+            markdown_table(LEFT_OUT, _compared(left_out["left_out"], full)),
         ]
     if wide := benchmark.get("paper_width"):
         model, first = wide["model"], next(iter(wide["tiers"].values()), {})
@@ -35,9 +35,9 @@ def markdown_tables(benchmark: Mapping[str, Any]) -> str:
 
 
 def _about_rounds(benchmark: Mapping[str, Any]) -> str:
-    about = rounds_of(benchmark)
-    rounds = "1 round" if about["rounds"] == 1 else f"{about['rounds']} rounds"
-    return f"In brackets {100 * about['confidence']:g} % intervals over {about['over']}; {rounds} of fresh processes."
+    interval, rounds = benchmark["speed_interval"], benchmark["rounds"]
+    level, counted = f"{100 * interval['confidence']:g} %", "1 round" if rounds == 1 else f"{rounds} rounds"
+    return f"In brackets {level} intervals over {interval['over']}; {counted} of fresh processes."
 
 
 def _machine(benchmark: Mapping[str, Any]) -> str:
@@ -65,8 +65,8 @@ def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
             _speed(tier["speedup"]) if before else "1",
             _peak(tier),
             _memory(tier, first) if before else "1",
-            _share(tier.get("share_of_matmul_roof")),
-            _share(tier.get("share_of_copy_roof")),
+            _share(tier["share_of_matmul_roof"]),
+            _share(tier["share_of_copy_roof"]),
             _number(tier, "joules_per_step"),
             _number(tier, "warmup_s"),
             _pays_off(tier) if before else "",
@@ -85,19 +85,17 @@ def _peak(tier: Mapping[str, Any]) -> str:
 
 
 def _memory(tier: Mapping[str, Any], full: Mapping[str, Any]) -> str:
-    """Format the saved memory if the ranges of the peaks do not overlap; older files have no ranges."""
-    return memory_change(tier["memory_ratio"], "peaks_gib" not in tier or peaks_differ(tier, full))
+    """Format the saved memory if the ranges of the peaks do not overlap."""
+    return memory_change(tier["memory_ratio"], peaks_differ(tier, full))
 
 
 def _number(tier: Mapping[str, Any], name: str) -> str:
-    """Format a number; return "" if it was not measured, as in older files."""
-    return "" if tier.get(name) is None else f"{tier[name]:.3g}"
+    """Format a number; return "" if it was not measured."""
+    return "" if tier[name] is None else f"{tier[name]:.3g}"
 
 
 def _pays_off(tier: Mapping[str, Any]) -> str:
     """Format the pairs after which a faster step has made up for the longer warm-up."""
-    if "pays_off_after_pairs" not in tier:  # in older files
-        return ""
     pairs = tier["pays_off_after_pairs"]
     return "never" if pairs is None else f"{pairs:,.0f}"
 
@@ -123,5 +121,5 @@ def _speed(speedup: Mapping[str, float]) -> str:
     return "{ratio:.2f} ({low:.2f} to {high:.2f})".format(**speedup)
 
 
-def _share(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.0f} %"
+def _share(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from faze.base.benchmark_file import left_out_rows, peaks_differ, rounds_of
+from faze.base.benchmark_file import peaks_differ
 from faze.base.files import as_written
 from faze.base.logged_run import LoggedRun
 from faze.base.run_log import changed_switches
@@ -250,7 +250,7 @@ def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Map
     """
     rows, same, first = [], same_steps(trainings), ablation.tiers[0]
     with as_written(ablation.paths.benchmark, MEASURE_AGAIN):
-        rounds, baseline = rounds_of(benchmark), benchmark["tiers"][first]
+        baseline = benchmark["tiers"][first]
         for tier in ablation.tiers:
             measured = benchmark["tiers"][tier]
             speed, (low, high) = measured["speedup"], measured["step_ms_quartiles"]
@@ -271,12 +271,12 @@ def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Map
                 "memory_ratio": measured["memory_ratio"],
                 "active": "; ".join(active),
                 "inactive": "; ".join(inactive),
-                "rounds": rounds["rounds"],
-                "speed_confidence": rounds["confidence"],
-                "speed_over": rounds["over"],
+                "rounds": benchmark["rounds"],
+                "speed_confidence": benchmark["speed_interval"]["confidence"],
+                "speed_over": benchmark["speed_interval"]["over"],
                 "memory_differs": peaks_differ(measured, baseline),
-                "same_step": measured.get("same_as_baseline") or "",
-                "unsteady_rounds": measured.get("unsteady_rounds", 0 if measured.get("warmup_steady", True) else 1),
+                "same_step": measured["same_as_baseline"] or "",
+                "unsteady_rounds": measured["unsteady_rounds"],
             }
             row |= {f"{phase}_ms": value for phase, value in measured["phases_ms"].items()}
             rows.append(row | {name: measured.get(name) for name in OPTIONAL})
@@ -293,13 +293,14 @@ def other_benchmarks(ablation: Ablation, benchmark: Mapping[str, Any]) -> dict[s
     with as_written(ablation.paths.benchmark, MEASURE_AGAIN):
         left_out, wide = {}, {}
         if measured := benchmark.get("leave_one_out"):
-            rows = {tier: _time_and_memory(row, measured["full"]) for tier, row in left_out_rows(measured).items()}
+            rows = {tier: _time_and_memory(row, measured["full"]) for tier, row in measured["left_out"].items()}
             left_out = {"of": measured["of"], "without": rows}
         if measured := benchmark.get("paper_width"):
             of_tiers = measured["tiers"]
             full = next(iter(of_tiers.values()), {})
             rows = {tier: _time_and_memory(of_tiers[tier], full) for tier in ablation.tiers if tier in of_tiers}
-            wide = {name: measured[name] for name in ("model", "global_batch")} | rounds_of(measured) | {"tiers": rows}
+            wide = {name: measured[name] for name in ("model", "global_batch", "rounds")} | {"tiers": rows}
+            wide |= measured["speed_interval"]
         return {"leave_one_out": left_out, "paper_width": wide}
 
 

@@ -1,1 +1,1 @@
-"""A local page on which the codes of a strip move under a reader's hand, decoded in the browser."""
+"""A local page on which a user changes the codes of a strip, which the browser decodes."""

@@ -29,21 +29,21 @@ STATIC = Path(__file__).parent
 PAGE = ("index.html", "studio.js", "worker.js", "studio.css")
 RUNTIME = ("ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm")  # of onnxruntime-web, in ort/
 DATA = "studio.json"
-COMPONENTS = 4  # directions of the appearance that have a slider: those in which people differ most
-DIGITS = 7  # of a code, as many as float32 has
+COMPONENTS = 4  # number of sliders of the appearance: the directions in which people differ most
+DIGITS = 7  # digits of a code, as float32 has
 
 
 def write_studio(out: Path, networks: Mapping[str, DTED], strips: StripStore, people: Sequence[str]) -> None:
-    """Write the folder; it stands whole or not at all.
+    """Write the folder atomically.
 
     Args:
         out: folder.
-        networks: by name, as the page calls them.
+        networks: by their names on the page.
         strips: store of normalised strips.
-        people: whose first strips can be moved.
+        people: their first strips can be moved.
 
     Raises:
-        UserError: onnxruntime-web is not there, or the codes of a network are no numbers.
+        UserError: onnxruntime-web is missing, or codes of a network are not finite.
     """
     if absent := [name for name in RUNTIME if not (STATIC / "ort" / name).is_file()]:
         raise UserError(f"{STATIC / 'ort' / absent[0]} is missing: run `make studio` once; it needs npm")

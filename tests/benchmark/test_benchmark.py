@@ -103,21 +103,6 @@ def test_table_names_switches_that_no_longer_act_and_when_a_warm_up_pays_off(mea
     assert row_of(result, "recompute").endswith("| never |")
 
 
-def test_files_of_version_0_1_0_are_read(measured) -> None:
-    """They have one process for each tier, flat blocks, no range of the peaks, and other names of leave-one-outs."""
-    older = copy.deepcopy(measured[0])
-    rows = older["leave_one_out"].pop("left_out")
-    older["leave_one_out"]["without"] = {f"without_{tier}": row for tier, row in rows.items()}
-    assert markdown_tables(older) == markdown_tables(measured[0])
-    older = {key: older[key] for key in ("machine", "work", "roof", "tiers")}
-    for tier in older["tiers"].values():
-        for name in ("peaks_gib", "peak_gib_low", "peak_gib_high", "memory_low", "memory_high", "same_as_baseline"):
-            del tier[name]
-        tier |= {"blocks_ms": tier["blocks_ms"][0], "peak_gib": 0.125, "memory_ratio": 2.0}
-    assert "| 0.125 | 2.00× less |" in row_of(older, "recompute")
-    assert "95 % intervals over blocks; 1 round" in markdown_tables(older)
-
-
 TIERS = {
     "a": defaults()["tiers"]["baseline"],
     "b": {"precision": "fp16"},

@@ -58,7 +58,7 @@ class Fabricated:
     reused_from: Mapping[str, str] = field(default_factory=dict)  # tier -> the one whose training it is
     speed: tuple[float, ...] = (1.0, 1.003, 0.94, 0.985, 0.98)
     memory: tuple[float, ...] = (1.0, 1.0, 0.58, 0.58, 0.58)
-    older: bool = False  # a benchmark.json of one process for each tier
+    one_round: bool = False  # of the benchmark
     pixel_sources: Mapping[str, str] = field(default_factory=lambda: dict(zip(DATASETS, LAYOUTS, strict=True)))
     shots: Sequence[int] = SHOTS
     kept: Mapping[str, Sequence[float]] = field(default_factory=lambda: KEPT)  # of each learner, one per k
@@ -182,7 +182,7 @@ class Fabricated:
             }
         paths.benchmark.parent.mkdir(parents=True, exist_ok=True)
         whole = ROUNDS | {"machine": MACHINE, "roof": ROOF, "tiers": tiers} | self._left_out() | self._wide()
-        paths.benchmark.write_text(json.dumps(_made_older(whole) if self.older else whole))
+        paths.benchmark.write_text(json.dumps(_with_one_round(whole) if self.one_round else whole))
 
     def _left_out(self) -> dict[str, dict]:
         measured = {"step_ms": 430.0, "speedup": {"ratio": 0.95, "low": 0.93, "high": 0.98}}
@@ -223,16 +223,19 @@ class Fabricated:
         )
 
 
-def _made_older(benchmark: dict) -> dict:
-    """Take out what came with rounds: before, each tier had one process."""
-    new = {"peaks_gib", "peak_gib_low", "peak_gib_high", "memory_low", "memory_high", "unsteady_rounds"}
-    tiers = {
-        tier: {key: value for key, value in row.items() if key not in new | {"same_as_baseline"}}
-        | {"warmup_steady": False, "blocks_ms": row["blocks_ms"][0]}
-        for tier, row in benchmark["tiers"].items()
-    }
-    kept = {key: value for key, value in benchmark.items() if key not in ("rounds", "speed_interval", "paper_width")}
-    return kept | {"tiers": tiers}
+def _with_one_round(benchmark: dict) -> dict:
+    def one(row: dict) -> dict:
+        peak = row["peak_gib"]
+        row = row | {
+            "peaks_gib": [peak],
+            "peak_gib_low": peak,
+            "peak_gib_high": peak,
+            "blocks_ms": row["blocks_ms"][:1],
+        }
+        return row | {"memory_low": None, "memory_high": None, "unsteady_rounds": 1}
+
+    tiers = {tier: one(row) for tier, row in benchmark["tiers"].items()}
+    return benchmark | {"rounds": 1, "speed_interval": {"confidence": 0.95, "over": "blocks"}, "tiers": tiers}
 
 
 ROUNDS = {"rounds": 5, "speed_interval": {"confidence": 0.95, "over": "rounds"}}

@@ -216,10 +216,3 @@ def test_tier_has_the_same_colour_in_mlflow_and_in_the_report():
         assert found == tier_colors(tiers)
         assert len(set(found.values())) == number
     assert tier_colors(["baseline", "amp"]) == {"baseline": "#7b8794", "amp": "#0072b2"}
-
-
-def test_log_of_an_older_version_keeps_its_throughput(paths):
-    log = paths.run_log("ddp", 0)
-    log.write_text(log.read_text().replace("train/images_per_s", "speed/images_per_s"))
-    metrics = series(read_training(log, DDP))
-    assert "speed/images_per_s" not in metrics and len(metrics["train/images_per_s"]) == 30
