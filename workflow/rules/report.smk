@@ -1,7 +1,6 @@
 # From every run's files to tables, the page, and MLflow.
 
 
-
 rule evaluate:
     input:
         codes=every("results/{name}/{tier}/seed{seed}/codes/{dataset}.h5"),
