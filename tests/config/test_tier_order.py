@@ -34,7 +34,7 @@ def test_the_benchmark_measures_in_the_order_of_the_ladder(tmp_path: Path) -> No
 
 def test_a_tier_is_run_once() -> None:
     values = merge(read_yaml(DEFAULTS), {"run": {"tiers": ["baseline", "recompute", "baseline"]}})
-    with pytest.raises(ConfigError, match=r"run\.tiers: \['baseline', 'recompute', 'baseline'\] names something twice"):
+    with pytest.raises(ConfigError, match=r"run\.tiers: \['baseline', 'recompute', 'baseline'\] .*twice"):
         validate(values)
 
 
@@ -60,7 +60,7 @@ def folders() -> set[str]:
 def test_no_tier_takes_the_folder_of_something_else() -> None:
     assert folders() | set(CONTROLS) == set(RESERVED)
     for name in RESERVED:
-        with pytest.raises(ConfigError, match=rf"tiers\.{name}: a tier names a folder"):
+        with pytest.raises(ConfigError, match=rf"tiers\.{name}: .*names a folder"):
             validate(merge(read_yaml(DEFAULTS), {"tiers": {name: {}}}))
 
 
