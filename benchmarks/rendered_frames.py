@@ -15,7 +15,7 @@ from faze.config.check import build
 from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
-from faze.data.synthetic.annotation import supplementary
+from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, render_frames, sample_frames, use_one_thread
 
 ROOT = Path(__file__).resolve().parents[1]

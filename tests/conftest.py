@@ -32,7 +32,7 @@ FINISHED = (
     "test_ablation",
     "test_tutorials",
     "test_real_data",
-    "test_sweep",
+    "test_sweep_target",
 )  # of tests/workflow: they ask for one smoke ablation
 
 

@@ -1,8 +1,7 @@
 """The engine: each module owns a group of switches, and build() composes them.
 
     precision     number formats, of single operations too, and loss scaling
-    execution     cuDNN's search, memory format, fused normalisation, torch.compile
-    memory        what a step keeps in memory
+    execution     cuDNN's search, memory format, fused normalisation, torch.compile, recomputation, checkpoints
     parallel      devices and processes
     optim         the optimiser
     transfer      how batches come to the device
@@ -19,9 +18,16 @@ from collections.abc import Callable
 from torch import nn
 
 from faze.config.parameters import Engine, Train
-from faze.engine.execution import set_channels_last, set_compile, set_cudnn_benchmark, set_fused_norm
+from faze.engine.execution import (
+    allocator_switch,
+    set_channels_last,
+    set_checkpointing,
+    set_compile,
+    set_cudnn_benchmark,
+    set_fused_norm,
+    set_recompute,
+)
 from faze.engine.graphs import build_launching
-from faze.engine.memory import allocator_switch, set_checkpointing, set_recompute
 from faze.engine.optim import build_clip, build_optimizer, move_rates_to_device
 from faze.engine.parallel import World, build_exchanges, build_wrapper
 from faze.engine.precision import Precision, build_precision

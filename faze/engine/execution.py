@@ -1,16 +1,21 @@
-"""How the network's operations are executed: cuDNN's search, memory format, fused normalisation, torch.compile."""
+"""How a step is executed: cuDNN, memory format, fused normalisation, torch.compile, recomputation, checkpoints."""
 
+import contextlib
+import functools
 import os
 import shutil
 import sysconfig
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
+from faze.base.allocator_retention import keeps_memory
 from faze.base.cache_folder import cache_folder
 from faze.engine.switches import Switch
 
@@ -43,7 +48,7 @@ def set_channels_last(module: nn.Module, wanted: bool, *, recompute: bool) -> Sw
 def set_fused_norm(module: nn.Module, wanted: bool, device: torch.device) -> Switch:
     """Let every part with the attribute `fused_norm` compute InstanceNorm and LeakyReLU in one operation.
 
-    Call it after `faze.engine.memory.set_recompute`: recompute parts normalise by themselves.
+    Call it after `faze.engine.execution.set_recompute`: recompute parts normalise by themselves.
     """
     parts = [part for part in module.modules() if hasattr(part, "fused_norm")]
     ordinary = [part for part in parts if not getattr(part, "recompute", False)]
@@ -107,3 +112,47 @@ def _missing_compiler(device: torch.device) -> str:
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         return "no header files of Python: install a package such as python3-dev"
     return ""
+
+
+def set_recompute(module: nn.Module, wanted: bool) -> Switch:
+    """Let every part with the attribute `recompute` use its low-memory implementation."""
+    parts = [part for part in module.modules() if hasattr(part, "recompute")]
+    for part in parts:
+        part.recompute = wanted
+    return Switch.of("recompute", wanted, "" if parts else "no part of the model has a low-memory implementation")
+
+
+def set_checkpointing(
+    module: nn.Module, wanted: bool, *, recompute: bool, within: Callable[[], contextlib.AbstractContextManager] | None
+) -> Switch:
+    """Checkpoint the calls of every network that calls its parts through its attribute `call`.
+
+    Args:
+        module: the objective.
+        wanted: compute the activations inside a part again in the backward pass.
+        recompute: whether the recompute layers are used; a recompute block keeps only its output, as a checkpoint does.
+        within: context that the second computation must enter; torch enters autocast by itself.
+    """
+    parts = [part for part in module.modules() if hasattr(part, "call")]
+    reason = "the recompute layers compute inner activations again anyway" if recompute else ""
+    reason = reason or ("" if parts else "no part of the model can be computed again")
+    if wanted and not reason:
+        # The network draws no random numbers, so there is no random state to restore.
+        options = {"use_reentrant": False, "preserve_rng_state": False}
+        if within is not None:  # torch.compile rejects a context_fn of ours, even one that does nothing
+            options["context_fn"] = lambda: (contextlib.nullcontext(), within())
+        for part in parts:
+            part.call = functools.partial(checkpoint, **options)
+    return Switch.of("checkpointing", wanted, reason)
+
+
+def allocator_switch(wanted: str) -> Switch:
+    """Return the report of `allocator`, which takes effect when a process starts (`faze.base.allocator_retention`)."""
+    acted = "keep" if keeps_memory() else "default"
+    if wanted == acted:
+        return Switch("allocator", wanted, acted)
+    reasons = {
+        "keep": "this process keeps memory, as every training does whatever its tier",
+        "default": "this process was started without glibc's settings, or its C library is not glibc",
+    }
+    return Switch("allocator", wanted, acted, reasons[acted])

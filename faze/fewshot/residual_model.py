@@ -1,16 +1,16 @@
-"""Learners that correct gaze_hat by a Gaussian model of the person's residual: what is left between it and the truth.
+"""Learners that correct gaze_hat by a Gaussian model of the person's residual, label - gaze_hat.
 
-Pitch and yaw are modelled each by itself, in degrees: residual = label - gaze_hat = f(entry) + noise. Of f each learner
-says what people's functions are like (its prior) before any sample of a person; the k samples make it that person's.
-The prior is learnt from train people. The network has seen those, so they differ less than others do: factors of the
-variance of f's constant, of the rest of f and of the noise are learnt from val people, by their likelihood. So what is
-said of the uncertainty is true of people whom the network has not seen.
+Pitch and yaw are modelled independently, in degrees: residual = f(entry) + noise. `affine` and `bayes` have a
+linear f of a few features of an entry; `gp` is a Gaussian process over the gaze code. The prior of f is estimated from
+train people, and conditioned on the k samples of a person. The network was trained on the train people, so they differ
+less than others do. Therefore three factors (of the variance of f's constant, of the rest of f, and of the noise) are
+fitted by maximum likelihood on val people, which makes the predicted uncertainty valid for unseen people.
 
-Shapes: P people, n entries, k of them a person's samples, 2 axes, d features.
+Shapes: P people, n entries, k of them a person's samples, 2 axes, d features, F numbers of a gaze code.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +22,41 @@ from faze.base.errors import UserError
 from faze.base.geometry import pitchyaw_difference, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.fewshot.interface import ClosedForm, MetaTraining
 from faze.fewshot.learner_file import Learned, plain
-from faze.fewshot.likelihood import likely_factors, negative_log_likelihood, some_entries
 from faze.fewshot.person_codes import PersonCodes, Seen
+
+_OF_EACH = 60  # entries of a person that tell a likelihood
+_LOG_FACTOR = 2.0  # standard deviation of a factor's logarithm, before any person is seen
+_FURTHEST = 6 * _LOG_FACTOR  # from 0 that a logarithm acts: covariances stay definite in numbers of 16 digits
+_LEAST = 1e-8  # that is added to every variance
+
+
+def some_entries(people: Sequence[PersonCodes]) -> list[NDArray[np.int64]]:
+    """Take as many entries of each person, spread over all of that person's: at most _OF_EACH."""
+    count = min(_OF_EACH, *(len(person.code) for person in people))
+    return [np.linspace(0, len(person.code) - 1, count).astype(int) for person in people]
+
+
+def negative_log_likelihood(spread: Tensor, residual: Tensor) -> Tensor:
+    """Compute it, up to a constant, for residuals (..., n) of mean zero and their covariances (..., n, n)."""
+    root = torch.linalg.cholesky(spread + _LEAST * torch.eye(spread.shape[-1], dtype=spread.dtype))
+    whitened = torch.linalg.solve_triangular(root, residual[..., None], upper=False)
+    return 0.5 * whitened.square().sum() + root.diagonal(dim1=-2, dim2=-1).log().sum()
+
+
+def likely_factors(unlikelihood: Callable[[Tensor], Tensor], count: int) -> NDArray[np.float64]:
+    """Find the likeliest factors (count,); before anything is seen each is 1, give or take e to the _LOG_FACTOR."""
+    logs = torch.zeros(count, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([logs], max_iter=60, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        found = unlikelihood(logs.clamp(-_FURTHEST, _FURTHEST).exp()) + (logs / _LOG_FACTOR).square().sum() / 2
+        found.backward()
+        return found
+
+    optimizer.step(loss)
+    return logs.detach().clamp(-_FURTHEST, _FURTHEST).exp().numpy()
+
 
 _PLAIN = 0.9  # share of the entries of which samples are chosen; the best of 0.5, 0.75, 0.9 and 1 for val people
 State = Mapping[str, NDArray[np.float64]]
@@ -168,3 +201,215 @@ def _told(spread: NDArray[np.float64], entry: int, noise: NDArray[np.float64]) -
 def corrected(seen: Seen, residual: NDArray[np.float64]) -> NDArray[np.float64]:
     """Add residuals (n, 2), degrees, to gaze_hat: unit vectors (n, 3)."""
     return vector_from_pitchyaw(pitchyaw_from_vector(seen.gaze_hat) + np.radians(residual))
+
+
+class LinearResidual(ResidualModel):
+    """f is linear in a few features; a person's weights are drawn from a normal distribution over people.
+
+    Its mean and covariance, and the noise, are learnt by expectation maximisation; the posterior is in closed form
+    (Bishop, Pattern Recognition and Machine Learning, sections 3.3 and 9.3).
+    """
+
+    around_identity = False  # people's mean weights are zero, and weights are independent
+
+    @abstractmethod
+    def features(self, seen: Seen) -> NDArray[np.float64]:
+        """Compute (2, n, d) features for each axis; the first is the constant 1."""
+
+    def learn_prior(self, people: Sequence[PersonCodes]) -> dict[str, NDArray[np.float64]]:
+        """Learn by expectation maximisation."""
+        raw = [self.features(person.seen(slice(None))) for person in people]
+        everybody = np.concatenate(raw, axis=1)
+        center, scale = everybody.mean(axis=1), everybody.std(axis=1)
+        center[:, 0], scale[scale < 1e-9] = 0.0, 1.0
+        designs = [(features - center[:, None]) / scale[:, None] for features in raw]
+        residuals = [residual_deg(person, slice(None)) for person in people]
+        found = [
+            learn_weights([design[axis] for design in designs], [r[:, axis] for r in residuals], self.around_identity)
+            for axis in range(2)
+        ]
+        mean, covariance, noise = (np.stack(parts) for parts in zip(*found, strict=True))
+        return {"mean": mean, "covariance": covariance, "noise": noise, "center": center, "scale": scale}
+
+    def condition(self, prior: State, seen: Seen, residual: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Compute the posterior of the person's weights."""
+        design = self._design(prior, seen)  # (2, k, d)
+        shared = prior["covariance"] @ np.swapaxes(design, 1, 2)  # (2, d, k)
+        spread = design @ shared + prior["noise"][:, None, None] * np.eye(len(residual))
+        gain = np.swapaxes(np.linalg.solve(spread, np.swapaxes(shared, 1, 2)), 1, 2)  # (2, d, k)
+        surprise = residual.T[..., None] - design @ prior["mean"][..., None]
+        return dict(prior) | {
+            "mean": prior["mean"] + (gain @ surprise)[..., 0],
+            "covariance": prior["covariance"] - gain @ np.swapaxes(shared, 1, 2),
+        }
+
+    def predict(self, own: State, seen: Seen) -> Gaussian:
+        """Compute the predictive distribution."""
+        design = self._design(own, seen)
+        mean = (design @ own["mean"][..., None])[..., 0]
+        variance = np.sum(design @ own["covariance"] * design, axis=-1) + own["noise"][:, None]
+        return Gaussian(mean.T, variance.T)
+
+    def covariance(self, prior: State, seen: Seen) -> NDArray[np.float64]:
+        """Compute them from the weights'."""
+        design = self._design(prior, seen)
+        return design @ prior["covariance"] @ np.swapaxes(design, 1, 2)
+
+    def scaled(self, prior: State, factors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Stretch the weights' covariance; the first weight is the constant's."""
+        stretch = np.full(prior["mean"].shape[1], factors[1] ** 0.5)
+        stretch[0] = factors[0] ** 0.5
+        covariance = prior["covariance"] * stretch[:, None] * stretch
+        return dict(prior) | {"covariance": covariance, "noise": factors[2] * prior["noise"]}
+
+    def _design(self, state: State, seen: Seen) -> NDArray[np.float64]:
+        features = self.features(seen)
+        check_features(features.shape[-1], state["center"].shape[-1])
+        return (features - state["center"][:, None]) / state["scale"][:, None]
+
+
+def learn_weights(
+    designs: Sequence[NDArray[np.float64]], residuals: Sequence[NDArray[np.float64]], around_identity: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Learn how one axis's weights are spread over people, by expectation maximisation.
+
+    Args:
+        designs: (n, d) of each person.
+        residuals: (n,) of each person, degrees.
+        around_identity: the mean stays zero, the covariance diagonal.
+
+    Returns:
+        Mean (d,), covariance (d, d) and the variance of the noise.
+    """
+    gram = np.stack([design.T @ design for design in designs])  # (P, d, d)
+    moment = np.stack([design.T @ r for design, r in zip(designs, residuals, strict=True)])  # (P, d)
+    square, entries = sum(float(r @ r) for r in residuals), sum(map(len, residuals))
+    d = gram.shape[-1]
+    mean, noise = np.zeros(d), max(square / entries, _LEAST)
+    covariance = np.eye(d) * noise / d
+    for _ in range(_ROUNDS):
+        precision = np.linalg.inv(covariance)
+        own = np.linalg.inv(precision + gram / noise)  # (P, d, d) posterior covariance
+        weights = (own @ (precision @ mean + moment / noise)[..., None])[..., 0]  # (P, d)
+        mean = np.zeros(d) if around_identity else weights.mean(axis=0)
+        aside = weights - mean
+        covariance = (own + aside[:, :, None] * aside[:, None, :]).mean(axis=0)
+        covariance = np.diag(np.diag(covariance)) if around_identity else covariance
+        covariance += _LEAST * np.eye(d)
+        fitted = np.einsum("pi,pij,pj->", weights, gram, weights) - 2 * np.sum(weights * moment)
+        before, left = noise, float(square + fitted + np.einsum("pij,pji->", own, gram)) / entries
+        noise = max(left, _LEAST)
+        if abs(before - noise) < 1e-9 * before:
+            break
+    return mean, covariance, noise
+
+
+_ROUNDS, _LEAST = 500, 1e-8  # of expectation maximisation; square degrees, below which no variance falls
+
+
+class Affine(LinearResidual):
+    """A slope and an offset of each axis, shrunk to the identity."""
+
+    name, around_identity = "affine", True
+
+    def features(self, seen: Seen) -> NDArray[np.float64]:
+        """1, and the axis's own angle."""
+        hat = np.degrees(pitchyaw_from_vector(seen.gaze_hat))
+        return np.stack([np.column_stack([np.ones(len(hat)), hat[:, axis]]) for axis in range(2)])
+
+
+class Bayes(LinearResidual):
+    """Linear in 1, gaze_hat, head pose, their squares and products, and the gaze code."""
+
+    name = "bayes"
+
+    def features(self, seen: Seen) -> NDArray[np.float64]:
+        """Return the same for both axes."""
+        angles = np.column_stack([pitchyaw_from_vector(seen.gaze_hat), seen.head])  # (n, 4) rad
+        first, second = np.triu_indices(4)
+        products = angles[:, first] * angles[:, second]
+        whole = np.column_stack([np.ones(len(angles)), angles, products, seen.code.astype(np.float64)])
+        return np.stack([whole, whole])
+
+
+class GaussianProcess(ResidualModel):
+    """f is a Gaussian process over the gaze code: a constant, and what varies with the code's distance.
+
+    Each axis's kernel is c^2 + s^2 exp(-|x - x'|^2 / 2 l^2) over the standardised code, with the numbers
+    that make train people the likeliest (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2.2, 5.4).
+    """
+
+    name = "gp"
+
+    def learn_prior(self, people: Sequence[PersonCodes]) -> dict[str, NDArray[np.float64]]:
+        """Maximise the summed log likelihood of some entries of each person."""
+        codes = np.concatenate([person.code for person in people]).astype(np.float64)
+        center, scale = codes.mean(axis=0), np.maximum(codes.std(axis=0), 1e-9)
+        taken = some_entries(people)
+        inputs = np.stack([(p.code[rows] - center) / scale for p, rows in zip(people, taken, strict=True)])
+        residuals = np.stack([residual_deg(p, rows) for p, rows in zip(people, taken, strict=True)])
+        kernel = np.stack([learn_kernel(inputs, residuals[..., axis]) for axis in range(2)])
+        return {"kernel": kernel[:, :3], "noise": kernel[:, 3], "center": center, "scale": scale}
+
+    def condition(self, prior: State, seen: Seen, residual: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Keep the samples, and what they say."""
+        code = self._standardised(prior, seen)
+        spread = kernel_of(prior["kernel"], code, code) + prior["noise"][:, None, None] * np.eye(len(code))
+        inverse = np.linalg.inv(spread)
+        return dict(prior) | {
+            "samples": code,
+            "inverse": inverse,
+            "weights": (inverse @ residual.T[..., None])[..., 0],
+        }
+
+    def predict(self, own: State, seen: Seen) -> Gaussian:
+        """Compute the predictive distribution."""
+        across = kernel_of(own["kernel"], self._standardised(own, seen), own["samples"])  # (2, n, k)
+        mean = (across @ own["weights"][..., None])[..., 0]
+        known = np.sum(across @ own["inverse"] * across, axis=-1)
+        variance = (own["kernel"][:, :2].sum(axis=1) + own["noise"])[:, None] - known
+        return Gaussian(mean.T, variance.T)
+
+    def covariance(self, prior: State, seen: Seen) -> NDArray[np.float64]:
+        """Compute the kernel."""
+        code = self._standardised(prior, seen)
+        return kernel_of(prior["kernel"], code, code)
+
+    def scaled(self, prior: State, factors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Multiply c^2, s^2 and the noise."""
+        kernel = prior["kernel"] * np.array([factors[0], factors[1], 1.0])
+        return dict(prior) | {"kernel": kernel, "noise": factors[2] * prior["noise"]}
+
+    def _standardised(self, state: State, seen: Seen) -> NDArray[np.float64]:
+        check_features(seen.code.shape[-1], state["center"].shape[-1])
+        return (seen.code.astype(np.float64) - state["center"]) / state["scale"]
+
+
+def kernel_of(kernel: NDArray[np.float64], a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Compute covariances (2, n, m) between codes (n, F) and (m, F); kernel (2, 3): c^2, s^2, l^2 of each axis."""
+    square = np.sum(a**2, axis=1)[:, None] + np.sum(b**2, axis=1) - 2 * a @ b.T
+    constant, varying, length = kernel.T[..., None, None]
+    return constant + varying * np.exp(-np.maximum(square, 0) / (2 * length))
+
+
+def learn_kernel(inputs: NDArray[np.float64], residuals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Find the numbers with which people's residuals along one axis are the likeliest.
+
+    Args:
+        inputs: (P, n, F) standardised codes.
+        residuals: (P, n) degrees.
+
+    Returns:
+        (4,) c^2, s^2, l^2 and the noise's variance.
+    """
+    x, y = torch.from_numpy(inputs), torch.from_numpy(residuals)
+    square, size = torch.cdist(x, x).square(), max(float(y.square().mean()), 1e-6)
+    guess = torch.tensor([0.5 * size, 0.3 * size, float(x.shape[-1]), 0.3 * size], dtype=torch.float64)
+    eye = torch.eye(x.shape[1], dtype=torch.float64)
+
+    def unlikelihood(factors: Tensor) -> Tensor:
+        constant, varying, length, noise = factors * guess
+        spread = constant + varying * torch.exp(-square / (2 * length)) + noise * eye
+        return negative_log_likelihood(spread, y)
+
+    return likely_factors(unlikelihood, 4) * guess.numpy()

@@ -3,7 +3,7 @@
 Blocks have four layers (the paper has four blocks), growth g, no compression and no dropout. The decoder mirrors the
 encoder with transposed convolutions.
 
-The encoder and the decoder call their parts by their attribute `call`, so that `faze.engine.memory` can store less.
+The encoder and the decoder call their parts by their attribute `call`, so that `faze.engine.execution` can store less.
 Modules with the attribute `recompute` can compute the same result while storing fewer activations
 (`faze.model.low_memory`). Those with the attribute `fused_norm` can normalise and activate in one operation
 (`faze.model.norm_act`).

@@ -14,7 +14,7 @@ from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.synthetic import measured_person, setting
-from faze.data.synthetic.annotation import truth
+from faze.data.synthetic.layouts import truth
 from faze.data.synthetic.measured_person import PEOPLE, WEARERS, sample_measured_person
 from faze.data.synthetic.people import Role, render_frames, sample_frames
 from faze.data.synthetic.person import SyntheticPerson

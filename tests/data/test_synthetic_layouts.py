@@ -16,7 +16,7 @@ from faze.data.readers import Frame, Reader
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.supplementary import write_supplementary
-from faze.data.synthetic.annotation import FACE_MODEL_6_MM
+from faze.data.synthetic.layouts import FACE_MODEL_6_MM
 from faze.data.synthetic.people import PersonAnnotation, annotation_of, cast, write_person
 
 VALUES = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")["synthetic"]

@@ -12,7 +12,7 @@ from faze.base.geometry import angular_error, pitchyaw_from_vector, vector_from_
 from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM
-from faze.data.synthetic.annotation import PersonFrames, head_pose, landmarks_px, supplementary, truth
+from faze.data.synthetic.layouts import PersonFrames, head_pose, landmarks_px, supplementary, truth
 from faze.data.synthetic.people import Role, cast, sample_frames
 from faze.data.synthetic.person import sample_person
 from faze.data.synthetic.scene import optical_axes

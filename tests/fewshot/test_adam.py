@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from faze.fewshot.adam import Adam
+from faze.fewshot.meta_training import Adam
 
 
 def test_steps_are_those_of_torchs_adam():
@@ -30,7 +30,7 @@ def test_steps_are_those_of_torchs_adam():
 def test_it_imports_no_compiler():
     """Seen red with torch.optim.Adam."""
     code = (
-        "import sys, torch; from faze.fewshot.adam import Adam; "
+        "import sys, torch; from faze.fewshot.meta_training import Adam; "
         "Adam([torch.zeros(2)], 0.1).step([torch.ones(2)]); print('torch._dynamo' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -17,15 +17,19 @@ from test_fewshot import settings
 
 from faze.base.geometry import angular_error, mean_angle_deg, pitchyaw_from_vector, vector_from_pitchyaw
 from faze.fewshot.draws import draw_calibrations
-from faze.fewshot.gaussian_process import GaussianProcess, kernel_of, learn_kernel
 from faze.fewshot.interface import COVERAGES, Adaptation, MetaTraining, covered_shares
 from faze.fewshot.kappa import head_axes, turned
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.likelihood import likely_factors
-from faze.fewshot.linear_residual import learn_weights
 from faze.fewshot.person_codes import PersonCodes, Seen
-from faze.fewshot.residual_model import residual_deg
+from faze.fewshot.residual_model import (
+    GaussianProcess,
+    kernel_of,
+    learn_kernel,
+    learn_weights,
+    likely_factors,
+    residual_deg,
+)
 
 CLOSED = ("affine", "kappa", "bayes", "gp")
 Truth = Callable[[np.random.Generator, Seen], np.ndarray]  # of a person: residuals (n, 2), degrees

@@ -18,8 +18,7 @@ from faze.base.geometry import vector_from_pitchyaw
 from faze.commands.calibrate import read_learner
 from faze.config.parameters import MOST_HIDDEN, Fewshot
 from faze.config.yaml_files import DEFAULTS, read_yaml
-from faze.fewshot.learner_checks import is_of, state_fault
-from faze.fewshot.learner_file import Learned, load_learned, plain, save_fields
+from faze.fewshot.learner_file import Learned, is_of, load_learned, plain, save_fields, state_fault
 from faze.fewshot.person_codes import PersonCodes
 from faze.fewshot.personal_estimator import calibrate
 

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from trajectory import MODEL
 
-from faze.engine.memory import set_recompute
+from faze.engine.execution import set_recompute
 from faze.model import low_memory
 from faze.model.densenet import DenseBlock, Initial, Last, TransitionDown
 from faze.model.dted import DTED

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from faze.base.compiled import library, processor
 from faze.data.synthetic import eyeball, lids, spectacles, surface
-from faze.data.synthetic.layers import Layer, NumpyLayers, Painted
+from faze.data.synthetic.layers import FEATHER_PX, Box, Layer, NumpyLayers, Painted, Shot, within
 from faze.data.synthetic.lids import Margins
 from faze.data.synthetic.person import SyntheticPerson
-from faze.data.synthetic.shot import FEATHER_PX, Box, Shot, within
 from faze.data.synthetic.texture import Image
 
 

@@ -10,9 +10,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.light import Light
 from faze.data.synthetic.person import SyntheticPerson
-from faze.data.synthetic.texture import Image, padded, ramp
+from faze.data.synthetic.texture import Image, Light, padded, ramp
 
 CORNEA_RADIUS_MM = 7.8
 CORNEA_CENTRE_MM = 5.4  # from the eyeball's centre along the optical axis

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.data.synthetic.person import Fixation, Lids, SyntheticPerson, sample_person
+from faze.data.synthetic.setting import Spread
 from faze.data.synthetic.spectacles import Spectacles
-from faze.data.synthetic.spread import Spread
 
 # How people differ. Names that end in a unit are of one number; the page has a row, with its source, for each.
 PEOPLE = {

@@ -13,8 +13,15 @@ from faze.base.process_pool import worker_processes
 from faze.base.progress import Progress
 from faze.config.parameters import Synthetic
 from faze.data.store.supplementary import Supplementary
-from faze.data.synthetic.annotation import PersonFrames, supplementary, truth
-from faze.data.synthetic.layouts import name_gazecapture, name_mpiifacegaze, write_gazecapture, write_mpiifacegaze
+from faze.data.synthetic.layouts import (
+    PersonFrames,
+    name_gazecapture,
+    name_mpiifacegaze,
+    supplementary,
+    truth,
+    write_gazecapture,
+    write_mpiifacegaze,
+)
 from faze.data.synthetic.measured_person import sample_measured_person
 from faze.data.synthetic.person import ANATOMY, FILES, SCENE, random, sample_person
 from faze.data.synthetic.render import Renderer

@@ -1,26 +1,133 @@
-"""Camera frames of synthetic people: every pixel of the face by its ray through the calibrated camera.
+"""Render camera frames of synthetic people: every pixel of the face by its ray through the calibrated camera.
 
-Three layers, coarse to fine: the whole head at half resolution, the band around the eyes at full resolution, and in it
-each eye at several samples per pixel. All look at the same surface through the same lens.
+A frame has three layers of increasing resolution: the whole head at half resolution, the band around the eyes at full
+resolution, and each eye in it with several samples per pixel. All use the same surface and lens. Background and sensor
+noise come from the room.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from faze.data.synthetic.camera import Camera
 from faze.data.synthetic.compiled_layers import layers_for
 from faze.data.synthetic.eyeball import paint_iris
-from faze.data.synthetic.layers import Painted
+from faze.data.synthetic.layers import Box, Painted, Shot, feather
 from faze.data.synthetic.lids import draw_lashes
 from faze.data.synthetic.person import PIXELS, ROOM, SKIN, SyntheticPerson, random
-from faze.data.synthetic.room import Room, crop_noise, draw_body, sample_noise, sample_room, smear
 from faze.data.synthetic.scene import Scene
 from faze.data.synthetic.setting import Setting
-from faze.data.synthetic.shot import Box, Shot, feather
 from faze.data.synthetic.surface import build_face
-from faze.data.synthetic.texture import Image
+from faze.data.synthetic.texture import Image, Light, draw_line
+
+_NOISE_MARGIN_PX = 64
+_ROOM_MARGIN_PX = 96
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    """One place and time: its light, in the camera frame, and its background, RGB and larger than a frame."""
+
+    light: Light
+    background: NDArray[np.uint8]
+    clothes_rgb: NDArray
+    long_hair: bool
+
+    def crop(self, rng: np.random.Generator, width_px: int, height_px: int) -> NDArray[np.uint8]:
+        """Cut a background for one frame, at a place that moves as the hand does."""
+        top, left = rng.integers(0, _ROOM_MARGIN_PX + 1, 2)
+        return self.background[top : top + height_px, left : left + width_px].copy()
+
+
+def sample_room(rng: np.random.Generator, width_px: int, height_px: int, dimmest: float) -> Room:
+    """Draw a room lit by a window or a lamp, out of focus; `dimmest` lowers the least light, 1 = as usual."""
+    warmth = rng.normal(0.0, 0.06)
+    tint = np.array([1 + warmth, 1.0, 1 - warmth])
+    around, above = rng.uniform(-1.15, 1.15), rng.uniform(0.05, 0.95)
+    key = np.array([np.sin(around) * np.cos(above), -np.sin(above), -np.cos(around) * np.cos(above)])
+    ambient, exposure = rng.uniform(0.38 * dimmest, 0.6), rng.uniform(0.8 * dimmest, 1.08)
+    light = Light(
+        key=key,
+        key_rgb=tint * (exposure - 0.75 * ambient) * rng.uniform(0.55, 0.9),
+        screen=np.array([0.0, 0.0, -1.0]),
+        screen_rgb=np.array([0.95, 1.0, 1.06]) * rng.uniform(0.08, 0.22),
+        ambient_rgb=ambient * (0.5 + 0.5 * tint),
+    )
+    background = _paint_background(
+        rng, width_px + _ROOM_MARGIN_PX, height_px + _ROOM_MARGIN_PX, tint * rng.uniform(0.35, 0.9)
+    )
+    return Room(light, background, rng.uniform(0.05, 0.75, 3) * rng.uniform(0.4, 1.0), bool(rng.random() < 0.4))
+
+
+def _paint_background(rng: np.random.Generator, width: int, height: int, wall: NDArray) -> NDArray[np.uint8]:
+    small = np.array([height // 4, width // 4])
+    image = np.empty((*small, 3), np.float32)
+    image[:] = wall * rng.uniform(0.85, 1.0, 3)
+    image *= np.linspace(rng.uniform(0.75, 1.05), rng.uniform(0.75, 1.05), small[1], dtype=np.float32)[None, :, None]
+    for _ in range(rng.integers(4, 12)):
+        size = rng.uniform(0.05, 0.5, 2) * small
+        corner = rng.uniform(-0.2, 1.0, 2) * small
+        rgb = np.clip(rng.uniform(0.1, 1.1) * wall * rng.normal(1.0, 0.08, 3), 0.02, 1.0)
+        a, b = np.round([corner[::-1], (corner + size)[::-1]]).astype(int).tolist()
+        cv2.rectangle(image, a, b, rgb.tolist(), -1)
+    image = cv2.GaussianBlur(image, (0, 0), float(rng.uniform(1.5, 5.0)))
+    image = cv2.resize(image, (width, height), interpolation=cv2.INTER_CUBIC)
+    return np.clip(image * 255, 0, 255).astype(np.uint8)
+
+
+def draw_body(
+    image: NDArray[np.uint8], room: Room, person: SyntheticPerson, camera: Camera, rotation: NDArray, origin_mm: NDArray
+) -> None:
+    """Draw what is not the face, flat and in place: hair behind it, ears, neck, shoulders."""
+    head = camera.project(origin_mm)
+    px_per_mm = camera.focal_px[0] / (origin_mm[2] + 80)  # of what lies behind the face
+    lit = room.light.ambient_rgb + 0.4 * room.light.key_rgb
+    skin = np.clip(255 * 0.62 * person.skin * lit, 0, 255)
+    hair = np.clip(255 * 0.85 * person.hair * lit, 0, 255)
+    roll_deg = float(np.degrees(np.arctan2(rotation[1, 0], rotation[0, 0])))
+
+    def ellipse(centre: NDArray, radii_mm: tuple[float, float], turn_deg: float, rgb: NDArray) -> None:
+        at, radii = np.round(centre * 16).astype(int).tolist(), [round(r * px_per_mm * 16) for r in radii_mm]
+        cv2.ellipse(image, at, radii, turn_deg, 0, 360, rgb.tolist(), -1, cv2.LINE_AA, 4)
+
+    places = [(0, 40, 95), (0, -32, 85), (-81, 14, 95), (81, 14, 95)]
+    behind, top, *ears = camera.project(np.array(places) @ rotation.T + origin_mm)
+    if room.long_hair:
+        ellipse(behind, (96, 145), roll_deg, 0.8 * hair)
+    ellipse(head + np.array([0, 365]) * px_per_mm, (265, 235), 0, np.clip(255 * room.clothes_rgb * lit, 0, 255))
+    neck = np.array([[-47, 60], [47, 60], [54, 180], [-54, 180]]) * px_per_mm + head
+    cv2.fillConvexPoly(image, np.round(neck * 16).astype(np.int32), (0.85 * skin).tolist(), cv2.LINE_AA, 4)
+    for side, ear in zip((-1, 1), ears, strict=True):
+        ellipse(ear, (11, 25), roll_deg + 8 * side, skin)
+    ellipse(top, (82, 84), roll_deg, hair)
+
+
+def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDArray[np.uint8]:
+    """Draw sensor noise (h, w, 3) around 128, larger than a frame: frames take it at a random offset."""
+    shape = (height_px + _NOISE_MARGIN_PX, width_px + _NOISE_MARGIN_PX)
+    grey = rng.standard_normal(shape, np.float32)
+    coloured = rng.standard_normal((*shape, 3), np.float32)
+    grey *= np.float32(rng.uniform(0.8, 2.0))
+    coloured *= np.float32(rng.uniform(0.3, 0.8))
+    coloured += grey[..., None]
+    return cv2.convertScaleAbs(cv2.GaussianBlur(coloured, (0, 0), 0.6), alpha=1.6, beta=128)
+
+
+def crop_noise(rng: np.random.Generator, noise: NDArray[np.uint8], shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Cut the noise for one frame of this shape, (H, W, 3), at a random place."""
+    top, left = rng.integers(0, _NOISE_MARGIN_PX, 2)
+    return noise[top:, left:][: shape[0], : shape[1]]
+
+
+def smear(rng: np.random.Generator, image: NDArray[np.uint8]) -> None:
+    """Blur an image in place along a line of a few pixels, as when the hand moves."""
+    length, angle = rng.uniform(2.0, 5.0), rng.uniform(0.0, np.pi)
+    kernel = np.zeros((9, 9), np.uint8)
+    half = 0.5 * length * np.array([np.cos(angle), np.sin(angle)])
+    draw_line(kernel, 4 - half, 4 + half, 255)
+    image[:] = cv2.filter2D(image, -1, kernel / np.float32(kernel.sum()))
 
 
 class Renderer:

@@ -5,13 +5,29 @@ its top left corner as its user sees it; the camera looks the other way, so the 
 """
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.geometry import rotation_from_pitchyaw
 from faze.data.synthetic.camera import Camera, sample_camera
-from faze.data.synthetic.spread import Spread
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A normal distribution, cut off where people end."""
+
+    mean: float
+    deviation: float
+    least: float = -np.inf
+    most: float = np.inf
+
+    def draw(self, rng: np.random.Generator) -> float:
+        """Draw a number."""
+        normal = NormalDist(self.mean, self.deviation)
+        return normal.inv_cdf(rng.uniform(normal.cdf(self.least), normal.cdf(self.most)))
+
 
 # As GazeCapture's authors publish them, held upright: width and height of the screen (mm), the same in points, and how
 # far the camera is right of the screen's left edge and above its top edge (mm).

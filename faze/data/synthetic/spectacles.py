@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.light import Light
-from faze.data.synthetic.texture import Image, ramp
+from faze.data.synthetic.texture import Image, Light, ramp
 
 FRONT_RADIUS_MM = 110.0  # of the lenses' front, which mirrors
 TILT = 0.12  # tangent of the angle by which the lenses' lower rim is nearer to the face: 7 degrees

@@ -16,7 +16,7 @@ from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
 from faze.data.preparation.strip_maker import StripMaker
 from faze.data.readers import Frame
 from faze.data.store.supplementary import Supplementary
-from faze.data.synthetic.annotation import supplementary
+from faze.data.synthetic.layouts import supplementary
 from faze.data.synthetic.people import Role, jpeg, renderer_of, sample_frames
 
 
