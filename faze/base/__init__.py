@@ -1,1 +1,1 @@
-"""Files, locks, the run log, processes, result paths, geometry: what every room stands on. Needs numpy alone."""
+"""Files, locks, the run log, processes, result paths, geometry: used by every package. Needs only numpy."""

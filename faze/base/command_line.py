@@ -1,4 +1,4 @@
-"""The command line of a stage or command: declared above its main function, with the arguments that many share.
+"""The command line of a stage or command: declared above its main function, with shared arguments.
 
 @command(__doc__, CONFIG, needed("--data", "store of normalised strips"), threads(), needed("--out", "file to write"))
 def main(args: Namespace) -> None:
@@ -33,7 +33,7 @@ def needed(name: str, words: str, **options: Any) -> Argument:
 
 
 def threads(words: str = "CPU threads", default: int | None = None) -> Argument:
-    """Declare a number of threads, at least 1; as many as there are CPU cores, if nothing else is the default."""
+    """Declare a number of threads, at least 1; the default is the number of CPU cores unless another one is given."""
     return argument("--threads", type=at_least_one, default=default or os.cpu_count(), help=words)
 
 
@@ -41,7 +41,7 @@ def in_rows(args: Namespace, *names: str) -> list[tuple]:
     """Return the first values of several arguments, then the second ones, and so on; None for a missing argument.
 
     Raises:
-        UserError: there are not as many of one as of another.
+        UserError: the arguments have different numbers of values.
     """
     columns = [getattr(args, name) for name in names]
     first, count = names[0], len(columns[0])
@@ -60,7 +60,7 @@ def at_least_one(text: str) -> int:
 
 
 def port_number(least: int) -> Callable[[str], int]:
-    """Make the type of an argument that is the number of a port: of at least 1, or of 0 for any that is free."""
+    """Return the argparse type of a port number of at least `least`; 0 stands for any free port."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= 65535:
@@ -86,19 +86,19 @@ CONFIGFILE = argument(
     type=Path,
     nargs="+",
     default=[],
-    help="overrides, each laid over the defaults and the files before it, as for snakemake",
+    help="files of overrides; each overrides the defaults and the previous files, as for snakemake",
 )
 
 
 def command(doc: str | None, *arguments: Argument) -> Callable[[Callable[[Namespace], None]], Callable[[], int]]:
-    """Read the command line for a main function, and give its exit code.
+    """Wrap a main function so that it reads the command line and returns an exit code.
 
-    The code is 1, after one sentence, where the person can mend what is wrong: UserError, or a file's OSError. Any
-    other error shows its traceback and says whose fault it is; with --traceback, every error shows its own.
+    An error that the user can fix (UserError, or a file's OSError) is printed as one sentence, and the code is 1. Any
+    other error shows its traceback and a note on its cause. With --traceback, every error shows its traceback.
 
     Args:
         doc: describes the command; line breaks are kept.
-        arguments: that it takes, beside --traceback.
+        arguments: of the command, in addition to --traceback.
     """
     # Without abbreviations, so that --traceback is found by its name.
     parser = argparse.ArgumentParser(
@@ -109,7 +109,7 @@ def command(doc: str | None, *arguments: Argument) -> Callable[[Callable[[Namesp
         parser.add_argument(name, **options)
 
     def decorate(main: Callable[[Namespace], None]) -> Callable[[], int]:
-        if main.__module__ == "__main__":  # would else do nothing, in silence
+        if main.__module__ == "__main__":  # otherwise it would silently do nothing
             sys.exit("start it as `faze STAGE`, or `python -m faze STAGE`")
         return functools.partial(_run, main, parser)
 
@@ -117,7 +117,7 @@ def command(doc: str | None, *arguments: Argument) -> Callable[[Callable[[Namesp
 
 
 def printable(words: str) -> str:
-    """Escape what a terminal would take for a command: names come from files of others."""
+    """Escape control characters, which names in foreign files may contain and a terminal would obey."""
     return "".join(
         letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
         for letter in words
@@ -138,14 +138,14 @@ def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> 
         print(f"{parser.prog}: {printable(words)}", file=sys.stderr)
         return 1
     except Exception as error:
-        # torch, which this room does not import, has an OutOfMemoryError of its own.
+        # torch, which this package does not import, defines its own OutOfMemoryError.
         error.add_note(NO_MEMORY if type(error).__name__ in ("MemoryError", "OutOfMemoryError") else OUR_FAULT)
         raise
     return 0
 
 
 def _check_own_names(args: Namespace) -> None:
-    """Refuse an --out that is also what another argument, or itself, names: it would be overwritten."""
+    """Refuse an --out that another argument also names, or that is given twice: the file would be overwritten."""
     paths = {name: [path for path in _listed(value) if isinstance(path, Path)] for name, value in vars(args).items()}
     listed = paths.pop("out", [])
     outputs = {path.resolve() for path in listed}

@@ -41,11 +41,11 @@ def library(kernel: str, otherwise: str) -> ctypes.CDLL | None:
 
     Args:
         kernel: path of the C file in the package, from `KERNELS`.
-        otherwise: says what is used without it.
+        otherwise: describes what is used without it.
 
     Returns:
         The library for the highest level that this processor supports. None if there is none: one line on stderr then
-        says so, but not in the worker processes of a process that has said it.
+        says so, but not in worker processes.
     """
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     paths = {level: (PACKAGE / kernel).with_name(library_name(kernel, level) + suffix) for level in LEVELS}
@@ -61,7 +61,7 @@ def library(kernel: str, otherwise: str) -> ctypes.CDLL | None:
 
 
 def processor() -> str:
-    """Describe what numpy and OpenCV may choose their code by."""
+    """Describe the processor features by which numpy and OpenCV may select code."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,6 +1,6 @@
-"""Whether what jobs ask for can be had on a SLURM cluster.
+"""Check that the resources requested by jobs exist on a SLURM cluster.
 
-SLURM takes a job that no node can ever run, and it stays in the queue without a word. Standard library only.
+SLURM accepts a job that no node can ever run, and the job then stays in the queue without a reason. Standard library only.
 """
 
 import re
@@ -21,7 +21,7 @@ class Node:
 
     name: str
     partition: str
-    is_default: bool  # the partition of jobs that name none
+    is_default: bool  # jobs that name no partition run here
     threads: int
     memory_mb: int
     gpus: int
@@ -30,7 +30,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Request:
-    """What a job of a rule asks for; 0 where it asks for nothing."""
+    """Resources that a job of a rule requests; 0 for those that it does not request."""
 
     rule: str
     partition: str | None
@@ -45,13 +45,13 @@ class Request:
 
         def number(name: str) -> int:
             value = resources.get(name) or 0
-            return int(value) if str(value).isdecimal() else 0  # not yet known: what it is of has not been made
+            return int(value) if str(value).isdecimal() else 0  # not known before its input exists
 
         partition = resources.get("slurm_partition")
         return cls(rule, partition, threads, number("mem_mb"), number("gpu"), number("runtime"))
 
     def fits(self, node: Node) -> bool:
-        """Whether a node has what is asked for."""
+        """Return whether a node has the requested resources."""
         return (
             self.threads <= node.threads
             and self.memory_mb <= node.memory_mb
@@ -61,7 +61,7 @@ class Request:
 
 
 def read_nodes() -> list[Node]:
-    """Ask the cluster for its nodes, whatever their state: one that is down may come back.
+    """Query the nodes of the cluster in any state, since a node that is down may come back.
 
     Raises:
         UserError: the cluster does not answer.

@@ -1,1 +1,1 @@
-"""Commands for people, beside the stages: `faze COMMAND --help`."""
+"""Commands for users, in addition to the stages: `faze COMMAND --help`."""

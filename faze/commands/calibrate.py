@@ -1,10 +1,10 @@
-"""`faze calibrate`: a person's own calibration from cached codes -> adapted weights, and their error on other entries.
+"""`faze calibrate`: calibrate for one person from cached codes, and measure the error on other entries.
 
     faze calibrate --codes mine.h5 --shots 9 --out adapted.pt \
         --learner-file results/default/baseline/seed0/fewshot/maml.pt
 
-The person's first k entries calibrate, all others measure (or the last --query-entries of them). Without a learner's
-file the simplest learner, `offset`, is used. The file that is written holds plain tensors and numbers (its fields:
+The person's first k entries are the calibration; the error is measured on all others, or on the last
+--query-entries of them. Without a learner's file, the simplest learner, `offset`, is used. The file that is written holds plain tensors and numbers (its fields:
 `faze.fewshot.personal_estimator.PersonalEstimator`) and is read by torch.load(..., weights_only=True).
 """
 
@@ -31,16 +31,26 @@ from faze.fewshot.residual_model import ResidualModel
 @command(
     __doc__,
     needed("--codes", "store of codes, as encode writes it, with the person"),
-    argument("--person", help="whose; not needed where the store holds one person"),
-    argument("--shots", type=at_least_one, required=True, help="k: the person's first k entries calibrate"),
-    argument("--learner-file", type=Path, help="of meta_train, for these codes' checkpoint; none: offset"),
+    argument("--person", help="id of the person; not needed if the store contains only one"),
+    argument(
+        "--shots", type=at_least_one, required=True, help="k, the number of calibration entries: the person's first k"
+    ),
+    argument(
+        "--learner-file",
+        type=Path,
+        help="file that meta_train wrote for the checkpoint of these codes (default: use offset)",
+    ),
     argument("--learner", choices=LEARNERS, help="refuse any other learner's file"),
-    argument("--query-entries", type=int, help="measure on the last so many only; default: all that remain"),
-    argument("--suggest", action="store_true", help="say which other entry would help most as the next sample"),
+    argument(
+        "--query-entries",
+        type=int,
+        help="number of last entries on which the error is measured (default: all that remain)",
+    ),
+    argument("--suggest", action="store_true", help="print which other entry would help most as the next sample"),
     needed("--out", "calibration to write"),
 )
 def main(args: Namespace) -> None:
-    """Read codes and learner, adapt, measure, write."""
+    """Read codes and learner, adapt, measure the error, and write the calibration."""
     began = time.perf_counter()
     learned = read_learner(args.learner_file, args.learner, args.shots)
     read_isolated(args.codes, read_all)
@@ -99,10 +109,10 @@ def pick_person(codes: CodeStore, path: Path, name: str | None) -> PersonCodes:
 
 
 def split_entries(person: PersonCodes, shots: int, query_entries: int | None) -> tuple[list[int], NDArray[np.int64]]:
-    """Part the entries into those that calibrate, the first k, and those that measure: the rest, or its last.
+    """Split the entries into calibration (the first k) and query (the rest, or the last of it).
 
     Raises:
-        UserError: the person has too few.
+        UserError: the person has too few entries.
     """
     count = len(person.code)
     if query_entries is not None and query_entries < 0:
@@ -121,7 +131,7 @@ def suggest(person: PersonCodes, support: list[int], learned: Learned | None) ->
     """Describe which further entry would reduce the learner's uncertainty most, and about where the person looks in it.
 
     Raises:
-        UserError: the learner tells no uncertainty, or no entry is left.
+        UserError: the learner estimates no uncertainty, or no entry is left.
     """
     learner = LEARNERS[learned.learner if learned else "offset"]
     if not isinstance(learner, ResidualModel):

@@ -4,12 +4,12 @@
         --data results/default/data/mpiigaze.h5
     faze export --onnx --checkpoint results/default/amp/seed0/checkpoint.pt --out decoder.onnx
 
-The copy is half as large and has what encode and walk need, not what a resumed training does. It is read like any other
-checkpoint: weights become float32 again, and codes are computed in float32. The angles say what the rounding of the
-weights does by itself, and together with computing in that precision (autocast).
+The copy is half as large and contains what encode and walk need, but not the state of the training. It is read like any
+other checkpoint: parameters become float32 again, and codes are computed in float32. The printed angles show the effect
+of rounding the parameters, alone and together with computing in that precision (autocast).
 
-The decoder makes an image of an appearance, a gaze and a head code, whose layout `faze.model.onnx_decoder` tells. It is
-compared with the network in onnxruntime before it gets its name.
+The decoder makes an image of an appearance, a gaze and a head code, whose layout `faze.model.onnx_decoder`
+describes. It is compared with the network in onnxruntime before the file is renamed to --out.
 """
 
 import functools
@@ -36,15 +36,20 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 @command(
     __doc__,
-    argument("--precision", choices=DTYPES, help="number format of the copy's weights"),
-    argument("--onnx", action="store_true", help="the decoder as an ONNX graph instead"),
+    argument("--precision", choices=DTYPES, help="number format of the copy's parameters"),
+    argument("--onnx", action="store_true", help="write the decoder as an ONNX graph instead"),
     needed("--checkpoint", "trained DT-ED"),
-    argument("--data", type=Path, help="store of normalised strips to compare on; none: random patterns"),
-    argument("--strips", type=at_least_one, default=64, help="how many of them, evenly from all people"),
+    argument("--data", type=Path, help="store of normalised strips for the comparison (default: random patterns)"),
+    argument(
+        "--strips",
+        type=at_least_one,
+        default=64,
+        help="number of strips to compare, evenly from all people (default: 64)",
+    ),
     needed("--out", "checkpoint or graph to write"),
 )
 def main(args: Namespace) -> None:
-    """Convert, write, read back and compare."""
+    """Write the copy or the decoder, and compare it with the network."""
     trained = load_model(args.checkpoint)
     if args.onnx == (args.precision is not None):
         raise UserError("say either --precision, for a copy, or --onnx, for the decoder alone")
@@ -65,7 +70,7 @@ def main(args: Namespace) -> None:
 
 
 def write_decoder(dted: DTED, out: Path) -> None:
-    """Export, compare, and only then give the file its name."""
+    """Export the decoder and compare it with the network; write nothing if they differ."""
     with output_lock(out), whole_file(out) as temporary:
         export_decoder(dted, temporary)
         found = largest_difference(dted, temporary)
@@ -85,17 +90,17 @@ def moved(trained: DTED, copy: DTED, pixels: NDArray[np.uint8]) -> str:
 
 
 def stored_strips(path: Path, wanted: int) -> NDArray[np.uint8]:
-    """(N, H, W, 3): strips evenly spread over all people of a store, all of them if there are no more."""
+    """Return strips (N, H, W, 3) evenly spread over all people of a store; all strips if there are fewer than wanted."""
     with StripStore(path) as strips:
-        places = [(person, i) for person in strips.persons() for i in range(strips.count(person))]
-        if not places:
+        entries = [(person, i) for person in strips.persons() for i in range(strips.count(person))]
+        if not entries:
             raise UserError(f"{path}: holds no strips to compare on")
-        chosen = np.linspace(0, len(places) - 1, min(wanted, len(places))).round().astype(int)
-        return np.stack([strips.pixels(*places[i]) for i in chosen])
+        chosen = np.linspace(0, len(entries) - 1, min(wanted, len(entries))).round().astype(int)
+        return np.stack([strips.pixels(*entries[i]) for i in chosen])
 
 
 def random_strips(count: int) -> NDArray[np.uint8]:
-    """(N, 64, 256, 3): smooth random patterns, always the same."""
+    """Return smooth random patterns (N, 64, 256, 3) from a fixed seed."""
     coarse = torch.rand(count, 3, 8, 32, generator=torch.Generator().manual_seed(0))
     smooth = torch.nn.functional.interpolate(coarse, size=(64, 256), mode="bilinear")
     return (255 * smooth).byte().permute(0, 2, 3, 1).contiguous().numpy()

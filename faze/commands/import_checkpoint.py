@@ -1,6 +1,6 @@
-"""`faze import-checkpoint`: published weights of DT-ED -> a checkpoint that encode and walk read.
+"""`faze import-checkpoint`: convert a published DT-ED state dictionary to a checkpoint for encode and walk.
 
-The model section that the weights were trained with comes from the configuration files, laid over config/config.yaml:
+The configuration files override config/config.yaml; their model section must describe the published network:
 
     faze import-checkpoint published.pth.tar --configfile config/paper.yaml --out results/published/checkpoint.pt
 """
@@ -23,7 +23,7 @@ from faze.model.weights import import_published, save_weights
     needed("--out", "checkpoint to write"),
 )
 def main(args: Namespace) -> None:
-    """Check name by name, and write."""
+    """Check the tensors by name, and write the checkpoint."""
     model = build(Model, read_config(args.configfile)["model"])
     dted = import_published(args.published, model)
     with output_lock(args.out):

@@ -1,12 +1,12 @@
-"""For people: the largest micro-batch of a tier that fits into memory, on one device.
+"""Find the largest micro-batch of a tier that fits into memory, on one device.
 
     faze largest-batch --tier recompute --memory-gib 4
     faze largest-batch --tier recompute --configfile config/width.yaml    (a GPU: until it is full)
 
-Every size is tried in a fresh process with two steps after those that settle (a graph is captured in the last of
-them); the second meets the optimiser's state. Sizes are doubled until one does not fit, then bisected. Memory is the
-highest of all steps, which have to fit: in a benchmark's words, the larger of peak_gib and warmup_peak_gib. Pairs make
-one chunk; accumulation is off.
+Every size is tried in a fresh process: the settling steps, in the last of which a graph is captured, and two more. The
+second of these includes the optimiser's state. Sizes are doubled until one does not fit, then bisected. Memory is the
+peak over all steps: the larger of a benchmark's peak_gib and warmup_peak_gib. All pairs form one chunk; accumulation is
+off.
 """
 
 import bisect
@@ -27,22 +27,22 @@ from faze.benchmark.meters import MemoryPeak, status_bytes
 from faze.benchmark.tier_steps import build_tier_steps, read_people, tier_config
 from faze.engine.parallel import join, pick_device
 
-STEPS = 2  # beyond those that settle
-MARGIN_GIB = 1.0  # by how much a process may exceed the limit before it is refused more; modules load late, too
+STEPS = 2  # after the settling steps
+MARGIN_GIB = 1.0  # a process may exceed the limit by this before allocations fail, since some modules load late
 
 
 @command(
     __doc__,
     argument("--tier", required=True, help="name of a tier"),
     CONFIGFILE,
-    argument("--memory-gib", type=float, help="what it has to fit into; needed on a CPU"),
-    argument("--multiple", type=at_least_one, default=1, help="try multiples of this"),
-    argument("--most", type=int, default=65536, help="pairs beyond which nothing is tried"),
+    argument("--memory-gib", type=float, help="memory that the batch has to fit into; needed on a CPU"),
+    argument("--multiple", type=at_least_one, default=1, help="try only multiples of this number of pairs"),
+    argument("--most", type=int, default=65536, help="largest number of pairs to try"),
     threads(),
     argument("--pairs", type=int, help=SUPPRESS),
 )
 def main(args: Namespace) -> None:
-    """Search, or try one size for the search."""
+    """Search for the largest size, or try one size in a process of the search."""
     if args.most < args.multiple:
         raise UserError("--most must be no less than --multiple")
     if args.pairs:
@@ -63,9 +63,9 @@ def largest(fits: Callable[[int], bool], *, most: int, multiple: int = 1) -> int
     """Find the largest multiple that fits, if every smaller one does too.
 
     Args:
-        fits: tries a number; expensive.
-        most: is not exceeded.
-        multiple: what is tried are its multiples.
+        fits: returns whether a number fits; expensive.
+        most: the upper limit.
+        multiple: only its multiples are tried.
 
     Returns:
         0 if not even `multiple` fits.
@@ -79,16 +79,16 @@ def largest(fits: Callable[[int], bool], *, most: int, multiple: int = 1) -> int
 
 
 def fits(pairs: int, args: Namespace, peaks: dict[int, float]) -> bool:
-    """Try one size in a fresh process; remember its peak if it ran.
+    """Return whether a size fits, tried in a fresh process; add its peak to `peaks` if it ran.
 
     Raises:
-        UserError: it failed for another reason than memory.
+        UserError: the process failed for another reason than memory.
     """
     command = [sys.executable, "-m", "faze", "largest-batch", *sys.argv[1:], "--pairs", str(pairs)]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if ended.returncode > 0:
         raise UserError(f"the try with {pairs} pairs failed; its words are above")
-    peak = json.loads(ended.stdout) if ended.returncode == 0 else None  # killed: for want of memory
+    peak = json.loads(ended.stdout) if ended.returncode == 0 else None  # otherwise it was killed for lack of memory
     fitting = peak is not None and (not args.memory_gib or peak <= args.memory_gib)
     if peak is not None:
         peaks[pairs] = peak
@@ -120,7 +120,7 @@ def try_size(args: Namespace) -> float | None:
 
 
 def _limit(memory_gib: float | None, device: torch.device) -> None:
-    """Let a try that is far too large fail, instead of pushing everybody else out of memory."""
+    """Limit the memory of this process, so that a far too large size fails without disturbing other processes."""
     if not memory_gib:
         return
     if device.type == "cuda":
@@ -132,7 +132,7 @@ def _limit(memory_gib: float | None, device: torch.device) -> None:
 
 
 def _slope(peaks: dict[int, float]) -> str:
-    """Describe the memory of a further pair, from the smallest and the largest size that ran."""
+    """Describe the memory of each additional pair, from the smallest and the largest size that ran."""
     few, many = min(peaks), max(peaks)
     if few == many:
         return ""

@@ -1,4 +1,4 @@
-"""For people: the rows of docs/ledger.md from a benchmark.json."""
+"""Print the rows of docs/ledger.md from a benchmark.json."""
 
 from argparse import Namespace
 from pathlib import Path

@@ -1,11 +1,11 @@
-"""For people: where the time of a tier's step goes.
+"""Profile the training step of a tier.
 
     faze profile --tier recompute
     faze profile --tier recompute --configfile config/width.yaml --data results/width/data/gazecapture.h5
 
-Writes trace.json.gz (for chrome://tracing or ui.perfetto.dev), and the costliest operations as operations.txt and
-operations.json: time, share of the step, rates, and share of the device's own roofline, a copy or a matrix product
-timed in the same process.
+Writes trace.json.gz (for chrome://tracing or ui.perfetto.dev), and the most expensive operations as operations.txt and
+operations.json: time, share of the step, rates, and share of the roofline peak, which a copy or a matrix product in the
+same process measures.
 """
 
 import json
@@ -32,13 +32,13 @@ COSTLIEST = 10
     __doc__,
     argument("--tier", required=True, help="name of a tier"),
     CONFIGFILE,
-    argument("--data", type=Path, help="store of normalised strips; without it, strips of noise"),
-    argument("--steps", type=at_least_one, default=3, help="profiled steps"),
+    argument("--data", type=Path, help="store of normalised strips (default: strips of noise)"),
+    argument("--steps", type=at_least_one, default=3, help="number of steps to profile"),
     threads("CPU threads, over all processes"),
-    argument("--out", type=Path, help="folder; default results/NAME/profile/TIER"),
+    argument("--out", type=Path, help="folder to write (default: results/NAME/profile/TIER)"),
 )
 def main(args: Namespace) -> None:
-    """Profile; the first of several processes speaks for all."""
+    """Profile a tier; of several processes, only the first writes and prints."""
     config = tier_config(args.configfile, args.tier)
     if launch(config.engine, ["profile", *sys.argv[1:]]):
         return
@@ -52,7 +52,7 @@ def main(args: Namespace) -> None:
 
 
 def write(tier: TierSteps, steps: int, out: Path) -> None:
-    """Profile some steps and leave trace and tables in a folder."""
+    """Profile some steps, and write trace and tables to a folder."""
     world = tier.setup.world
     tier.run(tier.feed(range(max(WARMUP_STEPS, tier.step.settling_steps))))
     switches = [asdict(switch) for switch in tier.switches]

@@ -1,4 +1,4 @@
-"""`faze resolve`: a stage's own parameters, as the workflow writes them for it, for whoever runs the stage alone.
+"""`faze resolve`: write the parameters of a stage, as the workflow does, to run the stage without the workflow.
 
 faze resolve train --tier recompute --seed 0 --configfile mine.yaml --out train.yaml
 faze train --config train.yaml --data strips.h5 --out checkpoint.pt --run-log run.jsonl
@@ -22,18 +22,18 @@ from faze.config.validation import read_config
     argument("stage", choices=STAGES),
     CONFIGFILE,
     argument("--tier", help=f"tier, noise control or point of a sweep; needed for {', '.join(sorted(PER_RUN))}"),
-    argument("--seed", type=int, help="of the same stages"),
-    argument("--dataset", choices=RAW, help=f"of {', '.join(PER_DATASET)}"),
-    argument("--out", type=Path, help="file to write; without it, the terminal"),
+    argument("--seed", type=int, help="seed of the training; needed for the same stages"),
+    argument("--dataset", choices=RAW, help=f"data set; needed for {', '.join(PER_DATASET)}"),
+    argument("--out", type=Path, help="file to write (default: standard output)"),
 )
 def main(args: Namespace) -> None:
-    """Read the configuration and write what one stage may know of it."""
+    """Read the configuration and write the parameters of one stage."""
     for option, stages in {"tier": PER_RUN, "seed": PER_RUN, "dataset": PER_DATASET}.items():
         if (args.stage in stages) != (getattr(args, option) is not None):
             raise UserError(f"--{option} is {'needed' if args.stage in stages else 'not'} for {args.stage}")
     config = read_config(args.configfile)
     if args.tier is not None and args.tier not in (*CONTROLS, *points(config)):
-        resolve_tier(config["tiers"], args.tier)  # or say that it is not defined
+        resolve_tier(config["tiers"], args.tier)  # raises an error if it is not defined
     lines = to_lines(resolve(config, args.stage, args.tier, args.seed, args.dataset))
     text = "".join(f"{line}\n" for line in lines)
     if args.out:

@@ -1,4 +1,4 @@
-"""Open MLflow on the results: for people. Runs under way appear as they train.
+"""Open MLflow on the results, including trainings in progress.
 
 faze ui                                      the ablation of config/config.yaml
 faze ui --configfile config/smoke.yaml       another one
@@ -27,7 +27,7 @@ EVERY_SECONDS = 10.0
     __doc__,
     CONFIGFILE,
     argument("--results", type=Path, default=Path("results"), help="folder of all ablations"),
-    argument("--port", type=port_number(1), default=PORT, help="of the page, on this machine alone"),
+    argument("--port", type=port_number(1), default=PORT, help="port of the page, for this machine only"),
 )
 def main(args: Namespace) -> None:
     """Serve the store and follow the trainings until interrupted."""
@@ -47,7 +47,7 @@ def main(args: Namespace) -> None:
 
 
 def follow(follower: Follower, server: subprocess.Popen | None) -> None:
-    """Mirror what the trainings log, for as long as the server lives."""
+    """Mirror the logs of the trainings while the server runs."""
     while server is None or server.poll() is None:
         follower.look()
         time.sleep(EVERY_SECONDS)

@@ -1,1 +1,1 @@
-"""A local page on which the codes of a strip move under a reader's hand, decoded in the browser."""
+"""A local page to turn the codes of a strip by hand, decoded in the browser."""

@@ -1,7 +1,7 @@
 """The folder of a studio: static files, the decoders as ONNX graphs, and the codes of some strips.
 
-A browser needs nothing else: the decoders run in it, by onnxruntime-web. Codes are stored turned to the front, so that
-the page turns them to a gaze and a head pose by one rotation each, as a walk does.
+A browser needs nothing else: the decoders run in it, by onnxruntime-web. Codes are stored in frontal
+orientation, so that the page turns them to a gaze and a head pose by one rotation each, as a walk does.
 
 Shapes: N strips; A numbers of the appearance.
 """
@@ -29,21 +29,21 @@ STATIC = Path(__file__).parent
 PAGE = ("index.html", "studio.js", "worker.js", "studio.css")
 RUNTIME = ("ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm")  # of onnxruntime-web, in ort/
 DATA = "studio.json"
-COMPONENTS = 4  # directions of the appearance that have a slider: those in which people differ most
-DIGITS = 7  # of a code, as many as float32 has
+COMPONENTS = 4  # directions of the appearance with a slider: those in which people differ most
+DIGITS = 7  # significant digits of a code, as in float32
 
 
 def write_studio(out: Path, networks: Mapping[str, DTED], strips: StripStore, people: Sequence[str]) -> None:
-    """Write the folder; it stands whole or not at all.
+    """Write the folder, completely or not at all.
 
     Args:
         out: folder.
-        networks: by name, as the page calls them.
+        networks: by their names on the page.
         strips: store of normalised strips.
-        people: whose first strips can be moved.
+        people: the first strip of each can be turned.
 
     Raises:
-        UserError: onnxruntime-web is not there, or the codes of a network are no numbers.
+        UserError: onnxruntime-web is missing, or the codes of a network are not finite.
     """
     if absent := [name for name in RUNTIME if not (STATIC / "ort" / name).is_file()]:
         raise UserError(f"{STATIC / 'ort' / absent[0]} is missing: run `make studio` once; it needs npm")
@@ -74,7 +74,7 @@ def write_studio(out: Path, networks: Mapping[str, DTED], strips: StripStore, pe
 
 @torch.inference_mode()
 def _codes(dted: DTED, strips: StripStore, people: Sequence[str]) -> dict[str, Any]:
-    """Encode first strips: their frontal codes, and the directions in which their appearances differ most."""
+    """Return the frontal codes of first strips, and the directions in which their appearances differ most."""
     with exact(dted):
         fronts = [frontal(dted, strips, person)[2] for person in people]
     for person, front in zip(people, fronts, strict=True):

@@ -1,4 +1,4 @@
-"""Serving a folder to this machine's own browsers, and to nobody else."""
+"""Serve a folder to browsers on this machine only."""
 
 import functools
 import http
@@ -17,9 +17,9 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     }
 
     def send_head(self) -> object:
-        """Answer those alone who ask for this machine by its own name.
+        """Answer only requests whose Host header is this machine's.
 
-        A page of somebody else can let its name stand for 127.0.0.1 and would then read the strips as its own.
+        Otherwise a foreign page could resolve its own host name to 127.0.0.1 (DNS rebinding) and read the strips.
         """
         host, port = self.headers.get("Host", ""), self.server.server_address[1]
         if host not in (f"127.0.0.1:{port}", f"localhost:{port}"):
@@ -28,12 +28,12 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         return super().send_head()
 
     def end_headers(self) -> None:
-        """Let nothing be kept: the same address shows other networks tomorrow."""
+        """Forbid caching, since the same address may show other networks later."""
         self.send_header("Cache-Control", "no-store")
         super().end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Keep silent."""
+        """Log nothing."""
 
 
 def open_server(folder: Path, port: int) -> http.server.ThreadingHTTPServer:
