@@ -86,7 +86,7 @@ CONFIGFILE = argument(
     type=Path,
     nargs="+",
     default=[],
-    help="overrides, each laid over the defaults and the files before it, as for snakemake",
+    help="files of overrides; each overrides the defaults and the previous files, as for snakemake",
 )
 
 

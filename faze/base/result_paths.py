@@ -1,4 +1,4 @@
-"""Where the outputs of one ablation lie: the paths under results/<name>/ that the workflow's rules declare.
+"""Paths of the outputs of an ablation under results/<name>/, as the workflow's rules declare them.
 
 Stages that read the files of many runs (evaluate, report, track) find them here. Standard library only.
 """
@@ -16,15 +16,15 @@ class ResultPaths:
     root: Path
 
     def store(self, dataset: str) -> Path:
-        """Normalised strips."""
+        """Return the store of normalised strips."""
         return self.root / "data" / f"{dataset}.h5"
 
     def inspection(self, dataset: str) -> Path:
-        """Folder of the data set's page."""
+        """Return the folder of the data set's page."""
         return self.root / "inspection" / dataset
 
     def run(self, tier: str, seed: int) -> Path:
-        """Folder of one run."""
+        """Return the folder of a run."""
         return self.root / tier / f"seed{seed}"
 
     def run_log(self, tier: str, seed: int) -> Path:
@@ -44,23 +44,23 @@ class ResultPaths:
         return self.run(tier, seed) / "fewshot" / f"{learner}.pt"
 
     def codes(self, tier: str, seed: int, dataset: str) -> Path:
-        """Codes of every strip."""
+        """Return the store of codes of every strip."""
         return self.run(tier, seed) / "codes" / f"{dataset}.h5"
 
     def errors(self, tier: str, seed: int, learner: str) -> Path:
-        """Adapted errors, one row per person, k and repeat."""
+        """Return the table of adapted errors, one row per person, k and repeat."""
         return self.run(tier, seed) / "fewshot" / f"{learner}_errors.parquet"
 
     def walks(self, tier: str, seed: int) -> Path:
-        """Folder of videos, contact sheet inside."""
+        """Return the folder of videos and contact sheets."""
         return self.run(tier, seed) / "walks"
 
     def redirection(self, tier: str, seed: int) -> Path:
-        """How much redirected strips resemble the person, one row per person."""
+        """Return the table of similarity between redirected strips and the person, one row per person."""
         return self.run(tier, seed) / "redirection.parquet"
 
     def redirected_pairs(self, tier: str, seed: int) -> Path:
-        """How far eyes and head of redirected strips turned, one row per pair and variant."""
+        """Return the table of gaze and head angles of redirected strips, one row per pair and variant."""
         return self.run(tier, seed) / "redirected_pairs.parquet"
 
     @property

@@ -31,16 +31,26 @@ from faze.fewshot.residual_model import ResidualModel
 @command(
     __doc__,
     needed("--codes", "store of codes, as encode writes it, with the person"),
-    argument("--person", help="whose; not needed where the store holds one person"),
-    argument("--shots", type=at_least_one, required=True, help="k: the person's first k entries calibrate"),
-    argument("--learner-file", type=Path, help="of meta_train, for these codes' checkpoint; none: offset"),
+    argument("--person", help="id of the person; not needed if the store contains only one"),
+    argument(
+        "--shots", type=at_least_one, required=True, help="k, the number of calibration entries: the person's first k"
+    ),
+    argument(
+        "--learner-file",
+        type=Path,
+        help="file that meta_train wrote for the checkpoint of these codes (default: use offset)",
+    ),
     argument("--learner", choices=LEARNERS, help="refuse any other learner's file"),
-    argument("--query-entries", type=int, help="measure on the last so many only; default: all that remain"),
-    argument("--suggest", action="store_true", help="say which other entry would help most as the next sample"),
+    argument(
+        "--query-entries",
+        type=int,
+        help="number of last entries on which the error is measured (default: all that remain)",
+    ),
+    argument("--suggest", action="store_true", help="print which other entry would help most as the next sample"),
     needed("--out", "calibration to write"),
 )
 def main(args: Namespace) -> None:
-    """Read codes and learner, adapt, measure, write."""
+    """Read codes and learner, adapt, measure the error, and write the calibration."""
     began = time.perf_counter()
     learned = read_learner(args.learner_file, args.learner, args.shots)
     read_isolated(args.codes, read_all)
@@ -102,7 +112,7 @@ def split_entries(person: PersonCodes, shots: int, query_entries: int | None) ->
     """Split the entries: the first k for calibration, the others, or the last of them, for measurement.
 
     Raises:
-        UserError: the person has too few.
+        UserError: the person has too few entries.
     """
     count = len(person.code)
     if query_entries is not None and query_entries < 0:

@@ -36,15 +36,20 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 @command(
     __doc__,
-    argument("--precision", choices=DTYPES, help="number format of the copy's weights"),
-    argument("--onnx", action="store_true", help="the decoder as an ONNX graph instead"),
+    argument("--precision", choices=DTYPES, help="number format of the copy's parameters"),
+    argument("--onnx", action="store_true", help="write the decoder as an ONNX graph instead"),
     needed("--checkpoint", "trained DT-ED"),
-    argument("--data", type=Path, help="store of normalised strips to compare on; none: random patterns"),
-    argument("--strips", type=at_least_one, default=64, help="how many of them, evenly from all people"),
+    argument("--data", type=Path, help="store of normalised strips for the comparison (default: random patterns)"),
+    argument(
+        "--strips",
+        type=at_least_one,
+        default=64,
+        help="number of strips to compare, evenly from all people (default: 64)",
+    ),
     needed("--out", "checkpoint or graph to write"),
 )
 def main(args: Namespace) -> None:
-    """Convert, write, read back and compare."""
+    """Write the copy or the decoder, and compare it with the network."""
     trained = load_model(args.checkpoint)
     if args.onnx == (args.precision is not None):
         raise UserError("say either --precision, for a copy, or --onnx, for the decoder alone")
@@ -65,7 +70,7 @@ def main(args: Namespace) -> None:
 
 
 def write_decoder(dted: DTED, out: Path) -> None:
-    """Export, compare, and only then give the file its name."""
+    """Export the decoder and compare it with the network; write nothing if they differ."""
     with output_lock(out), whole_file(out) as temporary:
         export_decoder(dted, temporary)
         found = largest_difference(dted, temporary)
@@ -87,11 +92,11 @@ def moved(trained: DTED, copy: DTED, pixels: NDArray[np.uint8]) -> str:
 def stored_strips(path: Path, wanted: int) -> NDArray[np.uint8]:
     """Return strips (N, H, W, 3), evenly spaced over all people of a store; all strips if there are fewer."""
     with StripStore(path) as strips:
-        places = [(person, i) for person in strips.persons() for i in range(strips.count(person))]
-        if not places:
+        entries = [(person, i) for person in strips.persons() for i in range(strips.count(person))]
+        if not entries:
             raise UserError(f"{path}: holds no strips to compare on")
-        chosen = np.linspace(0, len(places) - 1, min(wanted, len(places))).round().astype(int)
-        return np.stack([strips.pixels(*places[i]) for i in chosen])
+        chosen = np.linspace(0, len(entries) - 1, min(wanted, len(entries))).round().astype(int)
+        return np.stack([strips.pixels(*entries[i]) for i in chosen])
 
 
 def random_strips(count: int) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""`faze import-checkpoint`: published weights of DT-ED -> a checkpoint that encode and walk read.
+"""`faze import-checkpoint`: convert a published DT-ED state dictionary to a checkpoint for encode and walk.
 
 The model section of the weights comes from the configuration files, which override config/config.yaml:
 

@@ -35,9 +35,9 @@ MARGIN_GIB = 1.0  # by which a process may exceed the limit before allocations f
     __doc__,
     argument("--tier", required=True, help="name of a tier"),
     CONFIGFILE,
-    argument("--memory-gib", type=float, help="what it has to fit into; needed on a CPU"),
-    argument("--multiple", type=at_least_one, default=1, help="try multiples of this"),
-    argument("--most", type=int, default=65536, help="pairs beyond which nothing is tried"),
+    argument("--memory-gib", type=float, help="memory that the batch has to fit into; needed on a CPU"),
+    argument("--multiple", type=at_least_one, default=1, help="try only multiples of this number of pairs"),
+    argument("--most", type=int, default=65536, help="largest number of pairs to try"),
     threads(),
     argument("--pairs", type=int, help=SUPPRESS),
 )
@@ -132,7 +132,7 @@ def _limit(memory_gib: float | None, device: torch.device) -> None:
 
 
 def _slope(peaks: dict[int, float]) -> str:
-    """Describe the memory of a further pair, from the smallest and the largest size that ran."""
+    """Describe the memory of each additional pair, from the smallest and the largest size that ran."""
     few, many = min(peaks), max(peaks)
     if few == many:
         return ""

@@ -32,10 +32,10 @@ COSTLIEST = 10
     __doc__,
     argument("--tier", required=True, help="name of a tier"),
     CONFIGFILE,
-    argument("--data", type=Path, help="store of normalised strips; without it, strips of noise"),
-    argument("--steps", type=at_least_one, default=3, help="profiled steps"),
+    argument("--data", type=Path, help="store of normalised strips (default: strips of noise)"),
+    argument("--steps", type=at_least_one, default=3, help="number of steps to profile"),
     threads("CPU threads, over all processes"),
-    argument("--out", type=Path, help="folder; default results/NAME/profile/TIER"),
+    argument("--out", type=Path, help="folder to write (default: results/NAME/profile/TIER)"),
 )
 def main(args: Namespace) -> None:
     """Profile; of several processes, the first one reports."""

@@ -22,9 +22,9 @@ from faze.config.validation import read_config
     argument("stage", choices=STAGES),
     CONFIGFILE,
     argument("--tier", help=f"tier, noise control or point of a sweep; needed for {', '.join(sorted(PER_RUN))}"),
-    argument("--seed", type=int, help="of the same stages"),
-    argument("--dataset", choices=RAW, help=f"of {', '.join(PER_DATASET)}"),
-    argument("--out", type=Path, help="file to write; without it, the terminal"),
+    argument("--seed", type=int, help="seed of the training; needed for the same stages"),
+    argument("--dataset", choices=RAW, help=f"data set; needed for {', '.join(PER_DATASET)}"),
+    argument("--out", type=Path, help="file to write (default: standard output)"),
 )
 def main(args: Namespace) -> None:
     """Read the configuration and write the part of it that one stage knows."""

@@ -32,9 +32,14 @@ PORT = 8080
     __doc__,
     argument("--checkpoint", type=Path, nargs="+", help=f"trained DT-ED (default: {OWN[0]}, else {OWN[1]})"),
     argument("--data", type=Path, default=STRIPS, help=f"store of normalised strips (default: {STRIPS})"),
-    argument("--people", type=at_least_one, default=12, help="how many, evenly from the test people (default: 12)"),
     argument(
-        "--port", type=port_number(0), default=PORT, help=f"of the page, on this machine alone; 0: a free one ({PORT})"
+        "--people", type=at_least_one, default=12, help="number of people, evenly from the test people (default: 12)"
+    ),
+    argument(
+        "--port",
+        type=port_number(0),
+        default=PORT,
+        help=f"port of the page, for this machine only; 0: any free one (default: {PORT})",
     ),
     argument("--out", type=Path, help="folder to write instead of serving"),
 )

@@ -1,7 +1,7 @@
 """The folder of a studio: static files, the decoders as ONNX graphs, and the codes of some strips.
 
-A browser needs nothing else: the decoders run in it, by onnxruntime-web. Codes are stored turned to the front, so that
-the page turns them to a gaze and a head pose by one rotation each, as a walk does.
+A browser needs nothing else: the decoders run in it, by onnxruntime-web. Codes are stored in frontal
+orientation, so that the page turns them to a gaze and a head pose by one rotation each, as a walk does.
 
 Shapes: N strips; A numbers of the appearance.
 """
@@ -74,7 +74,7 @@ def write_studio(out: Path, networks: Mapping[str, DTED], strips: StripStore, pe
 
 @torch.inference_mode()
 def _codes(dted: DTED, strips: StripStore, people: Sequence[str]) -> dict[str, Any]:
-    """Encode first strips: their frontal codes, and the directions in which their appearances differ most."""
+    """Return the frontal codes of first strips, and the directions in which their appearances differ most."""
     with exact(dted):
         fronts = [frontal(dted, strips, person)[2] for person in people]
     for person, front in zip(people, fronts, strict=True):

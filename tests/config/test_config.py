@@ -1,6 +1,7 @@
 """Parameters: what is refused, in which words, and the way of a value from config.yaml to its stage."""
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
@@ -66,28 +67,29 @@ def test_number_that_yaml_reads_as_text_is_named_with_its_remedy(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("section", "key", "value", "sentence"),
+    ("section", "key", "value", "words"),
     [
-        ("train", "pairs", 1.5, "1.5 is not a whole number"),
-        ("train", "pairs", True, "True is not a whole number"),
-        ("train", "base_lr", float("inf"), "inf is not a number"),
-        ("train", "base_lr", float("nan"), "nan is not a number"),
-        ("data", "workers", "atuo", "'atuo' is not a whole number, or auto; did you mean auto?"),
-        ("data", "workers", -1, "-1 must be at least 0, or auto"),
-        ("data", "workers", None, "None is not a whole number, or auto"),
-        ("augment", "color_scale", 1.5, "1.5 must be between 0 and 1"),
-        ("train", "momentum", 1.5, "1.5 must be between 0 and 1"),
-        ("model", "backprop_gaze", 1, "1 is not true or false"),
-        ("preprocess", "compatibility", "twostep", "'twostep' is not one of none, two_step; did you mean two_step?"),
-        ("preprocess", "mpiifacegaze", 3, "3 is not text"),
-        ("fewshot", "shots", 9, "9 is not a list: write [9]"),
-        ("fewshot", "learners", [], "the list is empty"),
-        ("run", "seeds", [0, 0], "[0, 0] contains a value twice"),
+        ("train", "pairs", 1.5, ["1.5", "whole number"]),
+        ("train", "pairs", True, ["True", "whole number"]),
+        ("train", "base_lr", float("inf"), ["inf", "number"]),
+        ("train", "base_lr", float("nan"), ["nan", "number"]),
+        ("data", "workers", "atuo", ["'atuo'", "whole number", "did you mean auto"]),
+        ("data", "workers", -1, ["-1", "at least 0", "auto"]),
+        ("data", "workers", None, ["None", "whole number", "auto"]),
+        ("augment", "color_scale", 1.5, ["1.5", "between 0 and 1"]),
+        ("train", "momentum", 1.5, ["1.5", "between 0 and 1"]),
+        ("model", "backprop_gaze", 1, ["1", "true", "false"]),
+        ("preprocess", "compatibility", "twostep", ["'twostep'", "none", "did you mean two_step"]),
+        ("preprocess", "mpiifacegaze", 3, ["3", "text"]),
+        ("fewshot", "shots", 9, ["9", "list", "[9]"]),
+        ("fewshot", "learners", [], ["empty"]),
+        ("run", "seeds", [0, 0], ["[0, 0]", "twice"]),
     ],
 )
-def test_wrong_values_are_refused(defaults: dict, section: str, key: str, value: object, sentence: str) -> None:
+def test_wrong_values_are_refused(defaults: dict, section: str, key: str, value: object, words: list[str]) -> None:
     defaults[section][key] = value
-    assert f"{section}.{key}: {sentence}" in faults(defaults)
+    of_key = [fault for fault in faults(defaults) if fault.startswith(f"{section}.{key}: ")]
+    assert any(all(word in fault for word in words) for fault in of_key)
 
 
 def test_missing_key_and_missing_section_are_named(defaults: dict) -> None:
@@ -155,15 +157,16 @@ def test_what_the_compiler_cannot_take_is_refused(defaults: dict) -> None:
     """Seen red: torch's assertions, after the tiers below were trained."""
     defaults["tiers"]["compile"] |= {"checkpointing": True, "keep_fp32": ["mean"]}
     defaults["run"]["tiers"] = ["baseline", "ddp", "compile"]
-    text = "\n".join(faults(defaults))
-    assert all(word in text for word in ("tiers.compile: ", "checkpointing", "keep_fp32"))
-    assert "tiers.ddp" not in text
+    (fault,) = faults(defaults)
+    assert fault.startswith("tiers.compile: ")
+    assert all(key in fault for key in ("checkpointing", "keep_fp32", "force_low"))
 
 
 def test_a_loss_without_any_weight_is_refused(defaults: dict) -> None:
     kept = ("triplet_margin", "ramp_pairs", "chunk_pairs")
     defaults["loss"] |= {key: 0 for key in defaults["loss"] if key not in kept}
-    assert [line.split(" ")[0] for line in faults(defaults)] == ["loss:"]
+    (fault,) = faults(defaults)
+    assert fault.startswith("loss: every weight is 0")
 
 
 def test_list_of_operations_may_be_empty_but_not_unknown(defaults: dict) -> None:
@@ -232,15 +235,16 @@ def test_image_height_follows_the_blocks(defaults: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "words"),
     [
-        ({"learners": ["maml", "reference"], "inner_steps": 2}, "fewshot.inner_steps: 2 is not 1, as the learner"),
-        ({"adapt_steps": 100}, "fewshot.record_steps: [200, 500] are more than fewshot.adapt_steps, 100"),
+        ({"learners": ["maml", "reference"], "inner_steps": 2}, r"fewshot\.inner_steps: 2 .*reference"),
+        ({"adapt_steps": 100}, r"fewshot\.record_steps: \[200, 500\] .*fewshot\.adapt_steps, 100"),
     ],
 )
-def test_fewshot_steps_that_cannot_be(defaults: dict, changes: dict, sentence: str) -> None:
+def test_fewshot_steps_that_cannot_be(defaults: dict, changes: dict, words: str) -> None:
     defaults["fewshot"] |= changes
-    assert [line.startswith(sentence) for line in faults(defaults)] == [True]
+    (fault,) = faults(defaults)
+    assert re.match(words, fault)
 
 
 def test_raw_gazecapture_needs_no_supplementary_file(defaults: dict) -> None:
@@ -364,7 +368,7 @@ def test_load_refuses_what_the_workflow_did_not_write(defaults: dict, tmp_path: 
         whole.replace("sha256 of ", "sha256 of 1", 1)[:-1],
     ):
         path.write_text(damaged)
-        with pytest.raises(ConfigError, match="walk.yaml: was changed"):
+        with pytest.raises(ConfigError, match=r"walk\.yaml: .*changed.*delete it"):
             load(path, "walk")
     path.write_text(text.replace("walk.frames: ", "walk.frames: 1"))  # written by hand
     assert load(path, "walk").walk.frames != resolve(defaults, "walk")["walk.frames"]

@@ -11,9 +11,7 @@ from snakemake.exceptions import WorkflowError
 
 import faze.config.check
 import faze.config.parameters
-import faze.config.parameters
 import faze.config.stage_config
-import faze.config.parameters
 import faze.config.sweep
 import faze.config.validation
 import faze.config.yaml_files
