@@ -24,7 +24,7 @@ from faze.config.stage_config import resolve, to_lines
 from faze.config.tiers import leave_one_out, resolve_tier
 from faze.config.validation import validate
 from faze.config.yaml_files import merge, read_yaml
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULTS = read_yaml(ROOT / "config" / "config.yaml")

@@ -31,7 +31,7 @@ from faze.config.parameters import Benchmark
 from faze.config.stage_config import build_config, resolve, to_lines
 from faze.config.validation import read_config, validate
 from faze.config.yaml_files import merge
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = Benchmark(2, 3, steady_share=0.1, block_steps=4, blocks=2, rounds=3, leave_one_out=False, paper_width=False)
