@@ -30,7 +30,7 @@ from faze.config.parameters import Model
 from faze.config.stage_config import resolve, to_lines
 from faze.config.validation import validate
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml, unflatten
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 from faze.redirection.estimator import GazeHeadEstimator, TrainedEstimator, save_estimator
 
 TRAIN_PAIRS = 320  # what a training takes to start, beside its steps

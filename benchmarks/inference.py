@@ -23,8 +23,7 @@ from faze.base.allocator_retention import keep_memory
 from faze.config.check import build
 from faze.config.parameters import Model
 from faze.config.yaml_files import DEFAULTS, read_yaml
-from faze.data.store.strip_writing import PersonStrips, write_strips
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.model.dted import DTED
 from faze.model.inference import for_inference
 from faze.redirection.walk import walk_person

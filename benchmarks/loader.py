@@ -30,7 +30,7 @@ from faze.config.parameters import Loss, Model, Train
 from faze.config.tiers import resolve_tier
 from faze.config.yaml_files import DEFAULTS, read_yaml
 from faze.data.pairs import BatchShare, PairIndices, cache, load_people
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine import machine
 from faze.engine.parallel import World
 from faze.training.feed import Feed, HostBatches, TrainingSetup, build_feed

@@ -38,9 +38,9 @@ from faze.base.locks import machine_exclusive
 from faze.base.process_pool import worker_processes
 from faze.benchmark.rows import ratio_interval
 from faze.config.yaml_files import DEFAULTS, read_yaml
-from faze.data.normalization.frame import EncodedFrame, FrameReader
-from faze.data.normalization.lookup import StripLookup
+from faze.data.normalization.images import EncodedFrame, FrameReader
 from faze.data.normalization.pose import NormalizedCamera, normalize_poses
+from faze.data.normalization.warp import StripLookup
 from faze.data.preparation.strip_maker import StripMaker, rows_needed
 from faze.data.readers import Frame
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze

@@ -21,8 +21,7 @@ from playwright.sync_api import Browser, sync_playwright
 from faze.config.check import build
 from faze.config.parameters import Model
 from faze.config.yaml_files import DEFAULTS, read_yaml
-from faze.data.store.strip_writing import PersonStrips, write_strips
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.model.dted import DTED
 from faze.studio.folder import write_studio
 from faze.studio.server import open_server

@@ -19,7 +19,7 @@ from faze.config.stage_config import resolve, to_lines
 from faze.config.tiers import leave_one_out, resolve_tier
 from faze.config.validation import validate
 from faze.config.yaml_files import flatten, merge, read_yaml
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine import machine
 from faze.engine.parallel import count_processes
 

@@ -18,8 +18,7 @@ from faze.base.errors import UserError
 from faze.data.readers import Reject
 from faze.data.rejects import by_person, kinds, left_out
 from faze.data.store.layout import LABEL_SOURCES, SPLITS
-from faze.data.store.strip_writing import VALIDITIES
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import VALIDITIES, StripStore
 
 LABELS = ("gaze pitch", "gaze yaw", "head pitch", "head yaw")
 UNSTATED = "not stated"  # in place of a split, which files of the released code lack

@@ -32,7 +32,7 @@ def write_card(
 
     Args:
         start: the start event of its training (`faze.base.run_log`).
-        pixel_sources: of each data set's strips (`faze.data.store.strip_writing`).
+        pixel_sources: of each data set's strips (`faze.data.store.strips`).
         people: contents of the stores; columns dataset, split, people, strips.
         errors: of each test person (`faze.evaluation.runs.read_errors`).
         redirected: identity measures of redirected strips (table `redirection`).

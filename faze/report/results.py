@@ -32,7 +32,7 @@ class Results:
     margin_deg: float
     learner_margin_deg: float
     tables: Mapping[str, pd.DataFrame]
-    pixel_sources: Mapping[str, str]  # of each data set (`faze.data.store.strip_writing`)
+    pixel_sources: Mapping[str, str]  # of each data set (`faze.data.store.strips`)
 
     @property
     def rendered(self) -> list[str]:

@@ -12,9 +12,8 @@ from pathlib import Path
 from faze.base.command_line import argument, command, needed, threads
 from faze.base.errors import UserError
 from faze.base.locks import output_lock
-from faze.data.preparation.estimated_annotation import annotate_everybody, identity_of, read_parts
+from faze.data.landmarks import annotate_everybody, identity_of, open_detector, read_parts
 from faze.data.preparation.shards import stamp_of
-from faze.data.readers.face_mesh import open_detector
 from faze.data.readers.gazecapture import list_recordings
 from faze.data.store.supplementary import write_supplementary
 

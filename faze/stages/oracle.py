@@ -19,8 +19,7 @@ from faze.config.parameters import RAW, Synthetic
 from faze.config.stage_config import load
 from faze.data.preparation.strip_maker import StripMaker
 from faze.data.store.layout import RENDERED
-from faze.data.store.strip_writing import PersonStrips, write_strips
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.data.synthetic.compiled_layers import rounding_identity
 from faze.data.synthetic.people import Role, cast, use_one_thread
 from faze.data.synthetic.target_strips import render_target_strips

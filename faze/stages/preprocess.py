@@ -22,8 +22,16 @@ from faze.base.process_pool import load_ahead
 from faze.base.progress import Progress
 from faze.config.parameters import Preprocess
 from faze.config.stage_config import Resolved, load
-from faze.data.preparation.disk_space import check_disk_space, disk_may_fill
-from faze.data.preparation.shards import DamagedShard, NothingUsable, Prepared, RejectWriter, ShardFolder, join_shards
+from faze.data.preparation.shards import (
+    DamagedShard,
+    NothingUsable,
+    Prepared,
+    RejectWriter,
+    ShardFolder,
+    check_disk_space,
+    disk_may_fill,
+    join_shards,
+)
 from faze.data.preparation.stored import copy_stored, open_stored, read_splits
 from faze.data.preparation.strip_maker import StripMaker
 from faze.data.preparation.work import Worker, key_of, make_shards, plan
@@ -31,7 +39,7 @@ from faze.data.readers import RENDERED_MARK, Reader
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.layout import RENDERED
-from faze.data.store.strip_writing import size_of, write_strips
+from faze.data.store.strips import size_of, write_strips
 
 MOST_BYTES = 4 * 2**30  # of frames that are identified by their content: a few seconds of reading
 READERS: dict[str, Callable[[Path, Path | None], Reader]] = {"mpiigaze": open_mpiifacegaze, "gazecapture": GazeCapture}

@@ -42,7 +42,7 @@ class RunIdentity:
     fingerprint: str  # of the code
     switches: tuple[Switch, ...]
     notes: tuple[str, ...]
-    pixel_source: str  # of the strips (`faze.data.store.strip_writing`)
+    pixel_source: str  # of the strips (`faze.data.store.strips`)
     moved: str = ""  # what has changed since the training began, if it resumes
 
     def key(self, world: World, data: Sequence[str]) -> str:

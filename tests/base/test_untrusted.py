@@ -13,7 +13,7 @@ from faze.base.errors import DamagedFile, UserError
 from faze.base.untrusted import read_isolated, read_untrusted, untrusted
 from faze.data.readers.calibration import CAMERA, SCREEN, Calibrations
 from faze.data.store.codes import read_all
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 from faze.data.store.untrusted_file import check_untrusted, read_everything
 
 

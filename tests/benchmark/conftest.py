@@ -10,7 +10,7 @@ import pytest
 from stage_runs import ROOT, call_stage, defaults
 
 from faze.config.yaml_files import merge, read_yaml
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 
 SMOKE = merge(defaults(), read_yaml(ROOT / "config" / "smoke.yaml"))
 Measured = tuple[dict, str]

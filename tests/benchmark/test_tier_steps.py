@@ -21,7 +21,7 @@ from faze.config.stage_config import load, to_lines
 from faze.config.tiers import resolve_tier
 from faze.config.validation import read_config
 from faze.config.yaml_files import merge
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 from faze.engine.parallel import World
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ import torch
 
 from faze.commands import export
 from faze.config.parameters import Model
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 from faze.model import onnx_decoder
 from faze.model.dted import DTED
 from faze.model.weights import load_model, save_weights

@@ -15,8 +15,7 @@ from damaged import add_nobody
 
 from faze.commands import studio
 from faze.config.parameters import Model
-from faze.data.store.strip_writing import PersonStrips, write_strips
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.model.dted import DTED
 from faze.model.weights import save_weights
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from jpegs import encode, exif, with_segment
 
-from faze.data.normalization.frame import FrameReader
-from faze.data.normalization.jpeg import PADDING, read_header
+from faze.data.normalization.images import PADDING, FrameReader, read_header
 
 FIRST_BUFFER = 1 << 20
 FULL = FIRST_BUFFER - len(PADDING)

@@ -14,8 +14,7 @@ from faze.data.inspection import inspect, person_rows, summarise
 from faze.data.readers import Reject
 from faze.data.rejects import Kind, kinds, read_rejects, sidecar_of
 from faze.data.store.layout import LABEL_SOURCES
-from faze.data.store.strip_writing import VALIDITIES, PersonStrips, write_strips
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore, write_strips
 from faze.report import media
 from faze.report.dataset_figures import KINDS, SheetStrip, draw_density, draw_people, draw_sheet, pick_strips
 from faze.report.dataset_page import describe

@@ -6,7 +6,7 @@ import pytest
 from jpegs import encode, exif, with_segment
 from numpy.typing import NDArray
 
-from faze.data.normalization.jpeg import PADDING, JpegHeader, cut, is_whole, read_header
+from faze.data.normalization.images import PADDING, JpegHeader, cut, is_whole, read_header
 
 SAMPLINGS = {
     "4:2:0": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,

@@ -21,9 +21,8 @@ from truth import read_truth
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
-from faze.data.preparation import estimated_annotation
-from faze.data.preparation.estimated_annotation import annotate
-from faze.data.readers.head_pose import FACE_MODEL_MM
+from faze.data import landmarks
+from faze.data.landmarks import FACE_MODEL_MM, annotate
 from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
 from faze.stages import preprocess, synthesise
@@ -154,7 +153,7 @@ def test_gazecapture_s_own_files_with_exact_landmarks(
         true = read_supplementary(synthetic / "gazecapture.h5", person)
         if camera == "true":
             cameras = iter(true.camera_parameters)
-            monkeypatch.setattr(estimated_annotation, "estimate_camera", lambda *_, cameras=cameras: next(cameras))
+            monkeypatch.setattr(landmarks, "estimate_camera", lambda *_, cameras=cameras: next(cameras))
             true = dataclasses.replace(true, distortion_parameters=np.zeros((6, 5)))
         points = iter(exact_landmarks(true))
         entries[person] = annotate(raw, person, lambda image, points=points: next(points))

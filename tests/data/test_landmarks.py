@@ -22,19 +22,16 @@ from one_frame import normalize_pose
 from faze.base.geometry import angular_error, vector_from_pitchyaw
 from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
-from faze.data.normalization.frame import read_image
+from faze.data import landmarks
+from faze.data.landmarks import FACE_MODEL_MM, VERTICES, annotate, estimate_camera, estimate_pose
+from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
-from faze.data.preparation import estimated_annotation
-from faze.data.preparation.estimated_annotation import annotate
 from faze.data.preparation.shards import stamp_of
 from faze.data.readers import Frame, Reject
-from faze.data.readers.devices import estimate_camera
-from faze.data.readers.face_mesh import VERTICES
 from faze.data.readers.gazecapture import GazeCapture
-from faze.data.readers.head_pose import FACE_MODEL_MM, estimate_pose
 from faze.data.store.supplementary import Supplementary, read_supplementary, write_supplementary
 from faze.data.synthetic.people import annotation_of, cast, write_person
-from faze.stages import landmarks
+from faze.stages import landmarks as stage
 
 CAMERA = np.array([573.0, 573.0, 239.5, 319.5])
 LENS = np.array([[573.0, 0, 239.5], [0, 573.0, 319.5], [0, 0, 1]])
@@ -135,7 +132,7 @@ def gaze_errors_deg(raw: Path, estimated: Path, true: dict[str, Supplementary]) 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
     monkeypatch.setattr(sys, "argv", ["landmarks", *map(str, arguments)])
-    return landmarks.main()
+    return stage.main()
 
 
 def test_exact_landmarks_on_rendered_frames_leave_the_error_of_the_camera_alone(
@@ -158,7 +155,7 @@ def test_exact_landmarks_and_camera_give_the_annotated_gaze(
     entries = {}
     for person, own in true.items():
         cameras = iter(own.camera_parameters)
-        monkeypatch.setattr(estimated_annotation, "estimate_camera", lambda *_, cameras=cameras: next(cameras))
+        monkeypatch.setattr(landmarks, "estimate_camera", lambda *_, cameras=cameras: next(cameras))
         straight = dataclasses.replace(own, distortion_parameters=np.zeros((6, 5)))
         points = iter(exact_landmarks(straight))
         entries[person] = annotate(raw, person, lambda image, points=points: next(points))
@@ -239,11 +236,11 @@ def test_a_killed_run_goes_on_after_its_last_recording(
     marked = dataclasses.replace(true["00001"], gaze_target_mm=np.ones((6, 3)), label_source="estimated")
     done = parts()
     write_supplementary(done["00001"], [("00001", marked)])
-    estimated_annotation.annotate_everybody(raw, done, None, 1)
+    landmarks.annotate_everybody(raw, done, None, 1)
     assert (read_supplementary(done["00001"], "00001").gaze_target_mm == 1).all()
     assert read_supplementary(done["60001"], "60001").label_source == "estimated"
     os.utime(raw / "00001" / "info.json", (1, 1))  # fetched again
-    estimated_annotation.annotate_everybody(raw, parts(), None, 1)
+    landmarks.annotate_everybody(raw, parts(), None, 1)
     assert (read_supplementary(parts()["00001"], "00001").gaze_target_mm != 1).all()
 
 
@@ -257,6 +254,6 @@ def test_a_disk_that_is_full_at_the_end_keeps_what_was_found(
 
     raw, true = rendered
     monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", known_landmarks(raw, true)))
-    monkeypatch.setattr(landmarks, "write_supplementary", no_space)  # here; the processes have their own
+    monkeypatch.setattr(stage, "write_supplementary", no_space)  # here; the processes have their own
     assert run(monkeypatch, "--raw", raw, "--out", tmp_path / "estimated.h5") == 1
     assert len(list(tmp_path.glob("estimated.*.parts/*.h5"))) == len(true)

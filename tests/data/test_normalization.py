@@ -12,7 +12,7 @@ from one_frame import normalize_pose, warp_fused
 from raw_data import jpeg
 
 from faze.base.geometry import vector_from_pitchyaw
-from faze.data.normalization.frame import read_image
+from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import (
     INNER_EYE_CORNERS_6_MM,
     INNER_EYE_CORNERS_14_MM,

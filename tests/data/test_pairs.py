@@ -9,7 +9,7 @@ from trajectory import made_up_people
 
 from faze.base.errors import UserError
 from faze.data.pairs import BatchShare, PairIndices, PeopleStrips, cache, cache_what_fits, load_people
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 
 COUNTS = [5, 2, 9]
 

@@ -12,8 +12,7 @@ from faze.data.preparation import work
 from faze.data.preparation.shards import ENTRIES, ShardFolder, join_shards
 from faze.data.readers import Frame, Reject
 from faze.data.store.layout import LABEL_SOURCES
-from faze.data.store.strip_writing import VALIDITIES, write_strips
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import VALIDITIES, StripStore, write_strips
 
 SIZE = (8, 32, 3)
 COUNTS = {"p00": 600, "p01": 0, "p/../é": 257}  # more than two shards, none, and a name that is no file's

@@ -13,7 +13,7 @@ import pytest
 import raw_data
 from test_preprocess import ROOT, write_config
 
-from faze.data.preparation import disk_space
+from faze.data.preparation import shards
 from faze.data.store.strips import StripStore
 from faze.stages import preprocess
 
@@ -52,7 +52,7 @@ def again(tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 def test_a_disk_that_is_too_small_is_named_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(disk_space.shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * STRIP))
+    monkeypatch.setattr(shards.shutil, "disk_usage", lambda _: SimpleNamespace(free=3 * STRIP))
     monkeypatch.setattr(preprocess, "make_shards", None)
     assert run(tmp_path, tmp_path / "out", monkeypatch, frames=2) == 1
     sentence = capsys.readouterr().err.splitlines()[-1]
@@ -64,7 +64,7 @@ def test_a_disk_that_fills_is_one_sentence_and_leaves_no_file(
     small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, frames: int
 ) -> None:
     """With 100 frames of each person while the second shard is written, with 50 as the store is put together."""
-    monkeypatch.setattr(disk_space.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**40))
+    monkeypatch.setattr(shards.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**40))
     assert run(tmp_path, small_disk, monkeypatch, frames) == 1
     *before, sentence = capsys.readouterr().err.splitlines()
     assert not any(line.startswith(("Traceback", "Exception ignored")) for line in before)
@@ -104,7 +104,7 @@ def test_a_process_of_its_own_ends_with_the_sentence_too(small_disk: Path, tmp_p
 WRITE = """
 import sys
 import numpy as np
-from faze.data.store.strip_writing import PersonStrips, size_of, write_strips
+from faze.data.store.strips import PersonStrips, size_of, write_strips
 strips, labels = np.zeros((1, 8, 32, 3), np.uint8), np.zeros((1, 4), np.float32)
 people = [PersonStrips(f"p{i}", "test", ["x" * 100], strips, labels) for i in range(20)]
 try:
@@ -135,10 +135,10 @@ def test_a_store_that_has_no_room_ends_before_hdf5_has_a_part_in_it(small_disk: 
 def test_only_a_full_disk_is_called_one(tmp_path: Path) -> None:
     within_hdf5 = RuntimeError("Can't decrement id ref count (file write failed: errno = 28, error message = '...')")
     for full in (within_hdf5, OSError(28, "No space left on device"), OSError(122, "Disk quota exceeded")):
-        with pytest.raises(ValueError, match="no space left on the disk"), disk_space.disk_may_fill(tmp_path):
+        with pytest.raises(ValueError, match="no space left on the disk"), shards.disk_may_fill(tmp_path):
             raise full
     for other in (RuntimeError("errno = 280, of another kind"), OSError(5, "Input/output error")):
-        with pytest.raises(type(other)), disk_space.disk_may_fill(tmp_path):
+        with pytest.raises(type(other)), shards.disk_may_fill(tmp_path):
             raise other
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from test_preprocess import write_config
 
-from faze.data.store.strip_writing import VALIDITIES, PersonStrips, write_strips
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore, write_strips
 from faze.stages import preprocess
 
 RANDOM = np.random.default_rng(0)

@@ -15,10 +15,9 @@ from damaged import flip
 from scipy.io import savemat
 
 from faze.base.errors import DamagedFile
-from faze.data.normalization.frame import read_image
+from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM, INNER_EYE_CORNERS_14_MM, UnusableFrame
-from faze.data.readers import Frame, Reject
-from faze.data.readers.annotation_checks import check_entries, check_size, is_inside
+from faze.data.readers import Frame, Reject, check_entries, check_size, is_inside
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze
 from faze.data.store.supplementary import write_supplementary

@@ -14,8 +14,7 @@ import torch
 from faze.data import row_sources
 from faze.data.pairs import cache, load_people
 from faze.data.row_sources import FileRows, StoreRows, TableRows, stored_rows
-from faze.data.store.strip_writing import PersonStrips, write_strips
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
 
 COUNTS = {"a": 7, "b": 5, "c": 9}
 

@@ -13,8 +13,7 @@ from truth import read_truth
 
 from faze.data.row_sources import stored_rows
 from faze.data.store.codes import GAZE_HEAD, CodeStore, write_codes
-from faze.data.store.strip_writing import PersonStrips, write_strips
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.data.store.supplementary import (
     Supplementary,
     read_supplementary,

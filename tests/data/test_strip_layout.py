@@ -12,8 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from faze.data.store.layout import LABEL_SOURCES
-from faze.data.store.strip_writing import VALIDITIES, PersonStrips, write_strips
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore, write_strips
 
 RANDOM = np.random.default_rng(0)
 

@@ -20,9 +20,9 @@ from test_landmarks import exact_landmarks
 from faze.config.parameters import RAW
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import read_yaml
-from faze.data.normalization.frame import read_image
+from faze.data.landmarks import VERTICES
+from faze.data.normalization.images import read_image
 from faze.data.normalization.pose import UnusableFrame
-from faze.data.readers.face_mesh import VERTICES
 from faze.data.store.strips import StripStore
 from faze.data.store.supplementary import read_supplementary
 from faze.stages import landmarks, preprocess, synthesise

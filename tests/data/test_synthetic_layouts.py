@@ -11,7 +11,7 @@ from one_frame import normalize_pose
 
 from faze.config.parameters import RAW, Synthetic
 from faze.config.yaml_files import read_yaml
-from faze.data.normalization.frame import read_image
+from faze.data.normalization.images import read_image
 from faze.data.readers import Frame, Reader
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import open_mpiifacegaze

@@ -13,8 +13,7 @@ import torch
 from faze.base import geometry
 from faze.config.parameters import Model
 from faze.data.network_input import from_network, to_network
-from faze.data.store.strip_writing import PersonStrips, write_strips
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.model.dted import DTED, Codes
 from faze.model.weights import save_weights
 from faze.redirection.atlas import atlas_sheets, write_atlas

@@ -18,7 +18,7 @@ from faze.config.validation import validate
 from faze.config.yaml_files import read_yaml
 from faze.data.rejects import sidecar_of
 from faze.data.store.codes import write_codes
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 from faze.redirection.atlas import CODES, STEPS, Sheet, grid, write_atlas
 
 ROOT = Path(__file__).resolve().parents[2]

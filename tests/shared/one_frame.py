@@ -3,9 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from faze.data.normalization.lookup import StripLookup
 from faze.data.normalization.pose import NormalizedCamera, NormalizedPose, UnusableFrame, normalize_poses
-from faze.data.normalization.warp import check_in_frame, look_up
+from faze.data.normalization.warp import StripLookup, check_in_frame, look_up
 
 
 def normalize_pose(

@@ -14,7 +14,7 @@ import torch
 from faze.base.run_log import read_events
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 
 ROOT = Path(__file__).resolve().parents[2]
 

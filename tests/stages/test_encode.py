@@ -8,7 +8,7 @@ from faze.config.check import build
 from faze.config.parameters import Model
 from faze.config.yaml_files import merge
 from faze.data.store.codes import CodeStore
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 from faze.fewshot.mlp import gaze_head_weights, gaze_vector
 from faze.model.dted import DTED
 from faze.model.weights import save_weights

@@ -15,8 +15,7 @@ import torch
 from faze.base.errors import UserError
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
-from faze.data.store.strip_writing import PersonStrips, write_strips
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.redirection.estimator import GazeHeadEstimator, blur, estimate, load_estimator, vary
 from faze.stages import estimator
 

@@ -18,8 +18,7 @@ from faze.base.geometry import rotation_from_pitchyaw
 from faze.config.stage_config import resolve, to_lines
 from faze.config.yaml_files import merge, read_yaml
 from faze.data.network_input import to_network
-from faze.data.store.strip_writing import PersonStrips, write_strips
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.evaluation.redirected_angles import by_variant
 from faze.model.dted import DTED
 from faze.model.weights import save_weights

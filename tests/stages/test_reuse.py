@@ -19,7 +19,7 @@ from stage_runs import ROOT, as_words, defaults, write_config
 
 from faze.base.logged_run import read_logged_run
 from faze.config.yaml_files import merge
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 
 SMALL = {
     "model": {"growth": 2, "decoder_channels": 2, "z_app": 2, "z_head": 2},

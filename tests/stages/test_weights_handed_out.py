@@ -10,7 +10,7 @@ from fabricated import KEPT, Fabricated
 
 from faze.base.result_paths import ResultPaths
 from faze.data.store.layout import RENDERED
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 from faze.stages import weights
 
 

@@ -16,8 +16,7 @@ from faze.base.errors import UserError
 from faze.base.geometry import rotation_from_pitchyaw
 from faze.config.parameters import Model
 from faze.data.network_input import from_network
-from faze.data.store.strip_writing import PersonStrips, write_strips
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.model.dted import DTED
 from faze.redirection.walk import frontal
 from faze.studio import folder as studio_folder

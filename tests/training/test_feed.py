@@ -16,8 +16,7 @@ from worlds import Apart
 from faze.config.parameters import Augment, StripCamera
 from faze.data.network_input import to_network_torch
 from faze.data.pairs import Batch, BatchShare, PairIndices, PeopleStrips, cache_what_fits, load_people
-from faze.data.store.strip_writing import PersonStrips, write_strips
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.training.augmentation import build_augmentation
 from faze.training.feed import Feed, build_feed
 

@@ -14,7 +14,7 @@ from worlds import Apart
 from faze.base.errors import UserError
 from faze.config.stage_config import Resolved, build_config, resolve
 from faze.config.yaml_files import DEFAULTS, read_yaml
-from faze.data.store.strip_writing import PersonStrips, write_strips
+from faze.data.store.strips import PersonStrips, write_strips
 from faze.training import loop, run
 from faze.training.loop import MOST_LOST_STEPS, Fit, LogWindow
 from faze.training.resume import Resume

@@ -10,11 +10,9 @@ from faze.base.errors import UserError
 from faze.base.files import parse_json
 from faze.base.untrusted import read_untrusted
 from faze.data.preparation.shards import Prepared
-from faze.data.readers import Reject
-from faze.data.readers.annotation_checks import OFF_SCREEN
+from faze.data.readers import OFF_SCREEN, Reject
 from faze.data.store.layout import LABEL_SOURCES, SPLITS
-from faze.data.store.strip_writing import VALIDITIES, PersonStrips
-from faze.data.store.strips import StripStore
+from faze.data.store.strips import VALIDITIES, PersonStrips, StripStore
 from faze.data.store.untrusted_file import check_untrusted
 
 

@@ -8,12 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.config.parameters import Preprocess
-from faze.data.normalization.frame import EncodedFrame, FrameReader
-from faze.data.normalization.lookup import StripLookup
+from faze.data.normalization.images import EncodedFrame, FrameReader
 from faze.data.normalization.pose import NormalizedCamera, UnusableFrame, normalize_poses
-from faze.data.normalization.warp import Undistorted, check_in_frame, look_up, warp_two_step
-from faze.data.readers import Frame
-from faze.data.readers.annotation_checks import check_size
+from faze.data.normalization.warp import StripLookup, Undistorted, check_in_frame, look_up, warp_two_step
+from faze.data.readers import Frame, check_size
 
 RELEASED_UNDISTORTION: dict[str, Undistorted] = {"mpiigaze": "recentred", "gazecapture": "keep"}
 

@@ -18,10 +18,9 @@ from faze.base.process_pool import worker_processes
 from faze.config.parameters import Preprocess
 from faze.data.preparation.shards import ENTRIES, Shard, ShardContent, ShardFolder, stamp_of
 from faze.data.preparation.strip_maker import StripMaker
-from faze.data.readers import Frame, Reader, Reject
-from faze.data.readers.annotation_checks import check_entries
+from faze.data.readers import Frame, Reader, Reject, check_entries
 from faze.data.store.layout import LABEL_SOURCES
-from faze.data.store.strip_writing import VALIDITIES
+from faze.data.store.strips import VALIDITIES
 
 _VALIDITY = {True: "valid", False: "off_screen", None: "unknown_screen"}
 

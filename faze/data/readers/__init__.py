@@ -3,12 +3,17 @@
 All coordinates are OpenCV's, in the camera frame: x right, y down, z away from the camera, in mm and px.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from faze.base.errors import UserError
+from faze.data.normalization.pose import UnusableFrame
 
 RENDERED_MARK = "rendered_by_faze.txt"  # a file in a raw folder that `faze synthesise` wrote
 
@@ -64,3 +69,88 @@ class Reader(Protocol):
 
         If the person's files are missing, damaged or not of their format, yield one Reject that names the file.
         """
+
+
+# Reasons to leave a frame out that several modules use.
+OFF_SCREEN = "gaze target off the screen"
+OUTSIDE = "path leads out of the data folder"
+OnScreen = list[bool | None]  # per annotated frame; None: the screen is unknown
+_DISTORTION_LENGTHS = (4, 5, 8, 12, 14)  # of OpenCV's lens models
+_PRINCIPAL_SHARE = 0.15  # of a side: largest distance of the principal point from the middle of the frame
+
+
+def is_inside(file_name: str) -> bool:
+    """Return whether a file name of an annotation is possible and stays within its raw folder."""
+    try:
+        os.fsencode(file_name)
+    except UnicodeEncodeError:
+        return False
+    path = PurePosixPath(file_name)
+    return bool(file_name) and "\0" not in file_name and not path.is_absolute() and ".." not in path.parts
+
+
+def check_distortion(count: int, where: str) -> None:
+    """Refuse a number of distortion coefficients for which OpenCV has no lens model.
+
+    Raises:
+        UserError: There is no such model; names `where`.
+    """
+    if count not in _DISTORTION_LENGTHS:
+        raise UserError(f"{where}: {count} distortion coefficients, not one of {_DISTORTION_LENGTHS}")
+
+
+def lie_on_screen(targets: ArrayLike, sizes: ArrayLike | None) -> OnScreen:
+    """Determine whether each gaze target is on the screen.
+
+    MPIIFaceGaze's targets are pixels of the laptop's screen; some are off it (8.8 % of person p07's, at most 0.4 % of
+    the others'). GazeCapture's are points of a screen whose size is in each recording's screen.json.
+
+    Args:
+        targets: (N, 2) from the screen's top left corner, px or points.
+        sizes: (2,) width and height of the screen in the same unit, or (N, 2); None if it is unknown.
+    """
+    points = np.asarray(targets, np.float64).reshape(-1, 2)
+    if sizes is None:
+        return [None] * len(points)
+    sizes = np.broadcast_to(np.asarray(sizes, np.float64), points.shape)
+    within = ((points >= 0) & (points <= sizes)).all(axis=1)
+    known = np.isfinite(points).all(axis=1) & (sizes > 0).all(axis=1)
+    return [bool(is_within) if is_known else None for is_within, is_known in zip(within, known, strict=True)]
+
+
+def check_entries(entries: Iterable[Frame | Reject], exclude_off_screen: bool) -> Iterator[Frame | Reject]:
+    """Replace a frame that is listed twice by a reject, and optionally one whose target is off the screen.
+
+    A target is off the screen only if the screen is known.
+
+    Args:
+        entries: All entries of one person.
+        exclude_off_screen: Whether to leave out frames with a target off the screen.
+    """
+    seen: set[str] = set()
+    for entry in entries:
+        reason = ""
+        if entry.file_name and entry.file_name in seen:
+            reason = "listed twice"
+        elif exclude_off_screen and isinstance(entry, Frame) and entry.on_screen is False:
+            reason = OFF_SCREEN
+        seen.add(entry.file_name)
+        yield Reject(entry.person_id, entry.file_name, reason) if reason else entry
+
+
+def check_size(frame: Frame, width_px: int, height_px: int) -> None:
+    """Refuse an image that its annotated camera cannot have taken, because it was scaled, cropped or rotated.
+
+    The annotations state no frame size, so the rule depends on image and intrinsics alone: the principal point must be
+    near the middle. In an image of half or twice the size it is off by a quarter of the sides or more; in one of 4:3
+    that was rotated by 90 degrees, by about a sixth. That suffices unless the camera's own is far off the middle.
+
+    Raises:
+        UnusableFrame: States the size.
+    """
+    for axis, (side_px, name) in enumerate(((width_px, "x"), (height_px, "y"))):
+        principal_px = float(frame.camera_matrix[axis, 2])
+        if not abs(principal_px / side_px - 0.5) <= _PRINCIPAL_SHARE:
+            raise UnusableFrame(
+                f"the {width_px} x {height_px} frame is not its camera's: principal point {name} = {principal_px:.0f}"
+            )

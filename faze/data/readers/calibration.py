@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from faze.base.errors import UserError
 from faze.base.untrusted import read_isolated, read_untrusted
-from faze.data.readers.annotation_checks import check_distortion
+from faze.data.readers import check_distortion
 
 CAMERA, SCREEN = Path("Calibration", "Camera.mat"), Path("Calibration", "screenSize.mat")
 _MATRICES = {CAMERA: ("cameraMatrix", "distCoeffs"), SCREEN: ("width_pixel", "height_pixel")}

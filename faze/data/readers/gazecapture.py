@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.base.files import parse_json
 from faze.base.untrusted import read_untrusted
-from faze.data.readers import Frame, Reject
-from faze.data.readers.annotation_checks import OnScreen, lie_on_screen
+from faze.data.readers import Frame, OnScreen, Reject, lie_on_screen
 from faze.data.readers.supplementary_reader import SupplementaryReader
 from faze.data.store.layout import SPLITS
 

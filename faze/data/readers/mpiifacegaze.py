@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from faze.base.errors import UserError
 from faze.base.untrusted import read_untrusted
 from faze.data.normalization.pose import INNER_EYE_CORNERS_6_MM
-from faze.data.readers import Frame, Reader, Reject
-from faze.data.readers.annotation_checks import OUTSIDE, is_inside, lie_on_screen
+from faze.data.readers import OUTSIDE, Frame, Reader, Reject, is_inside, lie_on_screen
 from faze.data.readers.calibration import Calibrations, describe_unknown_screens
 from faze.data.readers.supplementary_reader import SupplementaryReader
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from faze.base.errors import DamagedFile, UserError
 from faze.data.normalization.pose import INNER_EYE_CORNERS_14_MM
-from faze.data.readers import Frame, Reject
-from faze.data.readers.annotation_checks import OUTSIDE, check_distortion, is_inside
+from faze.data.readers import OUTSIDE, Frame, Reject, check_distortion, is_inside
 from faze.data.store.supplementary import read_supplementary, supplementary_persons
 from faze.data.store.untrusted_file import check_untrusted
 

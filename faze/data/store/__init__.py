@@ -1,7 +1,7 @@
 """Every HDF5 layout of faze; no other package opens such a file.
 
 One group per person in each:
-    strips         pixels (N, H, W, 3) uint8 RGB; labels (N, 4) gaze pitch, yaw, head pitch, yaw, rad (strip_writing.py)
+    strips         pixels (N, H, W, 3) uint8 RGB; labels (N, 4) gaze pitch, yaw, head pitch, yaw, rad (strips.py)
     codes          z_app (N, A); z_gaze (N, G, 3); z_head (N, D, 3); gaze, head (N, 2) rad; gaze_hat (N, 3); float32
     supplementary  the published FAZE annotation: file_name; camera_parameters (N, 4) fx fy cx cy, px;
                    distortion_parameters (N, d); head_pose (N, 6) rotation vector and mm; 3d_gaze_target (N, 3) mm
