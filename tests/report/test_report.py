@@ -102,9 +102,9 @@ def single(tmp_path_factory) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory) -> tuple[Path, str]:
-    """Three seeds of two tiers with an older benchmark, whose tiers have one process each."""
+    """Three seeds of two tiers, whose benchmark has one round."""
     folder = tmp_path_factory.mktemp("seeds")
-    spread = {"seeds": (0, 1, 2), "seed_spread_deg": 0.5, "older": True, "people": (9, 8)}
+    spread = {"seeds": (0, 1, 2), "seed_spread_deg": 0.5, "one_round": True, "people": (9, 8)}
     case = Fabricated(tiers=("baseline", "amp"), **SMALL | spread)
     case.write(folder)
     out = make(folder, case)
