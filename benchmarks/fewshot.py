@@ -35,14 +35,13 @@ from faze.config.parameters import Fewshot, FewshotSection
 from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import CodeStore
 from faze.engine import machine
-from faze.fewshot.draws import TaskDraws, draw_calibrations
 from faze.fewshot.fine_tuning import fine_tuned_errors_deg
 from faze.fewshot.interface import Adaptation, MetaTraining
 from faze.fewshot.kernel import kernel_for
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.meta_training import OuterState, ResumeFile, meta_train
 from faze.fewshot.mlp import InitialNetworks, Weights, random_weights
-from faze.fewshot.person_codes import PersonCodes, read_people, unadapted_error_deg
+from faze.fewshot.person_codes import PersonCodes, TaskDraws, draw_calibrations, read_people, unadapted_error_deg
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = Path(os.environ.get("FAZE_GOLDEN_DIR", ROOT.parent / "shared" / "golden")) / "meta_synth"

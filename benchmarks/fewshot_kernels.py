@@ -14,10 +14,10 @@ from torch.nn.functional import normalize
 
 from faze.base.compiled import library
 from faze.engine import machine
-from faze.fewshot.draws import TaskDraws
 from faze.fewshot.kernel import CompiledKernel, Kernel, TorchKernel, in_chunks, same_rates, single_threaded_operations
 from faze.fewshot.meta_training import Tasks, outer_gradient
 from faze.fewshot.mlp import SampleSets, random_weights
+from faze.fewshot.person_codes import TaskDraws
 
 
 def compiled_kernel(*sizes: object) -> CompiledKernel:

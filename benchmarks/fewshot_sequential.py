@@ -10,10 +10,9 @@ from multiprocessing import get_context
 import torch
 from baselines import fewshot as baseline
 
-from faze.fewshot.draws import Calibration
 from faze.fewshot.kernel import single_threaded_operations
 from faze.fewshot.mlp import Weights
-from faze.fewshot.person_codes import PersonCodes
+from faze.fewshot.person_codes import Calibration, PersonCodes
 
 
 @dataclass(frozen=True)

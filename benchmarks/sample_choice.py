@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from faze.base.result_paths import DATASETS
 from faze.evaluation.statistics import compare
 from faze.evaluation.wording import signed
-from faze.fewshot.draws import Calibration, draw_calibrations
 from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import Learned, load_learned
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.person_codes import PersonCodes, open_codes, read_people
+from faze.fewshot.person_codes import Calibration, PersonCodes, draw_calibrations, open_codes, read_people
 from faze.fewshot.residual_model import ResidualModel
 
 WAYS = ("random", "grid", "chosen")

@@ -23,8 +23,7 @@ from faze.config.parameters import Model
 from faze.config.yaml_files import DEFAULTS, read_yaml
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.model.dted import DTED
-from faze.studio.folder import write_studio
-from faze.studio.server import open_server
+from faze.studio.server import open_server, write_studio
 
 DEFAULT = build(Model, read_yaml(DEFAULTS)["model"])
 SIZES = {

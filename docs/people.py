@@ -15,9 +15,8 @@ from PIL import Image
 
 from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
-from faze.data.synthetic.measured_person import sample_measured_person
 from faze.data.synthetic.people import Role, render_frames, sample_frames
-from faze.data.synthetic.person import SyntheticPerson, sample_person
+from faze.data.synthetic.person import SyntheticPerson, sample_measured_person, sample_person
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "explanation"

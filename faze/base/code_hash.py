@@ -17,14 +17,12 @@ ROOT = Path(faze.__file__).resolve().parents[1]
 # Modules that change no output, each with the reason; hashes exclude them. See docs/decisions/0001.
 NEUTRAL = {
     "faze.__main__": "finds the requested command",
-    "faze.base.cache_folder": "names a folder for files that can be recreated; their content does not depend on it",
     "faze.base.code_hash": "identifies code; no number passes through it",
     "faze.base.command_line": "reads arguments, which are the rule's, and turns an error into one sentence",
     "faze.base.errors": "reports errors; there is no output then",
     "faze.base.locks": "delays or refuses a job",
     "faze.base.process_pool": "distributes work to processes; results are the same for any number of them",
     "faze.base.progress": "writes only to the terminal and to the job's log",
-    "faze.base.run_progress": "prints the progress of a whole run of the workflow",
     "faze.config": "acts through the stage's resolved config file, which is an input; see decision 1",
 }
 

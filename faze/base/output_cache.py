@@ -17,8 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from faze.base import code_hash
-from faze.base.cache_folder import cache_folder
-from faze.base.files import parse_json, reason_of, whole_file, whole_folder
+from faze.base.files import cache_folder, parse_json, reason_of, whole_file, whole_folder
 from faze.base.locks import output_lock
 
 FOLDER_VARIABLE = "FAZE_OUTPUT_CACHE"  # another folder of records for all ablations; empty: ablations share nothing

@@ -1,7 +1,18 @@
-"""Progress of a stage's work, for people to read; no output depends on it. Standard library only."""
+"""Progress for people to read, of a stage and of a whole run of the workflow; no output depends on it.
 
+`RunProgress` is a handler of Snakemake's log, which reads the events of its logger interface
+(snakemake_interface_logger_plugins): jobs done, jobs running and the time left, one plain line at a time, so that
+terminals and log files show the same. Standard library only.
+"""
+
+import csv
+import logging
+import statistics
 import sys
+import threading
 import time
+from collections import Counter
+from pathlib import Path
 from typing import TextIO
 
 
@@ -35,3 +46,101 @@ def duration(seconds: float) -> str:
         return f"{round(seconds)} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+EVERY_S = 60.0  # the longest silence while jobs run
+
+
+class RunProgress(logging.Handler):
+    """Print a line when a job ends and every minute, from `begin` on.
+
+    The time left is the sum over jobs to come of their rule's mean time, in this run or else in the last one, divided
+    by how many jobs have run at the same time so far. If a rule has never run, the line says "at least".
+    """
+
+    def __init__(self, name: str, results: Path, stream: TextIO | None = None) -> None:
+        super().__init__()
+        self._name, self._results, self._stream = name, results, stream or sys.stderr
+        self._to_come: Counter[str] = Counter()  # rule -> jobs that have not ended
+        self._running: dict[int, tuple[str, str, float]] = {}  # job id -> rule, name for people, start
+        self._took_s: dict[str, list[float]] = {}  # rule -> seconds of the jobs of this run
+        self._last_s: dict[str, list[float]] = {}  # rule -> seconds of the jobs of the last run
+        self._done = self._total = 0
+        self._began_s: float | None = None
+        self._ended = threading.Event()
+
+    def begin(self) -> None:
+        """Start to print: the run is neither a dry run nor a job's own Snakemake."""
+        for file in self._results.rglob("benchmarks/*.tsv"):
+            if (seconds := read_seconds(file)) is not None:
+                self._last_s.setdefault(_rule_of(file, self._to_come), []).append(seconds)
+        self._began_s = time.monotonic()
+        threading.Thread(target=self._tick, daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Follow the events of a run; other records are ignored."""
+        event, now_s = str(getattr(record, "event", None)), time.monotonic()
+        if event == "run_info":
+            self._to_come = Counter({rule: count for rule, count in record.stats.items() if rule != "total"})
+            self._total = record.stats["total"]
+        elif event == "job_info":
+            of = [value for key, value in (record.wildcards or {}).items() if key != "name"]
+            self._running[record.jobid] = record.rule_name, " ".join([record.rule_name, *of]), now_s
+        elif event in ("job_finished", "job_error"):
+            job = self._running.pop(record.job_id if event == "job_finished" else record.jobid, None)
+            if job and event == "job_finished":
+                self._to_come[job[0]] -= 1
+                self._took_s.setdefault(job[0], []).append(now_s - job[2])
+        elif event == "progress":
+            self._done, self._total = record.done, record.total
+            if self._done < self._total:
+                self._print(f"{self._done} of {self._total} jobs{self._left()}{self._now_running()}")
+
+    def close(self) -> None:
+        """Print how far the run came; Snakemake closes its handlers however a run ends."""
+        if self._began_s is not None and not self._ended.is_set():
+            took = duration(time.monotonic() - self._began_s)
+            self._print(f"{self._done} of {self._total} jobs done in {took}")
+        self._ended.set()
+        super().close()
+
+    def _tick(self) -> None:
+        while not self._ended.wait(EVERY_S):
+            with self.lock:
+                self._print(f"{self._done} of {self._total} jobs{self._left()}{self._now_running()}")
+
+    def _left(self) -> str:
+        known = {rule: statistics.fmean(times) for rule, times in (self._last_s | self._took_s).items()}
+        now_s = time.monotonic()
+        spent_s = sum(now_s - began_s for _, _, began_s in self._running.values())
+        work_s = sum(count * known.get(rule, 0.0) for rule, count in self._to_come.items()) - spent_s
+        at_once = (sum(map(sum, self._took_s.values())) + spent_s) / max(now_s - self._began_s, 1.0)
+        unknown = any(count > 0 and rule not in known for rule, count in self._to_come.items())
+        return f", {'at least ' if unknown else ''}{duration(max(work_s, 0.0) / max(at_once, 1.0))} left"
+
+    def _now_running(self) -> str:
+        now_s = time.monotonic()
+        running = [f"{name} ({duration(now_s - began_s)})" for _, name, began_s in self._running.values()]
+        return f"; {', '.join(running)}" if running else ""
+
+    def _print(self, text: str) -> None:
+        if self._began_s is None:
+            return
+        try:
+            print(f"{self._name}: {text}", file=self._stream, flush=True)
+        except (OSError, ValueError):  # the terminal is gone, which must not end the run
+            self._ended.set()
+
+
+def _rule_of(file: Path, rules: Counter[str]) -> str:
+    """Return the rule of a benchmark file, whose name may end with a data set."""
+    return next((rule for rule in rules if file.stem == rule or file.stem.startswith(f"{rule}_")), file.stem)
+
+
+def read_seconds(file: Path) -> float | None:
+    """Return the wall seconds in a benchmark file of Snakemake; None if it cannot be read."""
+    try:
+        with file.open(newline="", encoding="utf-8") as lines:
+            return float(next(csv.DictReader(lines, delimiter="\t"))["s"])
+    except (OSError, StopIteration, KeyError, TypeError, ValueError, csv.Error):
+        return None

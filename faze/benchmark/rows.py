@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from faze.base.benchmark_file import ENOUGH_ROUNDS
 from faze.base.run_log import acting
 from faze.benchmark.roofline import Work, number_format, peak_shares
 from faze.benchmark.rounds import Descriptions, RooflineRates, Rounds, Same, TierRound
+from faze.evaluation.wording import ENOUGH_ROUNDS
 
 CONFIDENCE = 0.95  # of every interval of benchmark.json, and stored there: evaluate.confidence is independent of it
 

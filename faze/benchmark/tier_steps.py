@@ -26,8 +26,7 @@ from faze.config.parameters import Engine
 from faze.config.stage_config import Resolved, build_config, resolve
 from faze.config.validation import read_config
 from faze.config.yaml_files import DEFAULTS, merge
-from faze.data.pairs import PeopleStrips, cache_what_fits, load_people
-from faze.data.row_sources import TableRows
+from faze.data.pairs import PeopleStrips, TableRows, cache_what_fits, load_people
 from faze.engine.parallel import World, check_chunks, join, share
 from faze.engine.step import Clock, Step, no_clock
 from faze.engine.switches import Switch

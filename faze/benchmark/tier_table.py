@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from faze.base.benchmark_file import peaks_differ
 from faze.base.run_log import changed_switches
-from faze.evaluation.wording import markdown_table, memory_change, peak
+from faze.evaluation.wording import markdown_table, memory_change, peak, peaks_differ
 
 TIERS = ("tier", "change", "step ms (quartiles)", "images/s", "speed x", "peak GiB (min to max)", "memory")
 LIMITS = ("of matmul peak", "of copy peak", "J/step", "warm-up s", "which pays off after pairs")

@@ -12,8 +12,7 @@ from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.config.parameters import CONTROLS, PER_DATASET, PER_RUN, RAW, STAGES
 from faze.config.stage_config import resolve, to_lines
-from faze.config.sweep import points
-from faze.config.tiers import resolve_tier
+from faze.config.tiers import points, resolve_tier
 from faze.config.validation import read_config
 
 

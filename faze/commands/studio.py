@@ -20,8 +20,7 @@ from faze.base.errors import UserError
 from faze.base.files import check_replaceable
 from faze.data.store.strips import StripStore
 from faze.model.weights import load_model
-from faze.studio.folder import DATA, PAGE, write_studio
-from faze.studio.server import open_server
+from faze.studio.server import DATA, PAGE, open_server, write_studio
 
 OWN = (Path("results/default/weights/dted.pt"), Path("results/default/baseline/seed0/checkpoint.pt"))
 STRIPS = Path("results/default/data/gazecapture.h5")

@@ -313,7 +313,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Trainings of the first tier with other values (`faze.config.sweep`)."""
+    """Trainings of the first tier with other values (`faze.config.tiers`)."""
 
     grid: dict[str, list[object]]
     sobol: dict[str, list[object]]

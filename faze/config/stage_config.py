@@ -15,8 +15,7 @@ from typing import Any, get_origin
 from faze.base.files import whole_file
 from faze.config.check import ConfigError, build, check_mapping, fields_of, shown, yaml_number
 from faze.config.parameters import CONTROLS, RAW, RAW_PATHS, SHARED, STAGES
-from faze.config.sweep import at_point, points
-from faze.config.tiers import leave_one_out, resolve_tier
+from faze.config.tiers import at_point, leave_one_out, points, resolve_tier
 from faze.config.validation import check_steps
 from faze.config.yaml_files import flatten, read_yaml, refuse, unflatten
 

@@ -1,10 +1,14 @@
-"""Tiers: each has the switches of the tier above it plus the changes that it states."""
+"""Tiers and sweeps: how one configuration describes several runs."""
 
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
 
-from faze.config.check import ConfigError, build
-from faze.config.parameters import Engine
+from faze.config.check import ConfigError, Fault, build, fields_of, nearest, shown
+from faze.config.parameters import STAGES, Engine
+from faze.config.yaml_files import merge, unflatten
 
 
 def resolve_tier(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> Engine:
@@ -29,3 +33,89 @@ def leave_one_out(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> dict[str
     names = list(tiers)[: list(tiers).index(tier) + 1]
     rest = {out: [name for name in names if name != out] for out in names[1:]}
     return {out: resolve_tier({name: tiers[name] for name in left}, left[-1]) for out, left in rest.items()}
+
+
+SECTIONS = ("engine", "model", "loss", "train", "data", "augment")  # of a training; its strips belong to the ablation
+KINDS = {f"{name}.{key}": kind for name in SECTIONS for key, kind in fields_of(STAGES["train"][name]).items()}
+MOST_POINTS = 10_000
+MOST_SOBOL_KEYS = 10
+
+
+def points(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return each point's values by dotted key; empty if nothing is swept."""
+    sweep = config["sweep"]
+    if not sweep["grid"] and not sweep["sobol"]:
+        return {}
+    grid = [dict(zip(sweep["grid"], values, strict=True)) for values in itertools.product(*sweep["grid"].values())]
+    spread = list(_sobol_points(sweep["sobol"], sweep["points"])) if sweep["sobol"] else [{}]
+    found = [some | others for some in spread for others in grid]
+    digits = max(2, len(str(len(found) - 1)))
+    return {f"point{number:0{digits}}": values for number, values in enumerate(found)}
+
+
+def at_point(config: Mapping[str, Any], point: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a point: the first tier's with the point's values, as a tier of the point's name."""
+    sections = unflatten(values)
+    change = sections.pop("engine", {})
+    first = dataclasses.asdict(resolve_tier(config["tiers"], config["run"]["tiers"][0]))
+    return merge(config, sections) | {"tiers": {"first": first, point: change}}
+
+
+def check_sweep(sweep: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield the faults of keys and bounds; values are checked with the rest of the configuration."""
+    for part in ("grid", "sobol"):
+        for key in sweep[part]:
+            if key not in KINDS:
+                known = f"a sweep varies parameters of a training, in {', '.join(SECTIONS)}"
+                yield Fault(f"sweep.{part}.{key}", f"{known}{nearest(key, list(KINDS))}")
+    for key in sweep["grid"].keys() & sweep["sobol"].keys():
+        yield Fault(f"sweep.sobol.{key}", "is under sweep.grid too; remove one of them")
+    for key, bounds in sweep["sobol"].items():
+        if key in KINDS:
+            yield from _check_bounds(key, bounds)
+    if bool(sweep["sobol"]) != bool(sweep["points"]):
+        yield Fault(
+            "sweep.points", f"{sweep['points']}, with {len(sweep['sobol'])} keys under sweep.sobol: both or none"
+        )
+    count = math.prod(map(len, sweep["grid"].values())) * (sweep["points"] or 1)
+    if count > MOST_POINTS:
+        yield Fault("sweep", f"has {count} points, each of which is a training; at most {MOST_POINTS} are allowed")
+    if len(sweep["sobol"]) > MOST_SOBOL_KEYS:
+        yield Fault("sweep.sobol", f"varies at most {MOST_SOBOL_KEYS} keys; put others under sweep.grid")
+
+
+def _check_bounds(key: str, bounds: Sequence[Any]) -> Iterator[Fault]:
+    low, high, *how = [*bounds, None, None][: max(2, len(bounds))]
+    if how not in ([], ["log"]) or not all(_is_bound(end) for end in (low, high)):
+        yield Fault(f"sweep.sobol.{key}", f"{shown(list(bounds))} is not [lowest, highest] or [lowest, highest, log]")
+    elif not low < high or (how and low <= 0):
+        yield Fault(
+            f"sweep.sobol.{key}", f"{list(bounds)}: the lowest must be less than the highest, and positive for log"
+        )
+    elif not {int, float} & {KINDS[key], *get_args(KINDS[key])}:
+        yield Fault(f"sweep.sobol.{key}", "is not a number; put its values under sweep.grid")
+
+
+def _is_bound(end: Any) -> bool:
+    return type(end) in (int, float) and abs(end) < 2**63  # finite sums and logarithms
+
+
+def _sobol_points(sobol: Mapping[str, Sequence[Any]], count: int) -> Iterator[dict[str, Any]]:
+    """Yield points between bounds; the first of the sequence, the lower bound of every key, is left out."""
+    from scipy.stats import qmc  # takes a second, which only a sweep with a Sobol sequence spends
+
+    sequence = qmc.Sobol(len(sobol), scramble=False)
+    sequence.fast_forward(1)
+    for shares in sequence.random(count).tolist() if count else ():
+        yield {
+            key: _between(key, *bounds, share=share) for (key, bounds), share in zip(sobol.items(), shares, strict=True)
+        }
+
+
+def _between(key: str, low: float, high: float, how: str = "", *, share: float) -> float | int:
+    if int in (KINDS[key], *get_args(KINDS[key])):  # each integer is equally likely
+        if how:
+            return min(high, math.floor(low * ((high + 1) / low) ** share))
+        return min(high, math.floor(low + share * (high + 1 - low)))
+    value = low * (high / low) ** share if how else low + share * (high - low)
+    return float(f"{value:.6g}")

@@ -6,8 +6,7 @@ from typing import Any
 
 from faze.config.check import Fault, as_text, check_mapping, fields_of, nearest, short, shown
 from faze.config.parameters import CONTROLS, META_LEARNERS, SECTIONS, Engine
-from faze.config.sweep import at_point, check_sweep, points
-from faze.config.tiers import leave_one_out, resolve_tier
+from faze.config.tiers import at_point, check_sweep, leave_one_out, points, resolve_tier
 from faze.config.yaml_files import DEFAULTS, merge, read_yaml, refuse
 
 LONGEST_NAME = 100  # bytes of the name of a tier or ablation, which becomes part of longer names

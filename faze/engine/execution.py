@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from faze.base.allocator_retention import keeps_memory
-from faze.base.cache_folder import cache_folder
+from faze.base.files import cache_folder
 from faze.engine.switches import Switch
 
 # Options of torch.compile for each value of `compile`; torch takes a mode or options, not both.

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from faze.base.benchmark_file import peaks_differ
 from faze.base.files import as_written
 from faze.base.logged_run import LoggedRun
 from faze.base.run_log import changed_switches
@@ -24,6 +23,7 @@ from faze.evaluation.statistics import (
     holm,
     pool_noise,
 )
+from faze.evaluation.wording import peaks_differ
 
 CELL = ["dataset", "learner", "k"]  # errors of a cell are compared between tiers
 RUN_CELL, TIER_CELL = ["tier", "seed", *CELL], ["tier", *CELL]

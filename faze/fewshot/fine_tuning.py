@@ -17,12 +17,12 @@ from torch import Tensor
 from faze.base.errors import UserError
 from faze.base.progress import Progress
 from faze.config.parameters import Fewshot
-from faze.fewshot.draws import Calibration, TaskDraws, draw_calibrations, query_of, support_of
 from faze.fewshot.interface import Adaptation, Errors, Estimates, MetaTraining
 from faze.fewshot.kernel import adapt
 from faze.fewshot.learner_file import Learned, plain, state_of
 from faze.fewshot.meta_training import Rule, meta_train
 from faze.fewshot.mlp import InitialNetworks, Weights, gaze_of, random_weights
+from faze.fewshot.person_codes import Calibration, TaskDraws, draw_calibrations, query_of, support_of
 
 
 class FineTuned:

@@ -17,11 +17,10 @@ from torch import Tensor
 
 from faze.base.geometry import mean_angle_deg, pitchyaw_difference, pitchyaw_from_vector
 from faze.config.parameters import Fewshot
-from faze.fewshot.draws import Calibration
 from faze.fewshot.learner_file import Learned, plain
 from faze.fewshot.meta_training import ResumeFile
 from faze.fewshot.mlp import Weights
-from faze.fewshot.person_codes import PersonCodes, Seen
+from faze.fewshot.person_codes import Calibration, PersonCodes, Seen
 
 COVERAGES = (0.68, 0.95)  # nominal levels of a learner's prediction regions
 _TOGETHER = 64  # calibrations estimated at a time

@@ -2,8 +2,7 @@
 
 from faze.fewshot.fine_tuning import GazeHead, MetaLearner
 from faze.fewshot.interface import Learner
-from faze.fewshot.kappa import Kappa
-from faze.fewshot.offset import Offset
+from faze.fewshot.offset import Kappa, Offset
 from faze.fewshot.residual_model import Affine, Bayes, GaussianProcess
 
 LEARNERS: dict[str, Learner] = {

@@ -26,9 +26,9 @@ from torch.optim.adam import adam
 from faze.base.errors import UserError
 from faze.base.progress import Progress
 from faze.config.parameters import Fewshot
-from faze.fewshot.draws import TaskDraws
 from faze.fewshot.kernel import Kernel, kernel_for, single_threaded_operations
 from faze.fewshot.mlp import InitialNetworks, ModelSamples, SampleSets, Weights, map_weights
+from faze.fewshot.person_codes import TaskDraws
 from faze.model.torch_file import read_mapping, write_mapping
 
 

@@ -14,13 +14,12 @@ from torch import Tensor
 
 from faze.base.errors import UserError
 from faze.base.geometry import mean_angle_deg
-from faze.fewshot.draws import Calibration
 from faze.fewshot.fine_tuning import fine_tune
 from faze.fewshot.interface import Adaptation, ClosedForm
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.mlp import Weights, gaze_of
-from faze.fewshot.person_codes import PersonCodes, Seen
+from faze.fewshot.person_codes import Calibration, PersonCodes, Seen
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,11 +12,10 @@ import pyarrow.parquet as pq
 from faze.base.files import whole_file
 from faze.base.geometry import angular_error, pitchyaw_from_vector
 from faze.base.progress import Progress
-from faze.fewshot.draws import Calibration
 from faze.fewshot.interface import COVERAGES, Adaptation, Errors
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.person_codes import PersonCodes, unadapted_error_deg
+from faze.fewshot.person_codes import Calibration, PersonCodes, unadapted_error_deg
 
 COVERED = tuple(f"covered_{coverage:.0%}".rstrip("%") for coverage in COVERAGES)  # NaN for a learner without a variance
 

@@ -26,11 +26,10 @@ from faze.base.locks import output_lock
 from faze.base.output_cache import content, existing_output, key_of
 from faze.config.parameters import FewshotAdapt
 from faze.config.stage_config import load
-from faze.fewshot.draws import draw_calibrations
 from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import Learned, load_learned
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.person_codes import PersonCodes, open_codes, read_people
+from faze.fewshot.person_codes import PersonCodes, draw_calibrations, open_codes, read_people
 from faze.fewshot.result_tables import errors_table, predictions_tables, trace_table, write_tables
 
 

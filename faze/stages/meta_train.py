@@ -21,13 +21,12 @@ from faze.base.output_cache import content, existing_output, key_of
 from faze.config.parameters import Fewshot
 from faze.config.stage_config import load
 from faze.data.store.codes import CodeStore
-from faze.fewshot.draws import draw_calibrations
 from faze.fewshot.interface import Adaptation, Learner, MetaTraining
 from faze.fewshot.learner_file import Learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.meta_training import ResumeFile
 from faze.fewshot.mlp import gaze_head_weights
-from faze.fewshot.person_codes import PersonCodes, open_codes, read_people, unadapted_error_deg
+from faze.fewshot.person_codes import PersonCodes, draw_calibrations, open_codes, read_people, unadapted_error_deg
 
 
 @command(

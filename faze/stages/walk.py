@@ -24,9 +24,16 @@ from faze.model.dted import DTED
 from faze.model.inference import for_inference
 from faze.model.weights import load_model
 from faze.redirection.atlas import Sheet, atlas_sheets, write_atlas
-from faze.redirection.drawing import contact_sheet, video_frames, write_picture, write_video
 from faze.redirection.estimator import GazeHeadEstimator, load_estimator
-from faze.redirection.walk import PersonWalk, spread_people, walk_person
+from faze.redirection.walk import (
+    PersonWalk,
+    contact_sheet,
+    spread_people,
+    video_frames,
+    walk_person,
+    write_picture,
+    write_video,
+)
 
 SHEET, ANGLES = "contact_sheet.png", "angles.csv"
 

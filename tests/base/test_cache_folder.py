@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from faze.base.cache_folder import cache_folder
+from faze.base.files import cache_folder
 from faze.base.output_cache import shared_folder
 from faze.engine.execution import set_compile
 

@@ -15,8 +15,8 @@ from faze.base.errors import UserError
 from faze.base.files import as_written, open_plain, parse_json, read_json, read_plain
 from faze.base.logged_run import read_logged_run
 from faze.base.output_cache import output_cache
+from faze.base.progress import read_seconds
 from faze.base.run_log import read_events
-from faze.base.run_progress import read_seconds
 
 DEEP = "[" * 100_000
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from faze.base.benchmark_file import peaks_differ
 from faze.benchmark import rounds as rounds_module
 from faze.benchmark.processes import Job
 from faze.benchmark.rounds import ROOFLINE, Rounds, TierRound, WarmUp, measure_rounds
@@ -28,6 +27,7 @@ from faze.benchmark.rows import (
     without_tier,
 )
 from faze.config.parameters import Benchmark
+from faze.evaluation.wording import peaks_differ
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = Benchmark(2, 3, steady_share=0.1, block_steps=4, blocks=2, rounds=3, leave_one_out=False, paper_width=False)

@@ -12,7 +12,6 @@ import pytest
 import torch
 from roofline_sizes import small_roofline
 
-from faze.benchmark import profiling
 from faze.benchmark.meters import EnergyMeter
 from faze.benchmark.tier_steps import TierBlocks, TierSteps, build_tier_steps, read_people, tier_config
 from faze.commands import profile
@@ -84,9 +83,9 @@ def test_processes_of_a_tier_share_memory_gib(tmp_path: Path) -> None:
 
 def test_operations_share_all_the_time_and_know_their_work(tier_steps: TierSteps) -> None:
     tier_steps.run(tier_steps.feed(range(1)))
-    flop, traffic = profiling.count_operations(tier_steps)
-    profiler = profiling.record(tier_steps, 2)
-    found = profiling.operations(profiler, 2, flop, traffic, on_gpu=False)
+    flop, traffic = profile.count_operations(tier_steps)
+    profiler = profile.record(tier_steps, 2)
+    found = profile.operations(profiler, 2, flop, traffic, on_gpu=False)
     assert sum(operation.share for operation in found) == pytest.approx(1)
     recorded = sum(event.self_cpu_time_total for event in profiler.events())
     assert sum(operation.ms for operation in found) == pytest.approx(recorded / 1e3 / 2)
@@ -99,11 +98,11 @@ def test_operations_share_all_the_time_and_know_their_work(tier_steps: TierSteps
 
 
 def test_rates_take_the_nearer_roof() -> None:
-    operation = profiling.ProfiledOperation("aten::mm", ms=2.0, share=0.5, flop=4_000_000_000, bytes=2_000_000_000)
+    operation = profile.ProfiledOperation("aten::mm", ms=2.0, share=0.5, flop=4_000_000_000, bytes=2_000_000_000)
     rates = operation.rates(copy=4e12, matmul=4e12)
     assert rates == {"gflop_per_s": 2000.0, "gbytes_per_s": 1000.0, "share_of_roof": 0.5}
     assert operation.rates(copy=1.25e12, matmul=4e12)["share_of_roof"] == 0.8
-    unknown = profiling.ProfiledOperation("triton", ms=2.0, share=0.5, flop=None, bytes=None)
+    unknown = profile.ProfiledOperation("triton", ms=2.0, share=0.5, flop=None, bytes=None)
     assert set(unknown.rates(1.0, 1.0).values()) == {None}
 
 

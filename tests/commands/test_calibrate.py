@@ -21,12 +21,11 @@ from faze.config.check import build
 from faze.config.parameters import FewshotSection
 from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import write_codes
-from faze.fewshot.draws import Calibration
 from faze.fewshot.interface import Adaptation, MetaTraining
 from faze.fewshot.learner_file import Learned, load_fields, load_learned, save_fields
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.mlp import random_weights
-from faze.fewshot.person_codes import PersonCodes, open_codes, read_person
+from faze.fewshot.person_codes import Calibration, PersonCodes, open_codes, read_person
 from faze.fewshot.personal_estimator import PersonalEstimator, calibrate
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from scipy.stats import qmc
 
 from faze.config.check import ConfigError
 from faze.config.stage_config import resolve
-from faze.config.sweep import points
+from faze.config.tiers import points
 from faze.config.validation import validate
 from faze.config.yaml_files import merge, read_yaml
 

@@ -13,12 +13,10 @@ import pytest
 from faze.base.geometry import pitchyaw_from_vector, vector_from_pitchyaw
 from faze.config.parameters import Synthetic
 from faze.config.yaml_files import read_yaml
-from faze.data.synthetic import measured_person, setting
+from faze.data.synthetic import person, setting
 from faze.data.synthetic.layouts import truth
-from faze.data.synthetic.measured_person import PEOPLE, WEARERS, sample_measured_person
 from faze.data.synthetic.people import Role, render_frames, sample_frames
-from faze.data.synthetic.person import SyntheticPerson
-from faze.data.synthetic.spectacles import Spectacles
+from faze.data.synthetic.person import PEOPLE, WEARERS, Spectacles, SyntheticPerson, sample_measured_person
 
 ROOT = Path(__file__).parents[2]
 VALUES = read_yaml(ROOT / "config" / "config.yaml")["synthetic"]
@@ -134,7 +132,7 @@ def test_the_page_has_every_number_and_its_source() -> None:
 
 def test_who_wears_spectacles_differs_by_them_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn(share: float) -> dict[str, object]:
-        monkeypatch.setattr(measured_person, "WEARERS", share)
+        monkeypatch.setattr(person, "WEARERS", share)
         return vars(sample_measured_person(np.random.default_rng(3)))
 
     bare, wearing = drawn(0.0), drawn(1.0)

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from faze.data import row_sources
-from faze.data.pairs import cache, load_people
-from faze.data.row_sources import FileRows, StoreRows, TableRows, stored_rows
+from faze.data import pairs
+from faze.data.pairs import FileRows, StoreRows, TableRows, cache, load_people, stored_rows
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
 
 COUNTS = {"a": 7, "b": 5, "c": 9}
@@ -65,7 +64,7 @@ def test_a_file_system_that_cannot_say_what_is_cached_is_read_all_the_same(path,
             raise OSError(95, "Operation not supported")
         return real(descriptor, buffers, offset, flags)
 
-    monkeypatch.setattr(row_sources.os, "preadv", preadv)
+    monkeypatch.setattr(pairs.os, "preadv", preadv)
     assert _read(stored_rows(StripStore(path), path, ["a"])) == int(everything(path, ["a"])[6].long().sum())
 
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from truth import read_truth
 
-from faze.data.row_sources import stored_rows
+from faze.data.pairs import stored_rows
 from faze.data.store.codes import GAZE_HEAD, CodeStore, write_codes
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.data.store.supplementary import (

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from faze.data.synthetic.camera import Camera, sample_camera
+from faze.data.synthetic.setting import Camera, sample_camera
 
 
 @pytest.fixture(params=range(4))

@@ -5,7 +5,7 @@ import multiprocessing
 import numpy as np
 import pytest
 
-from faze.data.thread_pool import spread
+from faze.data.network_input import spread
 
 
 @pytest.mark.parametrize(("count", "threads"), [(0, 2), (1, 4), (7, 2), (64, 1), (64, 3), (65, 16)])

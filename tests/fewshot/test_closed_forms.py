@@ -16,12 +16,11 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from test_fewshot import settings
 
 from faze.base.geometry import angular_error, mean_angle_deg, pitchyaw_from_vector, vector_from_pitchyaw
-from faze.fewshot.draws import draw_calibrations
 from faze.fewshot.interface import COVERAGES, Adaptation, MetaTraining, covered_shares
-from faze.fewshot.kappa import head_axes, turned
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
-from faze.fewshot.person_codes import PersonCodes, Seen
+from faze.fewshot.offset import head_axes, turned
+from faze.fewshot.person_codes import PersonCodes, Seen, draw_calibrations
 from faze.fewshot.residual_model import (
     GaussianProcess,
     kernel_of,

@@ -12,14 +12,21 @@ from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
 from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import CodeStore, write_codes
-from faze.fewshot.draws import TaskDraws, draw_calibrations, query_of, support_of
 from faze.fewshot.fine_tuning import best_steps, fine_tuned_errors_deg, recorded_steps
 from faze.fewshot.interface import Adaptation
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.meta_training import OuterState
 from faze.fewshot.mlp import InitialNetworks, Weights, gaze_of, gaze_vector, random_weights
-from faze.fewshot.person_codes import PersonCodes, read_people, unadapted_error_deg
+from faze.fewshot.person_codes import (
+    PersonCodes,
+    TaskDraws,
+    draw_calibrations,
+    query_of,
+    read_people,
+    support_of,
+    unadapted_error_deg,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = 1000  # a code tells person and entry: person * NUMBERS + entry

@@ -19,14 +19,21 @@ from faze.config.check import build
 from faze.config.parameters import Fewshot, FewshotSection
 from faze.config.yaml_files import read_yaml
 from faze.data.store.codes import CodeStore
-from faze.fewshot.draws import Calibration, draw_calibrations, query_of, support_of
 from faze.fewshot.fine_tuning import fine_tuned_errors_deg
 from faze.fewshot.interface import Adaptation, MetaTraining
 from faze.fewshot.kernel import adapt, same_rates
 from faze.fewshot.learner_file import Learned
 from faze.fewshot.learners import LEARNERS
 from faze.fewshot.mlp import InitialNetwork, InitialNetworks, SampleSets, map_weights
-from faze.fewshot.person_codes import PersonCodes, read_people, unadapted_error_deg
+from faze.fewshot.person_codes import (
+    Calibration,
+    PersonCodes,
+    draw_calibrations,
+    query_of,
+    read_people,
+    support_of,
+    unadapted_error_deg,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = dataclasses.replace(

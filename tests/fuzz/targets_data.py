@@ -28,13 +28,13 @@ from faze.base.errors import UserError
 from faze.data.inspection import inspect, person_rows, summarise
 from faze.data.normalization.images import MOST_SCANS, FrameReader, read_header
 from faze.data.normalization.pose import UnusableFrame
+from faze.data.pairs import stored_rows
 from faze.data.preparation.stored import copy_stored, open_stored, read_splits
 from faze.data.readers import Frame, calibration, check_entries
 from faze.data.readers import supplementary_reader as by_supplementary
 from faze.data.readers.gazecapture import GazeCapture
 from faze.data.readers.mpiifacegaze import MPIIFaceGaze, MPIIGaze
 from faze.data.rejects import read_rejects
-from faze.data.row_sources import stored_rows
 from faze.data.store import untrusted_file
 from faze.data.store.codes import GAZE_HEAD, write_codes
 from faze.data.store.strips import PersonStrips, StripStore, write_strips

@@ -23,9 +23,9 @@ from tracking_tree import start_event, write_log
 from faze.base.errors import UserError
 from faze.base.logged_run import LoggedRun, read_logged_run
 from faze.base.output_cache import output_cache
+from faze.base.progress import read_seconds
 from faze.base.result_paths import ResultPaths
 from faze.base.run_log import read_events
-from faze.base.run_progress import read_seconds
 from faze.commands import ledger
 from faze.evaluation.diagnostics import coverage
 from faze.evaluation.redirected_angles import by_variant, read_pairs

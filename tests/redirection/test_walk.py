@@ -17,9 +17,16 @@ from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.model.dted import DTED, Codes
 from faze.model.weights import save_weights
 from faze.redirection.atlas import atlas_sheets, write_atlas
-from faze.redirection.drawing import contact_sheet, video_frames, write_video
 from faze.redirection.estimator import GazeHeadEstimator, TrainedEstimator, estimate, save_estimator
-from faze.redirection.walk import WALKS, spread_people, walk_person, walk_rotations
+from faze.redirection.walk import (
+    WALKS,
+    contact_sheet,
+    spread_people,
+    video_frames,
+    walk_person,
+    walk_rotations,
+    write_video,
+)
 from faze.stages import walk as stage
 
 MODEL = Model(2, 4, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)

@@ -17,8 +17,7 @@ from faze.config.check import build
 from faze.config.parameters import Engine, Loss, Model, Train
 from faze.config.tiers import resolve_tier
 from faze.config.yaml_files import read_yaml
-from faze.data.pairs import PeopleStrips
-from faze.data.row_sources import TableRows
+from faze.data.pairs import PeopleStrips, TableRows
 from faze.engine.parallel import World
 from faze.training.feed import TrainingSetup, build_feed
 from faze.training.loop import bare_model, build_step, learning_rates, loss_weights

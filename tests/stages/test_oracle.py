@@ -17,9 +17,9 @@ from faze.data.preparation.strip_maker import StripMaker
 from faze.data.store.strips import StripStore
 from faze.data.synthetic.people import Role, sample_frames
 from faze.data.synthetic.render import Renderer
-from faze.data.synthetic.target_strips import render_target_strips
 from faze.redirection.pairs import chosen, draw_targets
 from faze.stages import oracle, preprocess, synthesise
+from faze.stages.oracle import render_target_strips
 
 PEOPLE = {
     **{"mpiigaze_people": 1, "gazecapture_train_people": 1, "gazecapture_val_people": 1},

@@ -19,9 +19,8 @@ from faze.data.network_input import from_network
 from faze.data.store.strips import PersonStrips, StripStore, write_strips
 from faze.model.dted import DTED
 from faze.redirection.walk import frontal
-from faze.studio import folder as studio_folder
-from faze.studio.folder import COMPONENTS, RUNTIME, STATIC, components, write_studio
-from faze.studio.server import open_server
+from faze.studio import server as studio_folder
+from faze.studio.server import COMPONENTS, RUNTIME, STATIC, components, open_server, write_studio
 
 MODEL = Model(2, 4, 32, 128, 5, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
 PEOPLE = ("00005", "00007", "00011")

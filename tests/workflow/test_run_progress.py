@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from faze.base.progress import duration
-from faze.base.run_progress import RunProgress
+from faze.base.progress import RunProgress, duration
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = """
 import sys
 sys.path.insert(0, {root!r})
 from pathlib import Path
-import faze.base.run_progress
+import faze.base.progress
 
 rule all:
     input: expand("results/toy/{{tier}}/checkpoint", tier=["amp", "recompute"])
@@ -26,7 +25,7 @@ rule train:
     benchmark: "results/toy/{{tier}}/benchmarks/train.tsv"
     shell: "sleep 1.2; {then} touch {{output}}"
 
-progress = faze.base.run_progress.RunProgress("toy", Path("results/toy"))
+progress = faze.base.progress.RunProgress("toy", Path("results/toy"))
 QUIET = bool({{"PROGRESS", "ALL"}} & {{part.name for part in workflow.output_settings.quiet or ()}})
 if workflow.is_main_process and not QUIET:
     logger.addHandler(progress)

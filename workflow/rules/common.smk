@@ -12,11 +12,11 @@ from snakemake.exceptions import WorkflowError
 import faze.config.check
 import faze.config.parameters
 import faze.config.stage_config
-import faze.config.sweep
+import faze.config.tiers
 import faze.config.validation
 import faze.config.yaml_files
 import faze.base.code_hash
-import faze.base.run_progress
+import faze.base.progress
 import faze.base.output_cache
 import faze.base.errors
 import faze.base.locks
@@ -105,7 +105,7 @@ check_storage(config["name"])
 
 
 # Points of a sweep: trainings of the first tier with other values. Their names are used like tiers'.
-POINTS = list(faze.config.sweep.points(config))
+POINTS = list(faze.config.tiers.points(config))
 
 
 wildcard_constraints:

@@ -181,7 +181,7 @@ rule track:
 
 
 # A line of progress after each job and every minute; `--quiet` and `--quiet progress` switch it off.
-progress = faze.base.run_progress.RunProgress(config["name"], Path(f"results/{config['name']}"))
+progress = faze.base.progress.RunProgress(config["name"], Path(f"results/{config['name']}"))
 QUIET = bool({"PROGRESS", "ALL"} & {part.name for part in workflow.output_settings.quiet or ()})
 if workflow.is_main_process and not QUIET:
     logger.addHandler(progress)

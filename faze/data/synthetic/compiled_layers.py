@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faze.base.compiled import library, processor
-from faze.data.synthetic import eyeball, lids, spectacles, surface
+from faze.data.synthetic import eyes, surface
+from faze.data.synthetic.eyes import Margins
 from faze.data.synthetic.layers import FEATHER_PX, Box, Layer, NumpyLayers, Painted, Shot, within
-from faze.data.synthetic.lids import Margins
-from faze.data.synthetic.person import SyntheticPerson
+from faze.data.synthetic.person import BRIDGE_MM, EDGE_MM, FRONT_RADIUS_MM, TILT, SyntheticPerson
 from faze.data.synthetic.texture import Image
 
 
@@ -30,17 +30,17 @@ _CONSTANTS = {
     "top": surface.TOP,
     "shape_per_mm": surface.SHAPE_PER_MM,
     "colour_per_mm": surface.COLOUR_PER_MM,
-    "cornea_radius_mm": eyeball.CORNEA_RADIUS_MM,
-    "iris_half_mm": eyeball.IRIS_HALF_MM,
-    "iris_per_mm": eyeball.IRIS_PER_MM,
-    "lash_above_mm": lids.LASH_ABOVE_MM,
-    "lash_per_mm": lids.LASH_PER_MM,
-    "lash_width": lids.LASH_WIDTH,
-    "front_radius_mm": spectacles.FRONT_RADIUS_MM,
-    "tilt": spectacles.TILT,
-    "lens_edge_mm": spectacles.EDGE_MM,
-    "bridge_above_mm": spectacles.BRIDGE_MM[0],
-    "bridge_half_mm": spectacles.BRIDGE_MM[1],
+    "cornea_radius_mm": eyes.CORNEA_RADIUS_MM,
+    "iris_half_mm": eyes.IRIS_HALF_MM,
+    "iris_per_mm": eyes.IRIS_PER_MM,
+    "lash_above_mm": eyes.LASH_ABOVE_MM,
+    "lash_per_mm": eyes.LASH_PER_MM,
+    "lash_width": eyes.LASH_WIDTH,
+    "front_radius_mm": FRONT_RADIUS_MM,
+    "tilt": TILT,
+    "lens_edge_mm": EDGE_MM,
+    "bridge_above_mm": BRIDGE_MM[0],
+    "bridge_half_mm": BRIDGE_MM[1],
 }
 _COUNTS = {"rounds": ctypes.c_int32, "feather_px": ctypes.c_int32}
 _Constants = _record("_Constants", **{name: np.size(value) for name, value in _CONSTANTS.items()}, **_COUNTS)
@@ -82,10 +82,10 @@ class CompiledLayers:
             eyeball_mm=person.eyeball_mm,
             iris_mm=person.iris_mm,
             sclera=person.sclera,
-            caruncle=eyeball.caruncle(person),
-            pink=lids.wet_rim(person),
-            ink=lids.ink(person),
-            lashes_cover=lids.lashes_cover(person),
+            caruncle=eyes.caruncle(person),
+            pink=eyes.wet_rim(person),
+            ink=eyes.ink(person),
+            lashes_cover=eyes.lashes_cover(person),
         )
 
     def paint(self, shot: Shot, head: Box, band: Box, eyes: list[Box]) -> tuple[Layer, Layer]:
@@ -187,14 +187,14 @@ def _view(shot: Shot) -> ctypes.Structure:
 def _eye(shot: Shot, person: SyntheticPerson, side: int, part: Box) -> ctypes.Structure:
     ball, lids_at = shot.eyes(person)[side]
     start, axis = (shot.viewpoint_mm - ball.centre_mm).astype(np.float32), ball.optical.astype(np.float32)
-    cornea = eyeball.from_cornea(start, axis)
-    right, down = eyeball.iris_plane(axis)
+    cornea = eyes.from_cornea(start, axis)
+    right, down = eyes.iris_plane(axis)
     return _fill(
         _Eye(side=side, part=part),
         start=start,
-        power=eyeball.power(start, person.eyeball_mm),
+        power=eyes.power(start, person.eyeball_mm),
         cornea=cornea,
-        cornea_power=eyeball.power(cornea, eyeball.CORNEA_RADIUS_MM),
+        cornea_power=eyes.power(cornea, eyes.CORNEA_RADIUS_MM),
         axis=axis,
         right=right,
         down=down,

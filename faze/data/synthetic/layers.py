@@ -9,10 +9,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.camera import Camera
-from faze.data.synthetic.eyeball import Eyeball, shade_eyeball
-from faze.data.synthetic.lids import Margins, cover_lids, margins, open_lids
+from faze.data.synthetic.eyes import Eyeball, Margins, cover_lids, margins, open_lids, shade_eyeball
 from faze.data.synthetic.person import SyntheticPerson
+from faze.data.synthetic.setting import Camera
 from faze.data.synthetic.surface import Face, Hit
 from faze.data.synthetic.texture import Image, Light
 

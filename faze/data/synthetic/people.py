@@ -22,8 +22,7 @@ from faze.data.synthetic.layouts import (
     write_gazecapture,
     write_mpiifacegaze,
 )
-from faze.data.synthetic.measured_person import sample_measured_person
-from faze.data.synthetic.person import ANATOMY, FILES, SCENE, random, sample_person
+from faze.data.synthetic.person import ANATOMY, FILES, SCENE, random, sample_measured_person, sample_person
 from faze.data.synthetic.render import Renderer
 from faze.data.synthetic.scene import sample_scene
 from faze.data.synthetic.setting import sample_device, sample_laptop

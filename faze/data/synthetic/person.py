@@ -1,18 +1,128 @@
-"""A synthetic person: anatomy, colours, and deviations of eyes and annotation.
+"""A synthetic person: anatomy, colours, spectacles, and deviations of eyes and annotation.
 
-`sample_person` draws the `simple` people, who differ mainly by a constant angle; those of
-`faze.data.synthetic.measured_person` have published distributions.
+`sample_person` draws the `simple` people, who differ mainly by a constant angle. `sample_measured_person` draws people
+with published distributions of their measures (docs/explanation/people.md has the source of each number); their
+colours, brows and lashes are those of the `simple` people, since no such measurements were found.
 
 Head frame: origin midway between the inner eye corners, x right and y down as a camera sees the face, z into the head;
 mm. Eye 0 is on the image's left (the person's right). `faze.base.geometry` defines the signs of pitch and yaw.
+
+Spectacles: both lenses are thin, and in one plane across the head frame. A ray that meets a lens of power F (dioptres)
+h mm off its optical centre changes its slope by F h / 1000 toward the centre (Prentice's rule). So a myope's eyes
+(F < 0) turn less for the same gaze, and look smaller.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.spectacles import Spectacles
+from faze.data.synthetic.setting import Spread
+from faze.data.synthetic.texture import Image, Light, ramp
+
+FRONT_RADIUS_MM = 110.0  # of the lenses' front, which mirrors
+TILT = 0.12  # tangent of the angle by which the lenses' lower rim is nearer to the face: 7 degrees
+EDGE_MM = 0.5  # over which a rim's edge runs out
+BRIDGE_MM = (-5.0, 1.2)  # of the bar between the lenses: above their middles, and half its height
+
+
+class Meeting(NamedTuple):
+    """Where rays meet the lenses' plane; (h, w) each."""
+
+    aside: Image  # (h, w, 2) off the nearer lens's centre
+    on_right: NDArray[np.bool_]  # that lens is the one on the image's right
+    beyond_mm: Image  # outside that lens, about; negative inside
+    inside: Image  # 1 in the lens, 0 beyond
+
+
+@dataclass(frozen=True, eq=False)
+class Spectacles:
+    """One person's spectacles; lens 0 is before eye 0, on the image's left."""
+
+    power_dioptres: NDArray  # (2,)
+    centre_mm: NDArray  # (2, 2) x, y of each lens's optical centre, which is its middle
+    plane_mm: float  # z of both lenses
+    behind_mm: float  # from the lenses to the irises: what the camera sees is exact there
+    half_mm: tuple[float, float]  # half the width and height of a lens
+    rim_mm: float
+    rim_rgb: NDArray  # (3,) 0..1
+    reflectance: float  # of both surfaces together, 0..1
+
+    def apparent_target(self, eye_centres_mm: NDArray, target_mm: NDArray) -> NDArray:
+        """Find where each eye would look without spectacles, turned as it is to look at the target through them.
+
+        Args:
+            eye_centres_mm: (2, 3) what the eyes turn about.
+            target_mm: (N, 3).
+
+        Returns:
+            (N, 2, 3).
+        """
+        behind = eye_centres_mm[:, 2:] - self.plane_mm  # (2, 1)
+        before = (self.plane_mm - target_mm[:, 2])[:, None, None]  # (N, 1, 1)
+        bend = (self.power_dioptres / 1000)[:, None] * before  # (N, 2, 1)
+        aside = target_mm[:, None, :2] - eye_centres_mm[:, :2] + bend * (eye_centres_mm[:, :2] - self.centre_mm)
+        slope = aside / (behind + before - bend * behind)
+        seen = eye_centres_mm[:, :2] + slope * (behind + before)
+        return np.concatenate([seen, np.broadcast_to(target_mm[:, None, 2:], (*seen.shape[:2], 1))], axis=-1)
+
+    def meet(self, origin: NDArray, rays: Image) -> Meeting:
+        """Find where rays (h, w, 3), of any length, from the camera's place (3,) meet the lenses' plane."""
+        reach = np.float32(self.plane_mm - origin[2]) / rays[..., 2:]
+        point = origin[:2].astype(np.float32) + reach * rays[..., :2]
+        on_right = point[..., 0] > np.float32(self.centre_mm[:, 0].mean())
+        aside = point - self.centre_mm.astype(np.float32)[on_right.astype(np.intp)]
+        scaled = np.square(np.square(aside * (1 / np.array(self.half_mm, np.float32))))
+        beyond = (np.sqrt(np.sqrt(scaled[..., 0] + scaled[..., 1])) - 1) * np.float32(min(self.half_mm))
+        return Meeting(aside, on_right, beyond, ramp(np.float32(0.5) - beyond * np.float32(1 / EDGE_MM)))
+
+    def bend(self, met: Meeting, origin: NDArray, rays: Image) -> Image:
+        """Turn the rays that meet a lens so that, straight on, they reach what the lens shows: (h, w, 3)."""
+        left, right = self.bends()
+        straight = rays * (np.float32(self.plane_mm + self.behind_mm - origin[2]) / rays[..., 2:])
+        straight[..., :2] -= met.aside * (np.where(met.on_right, right, left) * met.inside)[..., None]
+        return straight
+
+    def cover(self, colour: Image, met: Meeting, rays: Image, light: Light) -> Image:
+        """Lay reflections, rims and bridge over what is seen through the lenses: (h, w, 3) -> (h, w, 3)."""
+        glow = self._mirrored(met.aside, rays, light) + np.float32(self.glow(light))
+        share = (np.float32(self.reflectance) * met.inside)[..., None]
+        colour = colour + share * (glow[..., None] - colour)
+        thick, above, half = np.float32(self.rim_mm), *np.array(BRIDGE_MM, np.float32)
+        rim = ramp((thick - np.abs(met.beyond_mm - thick)) * np.float32(1 / EDGE_MM) + np.float32(0.5))
+        inward = (met.aside[..., 0] > 0) != met.on_right
+        beside = np.abs(met.aside[..., 1] - above) - half
+        bridge = ramp(np.float32(0.5) - beside * np.float32(1 / EDGE_MM)) * (inward & (met.beyond_mm > 0))
+        return colour + np.maximum(rim, bridge)[..., None] * (self.metal(light) - colour)
+
+    def bends(self) -> Image:
+        """Compute (2,) by how much a lens turns a ray, per mm off its centre, as seen where the irises are."""
+        return (self.power_dioptres * (self.behind_mm / 1000)).astype(np.float32)
+
+    def glow(self, light: Light) -> float:
+        """Compute the brightness of what lenses mirror besides the lights."""
+        return 0.5 * float(light.ambient_rgb.mean())
+
+    def metal(self, light: Light) -> Image:
+        """Compute the colour (3,) of the rims under this light."""
+        front = np.array([[0.0, 0.0, -1.0]], np.float32)
+        return (self.rim_rgb.astype(np.float32) * light.on(front))[0]
+
+    def _mirrored(self, aside: Image, rays: Image, light: Light) -> Image:
+        """Compute the lights' images on the lenses' fronts: (h, w)."""
+        normal = np.concatenate([aside / np.float32(FRONT_RADIUS_MM), np.full_like(aside[..., :1], -1)], axis=-1)
+        normal[..., 1] += np.float32(TILT)
+        normal /= np.sqrt(np.einsum("hwc,hwc->hw", normal, normal))[..., None]
+        straight = rays / np.sqrt(np.einsum("hwc,hwc->hw", rays, rays))[..., None]
+        glow = np.zeros(rays.shape[:2], np.float32)
+        for towards, width_rad, strength in light.mirrored:
+            half = towards.astype(np.float32) - straight
+            cosine = np.einsum("hwc,hwc->hw", normal, half) / np.sqrt(np.einsum("hwc,hwc->hw", half, half))
+            glow += np.float32(3 * strength) * np.exp(-np.square((1 - cosine) / np.float32(0.5 * width_rad**2)))
+        return glow
+
 
 KAPPA_NASAL_DEG = 5.0  # mean angle of the visual axis to the optical axis: toward the nose ...
 KAPPA_UP_DEG = 1.5  # ... and upward
@@ -141,3 +251,111 @@ def _blend(palette: NDArray, position: float) -> NDArray:
     """Interpolate between two neighbouring colours of a palette."""
     lower = min(int(position), len(palette) - 2)
     return ((1 - position + lower) * palette[lower] + (position - lower) * palette[lower + 1]) / 255.0
+
+
+# Distributions over people. Names with a unit are single numbers; the page has a row with the source of each.
+PEOPLE = {
+    "interpupillary_mm": Spread(63.0, 3.6, 52, 76),
+    "fissure_width_mm": Spread(26.4, 1.7, 22, 31),
+    "eyeball_mm": Spread(12.0, 0.85, 9.8, 14.2),  # centre of rotation to the front of the sclera's sphere
+    "iris_mm": Spread(5.86, 0.21, 5.2, 6.3),
+    "pupil_mm": Spread(2.0, 0.45, 1.0, 3.4),
+    "kappa_nasal_deg": Spread(5.3, 1.6),
+    "kappa_up_deg": Spread(2.0, 1.5),
+    "kappa_nasal_between_eyes_deg": Spread(0.0, 0.75),
+    "kappa_up_between_eyes_deg": Spread(0.0, 0.6),
+    "upper_lid_mm": Spread(3.5, 0.9, 1.6, 6.2),  # MRD1
+    "lower_lid_mm": Spread(5.4, 0.7, 3.6, 7.0),  # MRD2
+    "fissure_between_eyes_mm": Spread(0.0, 0.53, -1.8, 1.8),
+    "upper_lid_follow": Spread(0.95, 0.08, 0.7, 1.1),  # travel of the margin per travel of the iris
+    "lower_lid_follow": Spread(0.55, 0.08, 0.3, 0.8),
+    "refraction_dioptres": Spread(-0.65, 2.38, -9, 5),
+    "refraction_between_eyes_dioptres": Spread(0.0, 0.33),
+    "vertex_mm": Spread(13.0, 1.0, 10, 16),
+    "lens_width_mm": Spread(52.0, 3.0, 44, 62),
+    "lens_height_mm": Spread(36.0, 4.0, 26, 46),
+    "lens_below_eye_mm": Spread(2.0, 1.5),
+    "lens_beside_eye_mm": Spread(0.0, 1.0),
+    "screen_shift_mm": Spread(0.0, 3.0),
+    "fixation_deg": Spread(0.36, 0.15, 0.07, 0.79),
+    "head_bias_deg": Spread(0.0, 2.0),
+}
+WEARERS, LEAST_DIOPTRES = 0.41, 0.5  # share of people who wear spectacles; the least power that is worn
+COATED, REFLECTANCE, RIMLESS = 0.5, (0.08, 0.01), 0.15  # share of lenses; plain and coated; share of spectacles
+KAPPA_PER_DIOPTRE_DEG = 0.16
+UPPER_SHARE = 0.5  # of a difference between the eyes' fissures: the upper lids' share
+
+_IRIS_DEPTH_MM = 10.45  # distance of the iris's plane from the eyeball's centre, in the mean eye
+_APEX_MM = 13.3  # distance of the cornea from it
+_RIMS = np.array([[0.05, 0.05, 0.06], [0.16, 0.10, 0.07], [0.45, 0.36, 0.24], [0.55, 0.56, 0.58], [0.30, 0.12, 0.12]])
+
+
+def sample_measured_person(rng: np.random.Generator) -> SyntheticPerson:
+    """Draw a person."""
+    person = sample_person(rng, kappa_spread_deg=0.0, bias_deg=0.0)
+    one = {name: spread.draw(rng) for name, spread in PEOPLE.items()}
+    half, width = one["interpupillary_mm"] / 2, one["fissure_width_mm"]
+    deeper = one["eyeball_mm"] - 12.0  # the cornea does not move: a larger eye extends further back
+    centre = np.array([half, person.eye_centres_mm[1, 1], person.eye_centres_mm[1, 2] + deeper])
+    wears, dioptres = rng.random() < WEARERS, one["refraction_dioptres"]
+    measured = replace(
+        person,
+        inner_half_mm=half - 0.5 * width,
+        outer_half_mm=half + 0.5 * width,
+        eye_centres_mm=centre * [[-1, 1, 1], [1, 1, 1]],
+        kappa_rad=_kappa(one, dioptres),
+        head_bias_rad=np.radians([PEOPLE["head_bias_deg"].draw(rng) for _ in range(2)]),
+        lids=_lids(person.lids[0], one),
+        pupil_mm=one["pupil_mm"],
+        eyeball_mm=one["eyeball_mm"],
+        iris_mm=one["iris_mm"],
+        fixation=Fixation(np.array([PEOPLE["screen_shift_mm"].draw(rng) for _ in range(2)]), one["fixation_deg"]),
+    )
+    spectacles = _spectacles(rng, measured, one)  # drawn for everybody, so that wearing them changes no other draw
+    return replace(measured, spectacles=spectacles) if wears else measured
+
+
+def _kappa(one: Mapping[str, float], dioptres: float) -> NDArray:
+    """Compute (2, 2) kappa of both eyes, pitch and yaw; a direction toward +x has negative yaw."""
+    sides = np.array([-0.5, 0.5])
+    nasal = one["kappa_nasal_deg"] + KAPPA_PER_DIOPTRE_DEG * dioptres + one["kappa_nasal_between_eyes_deg"] * sides
+    up = one["kappa_up_deg"] + one["kappa_up_between_eyes_deg"] * sides
+    return np.radians(np.stack([up, nasal * [-1, 1]], axis=-1))
+
+
+def _lids(usual: Lids, one: Mapping[str, float]) -> tuple[Lids, Lids]:
+    """Draw the openings of both eyes, which differ slightly."""
+
+    def of(side: float) -> Lids:
+        wider = side * one["fissure_between_eyes_mm"]
+        return replace(
+            usual,
+            upper_mm=max(one["upper_lid_mm"] + UPPER_SHARE * wider, 1.2),
+            lower_mm=max(one["lower_lid_mm"] + (1 - UPPER_SHARE) * wider, 2.5),
+            follow=(one["upper_lid_follow"], one["lower_lid_follow"]),
+        )
+
+    return of(-0.5), of(0.5)
+
+
+def _spectacles(rng: np.random.Generator, person: SyntheticPerson, one: Mapping[str, float]) -> Spectacles:
+    sides = np.array([-0.5, 0.5])
+    refraction = one["refraction_dioptres"]
+    power = np.copysign(max(abs(refraction), LEAST_DIOPTRES), refraction)
+    power = power + one["refraction_between_eyes_dioptres"] * sides
+    centre = person.eye_centres_mm[:, :2] + [[-one["lens_beside_eye_mm"], 0], [one["lens_beside_eye_mm"], 0]]
+    centre[:, 1] += one["lens_below_eye_mm"]
+    eye = person.eye_centres_mm[0, 2]
+    deeper = person.eyeball_mm - 12.0
+    plane = eye - _APEX_MM - deeper - one["vertex_mm"]
+    rimless, coated = rng.random() < RIMLESS, rng.random() < COATED
+    return Spectacles(
+        power_dioptres=power,
+        centre_mm=centre,
+        plane_mm=float(plane),
+        behind_mm=float(eye - _IRIS_DEPTH_MM - deeper - plane),
+        half_mm=(one["lens_width_mm"] / 2, one["lens_height_mm"] / 2),
+        rim_mm=0.0 if rimless else rng.uniform(0.5, 2.0),
+        rim_rgb=_RIMS[rng.integers(len(_RIMS))] * rng.uniform(0.7, 1.2),
+        reflectance=REFLECTANCE[int(coated)],
+    )

@@ -11,14 +11,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.data.synthetic.camera import Camera
 from faze.data.synthetic.compiled_layers import layers_for
-from faze.data.synthetic.eyeball import paint_iris
+from faze.data.synthetic.eyes import draw_lashes, paint_iris
 from faze.data.synthetic.layers import Box, Painted, Shot, feather
-from faze.data.synthetic.lids import draw_lashes
 from faze.data.synthetic.person import PIXELS, ROOM, SKIN, SyntheticPerson, random
 from faze.data.synthetic.scene import Scene
-from faze.data.synthetic.setting import Setting
+from faze.data.synthetic.setting import Camera, Setting
 from faze.data.synthetic.surface import build_face
 from faze.data.synthetic.texture import Image, Light, draw_line
 
