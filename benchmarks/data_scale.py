@@ -1,12 +1,11 @@
-"""How time and memory of each stage grow with people and strips, and where a large data set would meet the first limit.
+"""How time and memory of each stage grow with people and strips, and which limit a large data set would meet first.
 
     python benchmarks/data_scale.py --sizes 40x250 160x250 640x250 --svg docs/data_scale.svg
     python benchmarks/data_scale.py --raw results/default/raw    # preprocess, too, of rendered frames
 
-Strips are noise, of PEOPLE x STRIPS; four fifths of the people train, a tenth validates, a tenth is tested. Each stage
-is the command itself with one thread: CPU seconds, which other work on the machine moves little, and the peak of its
-memory with its children's. A line through the sizes, seconds and memory against the strips in the store, is carried on
-to --to.
+Strips are noise, of PEOPLE x STRIPS; four fifths of the people train, a tenth validates, a tenth is for testing. Each
+stage is its own command with one thread: CPU seconds, on which other load has little effect, and the peak memory with
+its children's. A line through the sizes, seconds and memory against the strips in the store, is extrapolated to --to.
 """
 
 import argparse
@@ -40,7 +39,7 @@ LEARNERS = ("maml", "bayes")
 
 @dataclass(frozen=True)
 class Cost:
-    """What one stage took."""
+    """Measurements of one stage."""
 
     stage: str
     strips: int  # of which it reads
@@ -49,7 +48,7 @@ class Cost:
 
 
 def measured(stage: str, strips: int, words: Sequence[object]) -> Cost:
-    """Run a command of faze, and look at it and its children every few hundredths of a second."""
+    """Run a command of faze, and sample it and its children every few hundredths of a second."""
     threads = ["--threads", 1] if stage not in ("inspect", "train") else []
     command = [sys.executable, "-m", "faze", stage, *map(str, [*words, *threads])]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "FAZE_OUTPUT_CACHE": ""}
@@ -73,7 +72,7 @@ def measured(stage: str, strips: int, words: Sequence[object]) -> Cost:
 
 
 def made_up(people: int, strips: int) -> Iterator[PersonStrips]:
-    """Make people of noise; each person's strips are those of the first, rolled: to draw them would take longest."""
+    """Make people of noise; each person's strips are those of the first, rolled, since drawing takes longest."""
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 256, (strips, 64, 256, 3), dtype=np.uint8)
     for number in range(people):
@@ -83,7 +82,7 @@ def made_up(people: int, strips: int) -> Iterator[PersonStrips]:
 
 
 def configs(folder: Path) -> Mapping[str, Path]:
-    """Write the config file of each stage: the default's, with little to train."""
+    """Write the config file of each stage: the default's, with a short training."""
     config = validate(merge(read_yaml(DEFAULTS), unflatten(SMALL)))
     paths = {}
     for stage in ("preprocess", "train", "encode", "meta_train", "adapt", "redirect"):
@@ -146,14 +145,14 @@ def preprocess(raw: Path, folder: Path) -> Iterator[Cost]:
 
 
 def line(costs: Sequence[Cost], what: str, to: int) -> tuple[float, float, float]:
-    """Fit what = fixed + each x strips; give both, and the value at `to`."""
+    """Fit what = fixed + each x strips; return both, and the value at `to`."""
     x, y = np.array([cost.strips for cost in costs], float), np.array([getattr(cost, what) for cost in costs])
     each, fixed = np.polyfit(x, y, 1)
     return fixed, each, fixed + each * to
 
 
 def draw(costs: Mapping[str, Sequence[Cost]], to: int, path: Path) -> None:
-    """Draw time and memory of each stage against strips, measured and carried on."""
+    """Draw time and memory of each stage against strips, measured and extrapolated."""
     from faze.report.style import INK, MARKERS, MUTED, WIDTH, drawing, learner_colors, panels
 
     with drawing():

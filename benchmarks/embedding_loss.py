@@ -1,8 +1,8 @@
-"""Embedding consistency against the released (2B)^2 form, on a CPU, interleaved in one run.
+"""Embedding consistency compared with the released (2B)^2 form, on a CPU, interleaved in one run.
 
     python benchmarks/embedding_loss.py
 
-Timed: forward and backward of the gaze codes' term; the released procedure also computes the head codes' term, which
+Forward and backward of the gaze codes' term are timed; the released procedure also computes the head codes' term, which
 its training never uses. One chunk of B pairs; value and gradient are compared before anything is timed.
 """
 
@@ -26,7 +26,7 @@ RELEASED, WITHOUT_HEAD, OURS = "released", "released, no head term", "ours, rele
 
 
 class Codes(NamedTuple):
-    """Frontalised codes of B pairs: gaze (2B, 2, 3), head (2B, 16, 3), person (2B,)."""
+    """Return frontalised codes of B pairs: gaze (2B, 2, 3), head (2B, 16, 3), person (2B,)."""
 
     gaze: Tensor
     head: Tensor
@@ -34,7 +34,7 @@ class Codes(NamedTuple):
 
 
 def made_up(pairs: int, dtype: torch.dtype = torch.float32) -> Codes:
-    """Codes scattered around a mean code of each person."""
+    """Return codes scattered around a mean code of each person."""
     random = torch.Generator().manual_seed(pairs)
     person = torch.randint(PEOPLE, (pairs,), generator=random).repeat(2)
     gaze, head = (
@@ -52,7 +52,7 @@ def released(codes: Codes) -> Tensor:
 
 
 def of_gaze(term: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Codes], Tensor]:
-    """Forward and backward of the gaze codes alone."""
+    """Compute forward and backward of the gaze codes alone."""
 
     def step(codes: Codes) -> Tensor:
         value = term(codes.gaze, codes.person)
@@ -76,7 +76,7 @@ CONTENDERS = {
 
 
 def print_differences(pairs: int) -> None:
-    """Of value and gradient, ours to released, in both precisions."""
+    """Return differences of value and gradient, ours to released, in both precisions."""
     for dtype in (torch.float32, torch.float64):
         found = []
         for name in (WITHOUT_HEAD, OURS):
@@ -92,7 +92,7 @@ def print_differences(pairs: int) -> None:
 
 
 def time_blocks(pairs: int, blocks: int, clock: Callable[[], float]) -> dict[str, list[float]]:
-    """Milliseconds per call of every contender and block, in alternating order after one untimed block."""
+    """Return milliseconds per call of every contender and block, in alternating order after one untimed block."""
     codes, calls = made_up(pairs), max(1, 512 // pairs)
     times: dict[str, list[float]] = {name: [] for name in CONTENDERS}
     for block in range(blocks + 1):

@@ -1,16 +1,16 @@
-"""Few-shot learning against the released sequential procedure, on a CPU, interleaved in one run.
+"""Few-shot learning compared with the released sequential procedure, on a CPU, interleaved in one run.
 
     python benchmarks/fewshot.py adapt sweep own memory
 
 adapt   165 people (150 GazeCapture, 15 MPIIGaze; meta_synth's people, tiled) x 10 repeats x 1,000 steps, the error on
         500 query samples measured 51 times, for every k; the sequential side adapts some of the same calibrations.
 sweep   all of it for k = 1...18: 100,000 outer steps of MAML with drawing and validation, then `adapt` for every k.
-        Ours is run whole, in parts between which the sequential side takes its turns; only that side is extrapolated.
+        Ours runs completely, in parts that alternate with the sequential side; only that side is extrapolated.
 own     the whole sweep of each of --learners once on meta_synth's own 25 test people: seconds and curve.
-memory  peak and time of 1,650 to 29,700 adaptations, each in a process of its own.
+memory  peak and time of 1,650 to 29,700 adaptations, each in a separate process.
 
-Ours has the threads given, the sequential side one, which is its fastest, or two processes of one thread each. Beside
-other work, --cpu-time counts processor time instead: ours over its threads; of two processes nothing is then said.
+Ours uses the given threads, the sequential side one, which is its fastest, or two processes of one thread each. Beside
+other load, --cpu-time counts processor time instead: ours divided by its threads; two processes are then not reported.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def train_ours(
 def measure_adaptation(
     shots: Sequence[int], blocks: int, threads: int, clock: Clock
 ) -> dict[int, dict[str, list[float]]]:
-    """Seconds for all adaptations by k, of ours, of the sequential side, and of two processes of it."""
+    """Return the seconds for all adaptations by k: ours, the sequential side, and two processes of it."""
     persons, start, sequential, times = everyone(), quick_start(), Sequential(clock), {}
     with sequential.pool:
         for k in shots:
@@ -115,7 +115,7 @@ def sequential_work(adaptation: Adaptation, networks: InitialNetworks, place: in
 def play_block(
     block: int, adaptation: Adaptation, networks: InitialNetworks, sequential: Sequential
 ) -> dict[str, float]:
-    """Both sides, in alternating order; seconds for all, and the largest difference of an error that both measured."""
+    """Run both sides in alternating order; return seconds for all, and the largest difference of a common error."""
     count, clock = len(adaptation.calibrations), partial(sequential.clock, adaptation.threads)
     place = block * 397 % count
     work = sequential_work(adaptation, networks, place)
@@ -223,7 +223,7 @@ def measure_own(learners: Sequence[str], shots: Sequence[int], outer_steps: int,
 
 
 def measure_memory(threads: int, clock: Clock) -> None:
-    """Of more and more adaptations, each in a process of its own."""
+    """Measure growing numbers of adaptations, each in a separate process."""
     for repeats in (1, 2, 6, 18):
         command = [sys.executable, __file__, "peak", "--repeats", str(10 * repeats), "--threads", str(threads)]
         command += ["--cpu-time"] if clock.of_processor else []

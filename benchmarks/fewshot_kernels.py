@@ -1,4 +1,4 @@
-"""Ways to write the few-shot kernel: compiled C, batched products in torch, these compiled by torch; interleaved.
+"""Variants of the few-shot kernel: compiled C, batched products in torch, these compiled by torch; interleaved.
 
 python benchmarks/fewshot_kernels.py
 """
@@ -33,7 +33,7 @@ class TorchCompiled(TorchKernel):
 
 
 def measure_kernels(blocks: int, threads: int) -> None:
-    """Milliseconds per step of 1,650 models with its share of a measurement, and per outer step of 18 k, by kernel."""
+    """Return milliseconds per step of 1,650 models with a share of a measurement, and per outer step of 18 k."""
     for k in (9, 18):
         times: dict[str, list[float]] = {}
         for block in range(blocks + 1):
@@ -51,7 +51,7 @@ def measure_kernels(blocks: int, threads: int) -> None:
 
 
 def time_steps(kernel: Kernel, k: int, threads: int) -> float:
-    """Seconds for 20 steps and one measurement of 1,650 models."""
+    """Return seconds for 20 steps and one measurement of 1,650 models."""
     random, sizes = torch.Generator().manual_seed(0), [(PEOPLE * REPEATS, k), (PEOPLE, 500)]
     sets = [(torch.randn(d, n, 6, generator=random), torch.randn(d, n, 3, generator=random)) for d, n in sizes]
     support, query = (SampleSets(code, normalize(gaze, dim=-1)) for code, gaze in sets)
@@ -69,7 +69,7 @@ def time_steps(kernel: Kernel, k: int, threads: int) -> float:
 
 
 def time_outer(kernel: Kernel, draw: TaskDraws, steps: int = 20) -> float:
-    """Seconds of one outer gradient with its draw, on one thread."""
+    """Return seconds of one outer gradient with its draw, on one thread."""
     shots = torch.arange(1, 19)
     weights, row = random_weights(18, 6, 64, 0), torch.arange(5).repeat(18)
     rates = same_rates(1e-5, weights).take(torch.zeros(18, dtype=torch.int64))

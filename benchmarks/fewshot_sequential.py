@@ -1,4 +1,4 @@
-"""The sequential side of benchmarks/fewshot.py: the released procedure on one thread, or on two processes at once."""
+"""The sequential side of benchmarks/fewshot.py: the released procedure on one thread, or in two processes at once."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -17,12 +17,12 @@ from faze.fewshot.person_codes import Calibration, PersonCodes
 
 @dataclass(frozen=True)
 class Clock:
-    """Seconds of wall time, or of processor time over the threads at work."""
+    """Seconds of wall time, or of processor time divided by the working threads."""
 
     of_processor: bool
 
     def __call__(self, threads: int) -> float:
-        """Read the clock, for work on so many threads."""
+        """Read the clock, for work on a number of threads."""
         return time.process_time() / threads if self.of_processor else time.perf_counter()
 
 
@@ -42,7 +42,7 @@ class Sequential:
             return self.clock(1) - began
 
     def seconds_of_two(self, work: Callable[[], object]) -> float:
-        """Time the same call in each of two processes, until both are done."""
+        """Time the same call in two processes, until both are done."""
         if self.clock.of_processor:
             return float("nan")
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Encoding and decoding of DT-ED as a training does them and as inference does, in turn, on a CPU.
+"""Encoding and decoding by DT-ED's training network and by the one for inference, alternately, on a CPU.
 
     python benchmarks/inference.py # both sizes, one thread and two
     python benchmarks/inference.py --rounds 9 --threads 2 --walk 20
@@ -37,7 +37,7 @@ RANGE_DEG, STEPS = 45.0, 15
 
 
 def compare(name: str, old: Callable[[], object], new: Callable[[], object], *, rounds: int, count: int) -> None:
-    """Time two ways to do the same for `count` images, and print a line."""
+    """Time two ways of doing the same for `count` images, and print a line."""
     times_ms: dict[Callable[[], object], list[float]] = {old: [], new: []}
     for number in range(rounds + 1):  # the first warms up
         for way in (old, new) if number % 2 else (new, old):

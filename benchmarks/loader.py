@@ -1,14 +1,14 @@
-"""Pairs per second against the released way of feeding them, on a CPU, interleaved in one run.
+"""Pairs per second compared with the released way of loading them, on a CPU, interleaved in one run.
 
     python benchmarks/loader.py [--cache warm cold] [--blocks 10] [--workers 2]
 
 store       both sides read strips of random pairs from their own file and deliver batches of uint8 (B, H, W, 3)
 equalised   the same, delivered as network input: equalised, float32 (B, 3, H, W) in [-1, 1]
-memory      ours gathers uint8 from strips held in memory; the released side has no such way and reads its file
+memory      ours gathers uint8 from strips in memory; the released side cannot do this and reads its file
 
 The other side is benchmarks/baselines/loader.py with worker processes; ours is the training's own feed, with as many
-threads. Its batches are in memory that is reused once the caller releases them; a caller that keeps them is given
-new memory. Both sides hold the same strips: it is checked. Cold: before each block the kernel forgets both files.
+threads. Its batches are in memory that is reused once the caller releases them; a caller that keeps them gets new
+memory. Both sides contain the same strips, which is checked. Cold: before each block the kernel drops both files.
 """
 
 import argparse
@@ -43,7 +43,7 @@ HOST = torch.device("cpu")
 
 
 def strips(seed: int) -> NDArray[np.uint8]:
-    """Soft shadows and a camera's noise, which hardly compress."""
+    """Return soft shadows with the noise of a camera, which hardly compress."""
     random = np.random.default_rng(seed)
     found = np.empty((ENTRIES, HEIGHT, WIDTH, 3), np.uint8)
     for strip in found:
@@ -53,7 +53,7 @@ def strips(seed: int) -> NDArray[np.uint8]:
 
 
 def write(folder: Path) -> tuple[Path, Path]:
-    """Our file and the other side's, of the same people."""
+    """Write our file and the other side's, of the same people."""
     random = np.random.default_rng(0)
     people = {f"{i:05d}": (strips(i), random.normal(0, 0.2, (ENTRIES, 4)).astype(np.float32)) for i in range(PEOPLE)}
     ours, theirs = folder / "ours.h5", folder / "theirs.h5"
@@ -75,7 +75,7 @@ def forget(paths: tuple[Path, ...]) -> None:
 
 
 class Ours:
-    """Feeds of our side; each call gives the next batches of one."""
+    """Return feeds of our side; each call gives the next batches of one."""
 
     def __init__(self, path: Path, batch: int) -> None:
         values = read_yaml(DEFAULTS)
@@ -112,7 +112,7 @@ class Ours:
 
 
 def check_same(samples: baseline.PairSamples, batch: Mapping[str, torch.Tensor], ours: Ours) -> None:
-    """See that the other side has the strips and labels of a batch of ours, in the same form."""
+    """Check that the other side has the strips and labels of a batch of ours, in the same form."""
     pairs = PairIndices(ours.people.counts, BatchShare(0, len(batch["person"])))[0]
     first = np.cumsum([0, *ours.people.counts])
     for row in range(0, len(pairs["person"]), 7):
@@ -125,7 +125,7 @@ def check_same(samples: baseline.PairSamples, batch: Mapping[str, torch.Tensor],
 
 
 def seconds_per_pair(play: Callable[[], Iterator[dict]]) -> float:
-    """Of one block of batches."""
+    """Time one block of batches."""
     began, pairs = time.perf_counter(), 0
     for batch in play():
         pairs += len(batch["image_a"])
@@ -134,7 +134,7 @@ def seconds_per_pair(play: Callable[[], Iterator[dict]]) -> float:
 
 
 def measure(row: str, cold: bool, arguments: argparse.Namespace, paths: tuple[Path, Path]) -> None:
-    """Time both sides block by block in alternating order, and print what was found."""
+    """Time both sides block by block in alternating order, and print the results."""
     ours = Ours(paths[0], arguments.batch)
     samples, feed = baseline.PairSamples(paths[1], row == "equalised"), ours.feed(row)
     check_same(samples, next(feed([0])), ours)
@@ -158,7 +158,7 @@ def measure(row: str, cold: bool, arguments: argparse.Namespace, paths: tuple[Pa
 
 
 def said(row: str, cache: str, times: Mapping[str, list[float]]) -> str:
-    """One line of the table."""
+    """Format one line of the table."""
     rates = {name: 1 / np.asarray(taken) for name, taken in times.items()}
     words = {name: f"{np.median(rate):7.0f} ({rate.min():.0f} to {rate.max():.0f})" for name, rate in rates.items()}
     ratio = "{ratio:.1f}x ({low:.1f} to {high:.1f})".format(**ratio_interval(times["theirs"], times["ours"]))

@@ -1,10 +1,10 @@
-"""What measured people cost to render, against simple ones: CPU time of one thread, person by person in turn.
+"""Cost of rendering measured people, compared with simple ones: CPU time of one thread, person by person in turn.
 
     OMP_NUM_THREADS=1 python benchmarks/people.py --people 24
     OMP_NUM_THREADS=1 PYTHONPATH=another/checkout python benchmarks/people.py --people 2 --frames 150
 
-Both kinds of one person have the same seed. Drawing and rendering are timed, not the writing of files. What is painted
-once for a person counts, so that frames per second of one core are those of the default at its 150 frames.
+Both kinds of one person have the same seed. Drawing and rendering are timed, not writing files. What is painted once
+for a person counts, so frames per second of one core are those of the default at its 150 frames.
 """
 
 import argparse

@@ -1,18 +1,18 @@
-"""Preprocessing against the released procedure and against JPEG decoding alone, on a CPU, interleaved in one run.
+"""Preprocessing compared with the released procedure and with JPEG decoding alone, on a CPU, interleaved in one run.
 
     python benchmarks/preprocess.py stages compare command memory
 
 stages   milliseconds per frame of each stage in one process: ours, and the released procedure's.
 compare  on 1280 x 720 JPEGs of 153 kB: the released procedure in one process with OpenCV's default threads; ours in
          --processes processes of one thread, decoding whole frames or only the rows that a strip needs; and the floor,
-         cv2.imdecode of the same frames in as many processes, plain ones and such as keep freed memory. All live on
+         cv2.imdecode of the same frames in as many processes, with and without keeping freed memory. All stay alive
          between blocks. Ours reads files and writes its strips, the floor does neither.
 command  the whole commands on --frames frames, with their start: `python -m faze preprocess` and the baseline.
-memory   the command's peak memory on 1,000 and 20,000 frames: the high-water marks of its processes, added up, so what
-         they share counts more than once.
+memory   the command's peak memory on 1,000 and 20,000 frames: the sum of its processes' peaks, so shared memory counts
+         more than once.
 
-Frames are of rendered people, with grain that brings them to the size of real ones. Ratios are of blocks next to each
-other, with t intervals on logarithms.
+Frames are of rendered people, with grain that brings them to the size of real ones. Ratios are of adjacent blocks,
+with t intervals on logarithms.
 """
 
 import argparse
@@ -53,13 +53,13 @@ BLOCK = 256  # frames that StripMaker is given at once, at most
 
 
 def frames_of(folder: Path) -> list[list[Frame]]:
-    """By person."""
+    """Frames by person."""
     reader = open_mpiifacegaze(folder / "raw", folder / "supplementary.h5")
     return [list(reader.entries(person)) for person in reader.persons()]
 
 
 class Share:
-    """What one worker process does of every block: its people, with whatever it needs read beforehand."""
+    """The work of one process in every block: its people, with what it must read beforehand."""
 
     def __init__(self, people: list[list[Frame]], scratch: Path) -> None:
         self._blocks = [person[at : at + BLOCK] for person in people for at in range(0, len(person), BLOCK)]
@@ -67,7 +67,7 @@ class Share:
         self._scratch = scratch / f"{os.getpid()}.strips"
 
     def ours(self, partial_decode: bool) -> None:
-        """Files to strips on disk."""
+        """Process files to strips on disk."""
         # If the header does not state the size, all rows are decoded.
         whole = mock.patch.object(EncodedFrame, "size_px", None)
         for frames in self._blocks:
@@ -78,13 +78,13 @@ class Share:
             pixels.tofile(self._scratch)
 
     def floor(self) -> None:
-        """Bytes in memory to frames."""
+        """Decode bytes in memory to frames."""
         for data in self._encoded:
             cv2.imdecode(data, cv2.IMREAD_COLOR)
 
 
 def begin(folder: Path, scratch: Path) -> None:
-    """Prepare a worker process; which people are its own it is told with each piece of work."""
+    """Prepare a worker process; each piece of work names the people of the process."""
     global _people, _scratch, _shares
     _people, _scratch, _shares = frames_of(folder), scratch, {}
     cv2.setNumThreads(1)
@@ -105,7 +105,7 @@ def at_once(pool: Executor, what: str, processes: int) -> None:
 
 @contextlib.contextmanager
 def sides(folder: Path, scratch: Path, processes: int) -> Iterator[dict[str, Callable[[], object]]]:
-    """By name what does all frames once, in processes that stay alive while the block runs."""
+    """Return by name what processes all frames once, in processes that stay alive while the block runs."""
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(worker_processes(processes, begin, folder, scratch))
         plain = stack.enter_context(ProcessPoolExecutor(processes, get_context("spawn"), begin, (folder, scratch)))
@@ -160,13 +160,13 @@ class StageClock:
         self.seconds[stage] += time.perf_counter() - began
 
     def print(self, title: str, count: int) -> None:
-        """Milliseconds per frame."""
+        """Return milliseconds per frame."""
         ms = {stage: 1e3 * seconds / count for stage, seconds in self.seconds.items()}
         print(f"{title}: " + ", ".join(f"{stage} {value:.3f}" for stage, value in ms.items()) + " ms per frame")
 
 
 def stages(folder: Path, scratch: Path, repeats: int) -> None:
-    """Print milliseconds per frame of each stage, in this process; the first time of all is not counted."""
+    """Print milliseconds per frame of each stage, in this process; the first round is not counted."""
     cv2.setNumThreads(1)
     people = frames_of(folder)
     count = sum(map(len, people))

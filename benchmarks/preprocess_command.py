@@ -1,4 +1,4 @@
-"""The whole preprocess command, with its start: seconds against the released procedure's, and memory."""
+"""The whole preprocess command, with its start: seconds compared with the released procedure, and memory."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ from faze.data.store.supplementary import supplementary_persons
 
 @contextlib.contextmanager
 def many_frames(source: Path, count: int) -> Iterator[Path]:
-    """Make a folder of so many frames next to the source, since hard links do not cross file systems."""
+    """Make a folder of this many frames next to the source, since hard links do not cross file systems."""
     with tempfile.TemporaryDirectory(dir=source.parent) as name:
         folder = Path(name)
         multiply(source, folder, supplementary_persons(source / "supplementary.h5"), count)
@@ -75,7 +75,7 @@ def memory(folder: Path, counts: Sequence[int], processes: int) -> None:
 
 
 def peak_mib(words: Sequence[str]) -> list[float]:
-    """High-water mark of each process of a command, MiB, seen while they live."""
+    """Return the peak memory of each process of a command, MiB, observed while they run."""
     peaks: dict[int, float] = {}
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(

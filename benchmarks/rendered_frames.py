@@ -1,4 +1,4 @@
-"""Camera frames as large as real ones, of rendered people, for benchmarks of what reads them."""
+"""Camera frames of rendered people, as large as real ones, for benchmarks of their readers."""
 
 import dataclasses
 import os
@@ -30,13 +30,13 @@ def encode(image: NDArray[np.uint8], grain: NDArray, strength: float) -> bytes:
 
 
 def grain_of(shape: tuple[int, ...], seed: int) -> NDArray:
-    """(H, W, 3) of unit variance, a pixel or two wide, as a camera's own processing leaves it."""
+    """Return (H, W, 3) of unit variance, a pixel or two wide, as a camera's own processing leaves it."""
     noise = cv2.GaussianBlur(np.random.default_rng(seed).normal(size=shape), (0, 0), 1.0)
     return noise / noise.std()
 
 
 def fitting_strength(image: NDArray[np.uint8], grain: NDArray) -> float:
-    """Grey levels of grain that make the JPEG SIZE_BYTES large; 0 where it is larger anyway."""
+    """Return the grey levels of grain that make the JPEG SIZE_BYTES large; 0 if it is larger without grain."""
     low, high = 0.0, 40.0
     for _ in range(8):
         middle = (low + high) / 2
@@ -59,7 +59,7 @@ def write_person(index: int, *, synthetic: Synthetic, raw: Path) -> tuple[str, S
 
 
 def render(folder: Path, people: int, frames: int) -> None:
-    """Write folder/raw and folder/supplementary.h5, unless they are there."""
+    """Write folder/raw and folder/supplementary.h5, unless they exist."""
     if (folder / "supplementary.h5").exists():
         return
     values = read_yaml(ROOT / "config" / "config.yaml")["synthetic"]
@@ -70,7 +70,7 @@ def render(folder: Path, people: int, frames: int) -> None:
 
 
 def multiply(source: Path, folder: Path, people: Collection[str], frames: int) -> None:
-    """As many frames by hard links to the same files under other names, of the same people, annotated alike."""
+    """Make more frames by hard links to the same files under other names, with the same people and annotation."""
 
     def person(name: str, count: int) -> Supplementary:
         entries = read_supplementary(source / "supplementary.h5", name)

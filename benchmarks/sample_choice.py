@@ -1,11 +1,11 @@
-"""Which k samples to ask a person for: any at random, one in each cell of a grid, or those that the learner chooses.
+"""Which k samples to request from a person: random ones, one in each cell of a grid, or those that the learner chooses.
 
     python benchmarks/sample_choice.py results/default/baseline/seed0 --k 3 9
 
-Reads the run's codes and the files of its learners that tell an uncertainty, and adapts each of them to the same test
-people by samples got in three ways, --repeats times each. `random` and `grid` draw from the whole pool, as
-fewshot.draws does. `chosen` knows no label: of a random half of the pool the learner takes what lowers its mean
-variance the most; half, so that repeats differ. Differences are paired by person, over whom the intervals go (Student's
+Reads the run's codes and the files of its learners that report an uncertainty, and adapts each to the same test people
+with samples chosen in three ways, --repeats times each. `random` and `grid` draw from the whole pool, as
+fewshot.person_codes does. `chosen` knows no label: from a random half of the pool the learner takes what lowers its
+mean variance the most; half, so that repeats differ. Differences are paired by person, with intervals over people (Student's
 t), each by itself.
 """
 
@@ -57,13 +57,13 @@ def main() -> None:
 
 
 def difference(paired: NDArray[np.float64]) -> str:
-    """Write −0.05 (−0.10 to +0.01), degrees, of differences (P,)."""
+    """Format −0.05 (−0.10 to +0.01), degrees, of differences (P,)."""
     found = compare(paired, margin=1.0, alpha=ALPHA / 2)  # half the level: a two-sided interval
     return f"{signed(found.difference)} ({signed(found.low)} to {signed(found.high)})"
 
 
 def errors_deg(people: list[PersonCodes], learned: Learned, k: int, way: str, repeats: int) -> NDArray[np.float64]:
-    """Measure each person's mean error (P,) over calibrations by samples got in one way."""
+    """Return each person's mean error (P,) over calibrations with samples chosen in one way."""
     settings = dataclasses.replace(learned.fewshot, shots=(k,), repeats=repeats)
     if way == "chosen":
         calibrations = list(chosen(people, learned, k, repeats))

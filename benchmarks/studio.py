@@ -1,10 +1,10 @@
-"""How many pictures a second the studio's page shows, in a real browser without a window.
+"""Pictures per second of the studio's page, in a real browser without a window.
 
     python benchmarks/studio.py          # the default's size and the paper's
     python benchmarks/studio.py --seconds 10
 
-Untrained weights; the time does not depend on them. Sliders move as soon as a picture stands on the canvas, so that
-nothing but codes, decoder and canvas takes time. Needs Chromium, and `make studio` once.
+Untrained weights; the time does not depend on them. Sliders move as soon as a picture is on the canvas, so that
+only codes, decoder and canvas take time. Needs Chromium, and `make studio` once.
 """
 
 import argparse

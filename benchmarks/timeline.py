@@ -1,10 +1,10 @@
-"""When each job of a run of the workflow ran, and on how many cores: a table, and a picture of several runs.
+"""When each job of a workflow run ran, and on how many cores: a table, and a figure of several runs.
 
     python benchmarks/timeline.py --log .snakemake/log/DATE.snakemake.log --out docs/timeline/before.csv
     python benchmarks/timeline.py --draw docs/timeline/before.csv docs/timeline/after.csv --svg docs/timeline.svg
 
-The times come from Snakemake's log of that one run, to the second. What Snakemake keeps of each output file
-(.snakemake/metadata) is of whichever run made the file last. A run with `--quiet rules` leaves no such log.
+The times come from Snakemake's log of that one run, to the second. What Snakemake records of each output file
+(.snakemake/metadata) belongs to whichever run made the file last. A run with `--quiet rules` leaves no such log.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def main() -> None:
 def read_log(text: str) -> pd.DataFrame:
     """List the finished jobs of one run in the order of their start: rule, tier, cores, start_s, end_s.
 
-    Seconds count from the first job's start. What writes config files is left out, since it takes none.
+    Seconds count from the first job's start. Jobs that write config files are left out, since they take no time.
     """
     jobs: dict[str, dict[str, object]] = {}
     now, job = datetime.min, {}

@@ -1,10 +1,10 @@
-"""How often a verdict is wrong, and how often it is reached: ablations in which no tier changes anything, simulated.
+"""How often a verdict is wrong, and how often it is reached: simulated ablations in which no tier changes anything.
 
     python benchmarks/verdict_simulation.py
 
 Each ablation goes through the code of the page (tables.changes, verdict.overall, statistics.design_power). Trainings
-differ by chance alone: every training has an error of its own over all people, and another one for every person. Data
-sets and k have independent errors, so the four comparisons of a tier are as likely to err as they can be. The standard
+differ by chance alone: every training has a common error for all people, and another one for every person. Data sets
+and k have independent errors, so the four comparisons of a tier are as likely to err as they can be. The standard
 deviations are those of six trainings of the default experiment (docs/explanation/verdict.md): 0.34 to 0.85 degrees
 between the differences of a person, 0 to 0.18 degrees between those of seeds.
 """
@@ -47,7 +47,7 @@ def ablations(count: int, seeds: int, people: int, seed_deg: float) -> Iterator[
 
 
 def simulate(count: int, seeds: int, people: int, seed_deg: float, evaluate: Evaluate) -> dict[str, float]:
-    """Judge simulated ablations.
+    """Compute verdicts of simulated ablations.
 
     Returns:
         different: share of ablations in which any tier is called different; verdicts: share of tiers with a verdict

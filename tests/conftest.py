@@ -53,25 +53,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
 
 @pytest.fixture(scope="session", autouse=True)
 def machine_lock(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests neither hold up measured runs on this machine nor are refused by them."""
+    """Keep tests from delaying measured runs on this machine, and from being refused because of them."""
     os.environ["FAZE_MACHINE_LOCK"] = str(tmp_path_factory.mktemp("machine") / "lock")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_shared() -> None:
-    """Workflows under test take nothing over from the user's ablations, nor they from them."""
+    """Separate the caches of workflows under test from those of the user's ablations."""
     os.environ["FAZE_OUTPUT_CACHE"] = ""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
-    """Numbers computed here depend neither on what else the machine does nor on how many cores it has."""
+    """Make numbers independent of other load and of the number of cores."""
     torch.set_num_threads(1)
 
 
 @pytest.fixture
 def run_stage(tmp_path: Path) -> Callable[..., int]:
-    """run_stage("encode", {"encode": {"batch": 2}}, data=..., out=...) -> exit code; see `stage_runs.call_stage`."""
+    """Return run_stage("encode", {"encode": {"batch": 2}}, data=..., out=...) -> exit code; see `call_stage`."""
 
     def run(stage: str, *arguments: object, folder: Path = tmp_path, **options: object) -> int:
         return call_stage(stage, folder, *arguments, **options)
@@ -111,11 +111,11 @@ def golden_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def golden(golden_dir: Path) -> Callable[[str], dict[str, np.ndarray]]:
-    """golden("normalize") -> the arrays of normalize.npz by key; for what tests/golden does not hold."""
+    """Return golden("normalize"), the arrays of normalize.npz by key; for arrays that tests/golden does not contain."""
     return lambda name: arrays_of(golden_dir / f"{name}.npz")
 
 
 @pytest.fixture(scope="session", params=FOLDERS.values(), ids=FOLDERS)
 def numbers(request: pytest.FixtureRequest) -> Callable[[str], dict[str, np.ndarray]]:
-    """The same of tests/golden, which is never skipped, and then of the larger files where they are."""
+    """Return the same from tests/golden, which is never skipped, and then from the larger files if available."""
     return lambda name: arrays_of(request.param / f"{name}.npz")

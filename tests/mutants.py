@@ -3,12 +3,12 @@
     .venv/bin/pip install cosmic-ray==8.7.0 "pytest-cov<7"
     .venv/bin/python tests/mutants.py --out results/mutants
 
-It tries every mutant of the modules in WHOLE and as many random ones of the rooms in SAMPLED, each in a copy of the
-tracked files: the working tree stays as it is. First all tests run once, and coverage tells which test reaches which
-line, also in the processes that it starts. A mutant is killed if a test that reaches its line fails: the quick ones
-come first, a minute of them at most, and the first failure ends them. Strings, docstrings, annotations and the flags of
-dataclasses are left alone. Each try is a line of OUT/mutants.jsonl, and what was killed is not tried again;
-OUT/survivors.md lists, with file and line, what no test noticed. It takes an hour or two, so it is no part of
+It tries every mutant of the modules in WHOLE and as many random ones of the packages in SAMPLED, each in a copy of the
+tracked files: the working tree is not changed. First all tests run once, and coverage records which test reaches which
+line, including the processes that it starts. A mutant is killed if a test that reaches its line fails: the fastest
+ones run first, for at most a minute, up to the first failure. Strings, docstrings, annotations and the flags of
+dataclasses are not changed. Each try is a line of OUT/mutants.jsonl, and killed mutants are not tried again;
+OUT/survivors.md lists, with file and line, what no test noticed. It takes an hour or two, so it is not part of
 `make test`.
 """
 
@@ -71,7 +71,7 @@ Place = tuple[int, int]  # line from 1, column from 0
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one place."""
+    """One change at one place."""
 
     module: str
     operator: str
@@ -80,7 +80,7 @@ class Mutant:
 
 
 def silent_spans(source: str) -> list[tuple[Place, Place]]:
-    """Where a change says nothing about the tests: annotations, strings and what decorators make of a class."""
+    """List places whose changes say nothing about the tests: annotations, strings, effects of decorators."""
     nodes: list[ast.AST | None] = []
     for node in ast.walk(ast.parse(source)):
         nodes.append(getattr(node, "annotation", None))
@@ -95,7 +95,7 @@ def is_string(node: ast.AST) -> bool:
 
 
 def mutants_of(module: str) -> Iterator[Mutant]:
-    """All mutants of a module."""
+    """List all mutants of a module."""
     source = (ROOT / module).read_text(encoding="utf-8")
     tree, silent, lines = get_ast(source), silent_spans(source), source.splitlines()
     for name in OPERATORS:
@@ -108,7 +108,7 @@ def mutants_of(module: str) -> Iterator[Mutant]:
 
 
 def modules_of(parts: Sequence[str]) -> list[str]:
-    """The modules in files and folders."""
+    """List the modules in files and folders."""
     paths = (
         path for part in parts for path in ([ROOT / part] if part.endswith(".py") else (ROOT / part).rglob("*.py"))
     )
@@ -117,13 +117,13 @@ def modules_of(parts: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Reach:
-    """Which tests reach which lines."""
+    """Map each line to the tests that reach it."""
 
     contexts: dict[str, dict[int, list[str]]]  # module -> line -> "test|run", "test|setup", "" at import
     seconds: dict[str, float]  # of each test
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that reach the mutant's statement, the quick ones first, BUDGET_S of them."""
+        """Return the tests that reach the mutant's statement, the fastest first, up to BUDGET_S."""
         lines = self.contexts.get(mutant.module, {})
         contexts = {c for line in statement_lines(mutant) for c in lines.get(line, ())}
         if "" in contexts:  # it runs at import: all that reach the module
@@ -138,7 +138,7 @@ class Reach:
 
 
 def statement_lines(mutant: Mutant) -> range:
-    """The lines of the innermost statement around a mutant; of one with a body, those before it."""
+    """Return the lines of the innermost statement around a mutant; of a compound one, those before its body."""
     tree = ast.parse((ROOT / mutant.module).read_text(encoding="utf-8"))
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
     around = [node for node in statements if node.lineno <= mutant.line <= node.end_lineno]
@@ -166,7 +166,7 @@ def measure_reach(copy: Path, modules: Sequence[str], jobs: int) -> Reach:
 
 
 def run_tests(copy: Path, tests: Sequence[str], limit_s: float | None) -> tuple[str, float]:
-    """Run tests in the copy: survived, killed (also at the limit) or broken, and the seconds.
+    """Run tests in the copy: survived, killed (also at the time limit) or broken, and the seconds.
 
     They run in a fork of this process, which has imported IMPORTED_ONCE.
     """
@@ -209,7 +209,7 @@ def copied(folder: Path) -> Path:
 
 
 def try_mutant(copies: queue.SimpleQueue, reach: Reach, mutant: Mutant) -> dict:
-    """Change, test, change back, in a copy that nobody else has."""
+    """Change, test and restore a private copy."""
     tests = reach.tests_of(mutant)
     limit_s = SLOWER * sum(reach.seconds[test] for test in tests) + 60
     copy = copies.get()
@@ -228,7 +228,7 @@ def try_mutant(copies: queue.SimpleQueue, reach: Reach, mutant: Mutant) -> dict:
 
 
 def report(results: Sequence[dict]) -> str:
-    """Score and survivors."""
+    """Write score and survivors."""
     killed, survivors = (
         sum(r["outcome"] == "killed" for r in results),
         [r for r in results if r["outcome"] != "killed"],
@@ -240,7 +240,7 @@ def report(results: Sequence[dict]) -> str:
 
 
 def chosen(args: argparse.Namespace) -> list[Mutant]:
-    """The mutants to try: all of --only, or those of WHOLE and a sample of SAMPLED."""
+    """Return the mutants to try: all of --only, or those of WHOLE and a sample of SAMPLED."""
     draw = random.Random(args.seed)
     modules = [module for part in args.only or WHOLE for module in modules_of([part])]
     whole = [mutant for module in modules for mutant in mutants_of(module)]
@@ -297,7 +297,7 @@ def main() -> None:
 
 
 def key_of(record: dict) -> tuple:
-    """What tells a mutant from the others, as long as its module stays."""
+    """Return the identity of a mutant, as long as its module stays the same."""
     return record["module"], record["operator"], record["occurrence"], record["line"]
 
 

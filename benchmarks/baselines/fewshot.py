@@ -1,6 +1,6 @@
 """The released few-shot procedure, rewritten from its description (FACTS F): one network, task after task, autograd.
 
-Nothing is batched over tasks, people, repeats or k, and nothing is known of faze.fewshot. One thread is its fastest.
+It does not batch over tasks, people, repeats or k, and uses nothing of faze.fewshot. It is fastest with one thread.
 """
 
 import copy
@@ -16,13 +16,13 @@ CLIP = 1e-6
 
 
 class Samples(NamedTuple):
-    """Of one person: code (n, 6), gaze (n, 3) unit vectors."""
+    """The samples of a person: code (n, 6), gaze (n, 3) unit vectors."""
 
     code: Tensor
     gaze: Tensor
 
     def take(self, entries: Sequence[int]) -> "Samples":
-        """Return some of them."""
+        """Return some of the samples."""
         index = torch.tensor(entries)
         return Samples(self.code[index], self.gaze[index])
 
@@ -35,7 +35,7 @@ class GazeNetwork(nn.Module):
         self.layer1, self.layer2 = nn.Linear(inputs, hidden), nn.Linear(hidden, 3)
 
     def forward(self, code: Tensor) -> Tensor:
-        """(n, 6) -> (n, 3) unit vectors."""
+        """Map (n, 6) to (n, 3) unit vectors."""
         return F.normalize(self.layer2(F.selu(self.layer1(code))), dim=-1)
 
 
@@ -45,7 +45,7 @@ def mean_angle_deg(gaze_hat: Tensor, gaze: Tensor) -> Tensor:
 
 
 def exact_mean_angle_deg(gaze_hat: Tensor, gaze: Tensor) -> Tensor:
-    """Without the clip, which gives an angle below 0.081 degrees no gradient: to compare with what has none."""
+    """Compute without the clip, which gives angles below 0.081 degrees no gradient, for fair comparison."""
     sine = torch.linalg.vector_norm(torch.linalg.cross(gaze_hat, gaze), dim=-1)
     return torch.atan2(sine, (gaze_hat * gaze).sum(-1)).rad2deg().mean()
 
@@ -89,8 +89,8 @@ def meta_train(
 ) -> None:
     """Change the network by `steps` outer steps of the released MAML.
 
-    Gradients of the tasks' supports pile up on the shared weights, the inner step of the last task takes them all,
-    and its query loss alone is followed back, through the inner step. Val people are measured on a query after an
+    Gradients of the tasks' supports accumulate in the shared weights, the inner step of the last task uses all of them,
+    and only its query loss is backpropagated, through the inner step. Val people are measured on a query after an
     inner step, every `validate_every` steps.
     """
     optimizer = torch.optim.Adam(network.parameters(), lr=outer_lr)

@@ -1,7 +1,7 @@
-"""The released way of feeding pairs, rewritten from its description: one sample at a time, everything by its name.
+"""The released way of loading pairs, rewritten from its description: one sample at a time, everything by name.
 
-Strips are stored lzf-compressed in chunks of one. Each sample looks up its person and datasets, draws the second entry
-from a list of all the others, and is equalised and scaled by itself in float64; torch's DataLoader makes the batches.
+Strips are stored with lzf in chunks of one. Each sample looks up its person and datasets, draws the second entry from
+a list of all others, and is equalised and scaled alone in float64; torch's DataLoader makes the batches.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def write(path: Path, people: dict[str, tuple[NDArray, NDArray]]) -> None:
 
 
 class PairSamples(Dataset):
-    """Item i: the i-th entry and another of the same person."""
+    """Item i: entry i and another entry of the same person."""
 
     def __init__(self, path: Path, equalised: bool) -> None:
         self._path, self._equalised, self._file = path, equalised, None
@@ -35,7 +35,7 @@ class PairSamples(Dataset):
         return len(self._index)
 
     def __getitem__(self, number: int) -> dict[str, NDArray]:
-        """Both strips and labels: images uint8 (H, W, 3), or float32 (3, H, W) in [-1, 1]."""
+        """Return both strips and labels: images uint8 (H, W, 3), or float32 (3, H, W) in [-1, 1]."""
         person, i = self._index[number]
         entries = len(self.file[person]["labels"])
         j = int(np.random.choice(np.delete(list(range(entries)), i)))
@@ -45,13 +45,13 @@ class PairSamples(Dataset):
 
     @property
     def file(self) -> h5py.File:
-        """Opened in the process that reads."""
+        """Open the file in the process that reads."""
         if self._file is None:
             self._file = h5py.File(self._path, "r", libver="latest", swmr=True)
         return self._file
 
     def entry(self, person: str, i: int) -> dict[str, NDArray]:
-        """One strip and its labels."""
+        """Return one strip and its labels."""
         pixels = self.file[person]["pixels"][i, :]
         labels = self.file[person]["labels"][i, :].astype(np.float32)
         image = equalise(pixels) if self._equalised else pixels
@@ -59,7 +59,7 @@ class PairSamples(Dataset):
 
 
 def equalise(strip: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """(H, W, 3) uint8 -> (3, H, W) in [-1, 1]."""
+    """Convert (H, W, 3) uint8 to (3, H, W) in [-1, 1]."""
     ycrcb = cv2.cvtColor(strip, cv2.COLOR_RGB2YCrCb)
     ycrcb[:, :, 0] = cv2.equalizeHist(ycrcb[:, :, 0])
     image = np.transpose(cv2.cvtColor(ycrcb, cv2.COLOR_YCrCb2RGB), [2, 0, 1])
@@ -67,13 +67,13 @@ def equalise(strip: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def batches(samples: PairSamples, *, batch: int, count: int, workers: int) -> "Epochs":
-    """Batches in random order, as often as asked; the workers stay."""
+    """Batches in random order, as many as requested; the workers stay alive."""
     sampler = RandomSampler(samples, replacement=count * batch > len(samples), num_samples=count * batch)
     return Epochs(DataLoader(samples, batch, sampler=sampler, num_workers=workers, persistent_workers=workers > 0))
 
 
 class Epochs:
-    """Each call gives some batches."""
+    """Return some batches at each call."""
 
     def __init__(self, loader: DataLoader) -> None:
         self._loader = loader

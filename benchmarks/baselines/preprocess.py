@@ -2,9 +2,10 @@
 
     python benchmarks/baselines/preprocess.py RAW SUPPLEMENTARY OUT
 
-Each frame is read, undistorted in full, turned from BGR to RGB by a view of negative strides, and warped in
-perspective; its labels are looked up in the HDF5 field by field. A person's strips are stacked in memory and written in
-chunks of one strip with lzf. One process, with OpenCV's default number of threads; faze.data.normalization is not used.
+Each frame is read, undistorted as a whole, converted from BGR to RGB by a view with negative strides, and warped in
+perspective; its labels are looked up in the HDF5 file field by field. A person's strips are stacked in memory and
+written in chunks of one strip with lzf. One process, with OpenCV's default number of threads; without
+faze.data.normalization.
 """
 
 import argparse
@@ -70,7 +71,7 @@ def geometry(parameters: NDArray, head_pose: NDArray, target: NDArray) -> tuple[
 
 
 def preprocess(raw: Path, supplementary: Path, out: Path, clock: Clock = untimed) -> int:
-    """All people of the supplementary file; returns the number of frames."""
+    """Process all people of the supplementary file; return the number of frames."""
     undistort, count = Undistortion(), 0
     with h5py.File(supplementary, "r") as annotation, h5py.File(out, "w") as store:
         for person in sorted(annotation):

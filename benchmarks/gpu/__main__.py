@@ -2,16 +2,16 @@
 
     benchmarks/gpu.sh --budget-s 500
 
-In this order, so that a short lease is spent on what matters first (units.plan):
+In this order, so that a short lease is spent on the most important units (units.plan):
 
-    switch/VALUE   a small training with this value of a switch alone: how it moves the weights, against the baseline
+    switch/VALUE   a small training with only this value of a switch: how it moves the weights, against the baseline
     check/TIER     the same with all changes up to a tier
     tier/TIER      the speed of steps of 256 pairs a device, beside the baseline's, in fresh processes
     step/TIER      the second step of some chunks of 256 pairs, in parts, against the baseline's in one
     without/TIER   the speed of the last tier without the change of this one, beside that of the last tier
 
-Each result is recorded at once, under the code, the machine and the sizes that made it; a further call does the rest.
-Exit code 0: all is done and right; 1: a check failed; 3: a further call is needed.
+Each result is recorded at once, with the code, the machine and the sizes that made it; the next call does the rest.
+Exit code 0: all is done and right; 1: a check failed; 3: another call is needed.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Do what fits into the budget; say what is left."""
+    """Do what fits into the budget; report what is left."""
     began, args = time.monotonic(), parse()
     c = settings(args.tiny)
     args.out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Every value of every switch, alone: what is changed of the baseline to prove it. The rows of docs/switches.md."""
+"""Every value of every switch alone: its changes from the baseline for a proof. The rows of docs/switches.md."""
 
 LOW = {"precision": "bf16"}
 DDP = {"parallel": "ddp", "processes": 0}

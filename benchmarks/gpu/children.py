@@ -1,4 +1,4 @@
-"""Processes that do a unit: forked ones for proofs, from one that has imported torch already; fresh ones otherwise."""
+"""Processes that do a unit: forked ones for proofs, from one that has already imported torch; otherwise fresh ones."""
 
 import contextlib
 import multiprocessing
@@ -22,7 +22,7 @@ def prepare(caches: Path, *, tiny: bool) -> None:
 
     Args:
         caches: folder of compiled kernels, kept for the next call.
-        tiny: nothing is compiled.
+        tiny: compile nothing.
     """
     kept = {f"{name}_CACHE_DIR": str(caches.absolute() / name.lower()) for name in ("TORCHINDUCTOR", "TRITON")}
     kept["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asking whether there is a GPU then does not touch CUDA
@@ -33,14 +33,14 @@ def prepare(caches: Path, *, tiny: bool) -> None:
 
 
 def prove(wanted: proof.Proof, words: Path, processes: int, limit_s: float, *, few: bool) -> int | None:
-    """Prove in processes of its own.
+    """Prove in separate processes.
 
     Args:
-        wanted: what.
-        words: file for what they say.
-        processes: that train together.
+        wanted: the proof.
+        words: file for their output.
+        processes: number that train together.
         limit_s: seconds that they may take.
-        few: show them two GPUs at most.
+        few: show them at most two GPUs.
 
     Returns:
         the exit code; None if they were stopped at the limit.
@@ -66,7 +66,7 @@ def prove(wanted: proof.Proof, words: Path, processes: int, limit_s: float, *, f
 
 
 def run(arguments: Sequence[str | os.PathLike], words: Path, limit_s: float) -> int | None:
-    """Run Python in a fresh process; its exit code, None if it was stopped at the limit, with all that it started."""
+    """Run Python in a fresh process; return its exit code, or None if it was stopped at the limit."""
     with words.open("w", encoding="utf-8") as said:
         streams = {"stdout": said, "stderr": subprocess.STDOUT, "start_new_session": True}
         process = subprocess.Popen([sys.executable, *arguments], **streams)

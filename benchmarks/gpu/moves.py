@@ -1,7 +1,7 @@
 """How a few steps move the weights, and how much of that is rounding.
 
-Losses alone stay near each other where no weight moves. So the changes of the weights are compared, part by part of the
-network: the distance from the baseline's change, as a share of that one's length, is 1 where nothing moves.
+Losses alone stay close to each other if no weight moves. So the changes of the weights are compared for each part of
+the network: the distance from the baseline's change, relative to its length, is 1 if nothing moves.
 """
 
 import copy
@@ -34,7 +34,7 @@ LOSS_SCALE = 64.0  # the default, 65536, overflows fp16 here, and the first step
 
 @dataclass(frozen=True)
 class Moved:
-    """What a few steps did."""
+    """The result of a few steps."""
 
     weights: dict[str, Tensor]  # by part of the network, the change of all its weights; float64, on the host
     gradient: float  # length of the last step's with weight decay; not a number without momentum
@@ -51,10 +51,10 @@ def take_steps(
     nudge: tuple[float, int] = (0.0, 0),
     settled: Callable[[], None] = lambda: None,
 ) -> Moved:
-    """Settle the step, put it back to its beginning, and train on the batches, the later ones faster.
+    """Settle the step, restore its beginning, and train on the batches, the later ones faster.
 
     Args:
-        step: as it is built; its graph, where it has one, is captured and replayed before anything is compared.
+        step: as built; its graph, if any, is captured and replayed before anything is compared.
         batches: the first one settles the step, too.
         sections: of the configuration.
         world: this process among those that train together.
@@ -97,10 +97,10 @@ def compare(found: Moved, wanted: Moved, noise: Sequence[Moved], number_format: 
     """Compare a result with the expected one, and with the noise of rounding; add `failed` if it is too far away.
 
     Args:
-        found: by the engine that is proved.
-        wanted: by the one that it is compared with.
-        noise: by the latter, again and nudged.
-        number_format: of the former, a key of ROUNDING.
+        found: result of the engine under test.
+        wanted: result of the reference.
+        noise: results of the reference, repeated and nudged.
+        number_format: of the engine under test, a key of ROUNDING.
     """
     gaps, _ = _distances(found, wanted)
     noises, whole_noises = zip(*(_distances(each, wanted) for each in noise), strict=True)
@@ -128,7 +128,7 @@ def compare(found: Moved, wanted: Moved, noise: Sequence[Moved], number_format: 
 
 
 def _distances(found: Moved, wanted: Moved) -> tuple[dict[str, float], float]:
-    """By part of the network, and in all: the distance of two changes, as a share of the wanted one's length."""
+    """Return the distance of two changes relative to the wanted one's length, by part of the network and in all."""
     lengths = {part: float(change.norm()) for part, change in wanted.weights.items()}
     gaps = {part: float((found.weights[part] - change).norm()) for part, change in wanted.weights.items()}
     whole = math.hypot(*lengths.values())
@@ -139,7 +139,7 @@ def _distances(found: Moved, wanted: Moved) -> tuple[dict[str, float], float]:
 
 
 def _gap(found: float, wanted: float) -> float:
-    """Relative difference; infinite where it is no number."""
+    """Return the relative difference; infinite if it is nan."""
     gap = abs(found - wanted) / max(abs(wanted), 1e-30)
     return gap if math.isfinite(gap) else math.inf
 
@@ -158,7 +158,7 @@ def _set_scale(step: Step) -> None:
 
 
 def _put_back(step: Step, parameters: Sequence[Tensor], first: Sequence[Tensor], state: dict) -> None:
-    """Reset weights, optimiser and loss scale to their first values; in place, where a captured graph finds them."""
+    """Reset weights, optimiser and loss scale to their first values, in place, where a captured graph finds them."""
     with torch.no_grad():
         for parameter, value in zip(parameters, first, strict=True):
             parameter.copy_(value)
@@ -173,7 +173,7 @@ def _put_back(step: Step, parameters: Sequence[Tensor], first: Sequence[Tensor],
 
 
 def _momentum(step: Step, parameters: Sequence[Tensor]) -> Tensor:
-    """All momentum in one vector; not a number where an optimiser has none."""
+    """Return all momentum in one vector; nan if an optimiser has none."""
     buffers = [step.optimizer.state[p].get("momentum_buffer") for p in parameters]
     if any(buffer is None for buffer in buffers):
         return torch.tensor([math.nan], dtype=torch.float64)

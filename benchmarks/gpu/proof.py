@@ -1,4 +1,4 @@
-"""One proof that an engine does the same experiment as the one it is compared with, in processes of its own.
+"""A proof that an engine does the same experiment as a reference, in separate processes.
 
 check: the small training of the equivalence tests, in float64 without the number format, then in float32 with it.
 step: the talk's step, in parts on one side and whole on the other, with the number format.
@@ -35,7 +35,7 @@ THREADS = 1  # of the CPU, on which next to nothing is computed; more would wait
 
 @dataclass(frozen=True)
 class Proof:
-    """What is to be proved, and where its parts lie."""
+    """What is to be proved, and where its parts are."""
 
     what: str  # check or step
     config: Path  # resolved, with two engines: the one to compare with, and the one to prove
@@ -45,7 +45,7 @@ class Proof:
     tiny: bool = False  # two steps, whatever it is
 
     def run(self) -> None:
-        """Prove, and leave the answer; the first process speaks for all."""
+        """Prove, and write the answer; the first process reports for all."""
         config = load(self.config, "benchmark")
         against, engine = config.engines.values()
         rank = int(os.environ.get("RANK", 0))
@@ -122,7 +122,7 @@ class Proof:
 
 
 def kind_of(engine: Engine) -> str:
-    """Its number format."""
+    """Return its number format."""
     return "tf32" if engine.precision == "fp32" and engine.tf32 else engine.precision
 
 
@@ -130,9 +130,9 @@ def perform(proof: Proof, words: Path, place: Mapping[str, str]) -> None:
     """Prove in this process, which has just been forked.
 
     Args:
-        proof: what.
-        words: file for what it says.
-        place: what torchrun would say of the process, and other variables that it needs.
+        proof: what to prove.
+        words: file for its output.
+        place: torchrun's variables for the process, and others that it needs.
     """
     os.setsid()  # with all that it starts, it can be ended
     os.environ |= place

@@ -1,4 +1,4 @@
-"""Results by unit in one JSON file, each under the identity of what made it."""
+"""Results by unit in one JSON file, each with the identity of what made it."""
 
 import json
 from pathlib import Path
@@ -12,13 +12,13 @@ MARGIN = 1.3  # on the longest so far
 
 
 class Records:
-    """What has been done, on disk after every unit."""
+    """The finished units, written to disk after each one."""
 
     def __init__(self, path: Path, identity: str) -> None:
-        """Open or begin.
+        """Open or create the file.
 
         Raises:
-            SystemExit: the file holds something else.
+            SystemExit: the file contains something else.
         """
         self._path, self.identity, self._machine = path, identity, machine.describe()
         try:
@@ -34,17 +34,17 @@ class Records:
         return found["result"] if found and found["identity"] == self.identity else None
 
     def failed(self, unit: str) -> bool:
-        """Whether a unit ended in an error, or in a difference that is too large."""
+        """Return whether a unit ended in an error, or in a difference that is too large."""
         return "failed" in (self[unit] or {})
 
     def add(self, unit: str, result: dict, seconds: float) -> None:
-        """Keep a result, and on disk too."""
+        """Store a result, also on disk."""
         self._all[unit] = {"identity": self.identity, "seconds": seconds, "result": result}
         with whole_file(self._path) as temporary:
             whole = {"machine": self._machine, "units": self._all}
             temporary.write_text(json.dumps(whole, indent=1), encoding="utf-8")
 
     def expected_s(self, kind: str) -> float:
-        """Seconds that a unit of this kind may take."""
+        """Return the seconds that a unit of this kind may take."""
         seen = [r["seconds"] for name, r in self._all.items() if name.startswith(f"{kind}/")]
         return MARGIN * max(seen) if seen else FIRST_GUESS_S[kind]

@@ -28,7 +28,7 @@ def page(records: Records, units: Sequence[Unit]) -> str:
 
 
 def _measured(records: Records, units: Sequence[Unit]) -> str:
-    """Write the ledger's rows; each tier was interleaved with the one that it is compared to, in a run of its own."""
+    """Write the ledger's rows; each tier was interleaved with the one it is compared with, in a separate run."""
     found = {unit.subject: records[unit.name] for unit in units if unit.kind == "tier"}
     found = {name: result for name, result in found.items() if result and "tiers" in result}
     if not found:
@@ -48,7 +48,7 @@ def _measured(records: Records, units: Sequence[Unit]) -> str:
 
 
 def _done(kind: str, records: Records, units: Sequence[Unit]) -> Iterator[tuple[str, dict, str]]:
-    """Yield name, result and verdict of the units of a kind that are done."""
+    """Yield name, result and verdict of the finished units of a kind."""
     for unit in units:
         result = records[unit.name]
         if unit.kind == kind and result is not None:

@@ -1,4 +1,4 @@
-"""The units of work, the processes that do them, and what is compared with what."""
+"""The units of work, the processes that do them, and their comparisons."""
 
 import dataclasses
 import hashlib
@@ -56,7 +56,7 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """As it is recorded."""
+        """Return the unit as it is recorded."""
         return f"{self.kind}/{self.subject}"
 
 
@@ -75,7 +75,7 @@ def devices() -> int:
 
 
 def identity(c: dict) -> str:
-    """Hash of all that the results depend on: code, machine, sizes, tiers."""
+    """Hash everything that the results depend on: code, machine, sizes, tiers."""
     paths = [*ROOT.glob("faze/**/*.py"), *HERE.glob("*.py"), ROOT / "tests/shared/trajectory.py"]
     device = {name: fact for name, fact in machine.describe().items() if name != "commit"}
     whole = json.dumps([list(map(module_hash, sorted(paths))), device, flatten(c)], sort_keys=True)
@@ -83,7 +83,7 @@ def identity(c: dict) -> str:
 
 
 def plan(c: dict) -> Iterator[Unit]:
-    """Plan all units, the most wanted first."""
+    """Plan all units, the most important first."""
     tiers, measured = c["tiers"], c["run"]["tiers"]
     engines = {tier: resolve_tier(tiers, tier) for tier in tiers}
     first, *others = tiers
@@ -107,7 +107,7 @@ def plan(c: dict) -> Iterator[Unit]:
 
 
 def make_data(path: Path, c: dict) -> None:
-    """Write strips of noise, once: what is measured does not depend on what they show."""
+    """Write strips of noise once: measurements do not depend on their content."""
     if path.exists():
         return
     random = np.random.default_rng(0)
@@ -130,18 +130,18 @@ def make_data(path: Path, c: dict) -> None:
 
 
 def run(unit: Unit, c: dict, out: Path, limit_s: float, *, made_by: str, tiny: bool) -> dict | None:
-    """Do a unit in processes of its own.
+    """Do a unit in separate processes.
 
     Args:
-        unit: which.
+        unit: the unit.
         c: the configuration.
-        out: folder of what it reads and leaves.
+        out: folder of its inputs and outputs.
         limit_s: seconds that it may take.
         made_by: the identity of code, machine and sizes.
-        tiny: with fewer steps.
+        tiny: use fewer steps.
 
     Returns:
-        What it answers; None if the limit ended it, {'failed': why} if it ended otherwise.
+        Its answer; None if the limit ended it, {'failed': reason} if it ended otherwise.
     """
     answer, resolved, words, data = (out / n for n in ("answer.json", "unit.yaml", "words.txt", "strips.h5"))
     answer.unlink(missing_ok=True)
@@ -174,7 +174,7 @@ def _resolve(unit: Unit, c: dict) -> list[str]:
 
 
 def step_parts(c: dict) -> int:
-    """Count the parts of a step of the proof: two on a CPU, and what fits whole into the memory of each GPU."""
+    """Count the parts of a step of the proof: two on a CPU, else those whose size fits into the memory of each GPU."""
     if not torch.cuda.is_available():
         return 2
     fit = SHARE * torch.cuda.get_device_properties(0).total_memory / 2**30 / PAIR_GIB / c["loss"]["chunk_pairs"]

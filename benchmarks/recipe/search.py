@@ -1,16 +1,16 @@
-r"""Search a recipe: train variants of the baseline over seeds, side by side; judge each by its numbers on val people.
+r"""Search a recipe: train variants of the baseline over seeds, side by side; evaluate each on val people.
 
     python benchmarks/recipe/search.py --data results/default/data/gazecapture.h5 \
         --estimator results/default/estimator/estimator.pt --out results/recipe --only default
 
 The numbers are the gaze error, redirected strips (L1, spread, right person: faze/model/reconstruction.py), how far gaze
-and head turn for each degree asked (faze/evaluation/redirected_angles.py), the noise between seeds, and the CPU time of
-a training. A variant is an entry of variants.yaml: overrides of the default by dotted keys; other people are another
---data. What is trained already is read from --out, so a search that was cut off goes on, and one more variant costs its
-own trainings alone.
+and head turn per requested degree (faze/evaluation/redirected_angles.py), the noise between seeds, and CPU time of a
+training. A variant is an entry of variants.yaml: overrides of the default by dotted keys; other people are another
+--data. Finished trainings are read from --out, so an interrupted search resumes, and one more variant costs only its
+own trainings.
 
-`noise`: standard deviation of what is left of a person's gaze error when the person's mean over seeds and the seed's
-mean over people are taken away. It is what verdicts on tiers must beat.
+`noise`: standard deviation of the rest of a person's gaze error after the person's mean over seeds and the seed's
+mean over people are subtracted. Verdicts on tiers must exceed it.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def train_and_judge(args: argparse.Namespace, name: str, overrides: dict[str, object], seed: int) -> None:
-    """Train one variant with one seed in a process of its own, and judge it there, unless that is done."""
+    """Train one variant with one seed in a separate process, and evaluate it there, unless that is done."""
     folder = args.out / name / f"seed{seed}"
     config = validate(merge(read_yaml(ROOT / "config" / "config.yaml"), unflatten(overrides)))
     lines = to_lines(resolve(config, "train", config["run"]["tiers"][0], seed))
@@ -84,7 +84,7 @@ def train_and_judge(args: argparse.Namespace, name: str, overrides: dict[str, ob
 
 
 def judge(folder: Path, data: Path, estimator: Path) -> None:
-    """Train what the folder's train.yaml says, and write the numbers of its val people."""
+    """Train with the folder's train.yaml, and write the numbers of its val people."""
     command = [sys.executable, "-m", "faze", "train", "--config", folder / "train.yaml", "--data", data]
     command += ["--out", folder / "checkpoint.pt", "--run-log", folder / "run.jsonl"]
     with (folder / "train.log").open("w") as log:
@@ -123,7 +123,7 @@ def judge(folder: Path, data: Path, estimator: Path) -> None:
 
 
 def table(out: Path, variants: dict[str, dict], seeds: list[int]) -> pd.DataFrame:
-    """Average what is judged of each variant over its seeds."""
+    """Average the numbers of each variant over its seeds."""
     rows = {}
     for name in variants:
         paths = [path for seed in seeds if (path := out / name / f"seed{seed}" / "judged.json").exists()]

@@ -1,4 +1,4 @@
-"""Processes that compute networks start once more with glibc's memory kept, in place, and only once."""
+"""Processes that train networks restart themselves once, in place, with glibc set to retain freed memory."""
 
 import json
 import os
@@ -60,7 +60,7 @@ def test_what_somebody_set_stays() -> None:
 def test_what_computes_networks_keeps_memory_and_what_measures_does_not(
     command: str, starts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen red with an empty list of commands."""
+    """Fails with an empty list of commands."""
     seen = []
     monkeypatch.setattr(__main__, "keep_memory", lambda: seen.append(command))
     monkeypatch.setattr(sys, "argv", ["faze", command, "--help"])

@@ -1,4 +1,4 @@
-"""What counts as a change of code, and which modules a stage depends on."""
+"""Which changes alter the code hash, and on which modules a stage depends."""
 
 import subprocess
 import sys
@@ -58,7 +58,7 @@ def test_hash_looks_at_content_not_at_name_or_time(tmp_path: Path) -> None:
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A small package in faze's place: stages.draw -> walk -> art.line, art.late; stages.weigh -> config, progress."""
+    """Create a package in place of faze: stages.draw -> walk -> art.line, art.late; stages.weigh -> config."""
     texts = {
         "faze/__init__.py": "",
         "faze/base/__init__.py": "",
@@ -156,7 +156,7 @@ def test_every_source_is_a_file_with_its_hash(stage: str) -> None:
 
 
 def test_fingerprint_depends_on_what_is_imported_late(package: Path) -> None:
-    """Seen red when it was of the modules loaded so far: a kernel that a step loads was not among them."""
+    """Regression: only modules loaded so far were hashed, without a kernel that is loaded by a step."""
     told = "import faze.redirection.walk; print(fingerprint('faze.redirection.walk'))"
     before = ask(package, told)
     assert len(before) == 12 and int(before, 16) >= 0

@@ -1,4 +1,4 @@
-"""Outputs are whole or absent."""
+"""Outputs are complete or absent."""
 
 import os
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_file_appears_at_the_end_with_its_suffix(tmp_path: Path) -> None:
     ("umask", "modes"), [(0o022, (0o644, 0o755)), (0o077, (0o600, 0o700)), (0o002, (0o664, 0o775))]
 )
 def test_outputs_have_the_permissions_that_the_umask_leaves(umask: int, modes: tuple, tmp_path: Path) -> None:
-    """Seen red: strips, which are personal data, became readable for everybody."""
+    """Regression: strips, which are personal data, were readable by everybody."""
     before = os.umask(umask)
     try:
         with whole_folder(tmp_path / "page") as folder, whole_file(tmp_path / "a.h5") as file:
@@ -87,7 +87,7 @@ def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(tmp_path: Path, 
 
 
 def test_an_output_takes_the_place_of_its_like_only(tmp_path: Path) -> None:
-    """Seen red: one of the names suffices."""
+    """Regression: only one of the names was checked."""
     check_replaceable(tmp_path / "absent", ["a", "b"])
     check_replaceable(tmp_path, ["a", "b"])
     (tmp_path / "a").touch()
@@ -100,7 +100,7 @@ def test_an_output_takes_the_place_of_its_like_only(tmp_path: Path) -> None:
 
 
 def test_the_folder_where_one_is_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen red: of `--out .` in a finished page, the old page and the new one were gone."""
+    """Regression: with `--out .` in a finished page, both the old and the new page were lost."""
     (tmp_path / "page").mkdir()
     (tmp_path / "page" / "a").touch()
     monkeypatch.chdir(tmp_path / "page")
@@ -113,7 +113,7 @@ def test_the_folder_where_one_is_is_no_output(tmp_path: Path, monkeypatch: pytes
 
 
 def test_json_that_was_changed_is_refused(tmp_path):
-    """Seen red: of numbers that a flipped bit made others, nobody knew."""
+    """Regression: numbers changed by a flipped bit were not noticed."""
     path = tmp_path / "errors.json"
     write_json(path, {"errors": [{"gaze_deg": 3.25, 1: (1, 2)}], "none": None})
     assert read_json(path, ["errors"], "run it again") == {"errors": [{"gaze_deg": 3.25, "1": [1, 2]}], "none": None}

@@ -1,7 +1,7 @@
-"""Locks on outputs, on the machine and on GPUs: who waits, who is refused, and what a killed holder leaves.
+"""Locks on outputs, the machine and GPUs: which processes wait or are refused, and what a killed holder leaves.
 
-The GPUs are made up: names in CUDA_VISIBLE_DEVICES, of which only the locks are used. Seen red by breaking the code: a
-lock that is shared; locks that a command does not inherit; two jobs that collect GPUs at once; a stage without lock.
+The GPUs are fake: names in CUDA_VISIBLE_DEVICES, of which only the locks are used. Checked by breaking the code:
+a lock that is shared, locks that a command does not inherit, two jobs that collect GPUs at once, a stage without lock.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ Process = subprocess.Popen[str]
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The lock of a machine of the test's own, with three GPUs."""
+    """Use a private machine lock and three GPUs."""
     monkeypatch.setenv("FAZE_MACHINE_LOCK", str(tmp_path / "machine.lock"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
     return tmp_path / "machine.lock"
@@ -45,7 +45,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Process]]:
-    """start(*command) -> a process with pipes, killed when the test ends."""
+    """Return start(*command), which returns a process with pipes that is killed when the test ends."""
     with contextlib.ExitStack() as stack:
 
         def start(*command: object) -> Process:
@@ -59,7 +59,7 @@ def start() -> Iterator[Callable[..., Process]]:
 
 @pytest.fixture
 def hold(start) -> Callable[..., Process]:
-    """hold(lock, seconds, path) -> a process that holds it."""
+    """Return hold(lock, seconds, path), which starts a process that holds the lock."""
 
     def hold(lock: str, seconds: float = 60, *path: Path) -> Process:
         process = start(sys.executable, "-c", HOLDER, lock, seconds, *path)
@@ -100,7 +100,7 @@ def test_the_output_of_a_killed_or_failed_writer_is_free(hold, tmp_path, capsys)
 
 
 def test_what_killed_writers_left_of_every_output_goes(tmp_path):
-    """Seen red: the torn table of a killed adapt stayed beside its errors for ever, as only the first output's went."""
+    """Regression: the incomplete table of a killed adapt stayed; only the file of its first output was removed."""
     outputs = [tmp_path / name for name in ("errors.parquet", "trace.parquet", "other.parquet", "f[1]*")]
     for path in outputs:
         os.close(tempfile.mkstemp(prefix=f".{path.name}.writing-", suffix=path.suffix, dir=tmp_path)[0])
@@ -113,7 +113,7 @@ def test_what_killed_writers_left_of_every_output_goes(tmp_path):
 
 
 def test_two_names_of_one_output_are_one(hold, tmp_path, capsys):
-    """Where a folder is written, its lock is; seen red with the lock beside the link."""
+    """A folder's lock is in the folder that contains it; fails with the lock beside the link."""
     (tmp_path / "there" / "page").mkdir(parents=True)
     (tmp_path / "here").symlink_to("there/page")
     tempfile.mkdtemp(prefix=".page.writing-", dir=tmp_path / "there")
@@ -124,7 +124,7 @@ def test_two_names_of_one_output_are_one(hold, tmp_path, capsys):
 
 
 def test_hidden_files_of_others_stay(tmp_path):
-    """Seen red: a page called env took .env.local with it, and a page the one called page.v2 that was being written."""
+    """Regression: writing a page called env removed .env.local, and page removed the unfinished page.v2."""
     (tmp_path / ".env.local").touch()
     (tmp_path / ".env.d").mkdir()
     with output_lock(tmp_path / "env.v2"), whole_folder(tmp_path / "env.v2") as longer:
@@ -194,7 +194,7 @@ def test_what_others_wrote_into_it_breaks_nothing(text, hold, machine):
 
 @pytest.mark.parametrize("lock", ["machine_exclusive", "machine_shared", None])
 def test_the_benchmark_refuses_and_writes_nothing(lock, hold, run_stage, tmp_path, monkeypatch, capfd):
-    """While something else runs, or if debugging would slow it down."""
+    """A benchmark is refused while something else runs, or if debugging would slow it down."""
     if lock:
         named = f"process {hold(lock).pid}"
     else:
@@ -225,7 +225,7 @@ def test_on_each_machine_the_first_process_of_a_training_holds_the_lock(
 
 @pytest.fixture
 def job(start) -> Callable[[int], Process]:
-    """job(gpus) -> a job that asks for so many, prints which it has, and ends when its input does."""
+    """Return job(gpus), which starts a job that requests GPUs, prints which it has, and ends when its input does."""
     return lambda wanted: start(*TAKE, wanted, sys.executable, "-c", JOB)
 
 
@@ -234,7 +234,7 @@ def gpus_of(job: Process) -> set[str]:
 
 
 def line_of(job: Process, beginning: str) -> str:
-    """Wait for a line; a job that starts with others may first say that it waits for its turn."""
+    """Wait for a line; a job that starts with others may first report that it is waiting."""
     return next(line for line in job.stderr if line.startswith(beginning))
 
 
@@ -262,7 +262,7 @@ def test_the_gpus_of_a_killed_job_are_free_at_once(job):
 
 
 def test_a_gpu_is_taken_as_long_as_anything_of_the_job_lives(job):
-    """As the workers of a training that was killed live on for a moment, with their memory on the GPU."""
+    """The workers of a killed training live on for a moment, with their memory on the GPU."""
     holder = [*TAKE, "3", "sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"]
     started = subprocess.run(holder, cwd=ROOT, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, check=True)
     late = job(1)

@@ -1,7 +1,7 @@
-"""Outputs made from the same inputs are copied or kept, and nothing that was changed or cut off is.
+"""Outputs made from the same inputs are copied or kept, unless they are changed or incomplete.
 
-Seen red, by breaking the code: without the comparison of hashes (torn), without the lock (two at once), with the record
-written before the outputs (killed); torn outputs that were kept, and kept ones with their old time.
+Checked by breaking the code: no comparison of hashes (incomplete), no lock (two at once), the record written before
+the outputs (killed), incomplete outputs kept, and outputs kept with their old time.
 """
 
 import importlib.metadata
@@ -59,7 +59,7 @@ def test_another_key_is_another_output(tmp_path):
 
 @pytest.mark.parametrize("package", ["torch", "numpy"])
 def test_a_key_depends_on_parts_stage_code_and_versions(package, monkeypatch):
-    """Seen red: codes that another torch had made were taken."""
+    """Regression: codes made by another version of torch were used."""
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0")
     keys = [key_of("encode", 1), key_of("encode", 2), key_of("adapt", 2)]
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.0" if name == package else "1.0")
@@ -108,7 +108,7 @@ def test_what_is_gone_or_torn_is_not_taken(harm, tmp_path):
 
 
 def test_a_run_makes_its_own_output_again(tmp_path):
-    """As `snakemake -F` asks for, even where another run has copied the output."""
+    """`snakemake -F` asks for this, even where another run has copied the output."""
     make(tmp_path, "baseline")
     assert make(tmp_path, "amp")
     assert not make(tmp_path, "baseline", text="again") and read(tmp_path, "baseline")[0] == "again"
@@ -116,7 +116,7 @@ def test_a_run_makes_its_own_output_again(tmp_path):
 
 @pytest.fixture
 def existing(tmp_path):
-    """Two outputs of a stage, of which a former run recorded what they were made from."""
+    """Return two outputs of a stage, and record what they were made from."""
     outputs = [tmp_path / "errors.parquet", tmp_path / "trace.parquet"]
     with existing_output(KEY, outputs, keep=True) as kept:
         assert not kept
@@ -171,7 +171,7 @@ def killed_while_making(root: Path) -> None:
 
 
 def killed_while_taking(root: Path, which: int) -> None:
-    """At each rename in turn."""
+    """The process is killed at each rename in turn."""
     count, rename = 0, Path.replace
 
     def replace(path: Path, target: Path) -> Path:

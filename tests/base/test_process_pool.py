@@ -1,4 +1,4 @@
-"""Processes of a pool: ready at once, without our files, gone with us, and thrifty with page faults."""
+"""Processes of a pool start quickly, inherit no open files, end with their parent, and cause few page faults."""
 
 import fcntl
 import os
@@ -17,11 +17,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def nothing() -> None:
-    """What a pool's process has to do first."""
+    """What a process of a pool does first."""
 
 
 def page_faults() -> int:
-    """Of this process while it fills four images of 4 MB, and frees them, twenty times."""
+    """Count the page faults of this process while it allocates and frees four images of 4 MB twenty times."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):
         images = [np.empty(4 << 20, np.uint8) for _ in range(4)]
@@ -33,7 +33,7 @@ def page_faults() -> int:
 
 @pytest.mark.skipif("glibc" not in os.confstr("CS_GNU_LIBC_VERSION"), reason="other C libraries have ways of their own")
 def test_freed_images_are_not_faulted_in_anew() -> None:
-    """Seen red: without what tells glibc to keep them."""
+    """Fails if glibc is not told to retain freed memory."""
     with worker_processes(1, nothing) as pool:
         pool.submit(page_faults).result()
         kept = pool.submit(page_faults).result()
@@ -44,7 +44,7 @@ def test_freed_images_are_not_faulted_in_anew() -> None:
 
 
 def test_a_process_does_not_hold_our_locks(tmp_path: Path) -> None:
-    """An orphan of a killed run would keep the next one waiting. Seen red: forked processes."""
+    """An orphan of a killed run would delay the next run. Regression: forked processes."""
     with (tmp_path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with worker_processes(1, nothing) as pool:
@@ -74,12 +74,12 @@ with worker_processes(1, nothing) as pool:
 
 
 def loaded() -> bool:
-    """Whether what was named is loaded, and nothing heavy with it."""
+    """Check that the named modules are loaded, and nothing heavy with them."""
     return "faze.data.preparation.work" in sys.modules and not {"torch", "scipy", "matplotlib"} & set(sys.modules)
 
 
 def test_modules_are_loaded_once_for_all_processes() -> None:
-    """Seen red: spawned processes."""
+    """Fails with spawned processes."""
     path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
     done = subprocess.run([sys.executable, "-c", SCRIPT], env={"PYTHONPATH": path}, capture_output=True, check=False)
     assert done.stdout == b"True\n", done.stderr

@@ -1,4 +1,4 @@
-"""The paths that the code reads are those that the rules write: both say them, as rules hold literal paths."""
+"""The paths that the code reads are the paths that the rules write. Both state them, since rules need literal paths."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ WORK = "train.work"  # its files are no outputs of a rule
 
 
 def declared() -> set[str]:
-    """Every path among the outputs of the rules."""
+    """Return every path among the outputs of the rules."""
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "workflow" / "rules").glob("*.smk")]
     outputs = "".join(re.findall(r"^    output:\n((?: {8}.*\n)+)", "\n".join(texts), re.MULTILINE))
     return {path.replace("{config['name']}", "{name}") for path in re.findall(r'"(results/[^"]+)"', outputs)}
@@ -84,7 +84,7 @@ def test_data_sets_are_those_of_the_configuration() -> None:
 
 
 def test_no_other_module_spells_the_path_of_a_result() -> None:
-    """A training names the files of its own work folder, a meta-training that of its checkpoint."""
+    """A training names the files in its own work folder, a meta-training the file of its checkpoint."""
     files = re.compile(r"run\.jsonl|benchmark\.json|_errors\.parquet|truth\.h5|seed\{|/codes/|/walks/|/fewshot/")
     own = {"faze/base/result_paths.py", "faze/training/resume.py"}
     for path in sorted((ROOT / "faze").rglob("*.py")):

@@ -1,4 +1,4 @@
-"""What sinfo says of a cluster, and the sentence that refuses what no node has. The sinfo here is a script."""
+"""The output of sinfo, and the message if no node has the requested resources. The sinfo here is a script."""
 
 import os
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Files that others can write: none is read without end, and whatever they hold is a value or a sentence.
+"""Text files that others can write: reading always ends, with a value or a one-sentence error.
 
-Each was red before: a reading that never ended, or a traceback.
+Regression for each: a reading that never ended, or a traceback.
 """
 
 import errno
@@ -101,7 +101,7 @@ def test_a_time_without_end_is_not_known(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("donor", ["../..", "/", "x" * 300, "a\0b", "."])
 def test_a_record_of_what_cannot_be_copied_is_made_anew(donor: str, tmp_path: Path) -> None:
-    """Seen red: a folder that holds the target was copied into itself."""
+    """Regression: a folder that contains the target was copied into itself."""
     records, made = tmp_path / "results/output_cache", tmp_path / "results/made"
     records.mkdir(parents=True)
     (records / "x.json").write_text(json.dumps([{donor: "0" * 64}]))

@@ -69,9 +69,9 @@ def test_errors_of_the_machine_pass() -> None:
 
 @pytest.fixture
 def endless(tmp_path: Path) -> Path:
-    """A store at which HDF5 2.0 loops forever: an object in its heap of texts has the size 0 and no number.
+    """A store on which HDF5 2.0 loops forever: an object in its heap of texts has size 0 and no number.
 
-    Only the layout of foreign files has a heap of texts.
+    Only foreign layouts have a heap of texts.
     """
     people = [PersonStrips("p00", "train", None, np.zeros((2, 4, 8, 3), np.uint8), np.zeros((2, 4), np.float32))]
     write_strips(tmp_path / "ours.h5", "gazecapture", people)
@@ -95,7 +95,7 @@ def test_file_at_which_hdf5_hangs_is_one_sentence(endless: Path) -> None:
 
 @pytest.mark.parametrize("rows", [2**42, 2**29])
 def test_labels_of_gibibytes_are_refused_before_they_are_read(rows: int, tmp_path: Path) -> None:
-    """Seen red without a limit of memory: 8 GiB of zeros for a file of a few kB."""
+    """Fails without a memory limit: a file of a few kB unpacks to 8 GiB of zeros."""
     with h5py.File(tmp_path / "strips.h5", "w") as file:
         for name, shape in (("pixels", (rows, 1, 1, 3)), ("labels", (rows, 4))):
             file.create_dataset(
@@ -128,7 +128,7 @@ def test_matlab_numbers_are_those_that_were_written(compressed: bool, tmp_path: 
 
 
 def test_matlab_file_that_crashes_scipy_is_blamed_alone(tmp_path: Path) -> None:
-    """scipy 1.17 crashes at a type of element beyond its table: 140 in place of 12."""
+    """scipy 1.17 crashes on an element type beyond its table: 140 instead of 12."""
     for person in ("p00", "p01"):
         (tmp_path / person / "Calibration").mkdir(parents=True)
         savemat(tmp_path / person / CAMERA, {"cameraMatrix": np.eye(3), "distCoeffs": np.zeros(5)})

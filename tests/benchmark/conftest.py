@@ -18,7 +18,7 @@ Measured = tuple[dict, str]
 
 @pytest.fixture(scope="session")
 def run_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict], Measured]:
-    """Runs the stage with the smoke configuration and overrides; returns benchmark.json and what was printed."""
+    """Return a function that runs the stage with smoke settings and overrides; it returns JSON and printed text."""
 
     def run(overrides: dict, *, tiers: dict) -> Measured:
         folder, random = tmp_path_factory.mktemp("benchmark"), np.random.default_rng(0)

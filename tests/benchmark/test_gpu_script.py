@@ -1,8 +1,7 @@
-"""The proofs of benchmarks/gpu.sh: its whole plan at toy sizes on a CPU, and what makes a proof fail.
+"""The proofs of benchmarks/gpu.sh: the whole plan at toy sizes on a CPU, and code errors that a proof must detect.
 
-Seen red by breaking the code, which the tests below do: weights that do not move, a learning rate that a graph froze,
-batches that it does not take in, parts that are not averaged, momentum without Nesterov. The former proof, of the first
-step's losses, passed with each of them but the parts.
+The errors: weights that do not move, a learning rate frozen by a graph, batches that a graph ignores, parts that are
+not averaged, momentum without Nesterov. Comparing only the losses of the first step misses all but the parts.
 """
 
 import ast
@@ -36,7 +35,7 @@ from faze.training.loop import build_step  # noqa: E402
 
 
 def test_tiny_run_of_the_whole_plan_is_right(tmp_path: Path) -> None:
-    """Nothing of it needs CUDA but what it proves there; switches that cannot act on a CPU go the same way."""
+    """Only the proofs themselves need CUDA; switches that cannot act on a CPU run in the same way."""
     command = [ROOT / "benchmarks" / "gpu.sh", "--tiny", "--budget-s", "3000", "--out", tmp_path]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     ended = subprocess.run(command, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=3000)
@@ -61,7 +60,7 @@ def test_every_value_of_every_switch_has_a_proof_of_its_own() -> None:
 
 
 def test_what_is_imported_before_processes_are_forked_leaves_cuda_alone() -> None:
-    """CUDA that was touched before a fork is refused after it. Seen red: a module that asks for the device count."""
+    """A fork after CUDA was initialised is refused. Regression: a module that asks for the device count."""
     program = """
 import torch
 def touched(*given, **named):
@@ -80,7 +79,7 @@ import proof, units, table, torch._dynamo
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_each_gpu_has_whole_chunks_in_every_unit(devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen red: with two GPUs a global batch of one chunk, which DataParallel cannot share."""
+    """Regression: with two GPUs, a global batch of one chunk, which DataParallel cannot divide."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=139 * 2**30))
@@ -116,7 +115,7 @@ def moved(step: Step, batches: list[dict], **how) -> moves.Moved:
 
 @pytest.fixture(scope="module")
 def baseline(one_thread: None) -> list[moves.Moved]:
-    """The baseline, and its noise."""
+    """Return the baseline and its noise."""
     share = moves.ROUNDING["fp32"]
     return [moved(*built())] + [moved(*built(), nudge=(share, seed)) for seed in moves.NUDGES]
 
@@ -148,7 +147,7 @@ def no_update(step: Step) -> Step:
 
 
 def stale_batches(step: Step) -> Step:
-    """A graph that is captured in the fourth step and goes on with the batch that it was captured with."""
+    """A graph captured in the fourth step that always uses the batch of its capture."""
     seen: list[dict] = []
 
     def launch(step, batch, *given):
@@ -171,7 +170,7 @@ def test_another_experiment_fails(broken, baseline) -> None:
 
 
 def test_parts_that_are_added_up_fail(baseline) -> None:
-    """As if the loss were not divided by their number."""
+    """As if the loss were not divided by the number of parts."""
     step, batches = built(accumulate=2)
     for parameter in step.model.parameters():
         parameter.register_hook(lambda gradient: 2 * gradient)
@@ -180,14 +179,14 @@ def test_parts_that_are_added_up_fail(baseline) -> None:
 
 
 def test_nothing_passes_that_does_not_move_however_coarse_the_format(baseline) -> None:
-    """The tolerance is never so wide. Seen red: losses alone, 5e-2 in bf16, with learning rates of 0."""
+    """No tolerance is so wide. Regression: only losses were compared, with 5e-2 in bf16 and learning rates of 0."""
     noise = [moved(*built(), nudge=(0.5, 1))]
     found = moves.compare(moved(no_update(built()[0]), built()[1]), baseline[0], noise, "bf16")
     assert found["tolerance"] == moves.MOST and "weights of" in found["failed"]
 
 
 def test_a_settled_step_begins_where_an_unsettled_one_does(baseline) -> None:
-    """However many steps a graph takes to be captured, what is compared starts from the first weights."""
+    """The comparison starts from the first weights, whatever the number of steps before a graph is captured."""
     step, batches = built(optimizer="fused_sgd")
     settled = moved(dataclasses.replace(step, settling_steps=3), batches)
     for part, change in moved(*built(optimizer="fused_sgd")).weights.items():

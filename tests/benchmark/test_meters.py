@@ -1,8 +1,8 @@
 """Peak memory and energy. Stand-ins replace torch's CUDA allocator and the driver's NVML; no GPU has run these tests.
 
-Seen red by breaking the code: a peak with the warm-up's workspaces, with torch's late imports, of one device only,
-without a captured graph's memory or memory that was freed before; energy of the first board only, a counter that wraps
-around, a package counted with its parts or with the whole platform; unreported throttling.
+Checked by breaking the code. Memory: a peak that includes the warm-up's workspaces or torch's late imports, that
+covers one device only, or that omits a captured graph or memory freed before. Energy: only the first board, a counter
+that wraps around, a package counted with its parts or with the whole platform. Throttling that is not reported.
 """
 
 import subprocess
@@ -22,7 +22,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
 
 class FakeAllocator:
-    """Torch's memory statistics of two devices, current and peak, in GiB; and the segments of a captured graph."""
+    """Return torch's memory statistics of two devices, current and peak, in GiB, and a graph's segments."""
 
     def __init__(self) -> None:
         self.now, self.peak = [1.0, 0.5], [1.0, 0.5]
@@ -106,12 +106,12 @@ print(peak.read()["peak_gib"])
 
 
 class FakeNvml(ModuleType):
-    """Two boards: millijoules that grow by 1,000 and 3,000 between readings, and the state of each."""
+    """Two boards with energies that grow by 1,000 and 3,000 mJ between readings, and the state of each."""
 
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
 
     class NVMLError(Exception):
-        """As in pynvml: no OSError."""
+        """In pynvml, too, this is no OSError."""
 
     def __init__(self, broken: str = "") -> None:
         super().__init__("pynvml")

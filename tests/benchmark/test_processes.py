@@ -49,7 +49,7 @@ def test_processes_are_fresh_forks_in_the_order_of_their_ranks() -> None:
 
 @pytest.mark.parametrize("start", ["at once", "in a request"])
 def test_a_process_that_exits_is_reported_in_one_sentence(start: str, capfd: pytest.CaptureFixture) -> None:
-    """Also while another process of the tier still waits for it."""
+    """Even while another process of the tier is waiting for it."""
     job = Job(partial(probe, fails=start), engine(parallel="ddp", processes=2, device="cpu"))
     with ForkServer({}) as server:
         tier = TierProcesses("some tier", server.start(job))
@@ -99,7 +99,7 @@ def test_ranks_have_the_environment_of_torchrun() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_benchmark_leaves_no_process(number: signal.Signals) -> None:
-    """Seen red: the fork server showed a traceback for Ctrl-C."""
+    """Regression: the fork server showed a traceback on Ctrl-C."""
     program = """
 from probe_processes import probe
 from faze.benchmark.processes import Job, benchmark_processes, fork_servers

@@ -1,7 +1,7 @@
 """Rounds of fresh processes: arithmetic and order.
 
-Seen red: an interval over the blocks of one process each covers the truth in one of eight cases; with the roles of
-medians and blocks as they were, ratio and quotient of the shown times differ.
+Regression: an interval over the blocks of a single process per tier covers the truth in one of eight cases; with the
+roles of medians and blocks exchanged, the ratio differs from the quotient of the reported times.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def tier_round(blocks_ms: Sequence[float], peak_gib: float, *, steady: bool = Tr
 
 
 def drawn_rounds(random: np.random.Generator, rounds: int, blocks: int = 4) -> list[list[float]]:
-    """Blocks in ms of a tier whose processes differ by 5 % and whose blocks by half of one."""
+    """Return blocks in ms of a tier whose processes differ by 5 % and whose blocks differ by 0.5 %."""
     of_process = random.normal(0, 0.05, (rounds, 1))
     return (100 * np.exp(of_process + random.normal(0, 0.005, (rounds, blocks)))).tolist()
 
@@ -136,7 +136,7 @@ def test_the_same_step_is_found_with_the_earliest_tier_or_with_the_first_alone()
 
 
 class FakeProcesses:
-    """Stands for the processes of one tier; every step takes 0.1 s."""
+    """A stand-in for the processes of one tier; every step takes 0.1 s."""
 
     def __init__(self, name: str) -> None:
         self.name, self.asked = name, []
@@ -156,7 +156,7 @@ class FakeProcesses:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[FakeProcesses]]:
-    """The groups of processes that were started together, in their order."""
+    """Return the groups of processes that were started together, in order."""
     groups: list[list[FakeProcesses]] = []
 
     @contextlib.contextmanager

@@ -1,10 +1,10 @@
-"""make chaos MINUTES=30 SEED=1: the smoke ablation, harmed at random moments, must end as if nothing had happened.
+"""make chaos MINUTES=30 SEED=1: the smoke ablation, damaged at random moments, must end with undisturbed results.
 
     python tests/chaos/chaos.py --minutes 30 --seed 1
 
-A first, undisturbed run gives the reference, which is kept in .chaos/ for the same code. Then each seed is a run in a
-checkout of its own: some forty faults are done to it, and the same command is given again until it ends well. See
-faults.py for what is done, facts.py for what must be equal, tests/README.md for what is asked of it.
+A first, undisturbed run is the reference, which is stored in .chaos/ for the same code. Then each seed is a run in a
+separate checkout: about forty faults occur, and the same command is repeated until it succeeds. faults.py contains
+the faults, facts.py what must be equal, tests/README.md the requirements.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def say(words: str) -> None:
 
 
 def key_of_code() -> str:
-    """Hash all that decides the results: the code, the configuration, the processor."""
+    """Hash everything that determines the results: code, configuration, processor."""
     files = [path for folder in ("faze", "workflow", "config") for path in (ROOT / folder).rglob("*") if path.is_file()]
     parts = [path.read_bytes() for path in sorted(files) if "__pycache__" not in path.parts and path.suffix != ".mjs"]
     return hashlib.sha256(b"\0".join([processor().encode(), *parts])).hexdigest()[:16]
@@ -70,7 +70,7 @@ def reference(scratch: Path) -> dict[str, str]:
 
 
 def play(seed: int, wanted: dict[str, str], tally: Tally, until_s: float, keep: bool) -> None:
-    """Make a run of this seed, and compare it with the reference."""
+    """Run this seed, and compare the results with the reference."""
     began, faults = time.monotonic(), tally.count
     folder = Path(tempfile.mkdtemp(prefix=f"chaos{seed}-"))
     world = World(folder / "world")
@@ -95,7 +95,7 @@ def play(seed: int, wanted: dict[str, str], tally: Tally, until_s: float, keep: 
 
 
 def main() -> int:
-    """Make runs until the time is over."""
+    """Run seeds until the time is over."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=1, help="of the first run; each further one has the next")

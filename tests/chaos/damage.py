@@ -1,4 +1,4 @@
-"""Damage to finished files, as by a disk, a cable or a careless hand."""
+"""Damage to finished files, as by a disk, a cable or a user."""
 
 import os
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ TEXT = (".yaml", ".json", ".jsonl", ".csv", ".html", ".svg", ".png", ".mp4", ".j
 
 @dataclass
 class Damage:
-    """A file that is no longer what was written."""
+    """A damaged file, with its original content."""
 
     path: Path
     kind: str
@@ -24,7 +24,7 @@ class Damage:
 
     @property
     def stands(self) -> bool:
-        """Whether the damaged bytes are still there."""
+        """Return whether the damaged bytes are still there."""
         return self.path.is_file() and self.path.read_bytes() == self.after
 
     def mend(self) -> None:
@@ -35,7 +35,7 @@ class Damage:
 
 
 def candidates(results: Path) -> dict[str, list[Path]]:
-    """Kind of file -> those of it that stand finished, and the checkpoints from which a killed stage goes on."""
+    """Return the finished files of each kind, and the checkpoints from which a killed stage resumes."""
     kinds: dict[str, list[Path]] = {}
     for path in sorted(file for file in results.rglob("*") if file.is_file() and file.stat().st_size):
         relative = path.relative_to(results)
@@ -45,7 +45,7 @@ def candidates(results: Path) -> dict[str, list[Path]]:
 
 
 def kind_of(relative: Path) -> str:
-    """Return the kind of a file, "" if it is not to be damaged."""
+    """Return the kind of a file, or "" if it must not be damaged."""
     parts = relative.parts
     if any(part.endswith(".work") for part in parts):
         unfinished = parts[-1].startswith(".") or relative.suffix != ".pt"  # a log is still written to
@@ -62,7 +62,7 @@ def kind_of(relative: Path) -> str:
 
 
 def damage_one(results: Path, draw: Random, may_keep_time: bool = True) -> Damage | None:
-    """Damage a file: of a drawn kind, at a drawn place, in a drawn way; its time of writing may stay, or is now."""
+    """Damage a file at random; its modification time is kept or updated."""
     kinds = candidates(results)
     if not kinds:
         return None

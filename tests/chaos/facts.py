@@ -1,9 +1,9 @@
-"""What must be equal, to the bit, in the results of every run of the smoke ablation: facts, each under its file's name.
+"""Facts that must be equal, to the bit, in every run of the smoke ablation, each under the name of its file.
 
-Left out is what tells times and memory, and what follows from these: `benchmark.json` but for its tiers, the columns
-NOT_EQUAL of tables, `train/images_per_s` and times of run logs, `seconds` of learners, the sentences of the page. Also
-left out are the marks of the workflow (logs, benchmarks, locks, records) and MLflow's own files; of its runs the values
-of errors, curves and validation must be equal.
+Times and memory are left out, and what depends on them: `benchmark.json` except for its tiers, the columns NOT_EQUAL
+of tables, `train/images_per_s` and times of run logs, `seconds` of learners, the text of the page. Files of the
+workflow (logs, benchmarks, locks, records) and of MLflow are left out too; of MLflow's runs, the values of errors,
+curves and validation must be equal.
 """
 
 import csv
@@ -48,7 +48,7 @@ def facts_of(results: Path, database: Path | None = None) -> dict[str, str]:
 
 
 def is_final(relative: Path) -> bool:
-    """Whether a file of results/<name> is a result: no mark of the workflow, and not hidden."""
+    """Return whether a file of results/<name> is a result: not hidden, and no file of the workflow."""
     hidden = any(part.startswith(".") for part in relative.parts)
     return not hidden and not set(MARKS) & set(relative.parts)
 
@@ -66,7 +66,7 @@ def differences(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str
 
 
 def _of_file(path: Path) -> Iterator[tuple[str, object]]:
-    """Take a file apart; one that cannot be read is a fact of its own."""
+    """Split a file into facts; an unreadable file is a fact of its own."""
     take = TAKEN_APART.get(path.name) or TAKEN_APART.get(path.suffix) or (lambda file: [("", file.read_bytes())])
     try:
         yield from list(take(path))

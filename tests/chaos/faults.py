@@ -1,6 +1,6 @@
-"""The harm that is done. Each fault takes the world, the command that runs and a random draw, and says what it did.
+"""The faults. Each takes the world, the running command and a random generator, and describes what it did.
 
-A fault that had nothing to act on says nothing, and is not counted.
+A fault with no target returns nothing and is not counted.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from world import Command, World, mounted
 
 @dataclass
 class Harm:
-    """What a fault did, and how it is undone."""
+    """What a fault did, and how to undo it."""
 
     words: str
     seconds: float = 0.0  # that it lasts, unless the command ends before
@@ -72,27 +72,27 @@ def kill_job(world: World, command: Command, draw: Random) -> Harm | None:
 
 
 def kill_group(world: World, command: Command, draw: Random) -> Harm | None:
-    """Kill Snakemake's process group, as a closed terminal or a cluster's time limit does."""
+    """Kill Snakemake's process group, as closing the terminal or a cluster's time limit does."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(command.process.pid, signal.SIGKILL)
     return Harm("kill -9 of Snakemake's process group")
 
 
 def kill_snakemake(world: World, command: Command, draw: Random) -> Harm | None:
-    """Kill Snakemake alone: its jobs become orphans, and the next command meets them."""
+    """Kill Snakemake alone: its jobs become orphans, which the next command must handle."""
     command.process.kill()
     return Harm("kill -9 of Snakemake alone")
 
 
 def interrupt(world: World, command: Command, draw: Random) -> Harm | None:
-    """Ctrl-C."""
+    """Send Ctrl-C."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(command.process.pid, signal.SIGINT)
     return Harm("Ctrl-C")
 
 
 def stop(world: World, command: Command, draw: Random) -> Harm | None:
-    """Hold one process, one job or everything for some seconds."""
+    """Stop one process, one job or everything for some seconds."""
     everything = world.processes()
     victims = sorted(everything)
     if not victims:
@@ -106,7 +106,7 @@ def stop(world: World, command: Command, draw: Random) -> Harm | None:
 
 
 def disk_full(world: World, command: Command, draw: Random) -> Harm | None:
-    """Fill the disk that holds the results, but for some pages."""
+    """Fill the disk that contains the results, except for a few pages."""
     if not world.has_disk:
         return None
     pages, seconds = draw.choice([0, 0, 1, 10, 100, 1000]), draw.uniform(1, 8)
@@ -118,7 +118,7 @@ def disk_full(world: World, command: Command, draw: Random) -> Harm | None:
 
 
 def read_only(world: World, command: Command, draw: Random) -> Harm | None:
-    """Make one folder of the results read-only. Root may write anywhere, so it is mounted on itself."""
+    """Make one folder of the results read-only. Root may write anywhere, so the folder is mounted on itself."""
     folders = sorted(path for path in [world.root, *world.results.rglob("*")] if path.is_dir() and kept(path, world))
     if not folders:
         return None
@@ -138,13 +138,13 @@ def read_only(world: World, command: Command, draw: Random) -> Harm | None:
 
 
 def kept(folder: Path, world: World) -> bool:
-    """Whether a folder stays where it is, so that something can be mounted on it."""
+    """Return whether a folder stays in place, so that something can be mounted on it."""
     parts = folder.relative_to(world.root).parts
     return not any(part.startswith(".") or part.endswith(".work") for part in parts) and len(parts) <= 4
 
 
 def clock_jump(world: World, command: Command, draw: Random) -> Harm | None:
-    """Let the clock jump: for processes by a library of ours, for files by moving the times that they have already."""
+    """Make the clock jump: for processes by a preloaded library, for files by moving their present times."""
     by_s = draw.choice([-10, -5, -2, 5, 3600, 86400])
     world.set_clock(world.off_s + by_s)
     for path in [*world.root.rglob("*"), *(world.checkout.folder / ".snakemake").rglob("*")]:
@@ -155,19 +155,19 @@ def clock_jump(world: World, command: Command, draw: Random) -> Harm | None:
 
 
 def damage(world: World, command: Command, draw: Random) -> Harm | None:
-    """Truncate a finished file, or flip a bit in it; its time of writing stays or becomes now."""
+    """Truncate a finished file, or flip a bit in it; its modification time is kept or updated."""
     done = damage_one(world.results, draw)
     return done and Harm(done.words, damage=done)
 
 
 def damage_now(world: World, command: Command, draw: Random) -> Harm | None:
-    """The same; its time of writing is now, so that what reads it runs again."""
+    """Do the same with an updated time, so that its readers run again."""
     done = damage_one(world.results, draw, may_keep_time=False)
     return done and Harm(done.words, damage=done)
 
 
 def second_snakemake(world: World, command: Command, draw: Random) -> Harm | None:
-    """Run the same command a second time while the first runs, and kill it later if it has not ended."""
+    """Run the same command a second time while the first one runs, and kill it later if it has not ended."""
     other, seconds = world.start(), draw.choice([draw.uniform(3, 12), 60])
 
     def undo() -> None:
@@ -179,7 +179,7 @@ def second_snakemake(world: World, command: Command, draw: Random) -> Harm | Non
 
 
 def store_away(world: World, command: Command, draw: Random) -> Harm | None:
-    """Take MLflow's store away: the database is gone, held by somebody, or damaged."""
+    """Take MLflow's store away: the database is deleted, locked or damaged."""
     database = world.root / "mlflow.db"
     if not database.exists():
         return None

@@ -1,4 +1,4 @@
-"""One run of the ablation through a seed's faults: the same command, again and again, until it ends well."""
+"""One run of the ablation with the faults of a seed: the same command is repeated until it succeeds."""
 
 import random
 import shutil
@@ -24,7 +24,7 @@ LAST = 6  # faults of a run that come when all is made
 
 @dataclass
 class Tally:
-    """What was done and what was found."""
+    """The counts of faults and findings."""
 
     faults: dict[str, int] = field(default_factory=dict)
     damaged: dict[tuple[str, str], int] = field(default_factory=dict)  # (kind, outcome) -> how often
@@ -47,7 +47,7 @@ class Tally:
 
 
 class Play:
-    """A run: its world, its draw, and what is still damaged."""
+    """A run: its world, its random generator, and what is still damaged."""
 
     def __init__(self, world: World, seed: int, tally: Tally, say: Callable[[str], None]) -> None:
         self.world, self.seed, self.tally, self._say = world, seed, tally, say
@@ -59,7 +59,7 @@ class Play:
         self.removed: list[Path] = []  # as sentences said
 
     def run(self, faults: int, until_s: float) -> None:
-        """Do so many faults, or as many as there is time for, and bring the ablation to its end."""
+        """Cause a number of faults, or as many as there is time for, and finish the ablation."""
         failed = 0
         command = self.world.start()
         while True:
@@ -87,7 +87,7 @@ class Play:
             command = self.world.start()
 
     def _ended(self, command: Command) -> bool:
-        """Wait for a command's end, and that of faults which last."""
+        """Wait for the end of a command and of temporary faults."""
         try:
             command.process.wait(LONGEST_S)
         except subprocess.TimeoutExpired:
@@ -99,7 +99,7 @@ class Play:
         return True
 
     def _harm(self, command: Command, left: int) -> None:
-        """Do faults while the command runs."""
+        """Cause faults while the command runs."""
         last = 0.0
         while command.runs and left > 0:
             if command.finished() > self.jobs:
@@ -112,7 +112,7 @@ class Play:
         self.jobs = 0
 
     def _moment(self, command: Command, last: float) -> bool:
-        """Wait for a moment: when the stages that run change, or some time after the last fault."""
+        """Wait for a moment: a change of the running stages, or some time after the last fault."""
         if not self.world.stages():
             return self.draw.random() < 0.002  # Snakemake begins or ends: rarely
         began, wait_s = time.monotonic(), self.draw.uniform(0.2, 7)
@@ -128,7 +128,7 @@ class Play:
         return self.draw.choices(list(FAULTS), list(FAULTS.values()))[0]
 
     def _one(self, command: Command, fault: Fault) -> int:
-        """Do a fault, wait until it is over or the command has ended, and undo it; 0 if it had nothing to act on."""
+        """Cause a fault, wait until it is over or the command has ended, and undo it; return 0 if it had no target."""
         running = self.world.running()
         try:
             harm = fault(self.world, command, self.draw)
@@ -158,9 +158,9 @@ class Play:
         harm.undo()
 
     def settle(self) -> None:
-        """Report what became of each damaged file that no message named; restore those that were not replaced.
+        """Report each damaged file that no message named; restore those that were not replaced.
 
-        What follows from one that was read is compared with the reference like everything else.
+        Whatever was computed from a damaged file is compared with the reference like everything else.
         """
         for damaged in reversed(self.damages):  # a file may be damaged twice
             outcome = "made again or gone"
@@ -172,7 +172,7 @@ class Play:
             self.tally.add_damage(damaged.kind, outcome)
 
     def _afterwards(self) -> None:
-        """When all is made: damage a file, or take MLflow's store while `track` is to run again."""
+        """After everything is made, damage a file, or take MLflow's store away before `track` runs again."""
         fault = self.draw.choice(AFTERWARDS)
         command = self.world.commands[-1]
         if fault is store_away:
@@ -180,7 +180,7 @@ class Play:
         self._one(command, fault)
 
     def _judge(self, command: Command) -> bool:
-        """Report how a command ended, do what its message asks for, and return whether it succeeded."""
+        """Report how a command ended, follow the remedy of its message, and return whether it succeeded."""
         text, code = command.text(), command.process.returncode
         if OUR_FAULT in text or f"{self.world.checkout.folder}/faze/" in text:
             self.fail(f"a traceback of faze in {command.log}:\n{excerpt(text)}")
@@ -208,7 +208,7 @@ class Play:
 
 
 def remove(path: Path) -> Path:
-    """Remove an output, a file or the folder that is one, and name it."""
+    """Remove an output (a file or a folder), and return its name."""
     folder = next((above for above in path.parents if above.name in ("evaluation", "walks")), None)
     folder = path.parent if path.parent.parent.name == "inspection" else folder
     if folder is None:

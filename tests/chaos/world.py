@@ -1,6 +1,6 @@
-"""A checkout whose results lie on a small disk of their own, and the workflow that runs in it.
+"""A checkout with its results on a small disk of its own, and the workflow that runs in it.
 
-Everything that it starts carries the variable MARK in its environment, so that whatever is left of it can be found.
+Every process that it starts has the variable MARK in its environment, so that remaining ones can be found.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ JOB = re.compile(r"^(?:local)?rule (\w+):\n((?:    .*\n)+)", re.MULTILINE)
 
 @dataclass
 class Command:
-    """One call of Snakemake, in a session of its own, and what it says."""
+    """One call of Snakemake, in a session of its own, and its output."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -46,15 +46,15 @@ class Command:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def jobs(self) -> list[tuple[str, str]]:
-        """Rule and description of each job that it has begun."""
+        """List rule and description of each job that has started."""
         return JOB.findall(self.text())
 
     def finished(self) -> int:
-        """Count the jobs that it has finished, but for those that write config files."""
+        """Count the finished jobs, except for those that write config files."""
         return len(re.findall(r"^Finished jobid: \d+ \(Rule: ", self.text(), re.MULTILINE))
 
     def sentences(self) -> list[str]:
-        """Sentences of stages, and what Snakemake says where there is none of a stage; each once."""
+        """List the error messages of stages, or else of Snakemake, each once."""
         text = self.text()
         told = re.findall(r"^faze \w+: .*", text, re.MULTILINE)
         told = told or re.findall(r"^Error in rule \w+", text, re.MULTILINE)
@@ -66,7 +66,7 @@ class World:
     """The checkout, its disk, its clock and its processes."""
 
     def __init__(self, folder: Path, disk: bool = True) -> None:
-        """Copy the project; with a disk, mount it where the results will lie."""
+        """Copy the project; with a disk, mount it at the results."""
         self.folder, self.mark = folder, uuid.uuid4().hex
         self.checkout = Checkout(folder / "checkout", CONFIG)
         self.root = self.checkout.folder / "results"
@@ -93,13 +93,13 @@ class World:
         return environment() | own
 
     def set_clock(self, off_s: int) -> None:
-        """Let the clock of all processes be off; files keep the kernel's times."""
+        """Shift the clock of all processes; files keep the kernel's times."""
         self.off_s = off_s
         with self.clock.open("r+b" if self.clock.exists() else "wb") as file:  # it is mapped: never truncated
             file.write(struct.pack("q", off_s))
 
     def start(self, *files: Path) -> Command:
-        """Return the command, the same each time, with further files if any."""
+        """Return the command, always the same, with further files if any."""
         log = self.folder / f"command{len(self.commands):03d}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
@@ -120,7 +120,7 @@ class World:
         return marked(MARK, self.mark)
 
     def stages(self) -> dict[int, str]:
-        """Processes that run a stage -> the stage and whose it is."""
+        """Map processes that run a stage to the stage and its run."""
         found = {}
         for process in self.processes():
             words = words_of(process)
@@ -134,7 +134,7 @@ class World:
         return "+".join(sorted(set(self.stages().values()))) or "no stage"
 
     def job_of(self, process: int) -> set[int]:
-        """All processes of a stage's job: what Snakemake started for it, and all below."""
+        """List all processes of a stage's job: the one that Snakemake started, and all its children."""
         snakemakes, own = {command.process.pid for command in self.commands}, self.processes()
         parent = process
         while (above := parent_of(parent)) in own and above not in snakemakes:  # never up to who does the harm
@@ -142,7 +142,7 @@ class World:
         return family(parent)
 
     def read_since(self, path: Path, seen: tuple[int, int]) -> bool:
-        """Whether a job has begun since then that reads a file, or a folder that holds it."""
+        """Return whether a job that reads a file, or a folder that contains it, has started since."""
         given, said = seen
         relative = path.relative_to(self.checkout.folder)
         names = {str(part) for part in [relative, *relative.parents]}
@@ -152,7 +152,7 @@ class World:
         return any(names & set(line.removeprefix("    input: ").split(", ")) for line in inputs)
 
     def end(self) -> None:
-        """End every process, and take the disk away."""
+        """End every process, and unmount the disk."""
         kill(self.processes())
         for command in self.commands:
             with contextlib.suppress(ProcessLookupError):
@@ -163,7 +163,7 @@ class World:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def left(self) -> Iterator[str]:
-        """Yield what should not remain at the end: processes, locks, incomplete files and work folders."""
+        """Yield what must not remain at the end: processes, locks, incomplete files and work folders."""
         began = time.monotonic()
         while (processes := self.processes()) and time.monotonic() - began < 20:
             time.sleep(0.2)
@@ -179,7 +179,7 @@ class World:
 
 
 def mounted(*arguments: object) -> bool:
-    """Mount something; without the right to, or the program, nothing happens."""
+    """Mount something; without the right to, or the program, do nothing."""
     mount = shutil.which("mount")
     return bool(mount) and subprocess.run([mount, *map(str, arguments)], capture_output=True).returncode == 0
 
@@ -191,7 +191,7 @@ def parent_of(process: int) -> int:
 
 
 def held(path: Path) -> bool:
-    """Whether some process has the kernel's lock on a file."""
+    """Return whether some process holds the kernel's lock on a file."""
     if not path.exists():
         return False
     with path.open("rb") as lock:

@@ -3,12 +3,11 @@
     sudo apt-get install --no-install-recommends slurm-wlm munge
     sudo python tests/cluster/cluster.py bash           a shell in which sinfo, sbatch and snakemake --profile find it
 
-It lives in namespaces of its own, of mounts and of processes: its /etc/slurm is seen by nobody else, and when the
-command ends, or is killed, every process of the cluster ends too. All nodes share this machine's memory, processors and
-files; each has a name of its own, which is its hostname as well, and says that it has two CPUs, 8000 MB and a GPU,
-which is /dev/null.
+It has its own namespaces of mounts and processes: nothing else sees its /etc/slurm, and when the command ends or is
+killed, every process of the cluster ends too. All nodes share this machine's memory, processors and files. Each has
+its own name, which is also its hostname, and claims two CPUs, 8000 MB and a GPU, which is /dev/null.
 
-Two partitions: `main`, and `urgent`, whose jobs preempt those of `main` and have them requeued.
+Two partitions: `main`, and `urgent`, whose jobs preempt and requeue those of `main`.
 """
 
 import contextlib
@@ -81,7 +80,7 @@ echo export GLOO_SOCKET_IFNAME=lo
 
 
 def main(command: list[str]) -> int:
-    """Run a command in a cluster that begins and ends with it, and give its exit code."""
+    """Run a command in a cluster that starts and ends with it, and return its exit code."""
     if not command:
         sys.exit(__doc__)
     if os.geteuid():
@@ -104,7 +103,7 @@ def main(command: list[str]) -> int:
 
 
 def inside(folder: Path, command: list[str]) -> int:
-    """Start the daemons, run the command, and reap whatever ends: here this is process 1."""
+    """Start the daemons, run the command, and reap every process that ends, since this is process 1."""
     configure(folder)
     subprocess.run(["mount", "--bind", folder / "etc", CONFIG], check=True)
     munge = folder / "munge"
@@ -144,25 +143,25 @@ def configure(folder: Path) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Find ports that nobody listens on, so that several clusters can live on one machine."""
+    """Find free ports, so that several clusters can run on one machine."""
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [server.getsockname()[1] for server in servers]
 
 
 def start_node(name: str) -> subprocess.Popen:
-    """Start a node's slurmd, whose jobs see the node's name as their machine's."""
+    """Start the slurmd of a node, whose jobs see the node's name as their hostname."""
     program = f"hostname {name} && exec slurmd -D -N {name}"
     return subprocess.Popen(["unshare", "--uts", "sh", "-c", program], **quiet())
 
 
 def quiet() -> dict:
-    """Print nothing here: daemons have logs."""
+    """Print nothing: the daemons have logs."""
     return {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
 
 
 def wait_until_idle(folder: Path, seconds: float = 60) -> None:
-    """Wait until all nodes take jobs."""
+    """Wait until all nodes accept jobs."""
     states, until = "", time.monotonic() + seconds
     while time.monotonic() < until:
         answer = subprocess.run(["sinfo", "-h", "-N", "-p", "main", "-o", "%T"], capture_output=True, text=True)
@@ -175,7 +174,7 @@ def wait_until_idle(folder: Path, seconds: float = 60) -> None:
 
 
 def reap(command: subprocess.Popen, daemons: list[subprocess.Popen]) -> int:
-    """Wait for everything that ends, until the command has."""
+    """Reap every process that ends, until the command has ended."""
     names = {daemon.pid: daemon.args for daemon in daemons}
     while True:
         ended, status = os.wait()

@@ -21,7 +21,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture(autouse=True)
 def empty(cluster: Cluster) -> Iterator[None]:
-    """Each test begins and ends with a cluster on which nothing runs."""
+    """Start and end each test with a cluster on which nothing runs."""
     wait_until_idle(cluster.folder)
     yield
     subprocess.run(["scancel", "--user", "root"], check=True)

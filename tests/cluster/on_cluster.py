@@ -1,4 +1,4 @@
-"""What tests ask of the cluster that `make cluster` has started."""
+"""Queries and actions on the cluster that `make cluster` has started."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from cluster import CPUS, MEMORY_MB, start_node
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = 600) -> None:
-    """Wait for something that happens on the cluster."""
+    """Wait for a condition on the cluster."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < seconds, f"{what} did not happen in {seconds} s:\n{ask('squeue')}"
@@ -21,20 +21,20 @@ def until(condition: Callable[[], object], what: str, seconds: float = 600) -> N
 
 
 def ask(*command: str) -> str:
-    """What one of SLURM's commands prints."""
+    """Return the output of a SLURM command."""
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, (command, done.stderr)
     return done.stdout
 
 
 class Cluster:
-    """Three nodes, of which one can be made to die."""
+    """Three nodes, one of which can be killed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def facts(self, job: str) -> dict[str, str]:
-        """What SLURM knows of a job, which it forgets after minutes."""
+        """Return what SLURM knows about a job, which it forgets after minutes."""
         return dict(word.partition("=")[::2] for word in ask("scontrol", "show", "job", "-o", job).split())
 
     def running(self) -> list[str]:
@@ -44,14 +44,14 @@ class Cluster:
         return ask("sbatch", "--parsable", *options, str(script)).strip()
 
     def submit_urgent(self, folder: Path, node: str) -> str:
-        """Send a short job of the higher partition, which takes a whole node from who has it."""
+        """Submit a short job of the higher partition, which takes a whole node from a running job."""
         script = folder / "urgent.sh"
         script.write_text("#!/bin/sh\nsleep 1\n")
         where = ("--partition=urgent", f"--nodelist={node}", "--exclusive", "--output=/dev/null")
         return self.submit(script, f"--chdir={folder}", *where)
 
     def ends(self, job: str, *, within: float = 600) -> str:
-        """Wait for a job's end and give its state."""
+        """Wait for the end of a job and return its state."""
         until(lambda: "EndTime" in self.facts(job) and self.state(job) in ENDED, f"the end of job {job}", within)
         return self.state(job)
 
@@ -59,7 +59,7 @@ class Cluster:
         return self.facts(job)["JobState"]
 
     def give_minutes(self, job: str, minutes: int) -> None:
-        """Leave a job that runs some minutes from now on."""
+        """Make a job run for some minutes from now on."""
         *days, clock = self.facts(job)["RunTime"].split("-")
         hours, past, _ = map(int, clock.split(":"))
         total = 24 * 60 * int(days[0] if days else 0) + 60 * hours + past + minutes
@@ -67,7 +67,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def dead(self, node: str) -> Iterator[None]:
-        """Kill everything on a node at once, as when its power fails, until the block ends."""
+        """Kill everything on a node at once, as a power failure does, until the block ends."""
         send(processes_of(node), signal.SIGKILL)
         try:
             yield
@@ -81,7 +81,7 @@ UP = {"idle", "mixed", "allocated"}
 
 
 def processes_of(node: str) -> list[int]:
-    """All processes whose hostname is a node's: those in its namespace of names."""
+    """List all processes whose hostname is that of a node, hence in its namespace."""
     found, own = [], None
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -96,7 +96,7 @@ def processes_of(node: str) -> list[int]:
 
 @contextlib.contextmanager
 def held(node: str) -> Iterator[list[int]]:
-    """Hold the trainings of a node where they are, however fast they are, until SLURM lets them go on."""
+    """Stop the trainings of a node until SLURM resumes them."""
     stages = [process for process in processes_of(node) if is_stage(process)]
     send(stages, signal.SIGSTOP)
     try:
@@ -112,7 +112,7 @@ def send(processes: list[int], number: signal.Signals) -> None:
 
 
 def is_stage(process: int) -> bool:
-    """Whether a process is a training: alone, or one of several, or what has started these."""
+    """Return whether a process is a training: a single one, one of several, or their launcher."""
     with contextlib.suppress(OSError):
         program, *words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
         return b"python" in program and words[:3] in ([b"-m", b"faze", b"train"], [b"-u", b"-m", b"faze"])
@@ -120,14 +120,14 @@ def is_stage(process: int) -> bool:
 
 
 def is_held(processes: list[int]) -> bool:
-    """Whether nobody has let them go on; SLURM does when it sends a signal."""
+    """Return whether the trainings are still stopped; SLURM resumes them when it sends a signal."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{processes[0]}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     return False
 
 
 def fitted(profile: str) -> str:
-    """The shipped profile, with requests as large as these nodes: what its page tells people to change."""
+    """Return the shipped profile, with requests as large as these nodes, as its page advises."""
     profile = re.sub(r"^(  \w+): 16$", rf"\1: {CPUS}", profile, flags=re.MULTILINE)
     profile = re.sub(r"^(  \w+): 4$", rf"\1: {CPUS}", profile, flags=re.MULTILINE)
     profile = profile.replace("mem_mb: 8000", "mem_mb: 2000").replace("mem_mb: 64000", f"mem_mb: {MEMORY_MB}")

@@ -1,4 +1,4 @@
-"""One of the processes of a small training of ddp in float64; the first writes the losses of its steps.
+"""One process of a small ddp training in float64; the first one writes the losses of the steps.
 
 torchrun starts it, on one node or several: several_nodes.py FILE
 """

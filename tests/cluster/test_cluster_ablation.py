@@ -1,4 +1,4 @@
-"""The smoke ablation on three nodes, by the shipped profile, against the same on this machine alone."""
+"""The smoke ablation on three nodes with the shipped profile, compared with a run on this machine alone."""
 
 import re
 import time
@@ -16,7 +16,7 @@ PROFILE = "profiles/slurm/config.yaml"
 
 @pytest.fixture(scope="module")
 def checkouts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, Checkout]:
-    """A checkout for this machine, and one for the cluster, whose profile asks for what its nodes have."""
+    """Create a checkout for this machine, and one for the cluster, whose profile requests what its nodes have."""
     local, spread = (
         Checkout(tmp_path_factory.mktemp(name) / "faze", "config/smoke.yaml") for name in ("local", "spread")
     )
@@ -27,7 +27,7 @@ def checkouts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, Check
 
 @pytest.fixture(scope="module")
 def ablations(checkouts, cluster) -> dict[str, float]:
-    """Both made; the seconds that each took."""
+    """Run both ablations; return the seconds of each."""
     seconds = {}
     for name, checkout, how in zip(
         ("local", "cluster"), checkouts, (("--cores", "2"), ("--profile", "profiles/slurm")), strict=True
@@ -40,7 +40,7 @@ def ablations(checkouts, cluster) -> dict[str, float]:
 
 
 def test_the_shipped_profile_is_refused_by_one_sentence(cluster: Cluster, checkouts) -> None:
-    """Seen red: the first job waited for ever as PartitionConfig."""
+    """Regression: the first job waited forever as PartitionConfig."""
     local, _ = checkouts
     answer = local.snakemake("ablation", "--profile", "profiles/slurm")
     assert answer.code == 1
@@ -80,7 +80,7 @@ def overlap(one: tuple, other: tuple) -> bool:
 
 
 def spans_of_jobs(cluster: Cluster) -> dict[str, tuple[str, datetime, datetime]]:
-    """Job -> node, beginning, end, as the controller wrote them."""
+    """Return node, start and end of each job from the controller's records."""
     began, spans = {}, {}
     for line in (cluster.folder / "log/slurmctld.log").read_text().splitlines():
         when = re.match(r"\[(\S+)\] (.*)", line)

@@ -1,4 +1,4 @@
-"""A job of the workflow that SLURM kills is one sentence, and the same command goes on to the same end."""
+"""A job killed by SLURM is reported in one sentence, and repeating the command gives the same results."""
 
 import re
 import shutil
@@ -39,7 +39,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 @pytest.fixture(scope="module")
 def undisturbed(checkout: Checkout) -> tuple[dict, list]:
-    """The training on this machine alone; its data stay for the others."""
+    """Train on this machine alone; the other tests use its data."""
     answer = checkout.snakemake("--cores", "2", str(RUN / "checkpoint.pt"))
     assert answer.code == 0, answer.text[-4000:]
     return end(checkout)
@@ -51,7 +51,7 @@ def end(checkout: Checkout) -> tuple[dict, list]:
 
 
 class Command:
-    """The bare command, under way; its training has written a checkpoint."""
+    """Run the plain command until its training has written a checkpoint."""
 
     def __init__(self, cluster: Cluster, checkout: Checkout, log: Path, *options: str) -> None:
         shutil.rmtree(checkout.folder / RUN)
@@ -69,7 +69,7 @@ class Command:
         return self.log.read_text(encoding="utf-8")
 
     def is_told(self, status: str) -> None:
-        """One sentence names the job and what SLURM has done."""
+        """One sentence names the job and what SLURM did."""
         assert self.process.wait(timeout=600) == 1, self.words()
         assert re.search(rf"SLURM-job '{self.job}' failed, SLURM status is: '{status}'", self.words()), self.words()
         assert "Traceback" not in self.words()
@@ -93,7 +93,7 @@ class Command:
 
 @pytest.fixture
 def start(cluster: Cluster, checkout: Checkout, undisturbed: tuple, tmp_path: Path) -> Iterator[Callable[..., Command]]:
-    """start(option ...): the command under way; ended when the test is."""
+    """Return start(option ...), which runs the command until the test ends."""
     started: list[Command] = []
 
     def start(*options: str) -> Command:
@@ -141,7 +141,7 @@ def test_a_job_that_is_preempted_is_sent_again(start, cluster, undisturbed, tmp_
 
 
 def test_snakemake_that_is_killed_leaves_its_job_and_takes_what_it_has_made(start, undisturbed):
-    """Whoever closes the laptop: the same command waits for the job's end, or takes it."""
+    """After the terminal was closed, the same command waits for the job's end, or replaces it."""
     command = start()
     command.process.kill()
     command.process.wait()

@@ -1,4 +1,4 @@
-"""ddp over two nodes of two processes is one node of four; and what becomes of it when a node dies."""
+"""ddp with two nodes of two processes equals one node with four; and what happens when a node dies."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ PORT = 29611
 
 
 def torchrun(nodes: int, processes: int) -> list[str]:
-    """As docs/how-to/slurm.md has it, but for the host, which is always this one."""
+    """The command of docs/how-to/slurm.md, except for the host, which is always this one."""
     each = [f"--nodes={nodes}", "--ntasks-per-node=1", "--cpus-per-task=2"]
     meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{PORT}", "--rdzv-id=test"]
     launcher = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={processes}"]
@@ -29,7 +29,7 @@ def torchrun(nodes: int, processes: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def alone() -> list[float]:
-    """One process, which sees the whole batch."""
+    """Train with one process, which sees the whole batch."""
     return losses(tier("baseline"), steps=STEPS, dtype=torch.float64)
 
 
@@ -63,12 +63,12 @@ srun {python} -m faze train {arguments}
 
 
 def of_processes(count: int) -> dict:
-    """So many on each machine; the batch is cut into chunks for four."""
+    """Start some processes on each machine; the batch is cut into chunks for four."""
     return {"tiers": {"baseline": {"processes": count}}, "loss": {"chunk_pairs": 4}}
 
 
 class TwoNodes:
-    """A training of two processes on each of two nodes."""
+    """Train with two processes on each of two nodes."""
 
     def __init__(self, cluster: Cluster, folder: Path, data: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -96,16 +96,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def one_node(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Training:
-    """The same with four processes on this machine."""
+    """Train with four processes on this machine."""
     training = Training(tmp_path_factory.mktemp("one"), data, "ddp", sections=of_processes(4), **PLAN)
     training.finish()
     return training
 
 
 def assert_alike(training: Training, other: Training) -> None:
-    """Up to where it went on, the log is that of one node; then the sums of four processes round otherwise.
+    """Until it resumes, the log equals that of one node; then the sums of four processes are rounded differently.
 
-    DistributedDataParallel adds the gradients of its first step in another order than those of the following ones.
+    DistributedDataParallel adds the gradients of its first step in another order than those of later steps.
     """
     [went_on] = [event["step"] for event in read_events(training.log) if event["event"] == "resume"]
     own, its = dict(measured(training.log)), dict(measured(other.log))
@@ -147,7 +147,7 @@ def test_a_node_that_dies_ends_the_training_and_the_same_command_goes_on(which, 
 
 
 def processes_of_training(node: str) -> list[int]:
-    """What of a training still lives on a node."""
+    """List the processes of a training that still run on a node."""
     found = []
     for process in processes_of(node):
         try:

@@ -1,8 +1,8 @@
-"""A person's own calibration as a command, on made-up codes.
+"""Calibration of one person as a command, on synthetic codes.
 
-Seen red by breaking the code: the query's entries among the support, weights of another k, biases of the wrong shape in
-the file, the offset added instead of subtracted, a diverged network written, another learner's file taken,
-the steps of another k, the head's own activation and learnt rates forgotten.
+Checked by breaking the code: query entries in the support, weights or steps of another k, biases of the wrong shape
+in the file, the offset added instead of subtracted, a diverged network written, another learner's file used, the
+head's own activation and learnt rates ignored.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ FEWSHOT = dataclasses.replace(
 
 
 def write_person(path: Path, names: tuple[str, ...] = ("me",), entries: int = 20, nan: bool = False) -> Path:
-    """People whose gaze head is off by 4 degrees in pitch and noise."""
+    """Create people whose gaze head is off by 4 degrees in pitch, plus noise."""
     rng = np.random.default_rng(3)
 
     def codes() -> dict[str, np.ndarray]:
@@ -55,7 +55,7 @@ def write_person(path: Path, names: tuple[str, ...] = ("me",), entries: int = 20
 
 
 def write_maml(path: Path, inputs: int = 6, learner: str = "maml", **changes: object) -> Path:
-    """Two networks, of k = 1 and of k = 4, far apart; each learner with what is its own."""
+    """Create two networks, for k = 1 and k = 4, far apart, with each learner's own settings."""
     both = [random_weights(1, inputs, 8, seed) for seed in (1, 2)]
     state = {name: torch.cat([getattr(w, name) for w in both]) for name in both[0]._fields}
     if learner == "meta_sgd":
@@ -117,7 +117,7 @@ def test_offset_needs_no_learner_and_says_what_it_gained(run, capsys):
     ],
 )
 def test_adapted_weights_are_those_that_adapt_measures(run, learner, k, stopping, steps):
-    """Every entry after the k is a query entry, so that the learner itself measures on the same ones."""
+    """Every entry after the k is a query entry, so the learner itself measures on the same entries."""
     write_maml(Path("maml.pt"), learner=learner, stopping=stopping)
     assert run("--shots", k, "--learner-file", "maml.pt") == 0
     settings = dataclasses.replace(FEWSHOT, query_entries=20 - k, stopping=stopping)
@@ -200,7 +200,7 @@ def test_a_learner_file_of_offset_serves_every_k(tmp_path):
 
 
 def write_bayes(path: Path) -> Path:
-    """Learnt from others whose gaze head errs as that of `me` does."""
+    """Train on others whose gaze head has the same errors as that of `me`."""
     write_person(Path("others.h5"), tuple(f"{i:02d}" for i in range(12)))
     others = [read_person(open_codes(Path("others.h5")), f"{i:02d}") for i in range(12)]
     settings = dataclasses.replace(FEWSHOT, query_entries=10)

@@ -1,4 +1,4 @@
-"""What every stage and command has in common: its arguments, and how an error ends it."""
+"""What all stages and commands share: their arguments, and how an error ends them."""
 
 import importlib
 import os
@@ -76,7 +76,7 @@ def test_what_the_user_can_mend_is_one_sentence_or_its_traceback(
 
 
 def test_an_output_is_no_input(tmp_path: Path, arguments: Callable, capsys: pytest.CaptureFixture) -> None:
-    """Seen red: an export took the strips that it was compared on, encode those that it read."""
+    """Regression: an export overwrote the strips for its comparison, and encode its inputs."""
     copied: list[Namespace] = []
     listed = (
         needed("--data", "read", nargs="+"),
@@ -97,7 +97,7 @@ def test_an_output_is_no_input(tmp_path: Path, arguments: Callable, capsys: pyte
 
 @pytest.mark.parametrize("text", ["-1", "65536", "8080.0", "http"])
 def test_a_port_is_a_number_to_65535(text: str) -> None:
-    """Seen red: a traceback, when the page was served."""
+    """Regression: a traceback when the page was served."""
     assert [port_number(0)("0"), port_number(1)("65535")] == [0, 65535]
     for wrong, least in ((text, 0), ("0", 1)):
         with pytest.raises(ArgumentTypeError, match=f"is not the number of a port, {least} to 65535"):
@@ -135,7 +135,7 @@ def test_configfiles_come_in_their_order(arguments: Callable) -> None:
 
 
 def test_a_package_that_is_not_installed_is_one_sentence(tmp_path: Path) -> None:
-    """As after `pip install faze` without the extra."""
+    """The state after `pip install faze` without the extra."""
     program = "import sys; sys.modules['pandas'] = None; from faze.__main__ import main; sys.exit(main())"
     start = [sys.executable, "-c", program, "evaluate", "--config", "x.yaml", "--results", "x", "--out", "y"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -1,6 +1,6 @@
-"""The command `faze studio`: what it is given, and where it serves.
+"""The command `faze studio`: its arguments, and where it serves.
 
-Seen red by breaking the code: two networks of one name taken for one, a folder of somebody else replaced.
+Checked by breaking the code: two networks with one name confused, a foreign folder replaced.
 """
 
 import shutil
@@ -30,7 +30,7 @@ def store(tmp_path) -> Path:
 
     people = [of(1, "train"), *(of(number, "test") for number in range(2, 13))]
     write_strips(tmp_path / "gazecapture.h5", "gazecapture", people)
-    add_nobody(tmp_path / "gazecapture.h5", "00014")  # who has no strip is not chosen; seen red
+    add_nobody(tmp_path / "gazecapture.h5", "00014")  # who has no strip is not chosen
     return tmp_path / "gazecapture.h5"
 
 

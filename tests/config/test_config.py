@@ -1,4 +1,4 @@
-"""Parameters: what is refused, in which words, and the way of a value from config.yaml to its stage."""
+"""Parameters: which are refused, with which message, and how a value gets from config.yaml to its stage."""
 
 import hashlib
 import re
@@ -132,7 +132,7 @@ def test_each_part_of_the_batch_holds_whole_chunks(defaults: dict) -> None:
 
 
 def test_leave_one_outs_are_checked_like_tiers(defaults: dict) -> None:
-    """Without the tier that undoes it, an odd number of processes comes through."""
+    """Without the tier that resets it, an odd number of processes would be accepted."""
     defaults["tiers"]["ddp"]["processes"] = 3
     defaults["tiers"]["fused_sgd"]["processes"] = 2
     defaults["run"]["tiers"] = ["baseline", "autotune"]
@@ -154,7 +154,7 @@ def test_switches_that_exclude_each_other_are_refused(defaults: dict) -> None:
 
 
 def test_what_the_compiler_cannot_take_is_refused(defaults: dict) -> None:
-    """Seen red: torch's assertions, after the tiers below were trained."""
+    """Regression: torch's assertions, after the tiers below were trained."""
     defaults["tiers"]["compile"] |= {"checkpointing": True, "keep_fp32": ["mean"]}
     defaults["run"]["tiers"] = ["baseline", "ddp", "compile"]
     (fault,) = faults(defaults)
@@ -185,7 +185,7 @@ def test_too_few_synthetic_frames_are_found_before_rendering(defaults: dict) -> 
 
 
 def test_frames_of_train_people_are_enough_for_a_task(defaults: dict) -> None:
-    """Seen red with the query of test people asked of train people."""
+    """Fails if train people must have query entries."""
     defaults["synthetic"]["gazecapture_train_frames"] = 29
     validate(defaults)
     defaults["synthetic"]["gazecapture_train_frames"] = 28
@@ -198,7 +198,7 @@ def test_frames_of_train_people_are_enough_for_a_task(defaults: dict) -> None:
 
 
 def test_who_is_not_rendered_needs_no_rendered_frames(defaults: dict) -> None:
-    """Seen red: real people were refused for what rendered ones lack."""
+    """Regression: real people were refused for something that only rendered people lack."""
     defaults["synthetic"] |= {"gazecapture_train_people": 1, "gazecapture_train_frames": 2}
     assert len(faults(defaults)) == 2
     defaults["preprocess"]["gazecapture"] = "/data/gazecapture"
@@ -214,14 +214,14 @@ def test_train_people_have_as_many_frames_as_train_entries_are_asked_for(default
 
 @pytest.mark.parametrize(("strip", "image"), [((96, 64), (24, 16)), ((64, 64), (16, 16))])
 def test_an_image_leaves_something_to_normalise(defaults: dict, strip: tuple, image: tuple) -> None:
-    """Seen red: the network refused it, after all people were rendered."""
+    """Regression: the network refused it after all people were rendered."""
     defaults["preprocess"] |= dict(zip(("width_px", "height_px"), strip, strict=True))
     defaults["model"] |= dict(zip(("image_width_px", "image_height_px"), image, strict=True)) | {"blocks": 3}
     assert faults(defaults) == ["model.image_width_px: must be a multiple of 16 (2^(model.blocks + 1)) above 16"]
 
 
 def test_any_text_comes_to_a_stage_as_it_was(defaults: dict, tmp_path: Path) -> None:
-    """Seen red: of letters beyond U+FFFF, YAML read halves, which no file takes."""
+    """Regression: YAML read letters beyond U+FFFF as halves, which no file can contain."""
     defaults["report"]["title"] = title = "𠮷野 😀 é \\ud83d \u2028 \x85 \"'#: \t"
     (tmp_path / "report.yaml").write_text("\n".join(to_lines(resolve(validate(defaults), "report"))))
     assert load(tmp_path / "report.yaml", "report").report.title == title
@@ -328,7 +328,7 @@ def test_a_number_or_a_word_comes_back_as_it_is(defaults: dict, tmp_path: Path, 
 
 
 def test_training_knows_of_preprocessing_the_camera_alone(defaults: dict) -> None:
-    """A changed path of raw frames must not re-train on unchanged strips."""
+    """A changed path of raw frames must not retrain on unchanged strips."""
     known = {key for key in resolve(defaults, "train", "amp", 0) if key.startswith("preprocess.")}
     assert known == {"preprocess.focal_length_px", "preprocess.width_px"}
 
@@ -357,7 +357,7 @@ def test_load_refuses_the_file_of_another_stage(defaults: dict, tmp_path: Path) 
 
 
 def test_load_refuses_what_the_workflow_did_not_write(defaults: dict, tmp_path: Path) -> None:
-    """Seen red: of `walk.fps: 15` a lost end made 1, of the threads a flipped bit made others, and nobody knew."""
+    """Regression: a lost end turned `walk.fps: 15` into 1, a flipped bit changed the threads, unnoticed."""
     path, text = tmp_path / "walk.yaml", "\n".join(to_lines(resolve(defaults, "walk"))) + "\n"
     path.write_text(f"# sha256 of what follows: {hashlib.sha256(text.encode()).hexdigest()}  -\n{text}")
     assert load(path, "walk").flat == resolve(defaults, "walk")

@@ -1,4 +1,4 @@
-"""The editor's schema says what the validator says."""
+"""The editor's schema and the validator accept the same configurations."""
 
 import copy
 from pathlib import Path

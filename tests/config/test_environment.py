@@ -1,4 +1,4 @@
-"""What is installed: everything pinned, once, and nothing that shadows something else."""
+"""The installed packages: everything is pinned, once, and nothing shadows something else."""
 
 import importlib.metadata
 import itertools
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def plain(name: str) -> str:
-    """The name of a requirement, as registries compare names."""
+    """Normalise the name of a requirement as registries do."""
     return re.sub(r"[-_.]+", "-", re.split(r"[ ;<>=!\[]", name)[0]).lower()
 
 
@@ -47,14 +47,14 @@ TRITON_OF_TORCH = {
 
 
 def test_triton_is_the_version_that_torch_for_cuda_pins() -> None:
-    """Another one would keep pip from installing torch for CUDA. Seen red: triton 3.7.0."""
+    """Another version would keep pip from installing torch for CUDA. Regression: triton 3.7.0."""
     assert pins()["triton"] == TRITON_OF_TORCH[pins()["torch"]], "look up the triton that the new torch requires"
     required = [line for line in importlib.metadata.requires("torch") or () if plain(line) == "triton"]
     assert all(line.split(";")[0].strip() == f"triton=={pins()['triton']}" for line in required)
 
 
 def test_no_second_cv2_and_no_false_apex() -> None:
-    """Both packages of OpenCV own cv2/, and pip does not mind; the registry's apex is not NVIDIA's."""
+    """Both packages of OpenCV install cv2/, and pip allows it; the registry's apex is not NVIDIA's."""
     assert not {"opencv-python", "opencv-contrib-python", "apex"} & set(pins())
     importlib.metadata.version("opencv-python-headless")
     for other in ("opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless"):

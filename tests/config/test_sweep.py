@@ -1,6 +1,6 @@
-"""The points of a sweep: which there are, what a training at one is told, and what is refused.
+"""The points of a sweep: which ones there are, the values at each, and what is refused.
 
-Seen red by breaking the code: a direction number, the bounds of whole numbers, a point based on the last tier.
+Checked by breaking the code: a direction number, the bounds of whole numbers, a point based on the last tier.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""The built wheel works outside the checkout: every data file is in it, and commands find the defaults."""
+"""The built wheel works outside the checkout: it contains every data file, and commands find the defaults."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of the sources, since setuptools leaves folders beside them."""
+    """Build from a copy of the sources, since setuptools leaves folders beside them."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in ("faze", "config"):
         ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "_*.so")
@@ -89,7 +89,7 @@ def test_resolve_finds_the_defaults_from_any_folder(installed: Path, tmp_path: P
 def test_commands_find_the_defaults_from_any_folder(
     arguments: str, sentence: str, installed: Path, tmp_path: Path
 ) -> None:
-    """Each has read them when it finds what is wrong."""
+    """Each command has read them when it detects the error."""
     answer = run(installed, tmp_path, "-m", "faze", *arguments.split())
     assert answer.returncode == 1
     assert sentence in answer.stderr and answer.stderr.count("\n") == 1

@@ -1,7 +1,7 @@
 """Frames rendered by compiled code and by numpy are equal, within one grey level.
 
-Seen red by breaking kernel.c: with the crease narrower by a fiftieth, and with another rounding of where rays meet the
-eyeball. Red, too, where numpy met it by a matrix product, with OpenBLAS's kernels for Haswell on a processor of today.
+Checked by breaking kernel.c: the crease narrower by a fiftieth, and another rounding of the point where rays meet the
+eyeball. The test also fails if numpy computes that point by a matrix product with OpenBLAS's kernels for Haswell.
 """
 
 import dataclasses

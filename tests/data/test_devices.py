@@ -1,8 +1,8 @@
-"""Where the dots of GazeCapture lie: reader and rendered devices against the conversion of the data set's authors.
+"""The positions of GazeCapture's dots: reader and rendered devices against the conversion by the data set's authors.
 
 tests/golden/gazecapture_dots.csv has three points of each of the 15 devices in each of the four orientations, in points
 of the screen and in cm to the right and up of the camera, by the authors' own conversion; gazecapture_devices.csv has
-the sizes that it starts from. Neither comes from our writer, whose dots our reader would turn back whatever the rule.
+the sizes it starts from. Neither depends on our writer, whose errors our reader would undo.
 """
 
 import csv
@@ -35,11 +35,11 @@ def numbers(dots: list[dict[str, str]], key: str) -> list[float]:
 
 
 def by_hand_mm(dot: dict[str, str]) -> list[float]:
-    """A point of the screen in the camera's frame: x right, y down as the camera sees, which faces the user.
+    """Return a point of the screen in the camera frame: x right, y down as the camera sees. The camera faces the user.
 
-    The device is a sheet with its camera at the top. The user turns it: upside down, or onto a side, so that the home
-    button, at the bottom, comes to lie right (orientation 3) or left (4). What counts from the turned screen's top left
-    corner is first counted from the upright one's.
+    The device is a sheet with its camera at the top. The user holds it upside down, or on a side, so that the home
+    button at the bottom is on the right (orientation 3) or left (4). Points are counted from the top left corner of the
+    turned screen, and are first converted to the upright one's.
     """
     device, orientation = DEVICES[dot["device"]], int(dot["orientation"])
     x, y, wide, high = (float(dot[key]) for key in ("x_points", "y_points", "screen_w_points", "screen_h_points"))
@@ -72,7 +72,7 @@ def test_the_dots_are_those_of_all_devices_and_orientations() -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_reader_places_the_dots_where_the_screen_is(device: str, tmp_path: Path) -> None:
-    """Seen red: x, or y, not turned into the camera's frame; x and y exchanged; cm taken for mm."""
+    """Regression: x or y not turned into the camera frame; x and y exchanged; cm used as mm."""
     dots = [dot for dot in DOTS if dot["device"] == device]
     write_recording(tmp_path / "00001", dots)
     recording = read_recording(tmp_path / "00001")
@@ -83,7 +83,7 @@ def test_reader_places_the_dots_where_the_screen_is(device: str, tmp_path: Path)
 def test_rendered_devices_place_the_dots_where_the_authors_do() -> None:
     """Rendered people hold a device upright or on a side.
 
-    Seen red: with the sizes that were made up, by 1.5 to 14 mm; with the offsets of the two sides exchanged.
+    Regression: made-up sizes were wrong by 1.5 to 14 mm; the offsets of the two sides were exchanged.
     """
     settings = {s.device: s for s in (sample_device(np.random.default_rng(seed), varied=False) for seed in range(60))}
     assert len(settings) == 5

@@ -1,4 +1,4 @@
-"""A JPEG that is cut decodes to the same upper rows, in silence; what cannot be cut safely is left whole."""
+"""A cut JPEG decodes to the same upper rows without a warning; a file that cannot be cut safely is left whole."""
 
 import cv2
 import numpy as np
@@ -36,7 +36,7 @@ def upper_rows(data: bytes, rows: int) -> NDArray[np.uint8]:
 
 
 def assert_cut_is_the_same(data: bytes, capfd: pytest.CaptureFixture) -> None:
-    """Seen red: no row of units beyond the needed ones; a restart marker too early; the end marker left in place."""
+    """Regression: no row of units beyond the needed ones; a restart marker too early; the end marker left in place."""
     full = decode(data)
     heights = []
     for rows in (0, 1, 15, 16, 17, 100, len(full) - 20, len(full) - 1, len(full), len(full) + 5):
@@ -64,7 +64,7 @@ def test_upper_rows_of_each_sampling(
 
 @pytest.mark.parametrize("restart", [0, 3])
 def test_upper_rows_of_gray_frames(restart: int, capfd: pytest.CaptureFixture) -> None:
-    """Whatever sampling they state. Seen red: the stated sampling believed."""
+    """Whatever sampling the files state. Regression: the stated sampling was trusted."""
     data = bytearray(encode(333, 251, cv2.IMWRITE_JPEG_RST_INTERVAL, restart, gray=True))
     assert_cut_is_the_same(bytes(data), capfd)
     data[header_of(data).frame_at + 7] = 0x22
@@ -72,14 +72,14 @@ def test_upper_rows_of_gray_frames(restart: int, capfd: pytest.CaptureFixture) -
 
 
 def test_upper_rows_of_plain_colours(capfd: pytest.CaptureFixture) -> None:
-    """Whose rows below the cut are a few bytes, fewer than a decoder looks ahead."""
+    """The rows below the cut are only a few bytes, fewer than a decoder reads ahead."""
     for width in (8, 16, 320):
         data = cv2.imencode(".jpg", np.full((240, width, 3), (10, 200, 90), np.uint8))[1].tobytes()
         assert_cut_is_the_same(data, capfd)
 
 
 def test_what_stands_around_the_image_does_no_harm(capfd: pytest.CaptureFixture) -> None:
-    """Seen red: fill bytes taken for a segment; a restart marker too many."""
+    """Regression: fill bytes were read as a segment; one restart marker too many."""
     data = encode()
     for framed in (
         encode(320, 240, cv2.IMWRITE_JPEG_OPTIMIZE, 1),
@@ -135,7 +135,7 @@ def not_cut() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", not_cut())
 def test_what_cannot_be_cut_safely_stays_whole(kind: str) -> None:
-    """Seen red: upright whatever the orientation; progressive taken for baseline; components of a scan not counted."""
+    """Regression: any orientation was read as upright, progressive as baseline; components were not counted."""
     data = not_cut()[kind]
     header = header_of(data)
     stated = (0, 0) if kind == "height said later" else (320, 240)
@@ -169,7 +169,7 @@ def test_nothing_is_cut_where_the_last_row_of_units_is_needed() -> None:
 
 
 def test_fewer_restart_markers_than_stated_leave_the_image_data_whole() -> None:
-    """It is cut behind the last marker there is."""
+    """The file is cut behind its last marker."""
     data = with_segment(encode(), 0xDD, (1).to_bytes(2))
     work = bytearray(data + bytes(len(PADDING)))
     assert cut(work, len(data), header_of(data), 16) == len(data) - 2 + len(PADDING)
@@ -193,7 +193,7 @@ def test_units_are_as_large_as_the_sampling_says(sampling: int, units: tuple[int
 
 
 def test_damaged_headers_raise_nothing() -> None:
-    """Whatever byte is wrong, the file is judged, and cut or not."""
+    """Whichever byte is wrong, the file is examined, and cut or not."""
     data, rng = encode(64, 48), np.random.default_rng(0)
     scan_at = header_of(data).scan_at
     for _ in range(3000):

@@ -1,7 +1,7 @@
-"""Labels through the readers: the released procedure's on the golden frames, the generator's own on synthetic ones.
+"""Labels through the readers: those of the released procedure on golden frames, the generator's on synthetic ones.
 
-Seen red: an inner eye corner of the face model 2 mm off; targets of the original layout from the columns beside; dots
-whose y is not turned.
+Regression: an inner eye corner of the face model 2 mm off; targets of the original layout from neighbouring columns;
+dots with the wrong sign of y.
 """
 
 import csv
@@ -43,7 +43,7 @@ def run(patch: pytest.MonkeyPatch, folder: Path, stage: object, changes: dict, *
 def preprocessed(
     folder: Path, dataset: str, raw: Path, supplementary: Path | None = None
 ) -> dict[str, tuple[list[str], NDArray]]:
-    """By person: file names and (N, 4) labels, through JPEG and store."""
+    """Return file names and (N, 4) labels by person, through JPEG and store."""
     arguments = ["--dataset", dataset, "--raw", raw, "--out", folder / "strips.h5", "--rejects", folder / "rejects.csv"]
     arguments += ["--supplementary", supplementary] if supplementary else []
     with pytest.MonkeyPatch.context() as patch:
@@ -80,7 +80,7 @@ def test_golden_entries(numbers: Callable, tmp_path: Path, golden_name: str, dat
 
 
 def write_json(folder: Path, count: int) -> None:
-    """What GazeCapture's reader wants of a recording."""
+    """The files that GazeCapture's reader expects in a recording."""
     (folder / "info.json").write_text(json.dumps({"Dataset": "test", "DeviceName": "iPad Air"}))
     (folder / "frames.json").write_text(json.dumps([f"{row:05d}.jpg" for row in range(count)]))
     for name in ("appleFace", "appleLeftEye", "appleRightEye"):
@@ -89,7 +89,7 @@ def write_json(folder: Path, count: int) -> None:
 
 @pytest.fixture(scope="module")
 def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """People without annotation bias: what the generator knows of them is what is annotated."""
+    """For people without annotation bias, the annotation equals what the generator knows."""
     folder = tmp_path_factory.mktemp("synthetic")
     changes = {"people": "simple", "bias_deg": 0.0, "frames_per_person": 6, "gazecapture_train_frames": None}
     changes = {"synthetic": changes | dict.fromkeys(PEOPLE, 1)}
@@ -102,7 +102,7 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def largest_error_deg(folder: Path, found: dict[str, tuple[list[str], NDArray]], rename: Callable = str) -> float:
-    """Of normalised gaze, over everybody."""
+    """Return the largest error of normalised gaze over all people."""
     truth, errors = read_truth(folder / "truth.h5"), []
     for person, (names, labels) in found.items():
         known = [name.decode() for name in truth[person]["file_name"]]
@@ -147,7 +147,7 @@ def test_gazecapture_gives_the_generator_s_gaze(synthetic: Path, tmp_path: Path)
 def test_gazecapture_s_own_files_with_exact_landmarks(
     synthetic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, camera: str, limit_deg: float
 ) -> None:
-    """Dots, flags and split are the data set's; head pose is found. With the true camera that is exact."""
+    """Dots, flags and split come from the data set; head pose is estimated, exactly with the true camera."""
     raw, entries = synthetic / "gazecapture", {}
     for person in ("00001", "60001", "80001"):
         true = read_supplementary(synthetic / "gazecapture.h5", person)
@@ -164,7 +164,7 @@ def test_gazecapture_s_own_files_with_exact_landmarks(
 
 
 def exact_landmarks(true: Supplementary) -> list[NDArray]:
-    """(13, 2) px of the face model in each frame."""
+    """Return (13, 2) px of the face model in each frame."""
     points = []
     for (fx, fy, cx, cy), lens, pose in zip(
         true.camera_parameters, true.distortion_parameters, true.head_pose, strict=True

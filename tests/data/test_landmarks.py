@@ -1,7 +1,7 @@
-"""Head pose from landmarks: exact for exact ones, refused where they are no face; the stage's file says `estimated`.
+"""Head pose from landmarks: exact for exact ones, refused for impossible ones; the output is marked `estimated`.
 
-Seen red: y of the target not turned; the principal point in the frame's corner; any points taken for a face; landmarks
-half a frame off; an origin that is not written.
+Regression: y of the target not turned; the principal point in the frame's corner; any points accepted as a face;
+landmarks half a frame off; an origin that is not written.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ DEFAULT = Synthetic(**VALUES | {"gazecapture_train_frames": None})
 
 
 def project(pose: NDArray, matrix: NDArray = LENS, distortion: NDArray | None = None) -> NDArray:
-    """The face model in a pose: (13, 2) px."""
+    """Return the face model in a pose, (13, 2) px."""
     return cv2.projectPoints(FACE_MODEL_MM, pose[:3], pose[3:], matrix, distortion)[0].reshape(-1, 2)
 
 
@@ -88,7 +88,7 @@ def test_a_camera_is_known_by_its_device_whichever_way_it_is_held() -> None:
 
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Supplementary]]:
-    """Three recordings and their true annotation."""
+    """Create three recordings with their true annotation."""
     root = tmp_path_factory.mktemp("landmarks") / "gazecapture"
     people = dict.fromkeys(
         ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people"), 1
@@ -99,13 +99,13 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
 
 
 def exact_landmarks(true: Supplementary) -> list[NDArray]:
-    """(13, 2) px of each frame, through the true camera with its distortion."""
+    """Return (13, 2) px of each frame, through the true camera with its distortion."""
     cameras = (np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]) for fx, fy, cx, cy in true.camera_parameters)
     return [project(*row) for row in zip(true.head_pose, cameras, true.distortion_parameters, strict=True)]
 
 
 def known_landmarks(root: Path, annotation: dict[str, Supplementary]) -> dict[str, NDArray]:
-    """For the fake package."""
+    """Return landmarks in the format of the fake package."""
     known = {}
     for true in annotation.values():
         for name, points in zip(true.file_names, exact_landmarks(true), strict=True):
@@ -138,7 +138,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
 def test_exact_landmarks_on_rendered_frames_leave_the_error_of_the_camera_alone(
     rendered: tuple[Path, dict[str, Supplementary]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Estimated intrinsics without distortion, for cameras that have another focal length, middle and lens."""
+    """Intrinsics are estimated without distortion, for other focal lengths, principal points and lenses."""
     raw, true = rendered
     monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", known_landmarks(raw, true)))
     assert run(monkeypatch, "--raw", raw, "--out", tmp_path / "estimated.h5", "--threads", 2) == 0
@@ -165,7 +165,7 @@ def test_exact_landmarks_and_camera_give_the_annotated_gaze(
 
 @pytest.fixture
 def flat(tmp_path: Path) -> Path:
-    """A recording of three frames of colours, with all of its JSON files."""
+    """Create a recording of three single-coloured frames with all of its JSON files."""
     raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "unused.h5", splits=("train",))
     folder = tmp_path / "raw" / "00002"
     arrays = {"XPts": [10, 20, 30], "YPts": [10, 20, 600], "XCam": [1, 2, 3], "YCam": [-4, -5, -6]}
@@ -226,7 +226,7 @@ def test_what_the_stage_lacks_is_one_sentence(
 def test_a_killed_run_goes_on_after_its_last_recording(
     rendered: tuple[Path, dict[str, Supplementary]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The part of a recording that is there is taken as it is."""
+    """Existing parts of a recording are reused."""
     raw, true = rendered
     monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", known_landmarks(raw, true)))
 
@@ -247,7 +247,7 @@ def test_a_killed_run_goes_on_after_its_last_recording(
 def test_a_disk_that_is_full_at_the_end_keeps_what_was_found(
     rendered: tuple[Path, dict[str, Supplementary]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen red: the parts removed whatever happens."""
+    """Regression: the parts were always removed."""
 
     def no_space(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "estimated.h5"))

@@ -1,4 +1,4 @@
-"""Where strips are looked up, against OpenCV's own map of every pixel."""
+"""Look-up positions of strips, compared with OpenCV's own map of every pixel."""
 
 import cv2
 import numpy as np
@@ -13,7 +13,7 @@ MATRIX = np.array([[900.0, 0, 330], [0, 905, 235], [0, 0, 1]])
 
 
 def poses_and_cameras(n: int, *distortion: float) -> tuple[list[NDArray], list[NDArray], NormalizedPose]:
-    """Poses at random, of two cameras in turn."""
+    """Draw random poses of two cameras in turn."""
     rng = np.random.default_rng(1)
     corners = np.tile(INNER_EYE_CORNERS_6_MM, (n, 1, 1))
     shifts = rng.normal(0, 50, (n, 3)) + [0, 0, 450]
@@ -39,9 +39,9 @@ def opencvs_maps(matrix: NDArray, distortion: NDArray, pose: NormalizedPose) -> 
     ],
 )
 def test_maps_through_nodes_are_opencvs_own(distortion: tuple[float, ...]) -> None:
-    """Every lens model, within two thousandths of a pixel; strips computed pixel by pixel would hide a wrong node.
+    """Check every lens model to two thousandths of a pixel; strips computed pixel by pixel would hide a wrong node.
 
-    Seen red: nodes in the wrong order; the scale of the virtual camera left out; half a pixel of shift.
+    Regression: nodes in the wrong order; the scale of the virtual camera left out; half a pixel of shift.
     """
     matrices, distortions, poses = poses_and_cameras(40, *distortion)
     lookup = StripLookup(matrices, distortions, poses, CAMERA)
@@ -52,7 +52,7 @@ def test_maps_through_nodes_are_opencvs_own(distortion: tuple[float, ...]) -> No
 
 
 def test_a_lens_that_no_polynomial_follows_is_looked_up_pixel_by_pixel() -> None:
-    """Seen red: without the check."""
+    """Fails without the check."""
     matrices, distortions, poses = poses_and_cameras(40, 0.0, 0, 0, 0, 0, -20, 80, 0)  # a pole within the frame
     lookup = StripLookup(matrices, distortions, poses, CAMERA)
     assert not lookup.is_smooth.all()
@@ -64,7 +64,7 @@ def test_a_lens_that_no_polynomial_follows_is_looked_up_pixel_by_pixel() -> None
 
 @pytest.mark.parametrize("strength", [1, 3, 10, 30, 100])
 def test_no_lens_is_followed_by_a_polynomial_that_errs(strength: float) -> None:
-    """The stronger it bends, the fewer strips are smooth; those stay exact. Seen red: errors of a pixel let by."""
+    """The stronger the distortion, the fewer strips are smooth; those stay exact. Regression: errors of a pixel."""
     matrices, distortions, poses = poses_and_cameras(40, *np.multiply((0.15, -0.3, 0.002, -0.003, 0.1), strength))
     lookup = StripLookup(matrices, distortions, poses, CAMERA)
     for row in range(40):

@@ -1,4 +1,4 @@
-"""Normalisation against closed forms, points drawn into frames, and the released procedure's numbers."""
+"""Normalisation compared with closed forms, points drawn into frames, and numbers of the released procedure."""
 
 import contextlib
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def test_a_frontal_face_looking_into_the_camera_has_zero_labels() -> None:
 
 
 def test_signs_of_the_labels() -> None:
-    """Looking to the camera's right (+x) and up (-y) gives negative yaw and positive pitch, by."""
+    """Looking to the camera's right (+x) and up (-y) gives negative yaw and positive pitch of the same size."""
     right = normalize_pose(np.zeros(3), [0, 0, 500], CENTRED_CORNERS_MM, [500, 0, 0])
     up = normalize_pose(np.zeros(3), [0, 0, 500], CENTRED_CORNERS_MM, [0, -500, 0])
     np.testing.assert_allclose(np.degrees(right.labels[:2]), [0, -45], atol=1e-9)
@@ -109,7 +109,7 @@ def test_head_rotations_are_opencvs(angle_rad: float) -> None:
 
 @pytest.mark.parametrize("warp", ["fused", "two_step"])
 def test_points_in_space_appear_where_the_virtual_camera_sees_them(warp: str) -> None:
-    """Dots drawn through the lens into the frame come out at f S R p: distortion, R, S and both cameras at once."""
+    """Dots drawn through the lens into the frame are found at f S R p: distortion, R, S and both cameras at once."""
     pose = normalize_pose([0.15, -0.2, 0.3], [25, -30, 480], INNER_EYE_CORNERS_6_MM, [10, 100, 0])
     strip_px = np.array([[40.0, 20], [128, 32], [200, 45]])
     scale = np.diag([1, 1, CAMERA.distance_mm / np.linalg.norm(pose.gaze_origin_mm)])
@@ -270,7 +270,7 @@ class TestReleasedProcedure:
     ) -> None:
         """Measured on these frames, whose content is smooth: at most 1 grey level, 0.20 on average.
 
-        The bounds leave room for another release of OpenCV. A wrong lens model or half a pixel of shift breaks them.
+        The bounds leave room for other releases of OpenCV. A wrong lens model or half a pixel of shift exceeds them.
         """
         case = GoldenCase(golden("normalize"), dataset, row)
         fused = warp_fused(case.frame, case.matrix, case.distortion, case.pose, CAMERA).astype(int)

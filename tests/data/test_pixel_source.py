@@ -1,4 +1,4 @@
-"""Only the data sets that are needed are rendered, with a mark by which preprocess knows rendered people."""
+"""Only the required data sets are rendered, with a mark by which preprocess recognises rendered people."""
 
 import sys
 from argparse import Namespace
@@ -35,7 +35,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *layouts: str) -> int:
 def test_one_data_set_is_rendered_as_with_the_other(
     layout: str, people: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen red: both were rendered, though the user has one of them."""
+    """Regression: both were rendered although the user has one of them."""
     assert run(tmp_path / "one", monkeypatch, layout) == 0
     assert run(tmp_path / "both", monkeypatch, "mpiifacegaze", "gazecapture") == 0
     found = {path.name for path in (tmp_path / "one/raw").iterdir() if not path.name.endswith(".lock")}

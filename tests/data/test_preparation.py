@@ -1,4 +1,4 @@
-"""Shards of a made-up data set: cut, made in any order by any process, and put together as if never cut."""
+"""Shards of a synthetic data set: made in any order by any process, and joined as if never split."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ COUNTS = {"p00": 600, "p01": 0, "p/../é": 257}  # more than two shards, none, a
 
 
 class Camera:
-    """The facts of a maker."""
+    """The maker's constants."""
 
     height_px, width_px = SIZE[:2]
 
 
 @dataclasses.dataclass
 class Maker:
-    """Strips that hold the frame's position; every seventh frame has none."""
+    """Make strips that contain the frame's position; every seventh frame has none."""
 
     camera = Camera()
     calls: list[int] = dataclasses.field(default_factory=list)
@@ -40,7 +40,7 @@ class Maker:
 
 @dataclasses.dataclass
 class Made:
-    """A reader whose every tenth entry is a reject; counts how often it is asked, and how much it has read."""
+    """A reader whose every tenth entry is a reject; it counts calls and entries."""
 
     asked: list[str] = dataclasses.field(default_factory=list)
     read: int = 0
@@ -76,7 +76,7 @@ def folder(tmp_path: Path) -> ShardFolder:
 
 
 def wanted(person: str) -> tuple[list[int], list[tuple[str, str]]]:
-    """Positions of the good entries, and the others with their reasons, by the rules above."""
+    """Return positions of the good entries, and the others with their reasons, by the rules above."""
     reasons = {i: "no face" if i % 10 == 5 else "blurred" if i % 7 == 3 else "" for i in range(COUNTS[person])}
     bad = [(f"{person}/{i}", reason) for i, reason in reasons.items() if reason]
     return [i for i, reason in reasons.items() if not reason], bad
@@ -109,7 +109,7 @@ def test_shards_in_any_order_come_together_in_the_annotations(folder: ShardFolde
 
 
 def test_a_process_goes_through_an_annotation_once_and_holds_a_shard_of_it(folder: ShardFolder, tmp_path: Path) -> None:
-    """Other processes make the shards between. Seen red: reading again for each shard."""
+    """Other processes make the shards in between. Regression: each shard was read again."""
     shards = [shard for shards in work.plan(Made()).values() for shard in shards]
     worker = work.Worker(Made(), Maker(), folder)
     for place in (0, 2, 3):
@@ -142,7 +142,7 @@ def test_a_person_without_a_strip_in_some_blocks(folder: ShardFolder, tmp_path: 
 
 @pytest.mark.parametrize("edited", ["p00/day01/annotation.txt", "p00/Calibration/Camera.mat", "p00/day01/0007.jpg"])
 def test_a_person_is_made_anew_when_one_of_its_files_changes(tmp_path: Path, edited: str) -> None:
-    """Seen red: the folder's own entries alone."""
+    """Regression: only the folder's direct entries were counted."""
     for name in ("day01/annotation.txt", "Calibration/Camera.mat"):
         for person in ("p00", "p01"):
             raw_data.write_file(tmp_path / person / name, "a")

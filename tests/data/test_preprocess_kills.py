@@ -1,4 +1,4 @@
-"""Killed again and again at random moments, preprocessing ends with the bytes of an undisturbed run."""
+"""Killed repeatedly at random moments, preprocessing ends with the same bytes as an undisturbed run."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ FRAMES, SHARDS = 700, 6  # of each of two people, and of both
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two people; a few of their frames are bad. The frames are links to some few files, as only decoding counts."""
+    """Create two people with a few bad frames. The frames are links to a few files, since only decoding counts."""
     raw = tmp_path_factory.mktemp("kills") / "raw"
     raw_data.write_mpiifacegaze(raw, people=2, frames=5)
     for person in sorted(raw.iterdir()):
@@ -42,7 +42,7 @@ def command(raw: Path, out: Path) -> list[str]:
 
 
 def run(raw: Path, out: Path) -> float:
-    """Run to the end; its seconds."""
+    """Run to the end; return the seconds."""
     began = time.monotonic()
     done = subprocess.run(command(raw, out), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -55,7 +55,7 @@ def finished_shards(out: Path) -> set[str]:
 
 
 def members(group: int) -> list[int]:
-    """Living processes of a group."""
+    """List the living processes of a group."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -66,9 +66,9 @@ def members(group: int) -> list[int]:
 
 
 def killed(raw: Path, out: Path, *, more_shards: int, delay_s: float, whole_group: bool) -> bool:
-    """Start, and kill once so many shards more are finished than before; whether it was still alive then.
+    """Start, and kill once `more` further shards are finished; return whether the run was still alive then.
 
-    With none, once there is a folder for them.
+    With 0, kill once their folder exists.
     """
     wanted = len(finished_shards(out)) + more_shards
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -89,9 +89,9 @@ def killed(raw: Path, out: Path, *, more_shards: int, delay_s: float, whole_grou
 
 
 def test_any_kills_and_a_last_run_give_the_bytes_of_an_undisturbed_run(raw: Path, tmp_path: Path) -> None:
-    """Every other kill spares the pool's processes, who must end by themselves.
+    """Every other kill spares the processes of the pool, which must end by themselves.
 
-    Seen red: a shard that is called finished before its strips are written; processes that do not end.
+    Regression: a shard was called finished before its strips were written; processes did not end.
     """
     undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
     undisturbed.mkdir()

@@ -15,7 +15,7 @@ FEW, MANY = 300, 2500
 
 
 def peaks_mib(raw: Path, out: Path) -> list[float]:
-    """High-water mark of each process of a run, MiB, ascending, as seen while they live."""
+    """Return the peak memory of each process of a run, MiB, ascending, observed while they run."""
     out.mkdir()
     peaks: dict[int, float] = {}
     with subprocess.Popen(command(raw, out), cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True) as top:
@@ -31,7 +31,7 @@ def peaks_mib(raw: Path, out: Path) -> list[float]:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the high-water mark is read from /proc")
 def test_peak_memory_is_flat(tmp_path: Path) -> None:
-    """Of strips alone, 2,200 frames more are 103 MiB. Seen red: blocks of any size; a person's strips joined."""
+    """The strips alone of 2,200 more frames are 103 MiB. Regression: blocks of any size; a person's strips joined."""
     found = {}
     for frames in (FEW, MANY):
         raw = tmp_path / f"raw{frames}"

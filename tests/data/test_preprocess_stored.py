@@ -1,4 +1,4 @@
-"""Strips that are normalised already, in the released layout or ours, instead of raw frames."""
+"""Strips that are already normalised, in the released layout or ours, instead of raw frames."""
 
 import csv
 import json
@@ -21,7 +21,7 @@ LABELS = {person: RANDOM.normal(0, 0.2, (len(pixels), 4)) for person, pixels in 
 
 
 def write_released(path: Path, splits: dict[str, str] | None = None) -> None:
-    """As the released code writes: lzf, in chunks of one."""
+    """Write as the released code does: lzf, in chunks of one."""
     with h5py.File(path, "w") as file:
         for person, pixels in PIXELS.items():
             file.create_dataset(f"{person}/pixels", data=pixels, chunks=(1, 64, 256, 3), compression="lzf")
@@ -32,7 +32,7 @@ def write_released(path: Path, splits: dict[str, str] | None = None) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Run the stage on tmp_path/released.h5; returns the exit code."""
+    """Return a function that runs the stage on tmp_path/released.h5 and returns the exit code."""
 
     def run(dataset: str, raw: str = "released.h5", **changes: object) -> int:
         arguments = ["--config", write_config(tmp_path, "preprocess", preprocess=changes), "--dataset", dataset]
@@ -85,7 +85,7 @@ def test_a_list_of_splits_tells_what_the_file_does_not(tmp_path: Path, run: Call
 
 
 def test_a_list_of_splits_goes_before_the_files_own(tmp_path: Path, run: Callable) -> None:
-    """Seen red: it was passed over in silence, and a person meant for test trained."""
+    """Regression: it was silently ignored, and a person of the test split trained."""
     write_released(tmp_path / "released.h5", {"00001": "train", "00002": "val", "00003": "test"})
     (tmp_path / "split.json").write_text(json.dumps({"train": ["00003"], "val": [], "test": ["00001"]}))
     assert run("gazecapture", gazecapture_split=str(tmp_path / "split.json")) == 0
@@ -144,7 +144,7 @@ def test_what_our_own_file_knows_is_kept(tmp_path: Path, run: Callable) -> None:
 
 
 def test_strips_that_are_not_what_was_written_are_no_strips(tmp_path: Path, run: Callable) -> None:
-    """Seen red: a new checksum over the damage."""
+    """Regression: a new checksum was computed over the damage."""
     people = [PersonStrips(p, "train", None, PIXELS[p], LABELS[p]) for p in ("00001", "00002")]
     write_strips(tmp_path / "ours.h5", "gazecapture", people)
     with h5py.File(tmp_path / "ours.h5", "r+") as file:
@@ -156,7 +156,7 @@ def test_strips_that_are_not_what_was_written_are_no_strips(tmp_path: Path, run:
 
 
 def test_stored_targets_off_the_screen_can_be_excluded(tmp_path: Path, run: Callable) -> None:
-    """Seen red: kept all the same; rows of the first piece taken for those of the second."""
+    """Regression: they were kept; rows of the first piece were used for those of the second."""
     off = np.zeros(300, np.uint8)
     off[[5, 260, 299]] = VALIDITIES.index("off_screen")
     names = [f"{row}.jpg" for row in range(300)]

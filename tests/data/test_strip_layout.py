@@ -32,7 +32,7 @@ def edit(path: Path, change: Callable[[h5py.File], object]) -> None:
 
 
 def described(person_id: str, count: int, strip: tuple[int, ...] = (64, 256, 3)) -> PersonStrips:
-    """A person with all arrays by sample."""
+    """Return a person with all arrays by sample."""
     return PersonStrips(
         person_id,
         "test",
@@ -74,7 +74,7 @@ def test_strips_given_in_pieces_are_those_given_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("array", ["pixels", "labels"])
 def test_a_changed_byte_is_found(path: Path, array: str) -> None:
-    """Seen red: with a checksum over the pixels alone."""
+    """Fails with a checksum over the pixels alone."""
     with StripStore(path) as strips:
         assert [strips.verify(name) for name in strips.persons()] == [True, True, True]
 
@@ -109,7 +109,7 @@ def test_strips_lie_at_the_place_that_is_told(tmp_path: Path) -> None:
 
 
 def read_as_released(path: Path, person: str, seed: int, send: Callable[[NDArray], None]) -> None:
-    """The released code's way, written again: samples of a group, opened by each reader, pixels and labels to float."""
+    """The released code's procedure: samples of a group, opened by each reader, pixels and labels to float."""
     with h5py.File(path, "r", libver="latest", swmr=True) as file:
         group = file[person]
         total = 0.0

@@ -1,4 +1,4 @@
-"""Strips of a block are those of its frames one by one, whole or in part decoded; bad frames are named."""
+"""Strips of a block equal those of its frames one by one, decoded whole or in part; bad frames are named."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ BEYOND_BELOW_MM = np.array([0.0, 150, 400])  # where the eyes are just within th
 
 
 def some_frames(folder: Path, files: list[bytes]) -> list[Frame]:
-    """Of every file, poses at random and one whose strip reaches below the frame."""
+    """Use every file with random poses, and one whose strip reaches below the frame."""
     rng, frames = np.random.default_rng(0), []
     for number, data in enumerate(files):
         path = folder / f"{number}.jpg"
@@ -77,7 +77,7 @@ def test_a_block_is_its_frames_one_by_one(tmp_path: Path, released: str | None, 
 
 
 def test_only_the_rows_of_the_strip_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen red: every row decoded."""
+    """Regression: every row was decoded."""
     shapes, decode = [], cv2.imdecode
 
     def spy(data: NDArray, flags: int) -> NDArray:

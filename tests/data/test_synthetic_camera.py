@@ -1,4 +1,4 @@
-"""The synthetic cameras are OpenCV's camera model, forth and back."""
+"""The synthetic cameras are OpenCV's camera model, in both directions."""
 
 import cv2
 import numpy as np
@@ -13,7 +13,7 @@ def camera(request: pytest.FixtureRequest) -> Camera:
 
 
 def points_before(camera: Camera, count: int) -> np.ndarray:
-    """Points at 300 mm that the camera sees."""
+    """Return points at 300 mm that the camera sees."""
     rng = np.random.default_rng(0)
     pixels = rng.uniform([0, 0], [camera.width_px, camera.height_px], (count, 2))
     return np.column_stack([(pixels - camera.principal_px) / camera.focal_px, np.ones(count)]) * 300.0

@@ -1,7 +1,7 @@
-"""Each planted fault is listed once, with its reason, by every reader that meets it; every good frame is there.
+"""Each planted fault is listed once, with its reason, by every reader that finds it; every good frame is present.
 
-Seen red: a frame of the wrong size that is taken for good; a second listing of a frame that is kept; EXIF that is
-ignored; one person's broken annotation that ends the run; a name that is not UTF-8 and cannot be read.
+Regression: a frame of the wrong size was accepted; a second listing of a frame was kept; EXIF was ignored; one person's
+broken annotation ended the run; a name that is not UTF-8 could not be read.
 """
 
 import contextlib
@@ -73,13 +73,13 @@ def copied(sound: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def spoilt(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Planted]]:
-    """All faults that a run survives."""
+    """Plant all faults that a run survives."""
     folder = copied(sound, tmp_path_factory.mktemp("spoilt"))
     return folder, damage(folder, [fault for fault in FAULTS if fault != "truncated_hdf5"])
 
 
 def estimate(folder: Path, sound: Path, patch: pytest.MonkeyPatch) -> Path:
-    """Run `faze landmarks` with a detector that knows the frames, as they are and as they are spoilt."""
+    """Run `faze landmarks` with a detector that knows the good and the damaged frames."""
     known = {}
     for person in ("00001", "60001", "80001"):
         true = read_supplementary(sound / "gazecapture_supplementary.h5", person)

@@ -1,4 +1,4 @@
-"""The written folders are the data sets' own layouts, complete, and agree with themselves and with the truth."""
+"""The written folders have the data sets' own layouts, are complete, and agree with themselves and the ground truth."""
 
 import dataclasses
 import json

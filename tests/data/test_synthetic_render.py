@@ -1,4 +1,4 @@
-"""What is rendered lies where the annotated camera and the truth say, and looks like eyes in its grey values."""
+"""Rendered features are where the annotated camera and the ground truth place them, with the grey levels of eyes."""
 
 import dataclasses
 import time
@@ -36,7 +36,7 @@ def with_person(frames: PersonFrames, **changes: object) -> PersonFrames:
 
 
 def wide_awake(frames: PersonFrames) -> PersonFrames:
-    """Lids so far open that the whole iris shows."""
+    """Open the lids so far that the whole iris is visible."""
     lids = dataclasses.replace(frames.person.lids[0], upper_mm=9.0, lower_mm=9.0, follow=(1.0, 1.0), lashes=0.0)
     return with_person(frames, lids=(lids, lids))
 
@@ -46,7 +46,7 @@ def render(role: Role, frames: PersonFrames) -> list[np.ndarray]:
 
 
 def iris_centres_px(frames: PersonFrames) -> np.ndarray:
-    """(N, 2, 2) pixels of the middle of each iris, from truth and annotated camera alone."""
+    """Return (N, 2, 2) pixels of the iris centres, from ground truth and annotated camera alone."""
     known = truth(frames)
     depth = np.sqrt(frames.person.eyeball_mm**2 - frames.person.iris_mm**2)
     points = known["eye_centres_mm"] + depth * known["optical_axes"]
@@ -81,7 +81,7 @@ def test_pupil_is_the_dark_middle_of_the_iris(role: Role) -> None:
 
 
 def test_lids_follow_the_gaze() -> None:
-    """Looking down, the upper margin sinks most of the iris' way and the opening narrows; looking up, both reverse."""
+    """Looking down lowers the upper margin by most of the iris' way and narrows the opening; looking up reverses it."""
     person = sample_frames(ROLES[0], TINY).person
     centre = person.eye_centres_mm[1]
     y, x = np.mgrid[-14:14:0.1, -14:14:0.1].astype(np.float32)
@@ -135,7 +135,7 @@ def test_strips_show_both_eyes(role: Role) -> None:
 
 
 def test_landmarks_lie_on_the_lids_corners(role: Role) -> None:
-    """Between the annotated corners of an eye lies its opening, and nothing of it beyond."""
+    """The opening of an eye is between its annotated corners, and nothing of it beyond."""
     frames = wide_awake(sample_frames(role, TINY))
     light = render(role, with_person(frames, sclera=np.ones(3), iris=np.ones(3)))
     dark = render(role, with_person(frames, sclera=np.zeros(3), iris=np.zeros(3)))
@@ -167,7 +167,7 @@ def test_the_face_passes_through_the_annotated_corners(role: Role) -> None:
 
 
 def test_speed(role: Role, capsys: pytest.CaptureFixture[str]) -> None:
-    """Printed for the reader; machines differ too much to assert it."""
+    """Printed only; machines differ too much for an assertion."""
     frames = sample_frames(role, dataclasses.replace(TINY, frames_per_person=24))
     renderer = Renderer(TINY.seed, role.domain, role.index, frames.person, frames.setting, rooms=3)
     began = time.process_time()

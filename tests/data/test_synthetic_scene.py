@@ -1,4 +1,4 @@
-"""Scenes are consistent in three dimensions: eyes aim at targets, of simple people annotation deviates by a bias."""
+"""Scenes are consistent in three dimensions: eyes aim at targets; annotation of simple people deviates by a bias."""
 
 import dataclasses
 from pathlib import Path
@@ -29,7 +29,7 @@ def frames(request: pytest.FixtureRequest) -> PersonFrames:
 
 
 def annotated_labels(frames: PersonFrames) -> np.ndarray:
-    """(N, 4) as preprocessing computes them from the annotation."""
+    """Return (N, 4) labels as preprocessing computes them from the annotation."""
     poses = head_pose(frames.scene, INNER_EYE_CORNERS_14_MM)
     return np.stack(
         [
@@ -132,7 +132,7 @@ def test_kappa_turns_the_visual_axis_toward_the_nose_and_up() -> None:
 
 
 def test_people_who_cannot_look_at_the_screen_are_told_with_the_key() -> None:
-    """Seen red: an assertion, which no person can mend."""
+    """Regression: an assertion error, about which the user can do nothing."""
     squinting = dataclasses.replace(TINY, people="simple", kappa_spread_deg=60.0)
     with pytest.raises(UserError, match=r"lower synthetic\.kappa_spread_deg or synthetic\.bias_deg"):
         for role in cast(squinting):
@@ -154,7 +154,7 @@ def test_people_depend_on_seed_domain_and_index_alone() -> None:
 
 
 def test_train_people_alone_have_their_own_number_of_frames() -> None:
-    """Seen red with val people among them."""
+    """Fails with val people among them."""
     few = dataclasses.replace(TINY, gazecapture_train_frames=3)
     for role in ROLES:
         frames = sample_frames(role, few)
@@ -172,7 +172,7 @@ def test_person_ids_are_unique_and_stable() -> None:
 @pytest.mark.parametrize("people", ["simple", "measured"])
 @pytest.mark.parametrize("dataset", ["mpiigaze", "gazecapture"])
 def test_gaze_cannot_be_told_from_the_head(dataset: str, people: str) -> None:
-    """A predictor that knows each person's mean and a linear law of the head pose misses by nine degrees or ten."""
+    """A predictor that knows each person's mean and a linear law of the head pose errs by nine or ten degrees."""
     errors = []
     for role in cast(DEFAULT):
         if role.dataset == dataset:

@@ -1,4 +1,4 @@
-"""The stage writes whole outputs or none, and the same bytes whatever the number of processes."""
+"""The stage writes complete outputs or none, and the same bytes for any number of processes."""
 
 import hashlib
 import os
@@ -61,7 +61,7 @@ def test_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, monkeypa
 
 
 def test_test_people_are_new_and_nobody_else_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against the people of before: the defaults had been tuned while looking at the test people. Seen red: by them."""
+    """Compare with the earlier people, on whose test people the defaults were tuned. Regression: the same people."""
     config = read_yaml(Path(__file__).parents[2] / "config" / "config.yaml")
     synthetic = build(Synthetic, config["synthetic"] | PEOPLE)
 

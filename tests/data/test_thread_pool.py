@@ -1,4 +1,4 @@
-"""Work cut into parts for threads."""
+"""Distributing work over threads."""
 
 import multiprocessing
 
@@ -34,7 +34,7 @@ def _spread_in_child(queue: multiprocessing.Queue) -> None:
 
 
 def test_a_forked_process_has_threads_of_its_own():
-    """Seen red: with one pool for all processes the child waits for ever for threads that it has not got."""
+    """Regression: with one pool for all processes, a child waits forever for threads that it does not have."""
     spread(lambda first, stop: None, 64, 2)
     fork = multiprocessing.get_context("fork")
     queue = fork.Queue()

@@ -1,4 +1,4 @@
-"""What the pages say of the code is so: paths, the reading order, the picture, the decisions' table."""
+"""The pages agree with the code: paths, reading order, figure, table of decisions."""
 
 import dataclasses
 import importlib
@@ -34,7 +34,7 @@ def test_paths_and_modules_exist(page: Path) -> None:
 
 
 def is_module(parts: list[str]) -> bool:
-    """A module, or a name in one."""
+    """Return whether it is a module, or a name in one."""
     for count in (len(parts), len(parts) - 1):
         path = ROOT / "faze" / "/".join(parts[:count])
         if count and (path.is_dir() or path.with_suffix(".py").is_file()):
@@ -59,7 +59,7 @@ def test_every_switch_has_a_row_and_names_tests_that_exist() -> None:
 
 @pytest.fixture(scope="module")
 def planned() -> dict[str, set[str]]:
-    """By switch, the values that the proofs of benchmarks/gpu.sh change of the baseline, or of what is on the CPU."""
+    """Return the values by switch that the proofs of benchmarks/gpu.sh change from the baseline or CPU default."""
     sys.path.insert(0, str(ROOT / "benchmarks/gpu"))
     try:
         units = importlib.import_module("units")
@@ -76,7 +76,7 @@ def planned() -> dict[str, set[str]]:
 
 
 def rows_of_switches() -> list[tuple[list[str], str, str]]:
-    """The switches of each row, as `name` or `name: value, value`, and its last two cells."""
+    """Return the switches of each row, as `name` or `name: value, value`, and its last two cells."""
     text = (ROOT / "docs/switches.md").read_text(encoding="utf-8")
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
     return [(re.findall(r"`([^`]+)`", cells[0]), cells[-2], cells[-1]) for cells in rows]
@@ -84,9 +84,9 @@ def rows_of_switches() -> list[tuple[list[str], str, str]]:
 
 @pytest.mark.parametrize(("switches", "cpu", "gpu"), rows_of_switches(), ids=lambda cell: str(cell)[:30])
 def test_what_shows_a_switch_does_so(switches: list[str], cpu: str, gpu: str, planned: dict[str, set[str]]) -> None:
-    """A test that a row names knows the switch; gpu.sh is named where its plan checks the switch, and nowhere else.
+    """The test named in a row covers the switch; gpu.sh is named exactly where its plan checks the switch.
 
-    Seen red: gpu.sh named for tf32, which it did not touch.
+    Regression: gpu.sh was named for tf32, which it did not use.
     """
     shown = " ".join(
         path.read_text() for name in re.findall(r"test_\w+", cpu) for path in ROOT.glob(f"tests/*/{name}.py")
@@ -126,7 +126,7 @@ def test_an_arrow_that_follows_from_others_is_left_out() -> None:
 
 
 def test_reading_order_is_short_and_true() -> None:
-    """A table in README: file, lines, what it is about; at most ten files and 1,500 lines, from config.yaml on."""
+    """A table in README: file, lines, subject; at most ten files and 1,500 lines, from config.yaml on."""
     section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Reading the code")[1].split("\n## ")[0]
     rows = re.findall(r"^\| \[`?([\w./]+)`?\]\(([\w./]+)\) \| ([\d,]+) \|", section, re.MULTILINE)
     assert rows[0][1] == "config/config.yaml"
@@ -157,7 +157,7 @@ def test_log_has_every_entry_in_its_index() -> None:
 
 
 def test_each_reason_to_leave_a_frame_out_is_found_in_the_file_that_the_table_names() -> None:
-    """In both directions: its words are in the file, and every reason of a check is in the table."""
+    """In both directions: the phrases are in the file, and every reason in the code is in the table."""
     text = (ROOT / "docs/how-to/real-data.md").read_text(encoding="utf-8").partition("## Why was this frame")[2]
     rows = re.findall(r"^\| (.*`.*) \| `(faze/[^`]+)`.*\|$", text, re.MULTILINE)
     assert len(rows) == text.count("| `faze/") > 5

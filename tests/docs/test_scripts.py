@@ -1,4 +1,4 @@
-"""Every script can be started. Seen red: a script that called a function which another package had renamed."""
+"""Every script starts. Regression: a script called a function that another package had renamed."""
 
 import re
 import subprocess

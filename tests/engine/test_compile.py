@@ -1,7 +1,7 @@
-"""The objective compiled as one graph, in seconds, from an empty cache of kernels.
+"""The objective compiled as one graph, within seconds, from an empty kernel cache.
 
-The objective is the training's own, with every term; under it stands a network of one layer of each kind instead of 41,
-since what is waited for is the C++ compiler. The whole network, and its training, are in test_fusion (make compiled).
+The objective is the training's own, with every term. The network under it has one layer of each kind instead of 41,
+since the C++ compiler takes most of the time. test_fusion (make compiled) covers the whole network and its training.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 
 
 class OneOfEach(nn.Module):
-    """A convolution, a fused norm and activation, a transposed convolution; codes and gaze head as DT-ED has them."""
+    """A convolution, a fused norm and activation, a transposed convolution; codes and gaze head as in DT-ED."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def terms_and_gradients(module: Objective) -> tuple[dict[str, Tensor], list[Tens
 
 
 def assert_one_graph(compiled: Objective) -> None:
-    """Fail where it is cut, or gives other terms or gradients than the eager one."""
+    """Fail if the graph breaks, or if its terms or gradients differ from the eager ones."""
     for one, other in zip(terms_and_gradients(compiled), terms_and_gradients(objective(compiled.loss)), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
     assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
@@ -92,7 +92,7 @@ def nothing_compiled_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 @pytest.mark.compiled
 def test_kernels_of_the_objective_give_the_gradient_of_the_eager_one(tmp_path: Path) -> None:
-    """The default's terms. Seen red: a module left eager."""
+    """The terms of the default. Regression: a module stayed eager."""
     compiled = objective(DEFAULT_TERMS)
     assert set_compile(compiled, "default", device=CPU, replicas=1, recompute=False).active
     assert_one_graph(compiled)
@@ -100,7 +100,7 @@ def test_kernels_of_the_objective_give_the_gradient_of_the_eager_one(tmp_path: P
 
 
 def test_every_term_is_in_the_one_graph() -> None:
-    """Traced, but run without kernels. Seen red: a branch on a term's value; a print of it; a list made of it."""
+    """Traced, but run without kernels. Regression: a branch on the value of a term, printing it, listing it."""
     compiled = objective(EVERY_TERM)
     compiled.compile(backend="aot_eager", fullgraph=True, dynamic=False)
     assert_one_graph(compiled)

@@ -1,13 +1,12 @@
-"""Fused and compiled steps are the same experiment, and say so where they cannot act.
+"""Fused and compiled steps are the same experiment, and report where they cannot act.
 
-The Triton kernels run on a GPU where there is one; elsewhere in Triton's interpreter (tests/conftest.py).
+The Triton kernels run on a GPU if there is one, else in Triton's interpreter (tests/conftest.py).
 
-Seen red once by breaking the code. Fused: the gradient without its part along the normalised values, another slope
-undone, another layout, the input kept as well, statistics in the input's format, without the root, a switch that
-reaches no part or counts recompute
-ones. Triton: tiles combined without the distance of their means, a gradient without its
-slant. Compiled: not compiled at all, or to another gradient; replicas, compiler, header files, openssl and a chosen
-cache ignored. Said to be inactive, and acting.
+Checked by breaking the code. Fused: the gradient without its part along the normalised values, another slope undone,
+another layout, the input kept, statistics in the input's format, no root, a switch that reaches no part or counts
+recomputed ones. Triton: tiles combined without the distance of their means, a gradient without its slant. Compiled:
+not compiled, or another gradient; replicas, compiler, header files, openssl and a chosen cache ignored; reported as
+inactive while acting.
 """
 
 import os
@@ -33,14 +32,14 @@ LAYOUTS = [torch.contiguous_format, torch.channels_last]
 
 
 def planes(dtype: torch.dtype, layout: torch.memory_format, shape=(2, 5, 6, 8)) -> tuple[torch.Tensor, torch.Tensor]:
-    """What is normalised, and a gradient by what comes out; far from mean 0 and deviation 1."""
+    """Return an input and an output gradient, far from mean 0 and deviation 1."""
     random = torch.Generator().manual_seed(0)
     x, grad = (torch.randn(shape, generator=random, dtype=torch.float64) for _ in range(2))
     return (3 * x + 5).to(dtype).contiguous(memory_format=layout), grad.to(dtype)
 
 
 def stock(x: torch.Tensor, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What torch's own two operations give in float64, and the gradient."""
+    """Return the result and gradient of torch's own two operations in float64."""
     x = x.double().requires_grad_()
     y = activate(x)
     y.backward(grad.double())
@@ -66,7 +65,7 @@ def test_fused_norm_is_the_stock_pair_in_the_same_layout(layout):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_fused_norm_sums_low_precision_in_float32(layout, dtype):
-    """Nothing is lost but the rounding of input, output and gradient themselves."""
+    """The only loss is the rounding of input, output and gradient."""
     x, grad = planes(dtype, layout, (2, 3, 64, 96))
     x.requires_grad_()
     y = activate(x, fused=True)
@@ -126,7 +125,7 @@ def test_fused_norm_gives_the_baseline(switches, baseline_float64, baseline_floa
 
 
 def test_forced_bf16_with_fused_norm_moves_the_weights_as_the_baseline_does(trained_float32):
-    """Seen red: the fused operation without a gradient."""
+    """Regression: the fused operation had no gradient."""
     engine = tier("baseline", precision="bf16", fused_norm=True, force=True)
     assert_alike(trained(engine, steps=5, dtype=torch.float32).moved, trained_float32.moved, "bf16")
 
@@ -142,7 +141,7 @@ def shallow(monkeypatch) -> None:
 
 @pytest.fixture
 def process_group() -> Iterator[None]:
-    """DistributedDataParallel with one process: its hooks and its cutting of the graph into buckets, not its sums."""
+    """DistributedDataParallel with one process: its hooks and its buckets in the graph, but no sums."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
@@ -152,7 +151,7 @@ def process_group() -> Iterator[None]:
 @pytest.mark.compiled
 @pytest.mark.parametrize(("dtype", "steps", "rtol"), [(torch.float64, STEPS, 1e-10), (torch.float32, 5, 1e-6)])
 def test_compiled_step_gives_the_baseline(shallow, process_group, dtype, steps, rtol):
-    """All that the tier `fused_norm` compiles, in one test, since compiling takes long."""
+    """Everything that the tier `fused_norm` compiles, in one test, since compiling takes long."""
     expected = losses(tier("baseline"), steps=steps, dtype=dtype)
     engine = tier("ddp", precision="fp32", compile="default", fused_norm=True, channels_last=True, accumulate=2)
     found = losses(engine, steps=steps, dtype=dtype)

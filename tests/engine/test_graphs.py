@@ -1,12 +1,12 @@
-"""A step launched as one CUDA graph is the step launched kernel by kernel.
+"""A step launched as one CUDA graph equals the step launched kernel by kernel.
 
-Without a GPU, a stand-in that runs the captured step at each replay shows that the bookkeeping around a graph is
-right: where batches and numbers lie, who clears gradients, what is handed out. With one, the graph itself is shown.
+Without a GPU, a stand-in runs the captured step at each replay and shows that the bookkeeping around a graph is right:
+the memory of batches and numbers, who clears gradients, what is returned. On a GPU, the graph itself is tested.
 
-Seen red once by breaking the code: batches not copied to where the captured one lay; terms handed out that the next
-replay overwrites; the optimiser outside the graph forgotten, or gradients cleared after it; a capture that finds
-gradients; a warm-up that lasts too long; an optimiser taken for capturable that is not; DataParallel captured; shapes
-unchecked. The tests that need CUDA have not been run yet.
+Checked by breaking the code: batches not copied to the captured memory; returned terms that the next replay
+overwrites; the optimiser outside the graph forgotten, or gradients cleared after it; a capture that finds gradients; a
+warm-up that lasts too long; an optimiser wrongly called capturable; DataParallel captured; shapes unchecked. The tests
+that need CUDA have not been run yet.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def built(switches: Engine, world: World):
 
 
 def train(step: Step, feed, steps: int) -> list[dict[str, torch.Tensor]]:
-    """Loss and terms of each step, read only at the end; learning rate and ramped weights change in every one."""
+    """Return loss and terms of each step, read only at the end; learning rate and ramped weights always change."""
     found = []
     for number, batch in enumerate(feed(range(steps))):
         step.set_learning_rates(learning_rates(8 * number, TRAIN))
@@ -52,7 +52,7 @@ def assert_same(found: list[dict], wanted: list[dict], rtol: float) -> None:
 
 
 class StandIn:
-    """Runs the step at each replay and leaves its result where the capture's lies."""
+    """Runs the step at each replay and writes its result to the memory of the capture."""
 
     def __init__(self, step: Step, launch, whole: bool) -> None:
         self.launch, self.step, self.whole, self.replays = launch, step, whole, 0
@@ -71,7 +71,7 @@ class StandIn:
             self._write_gradients(parameters)
 
     def _write_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
-        """A graph writes, at each replay, the gradients that the capture made; it attaches them only then."""
+        """At each replay, a graph writes the gradients that the capture made; it attaches them only then."""
         if self.replays == 1:
             assert self.attached == [None] * len(parameters)
             self.gradients = [parameter.grad for parameter in parameters]
@@ -142,7 +142,7 @@ GRAPHED = [
 @pytest.mark.gpu
 @pytest.mark.parametrize("switches", GRAPHED)
 def test_graph_is_eager(switches):
-    """Over 30 steps; exact where the kernels add in a fixed order, which some of cuDNN's and atomics do not."""
+    """Over 30 steps; exact if the kernels add in a fixed order, which some of cuDNN's and atomics do not."""
     losses, moved = [], []
     for graphs_on in (False, True):
         step, feed = built(on_gpu(**switches, graphs=graphs_on), gpu())

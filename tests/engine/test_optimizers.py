@@ -1,7 +1,7 @@
-"""Optimisers beside SGD against their published formulas, and what a checkpoint keeps of them.
+"""Optimisers besides SGD compared with their published formulas, and their state in a checkpoint.
 
-Seen red once by breaking the code: LARS without Nesterov, LAMB with its decay outside of the trust ratio or with the
-package's own correction of the step, Adam for AdamW, a fallback that does not say so.
+Checked by breaking the code: LARS without Nesterov, LAMB with its decay outside of the trust ratio or with the
+package's own correction of the step, Adam for AdamW, a fallback that is not reported.
 """
 
 from typing import get_args, get_type_hints
@@ -23,7 +23,7 @@ def make(name: str, weight: torch.nn.Parameter, momentum: float = 0.9, decay: fl
 
 
 def moved(name: str, **settings) -> torch.Tensor:
-    """The first step."""
+    """Do the first step."""
     weight = torch.nn.Parameter(WEIGHT.clone())
     weight.grad = GRADIENT.clone()
     optimizer, switch = make(name, weight, **settings)
@@ -46,14 +46,14 @@ def test_lars_scales_the_step_of_each_kernel():
 
 
 def test_lamb_steps_as_far_as_the_kernel_is_long():
-    """You et al. 2020, version 3: Adam's direction without correction, plus decay w, brought to the length lr x |w|."""
+    """You et al. 2020, version 3: Adam's direction without correction, plus decay w, scaled to the length lr x |w|."""
     pytest.importorskip("pytorch_optimizer")
     direction = 0.1 / 0.001**0.5 * GRADIENT.sign() + DECAY * WEIGHT
     torch.testing.assert_close(moved("lamb"), -LR * 5 * direction / direction.norm(), rtol=1e-5, atol=1e-7)
 
 
 def test_novograd_divides_by_the_length_of_the_gradient():
-    """Ginsburg et al. 2019: the first step goes by lr x (g / |g| + decay w)."""
+    """Ginsburg et al. 2019: the first step is lr x (g / |g| + decay w)."""
     pytest.importorskip("pytorch_optimizer")
     torch.testing.assert_close(moved("novograd"), -LR * (GRADIENT / 10 + DECAY * WEIGHT), rtol=1e-5, atol=1e-7)
 
@@ -85,7 +85,7 @@ def test_continues_from_a_file_as_if_it_had_not_stopped(name, tmp_path):
 
 
 def test_no_name_is_trained_with_another_optimiser_in_silence():
-    """Seen red: a name that no line builds was SGD."""
+    """Regression: a name that no line handles gave SGD."""
     for name in get_args(get_type_hints(Engine)["optimizer"]):
         assert make(name, torch.nn.Parameter(WEIGHT.clone()))[1].wanted == name
     with pytest.raises(NotImplementedError, match="muon"):

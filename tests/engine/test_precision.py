@@ -1,6 +1,6 @@
-"""Operations with a number format of their own, and a scaler that counts what it skips.
+"""Operations with their own number format, and a scaler that counts skipped steps.
 
-Seen red once by breaking the code: autocast acting inside a listed operation, a function left out, steps counted that
+Checked by breaking the code: autocast acting inside a listed operation, a function left out, steps counted that
 were not skipped, scale or count forgotten at resume.
 """
 

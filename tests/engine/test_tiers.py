@@ -2,9 +2,9 @@
 
 What only a GPU can show, such as cuDNN's search, is not tested here: see docs/switches.md.
 
-Seen red once by breaking the code: fused_sgd without Nesterov; ddp with shares shifted by a pair, and with positives
-searched over all pairs of a process; fp16 with the scaler bypassed; parts not averaged; checkpoints that cut the
-gradient, do not enter the formats of operations again, or are not made; formats outside autocast, or with recompute.
+Checked by breaking the code: fused_sgd without Nesterov; ddp with shares shifted by a pair, or with positives
+searched over all pairs of a process; fp16 without the scaler; parts not averaged; checkpoints that cut the gradient,
+do not restore the formats of operations, or are not made; formats outside autocast, or with recompute.
 """
 
 import dataclasses
@@ -38,9 +38,9 @@ def step_and_batch(**switches):
 
 
 def test_training_learns(float64):
-    """A trajectory that stood still would make every other test here pass.
+    """A trajectory that does not move would pass every other test here.
 
-    Seen red: learning rates of 0; an optimiser that takes no step; a gaze head without a gradient.
+    Regression: learning rates of 0; an optimiser that takes no step; a gaze head without a gradient.
     """
     chosen = setup(tier("baseline"))
     step, batches = build_step(chosen), list(build_feed(people(), chosen)(range(STEPS)))
@@ -107,7 +107,7 @@ WITHOUT = ({"reconstruction_l1": 0.0}, {"gaze_angle": 0.0, "gaze_mse": 0.0})
 
 @pytest.mark.parametrize("without", WITHOUT, ids=["no picture", "no gaze"])
 def test_two_processes_train_without_some_terms_too(without):
-    """Seen red: DistributedDataParallel waited for gradients of parameters that no term reaches."""
+    """Regression: DistributedDataParallel waited for gradients of parameters that no term reaches."""
     loss = dataclasses.replace(LOSS, **without)
     alone, together = (
         losses(engine, steps=4, dtype=torch.float64, processes=processes, loss=loss)
@@ -143,7 +143,7 @@ def test_accumulated_parts_are_the_step_of_as_many_processes(float64):
 
 
 def test_checkpointing_keeps_less():
-    """Tensors kept for the backward pass, except in checkpointed parts, which keep their inputs."""
+    """Count the tensors kept for the backward pass, except in checkpointed parts, which keep their inputs."""
 
     def kept_bytes(checkpointing: bool) -> int:
         step, batch = step_and_batch(checkpointing=checkpointing)
@@ -170,10 +170,9 @@ def test_checkpointing_computes_again_in_the_same_precision(formats):
 
 
 def test_forced_fp16_moves_the_weights_as_the_baseline_does(trained_float32):
-    """Fp16 has 11 bits: 5e-4 per rounding. It starts from a loss scale that fits; the default of 65536 overflows here.
+    """Fp16 has 11 bits: 5e-4 per rounding. The initial loss scale fits; the default of 65536 overflows here.
 
-    Seen red: learning rates of 0 in fp16 alone; a clip that measures the gradient with its loss scale; the encoder
-    without a gradient.
+    Regression: learning rates of 0 in fp16 alone; a clip that measures the scaled gradient; no gradient of the encoder.
     """
     found = trained(tier("amp", force=True), steps=5, dtype=torch.float32, loss_scale=64.0)
     assert_alike(found.moved, trained_float32.moved, "fp16")
@@ -182,16 +181,16 @@ def test_forced_fp16_moves_the_weights_as_the_baseline_does(trained_float32):
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_forced_bf16_moves_the_weights_as_the_baseline_does(recompute, trained_float32):
-    """Bf16 has 8 bits: 4e-3 per rounding. Seen red: as for fp16; recompute layers without gradients of weights."""
+    """Bf16 has 8 bits: 4e-3 per rounding. Regression: as for fp16; recomputed layers without gradients of weights."""
     found = trained(tier("baseline", **BF16, recompute=recompute), steps=5, dtype=torch.float32)
     assert_alike(found.moved, trained_float32.moved, "bf16")
     np.testing.assert_allclose(found.losses, trained_float32.losses, rtol=5e-2)
 
 
 def test_fp16_skips_a_step_that_overflows():
-    """The weights stay, the scale is halved, the step is counted; the next one, whose scale fits, moves them.
+    """The weights stay, the scale is halved, the step is counted; the next step, whose scale fits, moves them.
 
-    Seen red: a first scale of 64, with which nothing overflows; a scaler that is off; one whose optimiser steps anyway.
+    Regression: a first scale of 64, with which nothing overflows; a scaler that is off; an optimiser that steps anyway.
     """
     chosen = setup(tier("amp", force=True))
     step, weights = build_step(chosen), loss_weights(0, LOSS, TRAIN.global_batch)

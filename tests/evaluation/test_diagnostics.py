@@ -1,6 +1,6 @@
 """Diagnostics of one person's codes: pixel checks and components of the error.
 
-Seen red: a slope explains pure noise without degrees of freedom; pitch and yaw exchanged.
+Regression: a slope explained pure noise without counting degrees of freedom; pitch and yaw exchanged.
 """
 
 import itertools

@@ -34,7 +34,7 @@ class Evaluated(NamedTuple):
 
 
 def run(folder: Path, case: Fabricated, **changed: object) -> Evaluated:
-    """Evaluate a tree that is already written."""
+    """Evaluate an existing tree."""
     config = case.config_file(folder / "evaluate.config.yaml", "evaluate", **{"evaluate__resamples": 200} | changed)
     out = folder / "evaluation"
     with pytest.MonkeyPatch.context() as patch:
@@ -67,7 +67,7 @@ def small(written, tmp_path_factory) -> Evaluated:
 
 @pytest.fixture
 def copied(written, tmp_path) -> tuple[Fabricated, ResultPaths]:
-    """A copy of the small tree for tests that change it."""
+    """Copy the small tree for tests that change it."""
     shutil.copytree(written[1], tmp_path, dirs_exist_ok=True)
     return written[0], ResultPaths(tmp_path)
 
@@ -111,7 +111,7 @@ def test_run_errors_are_means_over_people_of_means_over_repeats(written, small):
 
 
 def test_metrics_have_their_names(small):
-    """Of metrics that the device does not report, none is there: reserved memory, energy."""
+    """Metrics that the device does not report are absent: reserved memory, energy."""
     metrics, per_dataset = small.summary["runs"][1]["metrics"], ("l1", "spread", "right_person")
     per_dataset += (
         "gaze_gain",
@@ -151,7 +151,7 @@ def test_redirected_strips_are_averaged_over_people(copied):
 
 
 def test_redirection_errors_are_averaged_over_people_and_compared(copied):
-    """Seen red: every pair counted once, however many of a person; a control's variant taken for the redirected one."""
+    """Regression: every pair counted once, however many a person has; a control used as the redirected variant."""
     case, paths = copied
     for tier in case.tiers:
         path = paths.redirected_pairs(tier, 0)
@@ -198,7 +198,7 @@ def test_only_the_last_adaptation_step_and_the_test_people_count(copied, small):
     ({"person_spread_deg": 0.5, "seed_spread_deg": 0.5, "seeds": SEEDS}, 0.5, "not shown"),
 ])  # fmt: skip
 def test_changes_are_judged_against_the_baseline(settings, margin, verdict, tmp_path):
-    """Seen red: one seed was judged, as if seeds did nothing."""
+    """Regression: one seed got a verdict, as if seeds had no effect."""
     _, tables, summary = write_and_run(tmp_path, Fabricated(**TWO, **settings), evaluate__margin_deg=margin)
     changes = tables["changes"]
     deciding = changes[changes["decides"]]
@@ -215,7 +215,7 @@ def test_changes_are_judged_against_the_baseline(settings, margin, verdict, tmp_
 
 
 def test_differences_of_all_tiers_are_judged_together(seeded):
-    """Seen red: each was judged by itself, and four of them made a tier different by chance in a quarter of runs."""
+    """Regression: each was tested by itself, so in a quarter of runs one of four tiers differed by chance."""
     changes = seeded[1].tables["changes"]
     judged = changes[changes["decides"] & (changes["seeds"] == 3)]
     assert len(judged) == 2 * 2 * 2  # tiers, data sets, unadapted and adapted
@@ -224,7 +224,7 @@ def test_differences_of_all_tiers_are_judged_together(seeded):
 
 
 def test_noise_controls_are_compared_with_the_baseline_of_their_seed(seeded):
-    """Seen red: their one seed was subtracted from the mean of the baseline's three."""
+    """Regression: their one seed was subtracted from the mean of the baseline's three."""
     case, (_, tables, summary) = seeded
     changes, persons = tables["changes"], tables["persons"]
     assert changes["tier"].value_counts().to_dict() == dict.fromkeys(("amp", "ddp", "rounding", "seed"), 2 * CELLS)
@@ -297,7 +297,7 @@ def test_tiers_with_the_same_training_are_recorded(tmp_path, reused_from, same):
 
 
 def test_a_benchmark_of_one_round_shows_no_change_of_memory(tmp_path):
-    """Its tiers have one process each. Seen red: 0.03 GiB of noise reported as a saving."""
+    """The tiers have one process each. Regression: 0.03 GiB of noise was reported as a saving."""
     _, tables, summary = write_and_run(tmp_path, Fabricated(**SMALL, one_round=True))
     row = tables["performance"].set_index("tier").loc["ddp"]
     assert (row["rounds"], row["unsteady_rounds"], row["memory_differs"]) == (1, 1, False)
@@ -317,7 +317,7 @@ def test_time_to_the_baselines_error_is_a_metric_of_every_run_that_reaches_it(sm
 
 
 def test_people_without_errors_and_reasons_are_listed(copied):
-    """Each reason once, whatever the run and learner."""
+    """Each reason occurs once, whatever the run and learner."""
     case, paths = copied
     for tier, learner in itertools.product(case.tiers, KEPT):
         path = paths.errors(tier, 0, learner)
@@ -388,7 +388,7 @@ MAML, OFFSET, OF_DDP = "amp/seed0/fewshot/maml_errors", "amp/seed0/fewshot/offse
      ["redirected_pairs.parquet", "seen_head_yaw", "run redirect again"]),
     ("ddp/seed0/redirected_pairs.parquet", edit(lambda rows: rows.assign(seen_gaze_yaw=np.nan)),
      ["redirected_pairs.parquet", "angle", "log of redirect"]),
-    # Seen red: another's errors were taken from this person's.
+    # Regression: another's errors were taken from this person's.
     ("ddp/seed0/redirected_pairs.parquet", edit(lambda rows: rows.assign(person=rows["person"].replace("p01", "p99"))),
      ["redirected_pairs.parquet", "p01", "mpiigaze", "run redirect again"]),
     ("ddp/seed0/redirected_pairs.parquet", edit(lambda rows: rows[rows["pair"] < 5]),
@@ -425,7 +425,7 @@ def test_reading_results_needs_no_torch():
 
 
 def test_the_baseline_is_the_first_tier_whatever_the_order_of_run_tiers(tmp_path):
-    """Seen red: run.tiers [recompute, baseline] made recompute the baseline."""
+    """Regression: run.tiers [recompute, baseline] made recompute the baseline."""
     case = Fabricated(**TWO, shift_deg=0.4, person_spread_deg=0.01)
     _, tables, summary = write_and_run(tmp_path, case)
     _, again, reversed_summary = run(tmp_path, case, run__tiers=["amp", "baseline"])

@@ -1,7 +1,7 @@
 """Differences between learners: pairs, adjusted tests, crossings.
 
-Seen red by breaking the code: people not paired (errors of one learner shuffled), p-values not adjusted, adjusted
-within a data set only, the sign of a swapped pair kept, a crossing marked as shown that is not.
+Checked by breaking the code: people not paired (errors of one learner shuffled), p-values not adjusted, or adjusted
+within one data set, the sign of a swapped pair kept, a crossing marked as significant that is not.
 """
 
 import numpy as np

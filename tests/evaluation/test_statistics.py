@@ -1,9 +1,9 @@
-"""The equivalence test against published examples and against simulated data.
+"""The equivalence test compared with published examples and simulated data.
 
 Simulated rates have a standard error of 0.5 points at 5 % (2,000 draws) and 0.5 points at 90 % (4,000 draws).
 
-Seen red by breaking the code: intervals of 1 - alpha instead of 1 - 2 alpha; one of the two tests left out; people
-alone judged at three seeds; the interaction added instead of taken off; the normal law instead of t; a population's
+Checked by breaking the code: intervals of 1 - alpha instead of 1 - 2 alpha; one of the two tests left out; people
+alone tested at three seeds; the interaction added instead of subtracted; the normal law instead of t; a population's
 standard deviation; seeds not resampled; Holm's factors constant (Bonferroni), or without the running maximum.
 """
 
@@ -214,7 +214,7 @@ def test_two_people_have_an_interval():
 
 
 def ablations(draws: int, tiers: int, seeds: int, *deviations: float) -> np.ndarray:
-    """Errors of tiers that differ by chance alone, (draws, 1 + tiers, S, 20)."""
+    """Simulate errors of tiers that differ by chance alone, (draws, 1 + tiers, S, 20)."""
     return draw(9, draws * (tiers + 1), seeds, 20, 4.0, *deviations).reshape(draws, tiers + 1, seeds, 20)
 
 
@@ -228,7 +228,7 @@ def test_noise_of_two_tiers_is_that_of_their_differences():
 
 
 def test_noise_is_pooled_over_all_distinct_tiers():
-    """Effects of people and seeds that all tiers share are no difference. Seen red: the baseline's own was left in."""
+    """Effects of people and seeds that all tiers share are no difference. Regression: the baseline's own remained."""
     found = [pool_noise(errors + np.arange(3)[:, None]) for errors in ablations(400, 4, 3, 0.1, 0.2, 0.3)]
     variances = {"residual": 0.3**2, "seeds": 0.3**2 + 20 * 0.1**2, "people": 0.3**2 + 3 * 0.2**2}
     for name, variance in variances.items():
@@ -246,7 +246,7 @@ def test_pooled_noise_is_ignored_below_three_seeds():
 
 @pytest.mark.parametrize("seed_sd", [0.0, 0.05, 0.13, 0.5])
 def test_false_differences_are_as_rare_as_the_p_value(seed_sd):
-    """Also in the tail that Holm's first step uses. Seen red: 4 times as often with the noise of three seeds alone."""
+    """Also in the tail that Holm's first step uses. Regression: 4 times as often with the noise of three seeds."""
     small = 0.05 / 16
     found = [
         compare(errors[1] - errors[0], margin=0.3, noise=pool_noise(errors)).difference_p

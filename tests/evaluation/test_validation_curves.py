@@ -1,6 +1,6 @@
 """Validation curves, and the time to the baseline's error.
 
-Seen red: the last validation instead of the first that is good enough; the target of another seed, or the baseline's
+Regression: the last validation instead of the first that is good enough; the target of another seed, or the baseline's
 best instead of its last; images instead of pairs; the inverse ratio; no margin; another tier for a missing baseline.
 """
 

@@ -1,4 +1,4 @@
-"""The sentences of a verdict: what they claim, and their numbers."""
+"""The sentences of a verdict: their claims and numbers."""
 
 import pandas as pd
 import pytest
@@ -21,7 +21,7 @@ def contains(sentence: str, *texts: str) -> bool:
 ])  # fmt: skip
 @pytest.mark.parametrize(("over", "source"), [("rounds", "5 rounds"), ("blocks", "blocks of one process")])
 def test_speed_claims_no_more_than_its_interval(low, ratio, high, finding, over, source):
-    """Seen red: blocks of one process each, reported as if they spoke for all."""
+    """Regression: blocks of one process each, reported as if they covered all."""
     row = {"tier": "amp", "speed_low": low, "speed_ratio": ratio, "speed_high": high, "speed_confidence": 0.9}
     sentence = verdict.describe_speed(pd.Series(row | {"speed_over": over, "rounds": 5}), "baseline")
     assert contains(sentence, finding, f"{ratio:.2f} times", "90 % interval", f"{low:.2f} to", source)
@@ -41,7 +41,7 @@ SAME = {"memory_differs": False, "memory_ratio": 1.06}
     (peaks("amp", 0.9, 1.0, 1.1, **LESS), ("lower", "1.60× less", "1.50 to 1.70", "1.000 GiB (0.900 to"), "much"),
     (peaks("amp", 3.1, 3.2, 3.3, **MORE), ("higher", "2.00× as much", "1.60 to 2.50", "5 rounds"), "less"),
     (peaks("amp", 0.9, 1.6, 1.7, **SAME), ("not shown", "1.600 GiB (0.900 to 1.700)", "1.060 GiB"), "less"),
-    # Seen red: 1.000 GiB (1.000 to 1.000), minimum and maximum of 1 round.
+    # Regression: 1.000 GiB (1.000 to 1.000), minimum and maximum of 1 round.
     (peaks("amp", 1.0, 1.0, 1.0, **SAME, rounds=1), ("not shown", "1.000 GiB,", "one process"), "to 1.000"),
     (peaks("amp", NAN, 1.0, NAN, **SAME), ("not shown", "1.000 GiB,", "one process"), "nan"),
 ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""The outer loop's Adam is torch's, to the bit, and imports no compiler."""
+"""Adam of the outer loop equals torch's, to the bit, and imports no compiler."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from faze.fewshot.meta_training import Adam
 
 
 def test_steps_are_those_of_torchs_adam():
-    """Seen red with 0.99 as the second decay, and with the state not loaded."""
+    """Fails with 0.99 as the second decay, and with the state not loaded."""
     rng = torch.Generator().manual_seed(0)
     ours = [torch.randn(3, 5, 4, generator=rng), torch.randn(3, 1, 4, generator=rng)]
     theirs = [parameter.clone() for parameter in ours]
@@ -28,7 +28,7 @@ def test_steps_are_those_of_torchs_adam():
 
 
 def test_it_imports_no_compiler():
-    """Seen red with torch.optim.Adam."""
+    """Fails with torch.optim.Adam."""
     code = (
         "import sys, torch; from faze.fewshot.meta_training import Adam; "
         "Adam([torch.zeros(2)], 0.1).step([torch.ones(2)]); print('torch._dynamo' in sys.modules)"

@@ -1,4 +1,4 @@
-"""Draws, left-out people, and the offset."""
+"""Draws, people left out, and the offset."""
 
 import dataclasses
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_calibrations_differ_are_without_replacement_and_spare_the_query():
 
 
 def test_a_grid_takes_one_sample_of_each_cell():
-    """Nine of a 3 x 3 grid of clusters: random draws miss some. Seen red with the cells ordered by yaw alone."""
+    """Nine clusters in a 3 x 3 grid: random draws miss some. Fails with the cells ordered by yaw alone."""
     persons = []
     for person in people(entries=96):
         cluster = np.append(np.random.default_rng(int(person.name)).permutation(90) % 9, [0] * 6)
@@ -96,7 +96,7 @@ def test_a_grid_takes_one_sample_of_each_cell():
 
 
 def test_a_grid_does_not_care_where_yaw_jumps():
-    """The same gaze, turned by half a turn. Seen red: cells cut at 180 degrees."""
+    """The same gaze, rotated by half a turn. Fails with cells cut at 180 degrees."""
     (person,) = people(entries=96)[:1]
     pitchyaw = np.random.default_rng(0).uniform(-0.3, 0.3, (96, 2))
     found = []
@@ -169,7 +169,7 @@ def test_a_code_that_is_not_finite_names_its_person(tmp_path):
 
 
 def test_a_person_with_no_entry_at_all_is_left_out(tmp_path):
-    """Seen red: an empty array cannot be flattened with -1."""
+    """Regression: an empty array cannot be flattened with -1."""
     codes = CodeStore(stored(tmp_path / "codes.h5", {"00001": 15, "00002": 0}, spoilt="none"))
     found, left_out = read_people(codes, "test", needed=15, reason="the query")
     assert [person.name for person in found] == ["00001"]
@@ -209,7 +209,7 @@ def test_offset_is_the_mean_over_the_samples():
 
 
 def test_each_k_starts_from_its_own_network_whatever_the_order():
-    """Networks that always look straight on, or 30 degrees up; people who look straight on."""
+    """Networks that always look straight ahead, or 30 degrees up; people who look straight ahead."""
     straight, up = [0.0, 0.0, 1.0], vector_from_pitchyaw([np.pi / 6, 0]).tolist()
     state = {
         "hidden_weight": torch.zeros(2, 6, 4),
@@ -237,7 +237,7 @@ def test_gaze_codes_of_another_size_are_refused():
 
 
 def looking(up_rad: float, models: int = 1) -> Weights:
-    """Networks that look up by an angle, whatever the code."""
+    """Networks that look up by a constant angle, whatever the code."""
     up = torch.tensor(vector_from_pitchyaw([up_rad, 0]), dtype=torch.float32)
     shapes = [(models, 6, 4), (models, 1, 4), (models, 4, 3)]
     return Weights(*map(torch.zeros, shapes), up.repeat(models, 1, 1))
@@ -248,7 +248,7 @@ def straight_on(count: int = 4) -> list[PersonCodes]:
 
 
 def test_the_stopping_rule_takes_the_recorded_steps_that_are_best_for_val_people():
-    """Rates are such that one step is right and more overshoot: the fixed rule ends worse. Seen red with argmax."""
+    """Rates for which one step is right and more steps overshoot: the fixed rule ends worse. Fails with argmax."""
     fewshot = settings(shots=(2,), adapt_steps=4, record_steps=(1, 2), stopping="validation")
     # The bias, of length 1, moves by rate x 57.3 across: 9 of the 10 degrees; three more steps sway about the target.
     fewshot = dataclasses.replace(fewshot, adapt_lr=np.tan(np.radians(9)) * np.pi / 180)
@@ -280,7 +280,7 @@ def test_the_stopping_rule_without_a_choice_is_refused(stop_steps, sentence):
 
 
 def test_of_each_k_the_weights_of_its_lowest_val_error_are_kept():
-    """Seen red with `<` turned round, and with one choice for all k."""
+    """Fails with `<` reversed, and with one choice for all k."""
     state = OuterState.first(looking(0.0, models=2))
     for step, val_deg in enumerate([[5.0, 5.0], [3.0, 4.0], [4.0, 2.0], [3.0, 2.0]], start=1):
         state.weights.output_bias.fill_(step)

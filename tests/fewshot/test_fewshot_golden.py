@@ -1,6 +1,6 @@
-"""Few-shot learning on the golden made-up people: as the sequential procedure, and as good as FACTS F has it.
+"""Few-shot learning on the golden synthetic people: the sequential procedure's results, as good as the published ones.
 
-Seen red once by breaking the code: SGD's rate a tenth larger, and the calibration of the next person.
+Checked by breaking the code: SGD's rate a tenth larger, and the calibration of the next person.
 """
 
 import dataclasses
@@ -98,7 +98,7 @@ def test_nine_samples_mend_much_of_the_error(people, maml, name):
 
 @pytest.mark.parametrize("learner", ["affine", "bayes", "gp"])
 def test_closed_forms_beat_offset_at_every_k(people, learner):
-    """Seen red, at k = 3, with people's covariance ten times as large."""
+    """Fails at k = 3 with ten times the covariance between people."""
     settings = dataclasses.replace(SHORT, shots=(1, 3, 9))
     learned = LEARNERS[learner].meta_train(MetaTraining(people("gc_train"), people("gc_val"), settings, seed=0))
     for k in settings.shots:
@@ -128,7 +128,7 @@ RECORDED = tuple(range(0, 1001, 100))
 def sequential_errors(
     sequential: ModuleType, networks: InitialNetworks, person: PersonCodes, support: np.ndarray
 ) -> list[float]:
-    """After RECORDED steps, one network by itself, in the precision of the networks' weights."""
+    """Run one network alone for RECORDED steps, in the precision of the networks' weights."""
     dtype = networks.weights.hidden_weight.dtype
     network = sequential.GazeNetwork().to(dtype)
     (hidden_weight,), (hidden_bias,), (output_weight,), (output_bias,) = networks.weights
@@ -144,8 +144,8 @@ def sequential_errors(
 def test_adapted_errors_equal_the_sequential_implementations(people, maml, sequential, tmp_path, k):
     """Same draws from one file, same start: mean error of ten people to 0.01 degrees after every 100 steps.
 
-    Single calibrations can differ by more: near a right answer steps overshoot and come back, and what float32 rounds
-    away grows; see the next test.
+    Single calibrations can differ by more: near an optimum, steps overshoot and return, and rounding of float32 grows;
+    see the next test.
     """
     settings = dataclasses.replace(SHORT, shots=(k,), record_steps=RECORDED[1:-1])
     persons = people("gc_test")[:5] + people("mpi")[:5]
@@ -162,7 +162,7 @@ def test_adapted_errors_equal_the_sequential_implementations(people, maml, seque
 
 @pytest.mark.parametrize("k", [1, 3, 9])
 def test_in_double_precision_each_calibration_equals_the_sequential_implementations(people, maml, sequential, k):
-    """To 1e-8 degrees for 200 steps; at k = 3 rounding has grown to 0.06 after 400, in double precision even."""
+    """To 1e-8 degrees for 200 steps; at k = 3 rounding has grown to 0.06 after 400, even in double precision."""
     settings, persons = dataclasses.replace(SHORT, shots=(k,)), people("gc_test")[:2]
     draws = draw_calibrations(persons, settings, repeats=1)
     weights = map_weights(Tensor.double, maml.networks.weights)
@@ -186,7 +186,7 @@ ALLOWED_DEG = {1: 0.47, 3: 0.42, 9: 0.12}
 
 
 def released_draws(people: Sequence[Sequence[PersonCodes]], shots: int) -> list[list[Calibration]]:
-    """Ten calibrations of each person of each data set, by Python's own generator from the released seed, as there."""
+    """Draw ten calibrations per person and data set by Python's own generator from the released seed."""
     generator = random.Random(4089213955)  # once for each k, before the first data set (FACTS 1c)
     return [
         [
@@ -200,9 +200,9 @@ def released_draws(people: Sequence[Sequence[PersonCodes]], shots: int) -> list[
 
 @pytest.mark.parametrize("learner", ["maml", "reference"])
 def test_errors_after_2000_outer_steps_lie_within_the_seed_noise_of_the_table(people, learner):
-    """Mean of three seeds against the table's three, for each data set and k.
+    """Compare the mean of three seeds with the published three, for each data set and k.
 
-    The calibrations are drawn as the table's were: at k = 1 they alone move the mean of all people by 0.1 degrees.
+    The calibrations are drawn as for the table: at k = 1 they alone change the mean of all people by 0.1 degrees.
     """
     train, found = people("gc_train"), {}
     names = ("gc_test", "mpi")

@@ -1,8 +1,8 @@
-"""Few-shot learning against oracles: finite differences, closed forms, autograd, torch's own optimiser, one k alone.
+"""Few-shot learning compared with finite differences, closed forms, autograd, torch's optimiser, and single k.
 
-Seen red once by breaking the code: the sign of the Hessian product, rates left out of its direction, the second
-derivative of the activation left out, SELU's slope taken for ReLU's, padded samples counted in (in C and in torch), the
-query of the first task instead of the last, a sum over tasks instead of the mean, NaN for a network that is right.
+Checked by breaking the code: the sign of the Hessian product, rates left out of its direction, the second derivative
+of the activation left out, SELU's slope used as ReLU's, padded samples counted (in C and in torch), the query of the
+first task instead of the last, a sum over tasks instead of the mean, NaN for a network without error.
 """
 
 from collections.abc import Callable
@@ -40,14 +40,14 @@ def networks(rng: torch.Generator, models: int, hidden: int = HIDDEN, inputs: in
 
 
 def tasks_of(shots: list[int], support: SampleSets, query: SampleSets) -> Tasks:
-    """Support and query of K * T models."""
+    """Return support and query of K * T models."""
     tasks = len(query.code)
     row, count = torch.arange(tasks).repeat(len(shots)), torch.tensor(shots).repeat_interleave(tasks)
     return Tasks(support.for_models(row, count), query.for_models(row, query.code.shape[1]))
 
 
 def loss(parameters: list[Tensor], code: Tensor, gaze: Tensor) -> Tensor:
-    """Of one network, by the model alone."""
+    """Compute for one network, by the model alone."""
     return angle_deg(gaze_vector([p[None] for p in parameters], code[None], "selu")[0], gaze).mean()
 
 
@@ -63,7 +63,7 @@ def stepped(parameters, rates, code, gaze, create_graph=False):
 def outer_loss(
     weights: Weights, rates: Weights, shots: list[int], support: SampleSets, query: SampleSets, steps: int
 ) -> float:
-    """For all k and tasks, one after the other, without a second derivative."""
+    """Compute for all k and tasks, one after the other, without a second derivative."""
     total = 0.0
     for model, k in enumerate(shots):
         for task in range(len(query.code)):
@@ -123,7 +123,7 @@ def test_fomamls_gradient_is_the_querys_at_the_adapted_weights(rng, steps):
 
 
 def test_the_references_gradient_is_what_piles_up_in_the_released_loop(rng):
-    """Written as the loop runs: every support gradient stays, and the last task's query is followed back."""
+    """Written as the loop runs: every support gradient stays, and the last task's query is backpropagated."""
     shots, weights, support, query = [2, 4], networks(rng, 2), batch(rng, 3, 4), batch(rng, 3, 7)
     rates = map_weights(lambda p: torch.full_like(p, 2e-3), weights)
     found = reference_gradient(EXACT, weights, rates, tasks_of(shots, support, query))
@@ -141,7 +141,7 @@ def test_the_references_gradient_is_what_piles_up_in_the_released_loop(rng):
 
 
 class LinearRegression:
-    """What outer_gradient asks, of the mean squared error of code @ weight."""
+    """What outer_gradient requires, of the mean squared error of code @ weight."""
 
     def gradient(self, weights, samples):
         x, y = samples.code[samples.row], samples.gaze[samples.row]
@@ -185,7 +185,7 @@ def test_padding_has_no_effect(rng):
 
 @pytest.mark.parametrize("activation", ["selu", "relu"])
 def test_adaptation_equals_torch_sgd_model_after_model(rng, activation):
-    """The kernel, in chunks and on threads, against torch.optim.SGD with autograd on one model at a time."""
+    """Compare the kernel, in chunks and on threads, with torch.optim.SGD and autograd on one model at a time."""
     count, shots, steps, rate = 7, 4, 100, 1e-4
     initial, support = networks(rng, 1), batch(rng, 7, shots)
     network = InitialNetwork(initial, same_rates(rate, initial), activation)

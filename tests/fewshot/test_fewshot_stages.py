@@ -1,4 +1,4 @@
-"""meta_train and adapt as commands, on made-up codes."""
+"""meta_train and adapt as commands, on synthetic codes."""
 
 import dataclasses
 import io
@@ -59,14 +59,14 @@ def write_people(path: Path, dataset: str, entries: dict[str, list[int]]) -> Non
 
 
 def straight_head() -> list[np.ndarray]:
-    """A gaze head that hands the first vector of the code on: ReLU of it and of its opposite."""
+    """Return a gaze head that passes on the first vector of the code: ReLU of it and of its opposite."""
     both = np.concatenate([np.eye(3), -np.eye(3)])
     return [np.concatenate([both, np.zeros((6, 3))], axis=1), np.zeros(6), both.T, np.zeros(3)]
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """run("adapt", "maml offset", threads=1, **changes of the section) on the stores of a folder."""
+    """Return run("adapt", "maml offset", threads=1, **changes of the section) on the stores of a folder."""
     write_people(
         tmp_path / "gazecapture.h5", "gazecapture", {"train": [20] * 5 + [6], "val": [20] * 2, "test": [20, 11, 30]}
     )
@@ -210,7 +210,7 @@ def test_rules_differ(run):
 
 
 def test_none_is_the_trained_gaze_head_with_its_own_activation(run):
-    """Before any step it errs as gaze_hat does. Seen red with SELU, and with the layers' axes swapped."""
+    """Before any step its error is that of gaze_hat. Fails with SELU, and with exchanged axes of the layers."""
     assert run("meta_train", "none") == 0
     assert run("adapt", "none") == 0
     errors = pd.read_parquet("none.parquet").set_index(["dataset", "person"])
@@ -230,7 +230,7 @@ def test_none_needs_the_gaze_head_in_the_store(run, capsys, tmp_path):
 
 
 def head_error_deg(person: h5py.Group, entries: int) -> float:
-    """Of straight_head, which hands the first vector of the code on, for a person's last entries."""
+    """The estimates of straight_head, which passes on the first vector of the code, for a person's last entries."""
     estimate, gaze = person["z_gaze"][-entries:, 0], vector_from_pitchyaw(person["gaze"][-entries:])
     cosine = (estimate * gaze).sum(axis=1) / np.linalg.norm(estimate, axis=1)
     return np.degrees(np.arccos(cosine)).mean()
@@ -238,7 +238,7 @@ def head_error_deg(person: h5py.Group, entries: int) -> float:
 
 @pytest.mark.parametrize("learner", META_LEARNERS)
 def test_a_meta_learner_can_start_from_the_trained_gaze_head(run, tmp_path, learner):
-    """With tiny steps nothing moves: it errs as `none` does. Seen red with SELU in meta-training, and in validation."""
+    """With tiny steps nothing moves: the error is that of `none`. Fails with SELU in meta-training or validation."""
     still = {"init": "gaze_head", "inner_lr": 1e-12, "outer_lr": 1e-12, "adapt_lr": 1e-12}
     assert run("meta_train", "none", **still) == run("meta_train", learner, **still) == 0
     assert run("adapt", "none", **still) == run("adapt", learner, **still) == 0
@@ -265,7 +265,7 @@ def test_a_meta_learner_that_starts_from_the_gaze_head_needs_it(run, capsys, tmp
 @pytest.mark.parametrize("learner", ["maml", "meta_sgd", "none", "offset", "affine", "kappa", "bayes", "gp"])
 @pytest.mark.parametrize("stopping", ["fixed", "validation"])
 def test_predictions_hold_the_estimate_for_every_query_entry(run, tmp_path, learner, stopping):
-    """Their angles to the labels are the errors. Seen red with the next one's support, and the first entries."""
+    """Their angles to the labels are the errors. Fails with the next person's support, and with the first entries."""
     wanted = {"predictions": True, "stopping": stopping}
     assert run("meta_train", learner, **wanted) == 0
     if stopping == "fixed":
@@ -335,7 +335,7 @@ def test_the_stopping_rule_writes_the_chosen_steps_and_their_error(run):
 @pytest.mark.parametrize("learner", ["maml", "meta_sgd"])
 @pytest.mark.parametrize("killed_after", [25, 50])
 def test_a_killed_meta_training_goes_on_to_the_same_end(run, monkeypatch, learner, killed_after):
-    """Killed right after a checkpoint. Seen red without the state of the draws, and without the optimiser's."""
+    """Killed right after a checkpoint. Fails without the state of the draws, and without the optimiser's."""
     assert run("meta_train", learner) == 0
     whole = Path(f"{learner}.pt").read_bytes()
     Path(f"{learner}.pt").unlink()
@@ -359,7 +359,7 @@ def test_a_killed_meta_training_goes_on_to_the_same_end(run, monkeypatch, learne
 
 
 def test_killed_at_a_later_learner_an_earlier_one_is_not_trained_again(run, monkeypatch):
-    """The workflow removes what a killed job wrote. Seen red with each work folder removed with its own learner."""
+    """The workflow removes what a killed job wrote. Fails if each work folder is removed with its own learner."""
     save, seen = meta_training.ResumeFile.save, []
 
     def save_and_die(self, state, *rest):
@@ -380,7 +380,7 @@ def test_killed_at_a_later_learner_an_earlier_one_is_not_trained_again(run, monk
 
 
 def test_learners_of_one_process_are_what_each_is_alone(run):
-    """Seen red: offset's file named the train people who were too few for maml's tasks."""
+    """Regression: the file of offset named the train people who had too few entries for maml's tasks."""
     everyone, made = ["offset", "maml", "bayes"], {}
     tables = ("", "_trace", "_predictions")
     for together in (everyone, [" ".join(everyone)]):
@@ -435,7 +435,7 @@ def test_another_trainings_checkpoint_is_not_continued(run, monkeypatch):
 
 
 def test_another_learners_checkpoint_is_not_continued(run, monkeypatch):
-    """Seen red: fomaml took maml's weights over, to the bit."""
+    """Regression: fomaml reused maml's weights, to the bit."""
     monkeypatch.setattr(meta_training.ResumeFile, "remove", lambda self: None)
     assert run("meta_train", "fomaml") == 0
     alone = torch.load("fomaml.pt", weights_only=True)["state"]
@@ -540,7 +540,7 @@ def spoil_split(path: Path) -> None:
 
 
 def spoil_code(path: Path) -> None:
-    """One code of everybody is not a number."""
+    """One code of each person is not finite."""
     with h5py.File(path, "a") as file:
         for person in file.values():
             person["z_gaze"][2, 1, 0] = np.nan
@@ -562,7 +562,7 @@ def spoil_code(path: Path) -> None:
 def test_stores_without_anybody_or_with_broken_codes_are_one_sentence(
     run, capsys, tmp_path, spoil, of_training, of_test
 ):
-    """Seen red: an empty store was told as people with too few entries, to be mended by fewer shots."""
+    """Regression: an empty store was reported as people with too few entries, with fewer shots as the remedy."""
     assert run("meta_train", "maml") == 0
     spoil(tmp_path / "gazecapture.h5")
     capsys.readouterr()
@@ -576,7 +576,7 @@ def test_stores_without_anybody_or_with_broken_codes_are_one_sentence(
 
 @pytest.mark.parametrize("learner", ["none", "offset"])
 def test_who_learns_from_no_task_needs_nobody_to_train_on(run, tmp_path, learner):
-    """Seen red: two people of the split train were too few for `offset`, which looks at none of them."""
+    """Regression: two people in train were too few for `offset`, which uses none of them."""
     with h5py.File(tmp_path / "gazecapture.h5", "a") as file:
         for name in [name for name, person in file.items() if person.attrs["split"] == b"train"]:
             del file[name]
@@ -586,7 +586,7 @@ def test_who_learns_from_no_task_needs_nobody_to_train_on(run, tmp_path, learner
 
 
 def test_what_trains_no_learner_is_not_told_to_meta_train(run):
-    """Otherwise each of these keys would re-train every learner. Seen red with the whole section."""
+    """Otherwise each of these keys would retrain every learner. Fails with the whole section."""
     trained = []
     for changes in ({}, {"learners": ["fomaml"]}, {"predictions": True}, {"min_entries": 9}, {"hidden": 8}):
         run("meta_train", "offset", **changes)
@@ -595,7 +595,7 @@ def test_what_trains_no_learner_is_not_told_to_meta_train(run):
 
 
 def test_test_people_need_the_entries_that_the_protocol_asks_for(run):
-    """Seen red without the key."""
+    """Fails without the key."""
     assert run("meta_train", "offset") == 0
     assert run("adapt", "offset", min_entries=21) == 1  # nobody of mpiigaze has more than 20
     assert run("adapt", "offset", min_entries=20) == 0
@@ -607,7 +607,7 @@ def test_test_people_need_the_entries_that_the_protocol_asks_for(run):
 
 @pytest.mark.parametrize("learner", ["maml", "none"])
 def test_codes_of_another_checkpoint_are_refused(run, capsys, tmp_path, learner):
-    """Seen red: negated codes gave errors of 166 degrees and no word."""
+    """Regression: negated codes gave errors of 166 degrees without a message."""
     assert run("meta_train", learner) == 0
     with h5py.File(tmp_path / "mpiigaze.h5", "a") as file:
         file.attrs["gaze1.bias"] = file.attrs["gaze1.bias"][:] + 1
@@ -616,7 +616,7 @@ def test_codes_of_another_checkpoint_are_refused(run, capsys, tmp_path, learner)
 
 
 def test_offset_learnt_nothing_from_codes_and_serves_those_of_every_checkpoint(run, tmp_path):
-    """Seen red: refused, though its file holds nothing that came from codes."""
+    """Regression: it was refused, though its file contains nothing that came from codes."""
     assert run("meta_train", "offset") == 0
     with h5py.File(tmp_path / "mpiigaze.h5", "a") as file:
         file.attrs["gaze1.bias"] = file.attrs["gaze1.bias"][:] + 1
@@ -638,7 +638,7 @@ def test_two_stores_of_one_data_set_are_refused(run, capsys, tmp_path):
 
 @pytest.mark.parametrize("learner", ["maml", "offset", "bayes"])
 def test_a_learners_file_says_how_val_people_fare_and_adapt_hands_it_on(run, tmp_path, learner):
-    """As test people would: with the val people called test, the errors are the same."""
+    """The estimate for test people: with the val people called test, the errors are the same."""
     assert run("meta_train", learner) == run("adapt", learner) == 0
     told = torch.load(f"{learner}.pt", weights_only=True)["val_deg"]
     assert json.loads(pq.read_schema(f"{learner}.parquet").metadata[b"val_deg"]) == told

@@ -1,7 +1,7 @@
-"""Files of learners from strangers: their shapes are checked before compiled code computes with them.
+"""Learner files from strangers: shapes are checked before compiled code computes with them.
 
-Red before: the compiled kernel read beyond the arrays that it was given, or ended the process with a network on its
-stack; what is no number or name was a traceback.
+Regression: the compiled kernel read beyond its arrays, or crashed with a network on its stack; values of other types
+gave a traceback.
 """
 
 import dataclasses
@@ -132,7 +132,7 @@ def test_fields_are_of_their_kinds(changed: dict[str, Any], fault: str, tmp_path
 
 
 def test_a_learner_that_is_not_known_is_said(tmp_path: Path) -> None:
-    """`own-learner` of another checkout, say: nothing is known of its state, and nobody here can adapt it."""
+    """A learner of another checkout, such as `own-learner`: its state is unknown, and it cannot be adapted here."""
     path = file_of(tmp_path, "of_others", {"x": torch.ones(1)})
     assert state_fault("of_others", 1, {"x": torch.ones(1)}) == ""
     with pytest.raises(UserError, match="is of a learner that this faze does not have: of_others"):

@@ -1,7 +1,7 @@
 """Fuzz every reader of untrusted files: python tests/fuzz [--cases N] [--seed S] [TARGET ...].
 
 Each target runs in child processes with limits of memory and time. The table shows how many files were read and how
-many refused; each finding names the place in the code and the file that leads there.
+many refused; each finding names the place in the code and the file that causes it.
 """
 
 import argparse

@@ -74,13 +74,13 @@ def judge(target: Target, folder: Path) -> str:
 
 
 def run_batch(target: Target, numbers: range, number: int, home: Path) -> Tally:
-    """Run cases in child processes; a finding consists of its place in the code, and the files that lead there.
+    """Run cases in child processes; a finding consists of its place in the code and the files that cause it.
 
     Args:
-        target: Reader to run.
-        numbers: Numbers of the cases.
-        number: Seed.
-        home: Folder for the cases, and for the files of findings.
+        target: reader to run.
+        numbers: numbers of the cases.
+        number: seed.
+        home: folder for the cases, and for the files of findings.
     """
     home.mkdir(parents=True, exist_ok=True)
     result, log, total = home / "tally.json", home / "log", Tally()
@@ -99,7 +99,7 @@ def run_batch(target: Target, numbers: range, number: int, home: Path) -> Tally:
 
 
 def _judge_end(total: Tally, target: Target, code: int, home: Path) -> None:
-    """Record the crash of a process as a finding, unless a library crashed that faze isolates."""
+    """Record the crash of a process as a finding, unless a library that faze isolates has crashed."""
     total.cases += 1
     words = (home / "log").read_text(errors="replace")
     innermost = words.partition("most recent call first):\n")[2].partition("\n")[0]
@@ -147,7 +147,7 @@ def emptied(folder: Path) -> None:
 
 
 def _keep(error: BaseException, case: Path, home: Path, seen: dict[str, str]) -> None:
-    """Keep the files of one case for each place in faze that raises something."""
+    """Keep the files of one case for each place in faze that raises an error."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name != "limits.py"]
     own = [frame for frame in frames if "/faze/" in frame.filename] or frames
     place = f"{type(error).__name__} at {Path(own[-1].filename).name}:{own[-1].lineno} ({own[-1].name})"

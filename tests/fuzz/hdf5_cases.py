@@ -1,4 +1,4 @@
-"""Hostile HDF5 files by name: each once led to a traceback, to bytes of another file, or to a loop without end.
+"""Hostile HDF5 files by name: each once led to a traceback, to bytes of another file, or to an endless loop.
 
 A case is an edit of the file `given.h5` and words of the message that refuses it.
 """

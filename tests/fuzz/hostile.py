@@ -1,4 +1,4 @@
-"""Random edits that make a hostile file of a valid one: of its bytes, of a JSON document, of lines of text."""
+"""Random edits that turn a valid file into a hostile one: of bytes, a JSON document, or lines of text."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ class Draw:
         return self._random.random() < 0.5
 
     def some(self, most: int) -> bytes:
-        """Choose at most so many bytes."""
+        """Choose at most this many bytes."""
         return self._random.randbytes(self._random.randint(0, most))
 
 

@@ -1,4 +1,4 @@
-"""Random edits that make a hostile HDF5 file of a valid one: of groups, arrays, links, attributes and bytes."""
+"""Random edits that turn a valid HDF5 file into a hostile one: of groups, arrays, links, attributes and bytes."""
 
 import contextlib
 import functools
@@ -95,7 +95,7 @@ def _retype(draw: Draw, file: h5py.File, name: str) -> None:
 
 
 def _huge(draw: Draw, file: h5py.File, name: str) -> None:
-    """Declare more than there is, in place of an array, or of all of a person's at once."""
+    """Declare more than exists, for one array or all arrays of a person."""
     many, chunks = draw.pick([10**6, 10**8, 2**31, HUGE]), draw.flip()
     for one in [name] if isinstance(file[name], h5py.Dataset) else [f"{name}/{key}" for key in file[name]]:
         shape, kind = (many, *file[one].shape[1:]), file[one].dtype
@@ -104,7 +104,7 @@ def _huge(draw: Draw, file: h5py.File, name: str) -> None:
 
 
 def _bomb(draw: Draw, file: h5py.File, name: str) -> None:
-    """Fill an array with chunks of zeros that are a thousandth of their size in the file."""
+    """Fill an array with chunks of zeros that take a thousandth of their size in the file."""
     for one in [name] if isinstance(file[name], h5py.Dataset) else [f"{name}/{key}" for key in file[name]]:
         kind, rest = file[one].dtype, file[one].shape[1:]
         each = kind.itemsize * int(np.prod(rest))

@@ -1,4 +1,4 @@
-"""A process of its own for each batch of cases, with limits of memory and time, and watched writes."""
+"""A separate process for each batch of cases, with limits of memory and time, and checked writes."""
 
 import contextlib
 import faulthandler
@@ -25,7 +25,7 @@ class WroteOutside(BaseException):
 
 
 def limit_memory(mib: int = MEMORY_MIB) -> None:
-    """Bound the address space: what cannot be had is a MemoryError, or the end of the process."""
+    """Limit the address space: exceeding it is a MemoryError, or ends the process."""
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + mib * 2**20, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -33,7 +33,7 @@ def limit_memory(mib: int = MEMORY_MIB) -> None:
 
 @contextlib.contextmanager
 def limited_time() -> Iterator[None]:
-    """Bound a case: processor time by an exception, time that passes by the end of the process."""
+    """Limit a case: processor time by an exception, elapsed time by ending the process."""
 
     def stop(*_: object) -> None:
         raise TooLong(f"more than {CASE_CPU_S:g} s of processor time")
@@ -52,7 +52,7 @@ def limited_time() -> Iterator[None]:
 
 
 class Watch:
-    """Sees what is opened for writing, made, renamed or removed while it is on."""
+    """Records what is opened for writing, made, renamed or removed while it is active."""
 
     def __init__(self, folder: Path) -> None:
         self._within, self._on = str(folder.resolve()), False
@@ -105,7 +105,7 @@ def forget_peak() -> None:
 
 
 def in_child(work: Callable[[], None], log: Path) -> int:
-    """Do work in a fork of this process, its output in a file; returns 0, or -signal, or the exit code."""
+    """Do work in a fork of this process, with its output in a file; return 0, -signal, or the exit code."""
     child = os.fork()
     if not child:
         code = 1

@@ -1,4 +1,4 @@
-"""Targets of the config room: overrides, and a stage's own file."""
+"""Targets of the package config: overrides, and the config file of a stage."""
 
 from pathlib import Path
 

@@ -43,7 +43,7 @@ from faze.fewshot.person_codes import open_codes, read_people
 
 
 def here(path: Path, read: Callable, *arguments: object) -> object:
-    """Stand in for `read_isolated`: a process for each of thousands of random files would take hours."""
+    """Replace `read_isolated`: a process for each of thousands of random files would take hours."""
     with untrusted.untrusted(path):
         return read(str(path), *arguments)
 
@@ -62,7 +62,7 @@ def in_this_process(parse: Callable[[Path], object]) -> Callable[[Path], object]
 
 
 def written(write: Callable[[Path], object]) -> bytes:
-    """Return the bytes of a file that is written by path."""
+    """Return the bytes of a file that can only be written by path."""
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder) / "given")
         return (Path(folder) / "given").read_bytes()
@@ -108,7 +108,7 @@ def _make_frame(draw: Draw, folder: Path) -> None:
 
 
 def _resized(draw: Draw, content: bytes) -> bytes:
-    """State another size in the header of a JPEG or PNG."""
+    """Change the size stated in the header of a JPEG or PNG."""
     return _with_size(content, *(draw.pick([0, 1, 7, 8, 255, 8000, 16000, 32767, 65500, 65535]) for _ in range(2)))
 
 
@@ -295,7 +295,7 @@ def _parse_annotation(folder: Path) -> None:
 
 
 def _check_people(reader: object) -> None:
-    """Read everybody; a person who is rejected whole is an error here."""
+    """Read all people; a person who is rejected as a whole is an error here."""
     for person in reader.persons():
         assert reader.count(person) > 0 or not list(reader.entries(person))
         for entry in itertools.islice(check_entries(reader.entries(person), True), 10_000):

@@ -1,4 +1,4 @@
-"""Targets in files of torch: checkpoints, learners, the estimator."""
+"""Targets in torch files: checkpoints, learners, the estimator."""
 
 import copy
 import functools
@@ -34,7 +34,7 @@ MODEL = Model(2, 1, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
 
 
 def _repeated() -> torch.Tensor:
-    """Return one number that claims to be a tebibyte of them."""
+    """Return one number that claims to be a tebibyte of numbers."""
     return torch.zeros(1).expand(2**38)
 
 
@@ -105,7 +105,7 @@ class _Bytes:
 
 @functools.cache
 def _whole() -> tuple[bytes, ...]:
-    """Make files that are hostile as a whole."""
+    """Make completely hostile files."""
     found = [
         pickle.dumps({"format": 1, "model": _Runs()}),
         pickle.dumps({"model": _Bytes()}, protocol=2),

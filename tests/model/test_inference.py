@@ -1,6 +1,6 @@
 """DT-ED for inference equals DT-ED, up to rounding.
 
-Seen red by breaking the code: a wrong sign or index in the joining of products, a product that reads another plane, a
+Checked by breaking the code: a wrong sign or index in the joining of products, a product that reads another plane, a
 wrong tap, kernels of transposed convolutions not flipped, odd heights rounded down, edges that are not zero, the rest
 of a block omitted, means over the ends of rows or of activated maps or in another column, the last images omitted,
 contiguity assumed, autocast left on, parts of the given DT-ED replaced.

@@ -42,7 +42,7 @@ def test_clipped_angle_has_a_ceiling_too_and_takes_a_null_vector_for_upright():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("b", [[0.0, 0.0, 1.0], [0.0, 0.0, -1.0], [0.0, 0.0, 0.0], [1e-3, 0.0, 1.0]])
 def test_both_derivatives_are_finite_for_equal_opposite_and_null_vectors(b, dtype):
-    """Seen red: the root was left in the graph at 0."""
+    """Regression: the root was in the graph at 0."""
     a = torch.tensor([0.0, 0.0, 1.0], dtype=dtype, requires_grad=True)
     b = torch.tensor(b, dtype=dtype, requires_grad=True)
     first = torch.autograd.grad(losses.angle_deg(a, b), (a, b), create_graph=True)

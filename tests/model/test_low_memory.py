@@ -2,7 +2,7 @@
 
 Memory is counted in bytes of live tensors, which does not depend on other jobs or on the allocator.
 
-Seen red by breaking the code: gradients of kernels from the last slice only, every slice from the first images, the
+Checked by breaking the code: gradients of kernels from the last slice only, every slice from the first images, the
 gradient of pooling not divided by four, the direct gradient of a layer omitted in a block, one slice for the whole
 batch, the largest map stored, the normalised maps of a block stored, kernels or image not in the dtype of autocast.
 """

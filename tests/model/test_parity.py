@@ -3,7 +3,7 @@
 The numbers are in tests/golden, in every clone; a missing file fails the tests. Where the larger files are available,
 they are compared, too; those contain the image, and float32 numbers.
 
-Seen red with tests/golden alone: an epsilon of 1.1e-5, a slope of 0.011, max pooling, codes rotated back, the median of
+Fails with tests/golden alone: an epsilon of 1.1e-5, a slope of 0.011, max pooling, codes rotated back, the median of
 the gaze errors instead of the mean, a gradient with the wrong sign.
 """
 

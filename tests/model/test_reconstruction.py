@@ -1,6 +1,6 @@
 """The comparison of redirected strips with real ones, for decoders whose result is known.
 
-Seen red by breaking the code: strips compared with themselves, the spread without its root, a strip included in its own
+Checked by breaking the code: strips compared with themselves, the spread without its root, a strip included in its own
 mean, always the first person as the nearest.
 """
 

@@ -1,6 +1,6 @@
 """Torch files, damaged or from strangers: no code, no compressed records, no tensor without its numbers.
 
-Each was seen red: a gibibyte of zeros from a kilobyte, a request for a tebibyte, a traceback.
+Regression for each: a gibibyte of zeros from a kilobyte, a request for a tebibyte, a traceback.
 """
 
 import ast
@@ -118,14 +118,14 @@ def test_a_flipped_bit_of_a_tensor_is_noticed(path: Path) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 3, 200, 5000, 12000, -1])
 def test_a_truncated_file_is_refused(path: Path, size: int) -> None:
-    """Seen red: for 5000 bytes torch raised an OSError, `Invalid argument`, without the name of the file."""
+    """Regression: for 5000 bytes torch raised an OSError, `Invalid argument`, without the name of the file."""
     cut(path, size)
     with pytest.raises(UserError, match="weights.pt: .*torch file"):
         read_mapping(path)
 
 
 def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen red: torch raised `RuntimeError: ... unexpected pos`, with a traceback."""
+    """Regression: torch raised `RuntimeError: ... unexpected pos`, with a traceback."""
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -38,7 +38,7 @@ def test_weights_come_back_bit_for_bit(dted, tmp_path):
 
 
 def test_to_load_weights_imports_no_compiler(dted, tmp_path):
-    """Seen red: initialising a network on the meta device imported it."""
+    """Regression: initialising a network on the meta device imported it."""
     save_weights(tmp_path / "checkpoint.pt", dted)
     code = "import sys, faze.model.weights as w; w.load_model(sys.argv[1]); print('torch._dynamo' in sys.modules)"
     command = [sys.executable, "-c", code, str(tmp_path / "checkpoint.pt")]
@@ -46,7 +46,7 @@ def test_to_load_weights_imports_no_compiler(dted, tmp_path):
 
 
 def test_sizes_that_no_network_has_are_told_with_the_file(dted, tmp_path):
-    """Seen red: the message named keys of the configuration, but not the checkpoint that contains them."""
+    """Regression: the message named keys of the configuration, but not the checkpoint that contains them."""
     save_weights(tmp_path / "checkpoint.pt", dted)
     content = torch.load(tmp_path / "checkpoint.pt")
     content["model_config"]["image_height_px"] = 1

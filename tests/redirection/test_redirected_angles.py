@@ -3,7 +3,7 @@
 Images have four pixels: gaze and head in radians, which a perfect estimator reads. Codes are rotations, so turned codes
 are known exactly.
 
-Seen red with a gain against the unturned label, a fit without bias, and a pair whose b is a.
+Fails with a gain against the unturned label, a fit without bias, and a pair whose b is a.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ NOISE_DEG = 3.0
 
 
 def angles_of(code):
-    """(N, 3, 3) of rotations transposed -> (N, 2) pitch, yaw: their last row is R e_z, whose y is mirrored."""
+    """Convert (N, 3, 3) transposed rotations to (N, 2) pitch and yaw: their last row is R e_z, with y mirrored."""
     return pitchyaw_from_vector(code[:, 2] * code.new_tensor([1, -1, 1]), torch)
 
 
@@ -142,7 +142,7 @@ def test_gain_and_bias_are_fitted_separately():
 
 
 def angle(a, b):
-    """Angles between directions in plain numpy, by the chord."""
+    """Compute angles between directions in plain numpy, by the chord."""
 
     def vector(p, y):
         return np.stack([np.cos(p) * np.sin(y), np.sin(p), np.cos(p) * np.cos(y)], 1)

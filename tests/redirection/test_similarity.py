@@ -1,4 +1,4 @@
-"""L1 and PSNR by hand, SSIM and MS-SSIM at the ends of their scales. Seen red without clipping."""
+"""L1 and PSNR by hand, SSIM and MS-SSIM at the ends of their scales. Fails without clipping."""
 
 import pytest
 import torch

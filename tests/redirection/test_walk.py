@@ -152,7 +152,7 @@ def test_positions_of_steps_on_the_sheet(strips):
 
 
 def test_a_sheet_of_the_atlas_has_each_picture_where_the_pad_has_its_angles(strips):
-    """Seen red: pitch and yaw exchanged, the gaze turned for the head, the first row the lowest pitch."""
+    """Regression: pitch and yaw exchanged, the gaze turned instead of the head, the first row at the lowest pitch."""
     dted, label = build(), torch.from_numpy(strips.labels("00005")[:1])
     image = to_network(torch.from_numpy(strips.pixels("00005", slice(1))), 32, 128)
     sheets = atlas_sheets(dted, ESTIMATOR, strips, "00005", 30.0)
@@ -209,7 +209,7 @@ def folder(tmp_path):
 
 
 def write_pairs(path: Path, people: dict[str, list[str]]) -> None:
-    """Pairs of which person 4 is redirected best, and 2 worst."""
+    """Return pairs in which person 4 is redirected best, and person 2 worst."""
     angles = [f"{k}_{f}_{a}" for k in ("own", "wanted", "seen") for f in ("gaze", "head") for a in ("pitch", "yaw")]
     error = {"p00": 0.1, "2": 0.3, "3": 0.2, "4": 0.1}
     rows = [
@@ -247,7 +247,7 @@ def test_a_missing_person_is_an_error(folder, monkeypatch, capsys):
 
 
 def test_walks_are_computed_in_fp32(folder, monkeypatch):
-    """Seen red: in TF32 on a GPU, the default of cuDNN."""
+    """Regression: computed in TF32 on a GPU, cuDNN's default."""
     seen = []
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
 
@@ -261,7 +261,7 @@ def test_walks_are_computed_in_fp32(folder, monkeypatch):
 
 
 def test_walks_use_the_network_for_inference(folder, monkeypatch):
-    """Seen red with the network for training."""
+    """Fails with the network for training."""
     seen = []
 
     def walked(dted, *given, of=stage.walk_person, **more):

@@ -1,7 +1,7 @@
 """Embedded pictures and videos, and the interactive atlas of a report that is opened as a file.
 
 The colour of each picture encodes its row and column in the sheet, which identifies the picture on a canvas.
-Seen red by breaking the code: rows from the lowest pitch, the head's sheet for the gaze, no step kept within the grid.
+Checked by breaking the code: rows from the lowest pitch, the head's sheet for the gaze, no step kept within the grid.
 """
 
 import base64
@@ -58,7 +58,7 @@ def opened(chromium, page_file):
 
 
 def shown(page, code):
-    """(row, column) of the picture on each canvas of a code, and whether it is of that code's sheet."""
+    """Return (row, column) of the picture on each canvas of a code, and whether it belongs to that code's sheet."""
     colors = page.evaluate(
         """(code) => [...document.querySelectorAll(`#atlas canvas[data-code=${code}]`)].map(
             (canvas) => [...canvas.getContext("2d").getImageData(16, 8, 1, 1).data].slice(0, 3))""",
@@ -145,7 +145,7 @@ def test_sheets_that_are_too_large_leave_the_person_out(page_file, monkeypatch):
     ([{"sheet": "../../secret"}], "'../../secret'"), ([{"sheet": "/etc/passwd"}], "'/etc/passwd'"),
 ])  # fmt: skip
 def test_a_manipulated_index_embeds_no_other_file(tmp_path, sheets, expected):
-    """Seen red: the page contained any readable file, although it is meant to be passed on."""
+    """Regression: the page embedded any readable file, although it is meant to be passed on."""
     paths = ResultPaths(tmp_path)
     paths.walks("baseline", 0).mkdir(parents=True)
     (tmp_path / "baseline/secret").write_text("x")
@@ -182,7 +182,7 @@ def test_wide_pictures_shrink_to_the_page(tmp_path):
 
 @pytest.mark.parametrize("kind", ["drawing", "photograph"])
 def test_a_picture_is_embedded_as_the_smaller_of_png_and_jpeg(tmp_path, kind):
-    """Seen red: the drawing as the fast PNG that it is compared with, as JPEG always, and the photograph as PNG."""
+    """Regression: the drawing was PNG without a comparison, then always JPEG; the photograph was PNG."""
     picture = Image.new("RGB", (400, 300), "white")
     if kind == "drawing":
         ImageDraw.Draw(picture).ellipse((50, 40, 350, 260), "navy")

@@ -72,7 +72,7 @@ def section_of(html: str, name: str) -> str:
 
 
 def rows_of(table: str) -> list[list[str]]:
-    """The cells of a table's rows, as text."""
+    """Return the cells of a table's rows as text."""
     bodies = [row for row in re.split(r"<tr[^>]*>", table) if "<td" in row]
     return [[text_of(cell).strip() for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.S)] for row in bodies]
 
@@ -137,7 +137,7 @@ def test_verdict_of_one_seed_and_inactive_switches(page):
 
 
 def test_tier_table_has_every_number_and_labels_for_narrow_windows(page):
-    """Seen red: reasons in the cells made a row 300 px tall, and below 1,150 px the verdict was cut off."""
+    """Regression: reasons in the cells made a row 300 px tall, and below 1,150 px the verdict was cut off."""
     _, html = page
     table, below = section_of(html, "tiers").split("</table>", 1)
     assert "no fp16 kernels" not in table and "no fp16 kernels" in below.split("<details>")[1]
@@ -154,7 +154,7 @@ def test_tier_table_has_every_number_and_labels_for_narrow_windows(page):
 
 
 def test_speed_intervals_have_the_confidence_of_the_benchmark(single, page):
-    """Seen red: labelled with evaluate.confidence, which the benchmark does not know."""
+    """Regression: labelled with evaluate.confidence, which the benchmark does not use."""
     text = text_of(single[1])
     assert "80 % bootstrap interval" in text and "its 95 % interval over 5 rounds" in text
     assert "its 95 % interval over 5 rounds" in text_of(page[1])
@@ -174,7 +174,7 @@ def test_paper_width_leave_one_out_and_roofline(page):
 
 
 def test_time_to_accuracy(page, seeds):
-    """Seen red: a mean over those seeds alone that reach the error."""
+    """Regression: a mean over only those seeds that reach the error."""
     for (out, html), tier in ((page, "ddp"), (seeds, "amp")):
         times = pd.read_csv(out.parent / "evaluation" / "convergence.csv")
         times = times[times["tier"] == tier]
@@ -205,7 +205,7 @@ def test_learners_are_compared(page):
 
 
 def test_times_of_learners(page):
-    """Seen red with the seconds of one adaptation shown as those of all."""
+    """Fails if the seconds of one adaptation are shown as those of all."""
     table = page[1].split('id="learner-times"')[1].split("</table>")[0]
     adapted = sum(SMALL["people"]) * len(SHOTS) * 2  # draws
     assert f"{adapted} adaptations" in table
@@ -223,7 +223,7 @@ def test_components_of_a_persons_error(page):
 
 
 def test_identity_of_redirected_strips(page):
-    """Seen red with the real spread for a tier's, and with the chance of another data set."""
+    """Fails with the real spread instead of a tier's, and with the noise variance of another data set."""
     rows = [row[1:] for row in rows_of(section_of(page[1], "redirection"))]
     assert [row[1:3] + row[4:] for row in rows[:3]] == [["0.100", "50 %", "0.100", "50 %"]] * 3  # of three tiers
     assert all(0.3 <= float(row[0]) <= 0.31 for row in rows[:3])
@@ -233,7 +233,7 @@ def test_identity_of_redirected_strips(page):
 
 
 def test_accuracy_of_redirection(page):
-    """Seen red with the gains of a control."""
+    """Fails with the gains of a control."""
     out, html = page
     section = section_of(html, "turned")
     errors, similarity = (rows_of(part.split("</table>")[0]) for part in section.split("<table")[1:])
@@ -257,7 +257,7 @@ def test_accuracy_of_redirection(page):
 
 
 def test_data_section_shows_every_data_set_with_its_rejects(page):
-    """Seen red: the rejects' table left out of the template; the pictures of one data set shown for both."""
+    """Regression: the table of rejects was missing in the template; both data sets showed the pictures of one."""
     out, html = page
     data = section_of(html, "data")
     text = text_of(data)
@@ -333,7 +333,7 @@ def test_a_missing_input_is_one_sentence(page, tmp_path, monkeypatch, capsys, re
 
 
 def results_of(case: Fabricated) -> Results:
-    """Invent the tables of an ablation for the figures."""
+    """Generate the tables of an ablation for the figures."""
     rng = np.random.default_rng(0)
     rows, pairs = [], []
     for tier, dataset in itertools.product(case.tiers, DATASETS):
@@ -355,7 +355,7 @@ def results_of(case: Fabricated) -> Results:
 
 @pytest.mark.parametrize(("tiers", "learners", "shots"), [(1, 1, 1), (2, 2, 1), (6, 3, 4), (12, 6, 18)])
 def test_curves_show_every_learner_tier_and_k_with_its_band(tiers, learners, shots, tmp_path):
-    """Seen red: no band in the small panels, those of the second data set empty, all 19 ticks in a small panel."""
+    """Regression: no band in the small panels, empty bands of the second data set, all 19 ticks in a small panel."""
     kept = {f"learner{i}": tuple(0.9 - 0.03 * k + 0.05 * i for k in range(shots)) for i in range(learners)}
     names = tuple(f"tier{i}" for i in range(tiers))
     results = results_of(Fabricated(tiers=names, shots=range(1, shots + 1), kept=kept))
@@ -383,7 +383,7 @@ def test_curves_show_every_learner_tier_and_k_with_its_band(tiers, learners, sho
 
 
 def test_learners_are_drawn_against_offset_and_the_first(tmp_path):
-    """Seen red with the sign of a pair that names the first learner first."""
+    """Fails with the sign of a pair that names the first learner first."""
     kept = {"maml": (0.8, 0.6, 0.55, 0.5), "offset": (0.9, 0.7, 0.6, 0.55), "bayes": (0.7, 0.5, 0.45, 0.4)}
     results = results_of(Fabricated(tiers=("baseline",), kept=kept))
     with drawing():
@@ -414,7 +414,7 @@ def test_ticks_are_thinned_evenly(most, kept):
 
 
 def test_changes_of_noise_controls_are_below_those_of_the_tiers(page):
-    """Seen red: the figure left them out."""
+    """Regression: the figure omitted them."""
     _, results = read_evaluation(ResultPaths(page[0].parent))
     with drawing():
         axes = draw_changes(results).axes[0]
@@ -427,7 +427,7 @@ def test_changes_of_noise_controls_are_below_those_of_the_tiers(page):
 
 
 def test_labels_of_the_talks_charts_do_not_overlap(page):
-    """Seen: 58.30 printed over 53.50 if adaptation is harmful."""
+    """Regression: 58.30 was printed over 53.50 if adaptation is harmful."""
     _, results = read_evaluation(ResultPaths(page[0].parent))
     tiers = results.tables["tiers"].copy()
     tiers.loc[tiers["k"] > 0, "mean_deg"] *= 4
@@ -474,7 +474,7 @@ def test_texts(found, expected):
 
 
 def test_people_and_tiers_may_be_called_na(tmp_path):
-    """Seen red: they were read as missing, and vanished from the figures."""
+    """Regression: they were read as missing, and vanished from the figures."""
     (tmp_path / "persons.csv").write_text("tier,person,error_deg\nnull,NA,\nNone,007,1.5\n")
     table = read_csv(tmp_path / "persons.csv", "run evaluate again")
     assert table[["tier", "person"]].to_numpy().tolist() == [["null", "NA"], ["None", "007"]]

@@ -1,4 +1,4 @@
-"""A team's MLflow: server, PostgreSQL, S3; started once, and a test that stops one starts it again."""
+"""A team's MLflow: server, PostgreSQL, S3; started once, and restarted by any test that stops one."""
 
 import shutil
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
 
 @pytest.fixture(scope="session")
 def team(postgres, s3, tmp_path_factory: pytest.TempPathFactory) -> Iterator:
-    """Server on a database and a bucket: .server, .database, .s3."""
+    """A server with a database and a bucket: .server, .database, .s3."""
     from services import BUCKET, Mlflow
 
     log = tmp_path_factory.mktemp("mlflow") / "log"

@@ -1,4 +1,4 @@
-"""PostgreSQL, an S3 of moto's and MLflow's server, each of its own process on the loopback interface; and a proxy."""
+"""PostgreSQL, moto's S3, MLflow's server, each a process on the loopback interface, and a proxy."""
 
 import contextlib
 import http.client
@@ -34,7 +34,7 @@ def wait_for(port: int, process: subprocess.Popen, seconds: float = 120) -> None
 
 
 class Service:
-    """A process that can be killed and started again, with what it wrote."""
+    """A process that can be killed and restarted, and that keeps its data."""
 
     def __init__(self, command: list[str | Path], port: int, log: Path, **options: object) -> None:
         self._command, self._options, self.port, self.log = list(map(str, command)), options, port, log
@@ -48,14 +48,14 @@ class Service:
         wait_for(self.port, self._process)
 
     def kill(self) -> None:
-        """End it as a crash of the machine would, with all that it started."""
+        """End it with all its children, as a crash of the machine would."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
 class Postgres(Service):
-    """A database of its own; not even its socket's file is anybody else's."""
+    """A separate database, with a separate socket file."""
 
     def __init__(self, log: Path) -> None:
         programs = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
@@ -89,7 +89,7 @@ class Postgres(Service):
         super().__init__([programs / "postgres", "-D", self.folder / "data", *options], port, log, cwd="/", **user)
 
     def kill(self) -> None:
-        """Break every connection at once; the next start recovers from the log of writes."""
+        """Break every connection at once; the next start recovers from the write-ahead log."""
         self._process.send_signal(signal.SIGQUIT)
         self._process.wait()
 
@@ -98,7 +98,7 @@ class Postgres(Service):
         self.start()
 
     def recovered(self, seconds: float = 60) -> None:
-        """Wait until it lets users in: for some seconds after a crash it listens, and refuses them."""
+        """Wait until it accepts users: for some seconds after a crash it listens, but refuses them."""
         import psycopg2
 
         end = time.monotonic() + seconds
@@ -112,7 +112,7 @@ class Postgres(Service):
 
 
 class S3(Service):
-    """moto's server, with one bucket."""
+    """Moto's server, with one bucket."""
 
     def __init__(self, log: Path) -> None:
         port = free_port()
@@ -130,7 +130,7 @@ class S3(Service):
             self.client.upload_file(str(file), BUCKET, f"{prefix}/{file.relative_to(folder)}")
 
     def get(self, prefix: str, folder: Path) -> None:
-        """Fetch all that is stored under a prefix."""
+        """Fetch everything stored under a prefix."""
         for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{prefix}/"):
             for stored in page.get("Contents", []):
                 file = folder / stored["Key"].removeprefix(f"{prefix}/")
@@ -138,7 +138,7 @@ class S3(Service):
                 self.client.download_file(BUCKET, stored["Key"], str(file))
 
     def ask_for_keys(self, asked: bool) -> None:
-        """From now on it knows nobody, or again everybody."""
+        """Reject all keys, or accept them again."""
         request = urllib.request.Request(
             f"{self.url}/moto-api/reset-auth", b"0" if asked else b"inf", {"Content-Type": "text/plain"}
         )
@@ -159,7 +159,7 @@ class Mlflow(Service):
 
 
 class Proxy:
-    """Stands before a server: counts its calls, delays each, and lets a test act at the n-th."""
+    """A proxy in front of a server: it counts calls, delays each, and lets a test act at the n-th."""
 
     def __init__(self, port: int) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -179,12 +179,12 @@ class Proxy:
             return len(self.calls)
 
     def at_path(self, method: str, part: str, act: Callable[[], None]) -> None:
-        """Do something before each call from now on is passed on that has this in its path."""
+        """Do something before passing on each further call whose path contains this."""
         del self.calls[:]
         self.before = lambda n: act() if self.calls[n - 1][0] == method and part in self.calls[n - 1][1] else None
 
     def at_call(self, number: int, act: Callable[[], None]) -> None:
-        """Do something once, before the n-th call from now on is passed on."""
+        """Do something once, before passing on the n-th further call."""
         del self.calls[:]
         self.before = lambda n: act() if n == number else None
 

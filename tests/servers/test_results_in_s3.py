@@ -1,4 +1,4 @@
-"""The workflow with its results in an S3 of moto's, against the same on this machine, and when that S3 fails."""
+"""The workflow with its results in moto's S3, compared with a local run, and with an S3 that fails."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ DATA = "results/smoke/data/mpiigaze.h5"  # a target behind two jobs, one of whic
 
 @pytest.fixture(scope="module", autouse=True)
 def reached(s3):
-    """What a user exports."""
+    """The variables that a user exports."""
     from services import KEYS
 
     with pytest.MonkeyPatch.context() as patch:
@@ -33,7 +33,7 @@ def reached(s3):
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory):
-    """checkout(name) -> a copy of the project with one tier of the smoke ablation."""
+    """Return checkout(name), which copies the project with one tier of the smoke ablation."""
 
     def copied(name: str) -> Checkout:
         own = Checkout(tmp_path_factory.mktemp(name) / "faze", "config/smoke.yaml")
@@ -58,7 +58,7 @@ def storing(prefix: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def made(checkout) -> tuple[Checkout, Checkout]:
-    """The ablation on this machine, and with its results in S3."""
+    """Run the ablation on this machine, and with its results in S3."""
     local, stored = checkout("local"), checkout("stored")
     for answer in (local.snakemake("ablation", "--cores", "2"), in_s3(stored, "ablation", MADE)):
         assert answer.code == 0, answer.text[-8000:]
@@ -67,7 +67,7 @@ def made(checkout) -> tuple[Checkout, Checkout]:
 
 @pytest.fixture(scope="module")
 def fetched(made, s3, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All that is in S3."""
+    """Return everything in S3."""
     folder = tmp_path_factory.mktemp("fetched")
     s3.get(f"{MADE}/results/smoke", folder)
     return folder
@@ -89,7 +89,7 @@ def test_results_are_those_of_this_machine_to_the_bit(made, fetched: Path) -> No
 
 
 def test_page_knows_that_people_are_rendered(fetched: Path) -> None:
-    """Seen red: it was recognised by a file that no longer exists when the page is made."""
+    """Regression: it was recognised by a file that no longer exists when the page is made."""
     assert "The people are rendered" in (fetched / "report/index.html").read_text(encoding="utf-8")
 
 
@@ -121,7 +121,7 @@ def test_a_value_runs_what_knows_it(made, old: str, new: str, jobs: dict[str, in
 
 
 def test_learners_are_made_anew_in_s3(made, s3, tmp_path: Path) -> None:
-    """Seen red: an output that is to be updated is copied before the job from this machine, where it is not."""
+    """Regression: an output that is to be updated was copied from this machine, where it does not exist."""
     errors = "results/smoke/baseline/seed0/fewshot/bayes_errors.parquet"
     with made[1].edited("config/smoke.yaml", "query_entries: 6", "query_entries: 5"):
         answer = in_s3(made[1], errors, MADE)
@@ -136,7 +136,7 @@ def test_learners_are_made_anew_in_s3(made, s3, tmp_path: Path) -> None:
 
 
 def test_another_checkout_is_refused(made, checkout) -> None:
-    """Seen red: it said that there was nothing to do, whatever its values."""
+    """Regression: whatever its values, there was nothing to do."""
     answer = in_s3(checkout("another"), "ablation", MADE, "-n")
     assert_one_sentence(answer, f"s3://faze/{MADE}/results/smoke/ was made from another checkout")
 
@@ -176,7 +176,7 @@ def proxy(s3, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize(("part", "stored"), [("raw/mpiifacegaze", 10), ("data/mpiigaze.h5", 0)])
 def test_same_command_goes_on_when_the_server_was_away(made, checkout, s3, proxy, tmp_path: Path, part, stored) -> None:
-    """Seen red: of a folder whose storing broke off, the files that had come through were taken for the whole."""
+    """Regression: when storing a folder was interrupted, the stored files were used as the whole folder."""
     own, prefix, left = checkout("away"), f"away{stored}", iter(range(stored))
     proxy.at_path("PUT", part, lambda: setattr(proxy, "away", next(left, None) is None))
     answer = in_s3(own, DATA, prefix, "--storage-s3-retries", "1")
@@ -192,7 +192,7 @@ def test_same_command_goes_on_when_the_server_was_away(made, checkout, s3, proxy
 
 
 def test_killed_with_all_its_jobs_the_same_command_goes_on(made, checkout, s3, proxy, tmp_path: Path) -> None:
-    """Killed by -9 with its jobs while it stores a folder, a file, the page, and amid the training."""
+    """Killed by -9 with its jobs while it stores a folder, a file or the page, and during the training."""
     own, training = checkout("killed"), "results/smoke/baseline/seed0"
     copies = own.folder / ".snakemake/storage/s3/faze/killed"
 

@@ -1,4 +1,4 @@
-"""`track` against a team's MLflow, through every failure that such servers have: nothing lost, nothing twice."""
+"""`track` with a team's MLflow, through every failure of such servers: nothing is lost or duplicated."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ PLACES = run_places(TIERS, [0])
 
 
 def ablation(folder: Path, name: str, uri: str, experiment: str) -> ResultPaths:
-    """Write results that nobody trained for, and the configuration that sends them to the server."""
+    """Write results without training, and the configuration that sends them to the server."""
     paths = write_results(folder / "results" / name, TIERS)
     mapping = default_config(paths.root, uri=uri, experiment=experiment)
     mapping["run"] |= {"tiers": list(TIERS), "seeds": [0]}
@@ -76,9 +76,9 @@ def proxy(team):
 
 
 def test_eight_ablations_at_once_as_if_from_eight_machines(team, proxy, tmp_path):
-    """Each has a temporary folder of its own, so that no lock of the machine keeps them apart, as on a cluster.
+    """Each has its own temporary folder, so that no lock of the machine separates them, as on a cluster.
 
-    All are told at the same moment that there is no such experiment.
+    All find at the same moment that the experiment does not exist.
     """
     all_paths = [ablation(tmp_path, f"at_once_{n}", proxy.uri, "eight") for n in range(8)]
     together, asked = threading.Barrier(8), iter(range(8))
@@ -124,7 +124,7 @@ def test_the_server_is_killed_in_the_middle(team, proxy, tmp_path, call):
 
 @pytest.mark.parametrize("call", [2, 5, 8, 11, 20])
 def test_the_database_is_restarted_in_the_middle(team, proxy, tmp_path, call):
-    """Every connection breaks; what had begun is undone, and MLflow's own second try may succeed."""
+    """Every connection breaks; started work is undone, and MLflow's own second try may succeed."""
     paths = ablation(tmp_path, f"restarted_{call}", proxy.uri, "restarted")
     proxy.at_call(call, team.database.restart)
     told = track(paths)
@@ -161,7 +161,7 @@ def test_a_database_that_stays_away_is_one_sentence(team, proxy, tmp_path):
     ],
 )
 def test_a_request_whose_answer_is_lost_acts_once(team, proxy, tmp_path, lost):
-    """The server did what it was told, the line broke, and MLflow's client sends the same again."""
+    """The server acted, the connection broke, and MLflow's client repeats the request."""
     name = "lost_" + "".join(filter(str.isalpha, lost))
     paths, left = ablation(tmp_path, name, proxy.uri, name), [1]
     proxy.loses = lambda method, path: (
@@ -186,7 +186,7 @@ def test_a_request_whose_answer_is_lost_acts_once(team, proxy, tmp_path, lost):
 
 
 def test_a_slow_server_takes_its_time_and_nothing_else(team, proxy, tmp_path):
-    """A second for each call, which are made eight at a time; the second time there is almost nothing to ask."""
+    """Each call takes a second, with eight at a time; the second time there is almost nothing to send."""
     paths = ablation(tmp_path, "slow", proxy.uri, "slow")
     proxy.delay_s = 1.0
     began = time.monotonic()
@@ -211,7 +211,7 @@ def full_disk(tmp_path):
 
 
 def test_the_disk_of_the_servers_artifacts_is_full(postgres, tmp_path, full_disk):
-    """All values are there in spite of it; with room made, the same command brings the files, and whole ones."""
+    """All values are there in spite of it; once there is space, the same command stores the files completely."""
     from services import Mlflow
 
     server = Mlflow(tmp_path / "log", postgres.uri, f"file://{full_disk}")
@@ -240,7 +240,7 @@ ADMIN = {"MLFLOW_TRACKING_USERNAME": "admin", "MLFLOW_TRACKING_PASSWORD": "a-lon
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
-    """A server that asks for user and password, on a database of its own."""
+    """A server that requires user and password, with a separate database."""
     from services import Mlflow
 
     folder = tmp_path_factory.mktemp("guarded")

@@ -1,4 +1,4 @@
-"""Batches of a training, compared."""
+"""Compare batches of a training."""
 
 import torch
 
@@ -6,7 +6,7 @@ from faze.data.pairs import Batch
 
 
 def assert_same(found: list[Batch], wanted: list[Batch]) -> None:
-    """Fail where the batches differ in number, names, types or a single bit."""
+    """Fail if the batches differ in number, names, types or a single bit."""
     assert len(found) == len(wanted)
     for one, other in zip(found, wanted, strict=True):
         assert one.keys() == other.keys()

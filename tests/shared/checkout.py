@@ -1,4 +1,4 @@
-"""A copy of the project to run its workflow in, and what Snakemake says there."""
+"""A copy of the project to run its workflow in, and Snakemake's output there."""
 
 import contextlib
 import os
@@ -17,25 +17,25 @@ NOTHING = "Nothing to be done"
 
 @dataclass(frozen=True)
 class Answer:
-    """What one call of Snakemake printed, and its exit code."""
+    """Output and exit code of one call of Snakemake."""
 
     code: int
     text: str
 
     @property
     def jobs(self) -> dict[str, int]:
-        """Rule -> number of jobs, without targets."""
+        """Return the number of jobs of each rule, without targets."""
         table = re.search(r"^job +count\n-+ +-+\n(.*?)^total", self.text, re.MULTILINE | re.DOTALL)
         rows = (row.split() for row in table[1].splitlines()) if table else ()
         return {rule: int(count) for rule, count in rows if rule != "ablation"}
 
     def blocks(self, rule: str) -> list[str]:
-        """What is printed about each job of a rule."""
+        """Return what is printed about each job of a rule."""
         return re.findall(rf"^(?:local)?rule {rule}:\n((?:    .*\n)+)", self.text, re.MULTILINE)
 
 
 class Checkout:
-    """The project, or a copy of another checkout with its results, in a folder of its own."""
+    """Copy the project, or another checkout with its results, to a separate folder."""
 
     def __init__(self, folder: Path, config: str, of: Path | None = None) -> None:
         shutil.copytree(of or ROOT, folder, ignore=None if of else LEFT_OUT, symlinks=True)
@@ -87,5 +87,5 @@ class Checkout:
 
 
 def environment() -> dict[str, str]:
-    """This environment without what would send runs elsewhere or let another checkout's code in."""
+    """Return this environment without variables that send runs elsewhere or import another checkout's code."""
     return {key: value for key, value in os.environ.items() if key not in ("MLFLOW_TRACKING_URI", "PYTHONPATH")}

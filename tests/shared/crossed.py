@@ -1,4 +1,4 @@
-"""Differences of people and seeds whose truth is known."""
+"""Differences of people and seeds with known truth."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""A small results/<name> tree as a finished ablation leaves it, with errors whose truth is known."""
+"""A small results/<name> tree of a finished ablation, with known true errors."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -80,7 +80,7 @@ class Fabricated:
         return paths
 
     def config_file(self, path: Path, stage: str, **changed: object) -> Path:
-        """The resolved configuration of a stage; `changed` as section__key=value."""
+        """Write the resolved configuration of a stage; `changed` as section__key=value."""
         whole = read_yaml(ROOT / "config" / "config.yaml")
         whole["run"] = {"tiers": list(self.tiers), "seeds": list(self.seeds), "controls": list(self.controls)}
         whole["fewshot"] |= {"query_entries": self.query, "shots": list(self.shots), "learners": list(self.kept)}
@@ -117,7 +117,7 @@ class Fabricated:
         _write_walks(paths.walks(tier, seed), tier)
 
     def _adapted(self, person: str, dataset: str, error: float, change: float) -> list[dict]:
-        """Rows of one person in every learner's file: at k its share of the baseline's error, plus the change."""
+        """Return rows of a person in each learner's file: at k, its share of the baseline's error plus the change."""
         rows = []
         for learner, kept in self.kept.items():
             unadapted = {"k": 0, "repeat": 0, "steps": 0, "error_deg": error, "start_error_deg": np.nan}
@@ -197,7 +197,7 @@ class Fabricated:
         return {"leave_one_out": {"of": self.tiers[-1], "full": measured | full, "left_out": left_out}}
 
     def _wide(self) -> dict[str, dict]:
-        """The first and the last tier at the paper's width; what is between does the first's step."""
+        """Return the first and the last tier at the paper's width; those in between have the first one's step."""
         peaks = {"peak_gib": 1.5, "peak_gib_low": 1.4, "peak_gib_high": 1.6, "peaks_gib": [1.5, 1.4, 1.6]}
         row = peaks | {"step_ms": 4000.0, "speedup": {"ratio": 1.0, "low": 1.0, "high": 1.0}, "memory_ratio": 1.0}
         half = {name: [p / 2 for p in gib] if isinstance(gib, list) else gib / 2 for name, gib in peaks.items()}
@@ -261,7 +261,7 @@ def _persons(dataset: str, count: int, split: str = "test") -> list[tuple[int, s
 
 
 def _codes(dataset: str, person: int, seed: int, entries: int, change_deg: float = 0.0) -> dict[str, np.ndarray]:
-    """Codes whose unadapted error is `change_deg` larger than the baseline's, to first order."""
+    """Return codes whose unadapted error is `change_deg` larger than the baseline's, to first order."""
     rng = np.random.default_rng([DATASETS.index(dataset), person, seed])
     bias = np.random.default_rng([DATASETS.index(dataset), person]).normal(size=2) * 0.052
     head = rng.normal(size=(entries, 2)) * 0.15
@@ -293,7 +293,7 @@ def _write_log(path: Path, switches: list[dict], tier: str, seed: int, rng: np.r
 
 
 def _draw_eyes(label: np.ndarray, person: int) -> np.ndarray:
-    """Two plain eyes that look along the label: enough to see whether an arrow on them is right."""
+    """Draw two plain eyes that look along the label, enough to check the direction of an arrow."""
     rng = np.random.default_rng(person)
     skin = tuple(int(c) for c in rng.integers((150, 100, 80), (240, 190, 170)))
     strip = Image.new("RGB", (256, 64), skin)
@@ -307,7 +307,7 @@ def _draw_eyes(label: np.ndarray, person: int) -> np.ndarray:
 
 
 def _write_redirection(path: Path, counts: Sequence[int], rng: np.random.Generator) -> None:
-    """Numbers of redirected strips that hold of nobody."""
+    """Invent numbers of redirected strips."""
     people = [(d, name) for d, count in zip(DATASETS, counts, strict=True) for _, name in _persons(d, count)]
     rows = pd.DataFrame(people, columns=["dataset", "person"]).assign(strips=30, own_mean_l1=0.31, all_mean_l1=0.4)
     rows["l1"] = 0.3 + 0.01 * rng.random(len(rows))
@@ -321,7 +321,7 @@ REDIRECTED = {"real": (3.0, 1.0), "rendered": (3.1, 1.0), "not_turned": (3.5, 0.
 
 
 def write_pairs(path: Path, counts: Sequence[int], rng: np.random.Generator, pairs: int = 6) -> None:
-    """What an estimator saw in redirected strips of nobody."""
+    """Invent estimates for redirected strips."""
     parts = []
     for dataset, count in zip(DATASETS, counts, strict=True):
         for _, person in _persons(dataset, count):
@@ -337,7 +337,7 @@ def write_pairs(path: Path, counts: Sequence[int], rng: np.random.Generator, pai
 
 
 def _places(number: int) -> np.ndarray:
-    """A sheet whose pictures, 32 x 16 px, tell row, column and number by their red, green and blue."""
+    """Return a sheet whose pictures, 32 x 16 px, encode row, column and number as red, green and blue."""
     colors = np.stack([*np.mgrid[:STEPS, :STEPS] * 16, np.full((STEPS, STEPS), 100 * number)], -1)
     return colors.repeat(16, 0).repeat(32, 1).astype(np.uint8)
 

@@ -1,4 +1,4 @@
-"""A package `mediapipe` that knows the landmarks of some frames by heart, for the stage in processes of its own."""
+"""A fake package `mediapipe` that knows the landmarks of some frames, for stages in separate processes."""
 
 import hashlib
 from pathlib import Path
@@ -29,12 +29,12 @@ solutions = types.SimpleNamespace(face_mesh=types.SimpleNamespace(FaceMesh=FaceM
 
 
 def key_of(image: NDArray[np.uint8]) -> str:
-    """The key of a BGR frame."""
+    """Return the key of a BGR frame."""
     return hashlib.sha1(np.ascontiguousarray(image[:, :, ::-1]).tobytes()).hexdigest()
 
 
 def install(folder: Path, known: dict[str, NDArray]) -> Path:
-    """Write the package; known: key -> (n, 3) vertex, x, y in shares of the sides. Returns what PYTHONPATH needs."""
+    """Write the package; known: key -> (n, 3) vertex, x, y in shares of the sides. Return what PYTHONPATH needs."""
     (folder / "mediapipe").mkdir(parents=True)
     (folder / "mediapipe" / "__init__.py").write_text(_PACKAGE)
     np.savez(folder / "mediapipe" / "known.npz", **known)

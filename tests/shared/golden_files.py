@@ -1,4 +1,4 @@
-"""Where the golden numbers lie: some in every clone, all of them beside it or where FAZE_GOLDEN_DIR says."""
+"""The golden numbers: some are in every clone, all are beside it or where FAZE_GOLDEN_DIR points."""
 
 import os
 from pathlib import Path
@@ -11,6 +11,6 @@ FOLDERS = {"kept": KEPT} | ({"all": ALL} if ALL.is_dir() else {})
 
 
 def arrays_of(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file by key."""
+    """Return the arrays of a file by key."""
     with np.load(path) as arrays:
         return dict(arrays)

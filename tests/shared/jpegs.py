@@ -1,11 +1,11 @@
-"""JPEGs of every kind, for tests of what reads them."""
+"""JPEGs of every kind, for tests of their readers."""
 
 import cv2
 import numpy as np
 
 
 def encode(width: int = 320, height: int = 240, *options: int, gray: bool = False) -> bytes:
-    """Noise over smooth colours, so that every row and its chroma differ."""
+    """Return noise over smooth colours, so that every row and its chroma differ."""
     rng = np.random.default_rng(width + height)
     smooth = cv2.resize(rng.uniform(0, 200, (9, 12, 3)), (width, height), interpolation=cv2.INTER_CUBIC)
     image = np.clip(smooth + rng.normal(0, 25, smooth.shape), 0, 255).astype(np.uint8)
@@ -13,12 +13,12 @@ def encode(width: int = 320, height: int = 240, *options: int, gray: bool = Fals
 
 
 def with_segment(data: bytes, marker: int, contents: bytes) -> bytes:
-    """A JPEG with one more segment in front of its own."""
+    """Insert a segment before the first one of a JPEG."""
     return data[:2] + bytes([0xFF, marker]) + (len(contents) + 2).to_bytes(2) + contents + data[2:]
 
 
 def exif(orientation: int, order: str = "little") -> bytes:
-    """The contents of an APP1 segment."""
+    """Return the contents of an APP1 segment."""
     sign = b"II*\0" if order == "little" else b"MM\0*"
     entries = ((0x0100, 3, 1, 5), (0x0112, 3, 1, orientation))
     directory = len(entries).to_bytes(2, order)

@@ -1,4 +1,4 @@
-"""What an MLflow store must contain of an ablation: everything that its files contain, each thing once."""
+"""Check that an MLflow store contains everything in the files of an ablation, each thing once."""
 
 import tempfile
 from collections import Counter
@@ -38,7 +38,7 @@ def names_of(record: RunRecord) -> set[str]:
 
 
 def assert_mirrored(store: Store, paths: ResultPaths, places: Sequence[RunPlace]) -> None:
-    """Nothing is missing and nothing is there twice: current runs, values, params, tags, data sets, files, models."""
+    """Check for missing and duplicate current runs, values, params, tags, data sets, files, models."""
     of_ablation = current_runs(paths.root.name)
     runs = store.client.search_runs([store.experiment_id], of_ablation)
     models = store.client.search_logged_models([store.experiment_id], of_ablation)

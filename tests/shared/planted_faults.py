@@ -30,7 +30,7 @@ _SINGLE = ("info", "motion")  # GazeCapture's files that do not hold one entry p
 
 @dataclass(frozen=True, eq=False)
 class WrittenData:
-    """One data set: its folder, and FAZE's annotation of its people, which is still to be written."""
+    """One data set: its folder, and FAZE's annotation of its people, which is not written yet."""
 
     root: Path
     annotation: dict[str, Supplementary]
@@ -48,7 +48,7 @@ class WrittenData:
         return self.annotation[self.person].file_names[row]
 
     def change(self, field: str, row: int, change: Callable[[Any], object]) -> None:
-        """Change what every annotation says of a frame in one field of `Supplementary`."""
+        """Change one field of `Supplementary` for a frame in every annotation."""
         entries = self.annotation[self.person]
         values = copy.copy(getattr(entries, field))
         values[row] = change(values[row])
@@ -68,7 +68,7 @@ class WrittenData:
         self.change("file_names", -1, lambda _: file_name)
 
     def add_person(self, number: int, row: int) -> str:
-        """Add a person of one frame, one of the first person's; returns who."""
+        """Add a person with one frame, one of the first person's; return the person's name."""
         person, first = self.new_person.format(number), self.annotation[self.person]
         if person in self.annotation:
             raise ValueError(f"there are so many people that {person} is one of them")
@@ -127,7 +127,7 @@ class WrittenGazeCapture(WrittenData):
     new_person = "5990{}"
 
     def change(self, field: str, row: int, change: Callable[[Any], object]) -> None:
-        """See WrittenData; the data set's own files know no head pose."""
+        """See WrittenData; the data set's own files contain no head pose."""
         super().change(field, row, change)
         if field == "file_names":
             path = self.root / self.person / "frames.json"
@@ -156,7 +156,7 @@ class WrittenGazeCapture(WrittenData):
         _write_json(path, content)
 
     def _parallel(self) -> list[Path]:
-        """List the files that hold one entry per frame."""
+        """List the files that contain one entry per frame."""
         return [path for path in sorted((self.root / self.person).glob("*.json")) if path.stem not in _SINGLE]
 
     def _add_own(self, person: str, row: int) -> None:
@@ -266,7 +266,7 @@ def _truncate_jpeg(written: WrittenData, row: int) -> None:
 
 
 def _rotate_by_exif(written: WrittenData, row: int) -> None:
-    """Lay the pixels on their side and say so by EXIF's orientation 6: turned upright, the frame is as it was."""
+    """Turn the pixels on their side and record it as EXIF orientation 6: turned upright, the frame is as it was."""
     path = written.root / written.name(row)
     data = _jpeg(cv2.rotate(cv2.imread(str(path)), cv2.ROTATE_90_COUNTERCLOCKWISE))
     entry = struct.pack(">HHIHH", 0x0112, 3, 1, 6, 0)  # orientation, one short
@@ -275,7 +275,7 @@ def _rotate_by_exif(written: WrittenData, row: int) -> None:
 
 
 def _halve(written: WrittenData, row: int) -> str:
-    """Halve the size, as of a thumbnail; the intrinsics are those of the whole."""
+    """Halve the size, as in a thumbnail; the intrinsics are those of the full frame."""
     path = written.root / written.name(row)
     small = cv2.resize(cv2.imread(str(path)), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
     path.write_bytes(_jpeg(small))

@@ -1,4 +1,4 @@
-"""Processes of the machine, as /proc tells them: who lives, who descends from whom."""
+"""Processes of the machine, read from /proc: which are alive, and their parents."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ def until(condition: Callable[[], bool], what: str, *, seconds: float = 600, pau
 
 
 def table() -> dict[int, tuple[str, int]]:
-    """State and parent of every process that lives."""
+    """Return state and parent of every living process."""
     found = {}
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
@@ -27,12 +27,12 @@ def table() -> dict[int, tuple[str, int]]:
 
 
 def living(processes: set[int]) -> dict[int, str]:
-    """State of those of the processes that live."""
+    """Return the states of those processes that are alive."""
     return {process: state for process, (state, _) in table().items() if process in processes}
 
 
 def family(process: int) -> set[int]:
-    """A process and all that descend from it, whatever their group."""
+    """List a process and all its descendants, whatever their group."""
     parents = {child: parent for child, (_, parent) in table().items()}
     found: set[int] = set()
     added = {process} & parents.keys()
@@ -43,7 +43,7 @@ def family(process: int) -> set[int]:
 
 
 def marked(variable: str, value: str) -> set[int]:
-    """Living processes in whose environment a variable has a value: all that was started with it, orphans too."""
+    """List living processes with this value of an environment variable: all that was started with it, orphans too."""
     wanted, found = f"{variable}={value}".encode(), set()
     for process in table():
         with contextlib.suppress(OSError):
@@ -53,7 +53,7 @@ def marked(variable: str, value: str) -> set[int]:
 
 
 def words_of(process: int) -> list[str]:
-    """The command line of a process; nothing of one that has ended."""
+    """Return the command line of a process, or nothing if it has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{process}/cmdline").read_text(errors="replace").split("\0")[:-1]
     return []

@@ -19,7 +19,7 @@ TARGET_MM = np.array([-30.0, 80, 5])
 
 
 def jpeg(seed: int) -> bytes:
-    """An encoded frame of smooth colours."""
+    """Return an encoded frame of smooth colours."""
     noise = np.random.default_rng(seed).integers(0, 256, (12, 16, 3), dtype=np.uint8)
     image = cv2.resize(noise, (WIDTH_PX, HEIGHT_PX), interpolation=cv2.INTER_CUBIC)
     return cv2.imencode(".jpg", image)[1].tobytes()
@@ -47,7 +47,7 @@ def write_mpiifacegaze(raw: Path, people: int = 2, frames: int = 3) -> None:
 
 
 def supplementary(file_names: list[str]) -> Supplementary:
-    """The same camera, pose and target for every frame."""
+    """Use the same camera, pose and target for every frame."""
     count = len(file_names)
     return Supplementary(
         file_names=file_names,

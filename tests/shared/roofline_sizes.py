@@ -1,4 +1,4 @@
-"""A roofline that is timed at once."""
+"""A roofline that is measured quickly."""
 
 import torch
 
@@ -6,7 +6,7 @@ from faze.benchmark.roofline import Roofline
 
 
 def small_roofline(copy_mib: int, order: int) -> Roofline:
-    """The roofline of the CPU with a small array, small matrices and short blocks."""
+    """Return the roofline of the CPU with a small array, small matrices and short blocks."""
     roofline = Roofline(torch.device("cpu"))
     roofline.copy_mib, roofline.order, roofline.seconds = copy_mib, order, 0.01
     return roofline

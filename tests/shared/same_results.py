@@ -1,4 +1,4 @@
-"""Compare two runs of one ablation, which are equal to the bit in everything that is not measured."""
+"""Compare two runs of one ablation, which must be equal to the bit in everything that is not measured."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ MEASURED = ("evaluation/performance.csv", "report/table.csv")  # hold nothing bu
 
 
 def assert_same_results(one: Path, other: Path) -> dict[str, int]:
-    """Compare the other results with all that the first have.
+    """Compare the other results with all of the first ones.
 
     Returns:
-        How many files of each kind were compared; of each there is one at least.
+        The number of compared files of each kind, at least one each.
     """
     compared = {"checkpoint.pt": 0, "run.jsonl": 0, ".parquet": 0, ".csv": 0}
     for path in sorted(one.rglob("*")):

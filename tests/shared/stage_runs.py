@@ -33,7 +33,7 @@ def write_config(
     dataset: str | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write the resolved config of a stage to FOLDER/STAGE.yaml; `config` replaces the defaults under the overrides."""
+    """Write the resolved config of a stage to FOLDER/STAGE.yaml; `config` replaces the defaults below the overrides."""
     run = (tier, seed) if stage in parameters.PER_RUN else (None, None)
     values = merge(defaults() if config is None else config, overrides or {})
     folder.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def write_config(
 
 
 def as_words(options: Mapping[str, object]) -> list[str]:
-    """Make words of options: `run_log=path` is --run-log path; a list gives several values, None leaves it out."""
+    """Convert options to words: `run_log=path` is --run-log path; a list gives several values, None leaves it out."""
     words = []
     for name, value in options.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""A training in processes of its own: started, stopped, and compared with one that nothing disturbed."""
+"""A training in separate processes: started, stopped, and compared with an undisturbed one."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def write_store(path: Path, seed: int = 0) -> Path:
-    """Strips of three people; the seed decides their pixels, not their labels."""
+    """Create strips of three people; the seed determines their pixels, not their labels."""
     pixels, labels = np.random.default_rng(seed), np.random.default_rng(0)
 
     def person(number: int, split: str) -> PersonStrips:
@@ -33,7 +33,7 @@ def write_store(path: Path, seed: int = 0) -> Path:
 
 
 class Training:
-    """One training in a folder of its own."""
+    """One training in a separate folder."""
 
     def __init__(self, folder: Path, data: Path, tier: str, *, sections: dict | None = None, **train) -> None:
         self.out, self.log = folder / "checkpoint.pt", folder / "run.jsonl"
@@ -79,7 +79,7 @@ def wait_for(path: Path, process: subprocess.Popen) -> None:
 
 
 def children(process: int) -> list[int]:
-    """The processes that one has started and that live, in the order of their numbers."""
+    """List the living processes that a process has started, by number."""
     parents = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -88,7 +88,7 @@ def children(process: int) -> list[int]:
 
 
 def measured(log: Path) -> list[tuple]:
-    """What a log says of how the training went; its speed may differ."""
+    """Return what a log contains about the training, without its speed."""
     kept = [event for event in read_events(log) if event["event"] == "metrics"]
     return [(e["step"], {k: v for k, v in e["values"].items() if k != "train/images_per_s"}) for e in kept]
 

@@ -1,4 +1,4 @@
-"""A small training as every tier runs it; gives the loss of each step."""
+"""A small training, run by every tier; it returns the loss of each step."""
 
 import dataclasses
 import os
@@ -37,7 +37,7 @@ STEPS = 20  # that a switch must follow the baseline in float64; the first five 
 
 
 def people() -> PeopleStrips:
-    """Four people of textured noise, at the model's size."""
+    """Create four people of textured noise, at the model's size."""
     random = np.random.default_rng(7)
     counts = [5, 9, 6, 8]
     pixels = [random.integers(0, 256, (n, 32, 128, 3), dtype=np.uint8) for n in counts]
@@ -45,24 +45,24 @@ def people() -> PeopleStrips:
 
 
 def made_up_people(pixels: list[NDArray], labels: list[NDArray]) -> PeopleStrips:
-    """People held in memory, from each one's strips and labels."""
+    """Create people in memory from each one's strips and labels."""
     rows = TableRows(torch.from_numpy(np.concatenate(pixels)))
     return PeopleStrips([f"p{i}" for i in range(len(pixels))], labels, rows, pixels[0].shape[1:3])
 
 
 def tier(name: str, **switches) -> Engine:
-    """The switches of a tier, on the CPU."""
+    """Return the switches of a tier, on the CPU."""
     return dataclasses.replace(resolve_tier(CONFIG["tiers"], name), device="cpu", **switches)
 
 
 def setup(engine: Engine, world: World = ALONE, *, loss: Loss = LOSS, train: Train = TRAIN) -> TrainingSetup:
-    """What the small training is made from."""
+    """The parts of the small training."""
     return TrainingSetup(MODEL, loss, engine, train, world, seed=3)
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """What a training did."""
+    """The results of a training."""
 
     losses: list[float]  # of each step over the global batch
     moved: dict[str, Tensor]  # by parameter: its value at the end less its first
@@ -77,7 +77,7 @@ def losses(
     loss_scale: float | None = None,
     loss: Loss = LOSS,
 ) -> list[float]:
-    """Loss of each step over the global batch; loss_scale: the scaler's first, instead of its default of 65536."""
+    """Return the loss of each step over the global batch; loss_scale replaces the scaler's default of 65536."""
     if processes == 1:
         return trained(engine, ALONE, steps=steps, dtype=dtype, loss_scale=loss_scale, loss=loss).losses
     with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +108,7 @@ def trained(
     loss_scale: float | None = None,
     loss: Loss = LOSS,
 ) -> Trained:
-    """Train as one process, perhaps of several, and return how the weights moved."""
+    """Train in one process, perhaps of several, and return how the weights moved."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

@@ -1,4 +1,4 @@
-"""The truth of synthetic people, which no stage reads."""
+"""The ground truth of synthetic people, which no stage reads."""
 
 from pathlib import Path
 

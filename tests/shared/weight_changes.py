@@ -1,4 +1,4 @@
-"""How far, and which way, a training moved its weights: losses alone stay near one another where no weight moves."""
+"""The direction and size of weight changes: losses alone stay close to each other if no weight moves."""
 
 import math
 from collections.abc import Mapping
@@ -10,17 +10,17 @@ Weights = Mapping[str, Tensor]  # by the parameter's name
 
 
 def copy_of(model: nn.Module) -> dict[str, Tensor]:
-    """The weights as they are now, in float64."""
+    """Copy the current weights in float64."""
     return {name: weight.detach().double().cpu().clone() for name, weight in model.named_parameters()}
 
 
 def change(before: Weights, after: Weights) -> dict[str, Tensor]:
-    """What each weight moved by."""
+    """Return the change of each weight."""
     return {name: after[name] - before[name] for name in before}
 
 
 def compare(found: Weights, wanted: Weights) -> tuple[float, float]:
-    """Cosine of two changes over all weights at once, and the ratio of their lengths; 0, 0 if the found one is none."""
+    """Return the cosine of two changes over all weights, and the ratio of their lengths; 0, 0 if the second is zero."""
     one, other = (torch.cat([change[name].flatten() for name in wanted]) for change in (found, wanted))
     lengths = float(one.norm()), float(other.norm())
     if not lengths[0] or not math.isfinite(lengths[0]):
@@ -29,7 +29,7 @@ def compare(found: Weights, wanted: Weights) -> tuple[float, float]:
 
 
 def of_part(changes: Weights, part: str) -> dict[str, Tensor]:
-    """Those whose names begin so."""
+    """Select the weights whose names begin with a prefix."""
     return {name: change for name, change in changes.items() if name.startswith(part)}
 
 
@@ -42,7 +42,7 @@ NEAR = {"fp16": (0.985, 0.05), "bf16": (0.9, 0.15)}
 
 
 def assert_alike(found: Weights, wanted: Weights, precision: str) -> None:
-    """Fail where a part of DT-ED moved another way, or not as far, as rounding to a low precision explains."""
+    """Fail if a part of DT-ED moved in another direction or less than rounding to a low precision explains."""
     least, most = NEAR[precision]
     for part in PARTS:
         cosine, ratio = compare(of_part(found, part), of_part(wanted, part))

@@ -1,4 +1,4 @@
-"""Processes that train together, without the others."""
+"""Simulated processes that train together."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ from faze.engine.parallel import World
 
 @dataclasses.dataclass(frozen=True)
 class Apart(World):
-    """A process that need not wait for the others, who have this number, or the same as it."""
+    """A process that need not wait for the others, which have this number, or the same as it."""
 
     others: int | None = None
 

@@ -1,6 +1,6 @@
-"""An ablation takes rendered frames and prepared strips over from another with the same values, whatever its name.
+"""An ablation reuses rendered frames and prepared strips of another with the same values, whatever its name.
 
-Seen red with `name` in the stages' own configs, and without the comparison of digests.
+Fails with `name` in the stages' own configs, and without the comparison of digests.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""A sweep's points compared: what run logs say, averaged over seeds, and the page.
+"""The comparison of a sweep's points: run logs, averaged over seeds, and the page.
 
-Seen red by breaking the code: the first validation taken for the last, an interval of 1.96 errors, rows not sorted.
+Checked by breaking the code: the first validation used as the last, an interval of 1.96 errors, rows not sorted.
 """
 
 import sys
@@ -74,13 +74,13 @@ def test_the_page_names_the_best_who_may_be_as_good_and_what_has_no_result(stage
     page = (stage.paths.sweep / "index.html").read_text()
     assert "<b>point01</b>: model.growth 4, engine.recompute true." in page
     assert "4.30° (95 % interval over seeds 0.49 to 8.11)" in page
-    assert "3 other points" in page  # point03's only error, too; seen red
+    assert "3 other points" in page  # point03's only error, too
     assert "point03, seed 1, under way" in page
     assert page.count("data:image/svg+xml") == 2
 
 
 def test_the_best_may_have_one_ended_seed(stage):
-    """Seen red: its interval was told as a dash."""
+    """Regression: its interval was shown as a dash."""
     write_run_log(stage.paths, "point03", 0, 3.0)
     assert stage() == 0
     page = (stage.paths.sweep / "index.html").read_text()
@@ -88,7 +88,7 @@ def test_the_best_may_have_one_ended_seed(stage):
 
 
 def test_a_key_of_lists_is_told_in_words(stage):
-    """Seen red: the figures could not place a list, after all trainings."""
+    """Regression: the figures could not place a list, after all trainings."""
     assert stage({"grid": {"engine.keep_fp32": [["conv"], ["conv", "linear"], [], ["linear"]]}}) == 0
     page = (stage.paths.sweep / "index.html").read_text()
     assert "<b>point01</b>: engine.keep_fp32 conv, linear." in page

@@ -33,7 +33,7 @@ def people() -> list[PersonStrips]:
 
 @pytest.fixture
 def stage(tmp_path, run_stage):
-    """A folder with store and checkpoint, and the command run on it."""
+    """Create a folder with store and checkpoint, and run the command on it."""
     torch.manual_seed(0)
     dted = DTED(build(Model, merge(defaults()["model"], SMALL)))
     save_weights(tmp_path / "checkpoint.pt", dted)
@@ -70,14 +70,14 @@ def test_every_strip_is_encoded(stage):
 
 
 def test_who_has_no_strip_has_no_codes(stage):
-    """Seen red: a traceback."""
+    """Regression: a traceback."""
     add_nobody(stage.folder / "data.h5", "00001")
     assert stage() == 0
     assert CodeStore(stage.folder / "codes.h5").persons() == ["00002", "00003", "00010"]
 
 
 def test_codes_of_several_stores_are_those_of_each(stage):
-    """Seen red: the second store got the codes of the first."""
+    """Regression: the second store got the codes of the first."""
     assert stage() == 0
     folder, of_one = stage.folder, (stage.folder / "codes.h5").read_bytes()
     write_strips(folder / "other.h5", "mpiigaze", people()[:1])
@@ -95,7 +95,7 @@ def test_stores_that_are_not_as_many_are_refused(stage, capsys):
 
 
 def test_codes_are_computed_in_fp32(stage, monkeypatch):
-    """cuDNN rounds to TF32 unless told otherwise. Seen red: on a GPU all codes were in TF32."""
+    """cuDNN rounds to TF32 by default. Regression: on a GPU all codes were in TF32."""
     seen = []
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     monkeypatch.setattr(
@@ -108,7 +108,7 @@ def test_codes_are_computed_in_fp32(stage, monkeypatch):
 
 
 def test_strips_are_encoded_by_the_network_for_inference(stage, monkeypatch):
-    """Seen red: by the training's network."""
+    """Regression: encoded by the training's network."""
     seen = []
     monkeypatch.setattr(
         encode, "encode_strips", lambda dted, *given, of=encode.encode_strips: seen.append(dted) or of(dted, *given)

@@ -1,4 +1,4 @@
-"""Whatever a file holds, whoever reads it says in one sentence what is wrong with it, and never shows a traceback."""
+"""Each reader describes a fault of any file in one sentence, and never shows a traceback."""
 
 import json
 from argparse import Namespace
@@ -38,7 +38,7 @@ CONTENT = {
 
 
 def read_evaluation(path: Path, summary: bytes | None = None) -> None:
-    """The file stands for every table, and for the summary if no other is given."""
+    """Use the file for every table, and for the summary if no other is given."""
     folder = path.parent / "evaluation"
     folder.mkdir()
     for table in results.TABLES:

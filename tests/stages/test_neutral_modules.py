@@ -1,6 +1,6 @@
-"""The modules that no hash of code follows change no output: a stage writes the same without them.
+"""Modules excluded from code hashes change no output: a stage writes the same without them.
 
-Seen red while the length of the run log, which grows with the digits of its times, was compared too.
+It failed while it compared the length of the run log, which grows with the digits of its times.
 """
 
 import ast
@@ -68,7 +68,7 @@ WORDS = {
 
 
 def chain(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Rendered people, their strips, two steps of training, codes, a learner and its errors."""
+    """Rendered people, their strips, two training steps, codes, a learner and its errors."""
     config = merge(read_yaml(ROOT / "config" / "config.yaml", ROOT / "config" / "smoke.yaml"), FEW)
     folder.mkdir()
 
@@ -98,7 +98,7 @@ def chain(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def content(path: Path) -> object:
-    """What a file says, without times and speeds."""
+    """Return the content of a file, without times and speeds."""
     if path.suffix == ".jsonl":
         told = [(event["event"], event.get("step"), event.get("values", {})) for event in read_events(path)]
         return [(*of, {k: v for k, v in values.items() if k != "train/images_per_s"}) for *of, values in told]
@@ -138,7 +138,7 @@ def test_every_neutral_module_is_tried_or_has_nothing_to_leave_out() -> None:
 
 
 def test_what_is_tried_hands_no_value_back() -> None:
-    """Functions of theirs that others call return nothing, and no constant of theirs is imported."""
+    """Their functions that others call return nothing, and no constant of theirs is imported."""
     for path in sorted((ROOT / "faze").rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         if is_neutral(module):

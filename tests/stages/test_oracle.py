@@ -1,6 +1,6 @@
 """Target strips of rendered people: equal to the stored strips if nothing is exchanged, else with the labels of b.
 
-Seen red by breaking the code: lids of b, noise of b, labels of a, another person's role.
+Checked by breaking the code: lids of b, noise of b, labels of a, another person's role.
 """
 
 import sys
@@ -45,7 +45,7 @@ def run(stage, root: Path, *words: object, dataset: str | None = None, config=CO
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Folder of the strips of a few rendered people."""
+    """Create a folder with the strips of a few rendered people."""
     root = tmp_path_factory.mktemp("ablation")
     layouts = [word for layout in RAW.values() for word in (f"--{layout}", root / layout)]
     files = [f"--{layout}-supplementary={root / layout}_supplementary.h5" for layout in RAW.values()]

@@ -1,6 +1,6 @@
 """The rule `redirect`.
 
-Seen red with train people, all strips, a person with one strip, NaN, the real strips of a instead of b, the rows of the
+Fails with train people, all strips, a person with one strip, NaN, the real strips of a instead of b, the rows of the
 oracle without their pairs, an estimator of another size.
 """
 

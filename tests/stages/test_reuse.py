@@ -1,8 +1,7 @@
 """A tier whose change has no effect here reuses the training of another run, and nothing else does.
 
-`idle` sets cuDNN's search, which no CPU has; `recompute` has an effect everywhere. Seen red: before anything was
-reused, each tier was trained. By breaking the code: a key with the switches as configured, without the data, without
-the code; no weight moved.
+`idle` sets cuDNN's search, which no CPU has; `recompute` has an effect everywhere. Checked by breaking the code: a key
+with the switches as configured, without the data, without the code; no weight moved.
 """
 
 import os
@@ -31,7 +30,7 @@ STORE = "data/gazecapture.h5"
 
 
 def write_people(root: Path, seed: int = 0) -> None:
-    """Write strips of three people; the seed decides their pixels, not their labels."""
+    """Write strips of three people; the seed determines their pixels, not their labels."""
     labels, pixels = np.random.default_rng(1), np.random.default_rng([seed, 2])
     people = [
         PersonStrips(
@@ -49,7 +48,7 @@ def write_people(root: Path, seed: int = 0) -> None:
 
 @pytest.fixture
 def trained(tmp_path: Path, run_stage: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """trained(tier, seed, processes) -> the folder of a training in the ablation at tmp_path, whose people exist."""
+    """Return trained(tier, seed, processes) -> the folder of a training in the ablation at tmp_path."""
     monkeypatch.setenv("FAZE_MACHINE_LOCK", str(tmp_path / "machine.lock"))
     config = merge(defaults(), SMALL)
     config["tiers"] = {"baseline": config["tiers"]["baseline"] | {"device": "cpu"}, **TIERS}
@@ -122,7 +121,7 @@ def other_pixels(root: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def other_pixels_without_checksum(root: Path, patch: pytest.MonkeyPatch) -> None:
-    """Change pixels in a store whose size and time stay. Seen red: it was known by these."""
+    """Change pixels in a store but keep size and time. Regression: the key contained only these."""
     before = (root / STORE).stat()
     with h5py.File(root / STORE, "r+") as file:
         file["00001/pixels"][0] = 0
@@ -153,14 +152,14 @@ def test_another_experiment_or_a_torn_donor_is_not_reused(harm, trained, tmp_pat
 
 
 def test_the_same_people_written_again_are_the_same_experiment(trained, tmp_path):
-    """Seen red: a store was known by its time, and a clock that jumped let `idle` be trained itself."""
+    """Regression: the key contained a store's time, so `idle` was trained after the clock had jumped."""
     trained("baseline")
     write_people(tmp_path)
     assert donor_of(trained("idle"))
 
 
 def test_noise_controls_are_trainings_of_the_baseline_that_noise_alone_changes(trained):
-    """Seen red: one weight of the codes' layer was rounded away, and the training was the baseline's in all others."""
+    """Regression: one weight of the codes' layer was rounded away, and the training equalled the baseline otherwise."""
     runs = baseline, rounding, other = [trained(tier) for tier in ("baseline", "rounding", "seed")]
     assert not any(map(donor_of, runs))
     configs = [read_logged_run(run / "run.jsonl").start["config"] for run in runs]

@@ -1,7 +1,7 @@
-"""Parallel work keeps to the threads it was given: more of them would spin against each other.
+"""Parallel work uses only the given threads: more of them would compete with each other.
 
-Seen red once by breaking the code: without OPENBLAS_NUM_THREADS in a pool's environment, and without the initializer of
-the adaptation's threads.
+Checked by breaking the code: without OPENBLAS_NUM_THREADS in a pool's environment, and without the initializer of the
+adaptation's threads.
 """
 
 import os
@@ -15,7 +15,7 @@ from faze.fewshot.mlp import InitialNetwork, SampleSets, map_weights, random_wei
 
 
 def nothing() -> None:
-    """What a pool's process has to do first."""
+    """What a process of a pool does first."""
 
 
 def test_pool_processes_use_one_blas_thread_each(monkeypatch):
@@ -30,7 +30,7 @@ def kernel_of_torch(weights, activation):
 
 
 def test_adapting_threads_have_been_told_to_use_one_torch_thread_each(monkeypatch):
-    """OpenMP keeps the number for each thread apart. (Asking torch for it would set it.)"""
+    """OpenMP has a number for each thread. (Asking torch for it would set it.)"""
     told, seen = {}, []
     monkeypatch.setattr(torch, "set_num_threads", lambda number: told.update({threading.get_ident(): number}))
     monkeypatch.setattr(kernel, "kernel_for", kernel_of_torch)

@@ -1,4 +1,4 @@
-"""Seen red by breaking the code: another tier copied, people counted as one split, rendered taken for real."""
+"""Checked by breaking the code: another tier copied, people counted as one split, rendered people called real."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from faze.stages import weights
 
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
-    """A fabricated ablation with files to copy, and its stage."""
+    """Return a fabricated ablation with files to copy, and its stage."""
     case = Fabricated(tiers=("baseline", "amp"), people=(3, 2), entries=40, query=20)
     paths = case.write(tmp_path)
     for tier in case.tiers:
@@ -95,9 +95,9 @@ def test_errors_are_means_over_people(stage):
 )
 @pytest.mark.parametrize("raw_exists", [False, True])
 def test_licence_follows_the_pictures_of_training(stage, mpiigaze, gazecapture, trained_on, licence, raw_exists):
-    """Seen red: a network trained on GazeCapture was called Apache-2.0 if MPIIGaze was rendered (raw/ exists).
+    """Regression: a network trained on GazeCapture was called Apache-2.0 if MPIIGaze was rendered (raw/ exists).
 
-    Without raw/, people who were rendered were called photographed.
+    Without raw/, rendered people were called photographed.
     """
     if raw_exists:
         (stage.paths.root / "raw").mkdir()
@@ -116,7 +116,7 @@ def test_licence_follows_the_pictures_of_training(stage, mpiigaze, gazecapture, 
 
 
 def test_weights_take_the_place_of_weights_only(stage, capfd):
-    """Seen red: all files in the folder were removed."""
+    """Regression: all files in the folder were removed."""
     stage.out.mkdir()
     (stage.out / "thesis.md").touch()
     assert stage() == 1
@@ -135,7 +135,7 @@ def test_what_is_missing_is_named_and_nothing_is_written(stage, capfd):
 
 
 def test_names_in_a_log_are_text_on_the_card(stage):
-    """Seen red: a log that somebody changed put links and tables into a card that is handed on."""
+    """Regression: a log that somebody changed put links and tables into a card that is passed on."""
     path = stage.paths.run_log("amp", 0)
     first, rest = path.read_text().split("\n", 1)
     start = json.loads(first)

@@ -1,7 +1,7 @@
-"""The studio's server answers this machine's own browsers alone.
+"""The studio's server answers only browsers on this machine.
 
-Seen red: it answered whoever called it, so that a page of somebody else, whose name was made to stand for 127.0.0.1
-after it had loaded, could read the strips.
+Regression: it answered any host name, so a foreign page could resolve its name to 127.0.0.1 after loading, and read the
+strips.
 """
 
 import http.client

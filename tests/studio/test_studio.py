@@ -1,6 +1,6 @@
 """The studio's page in a real browser: its canvases show what torch decodes, and nothing leaves the machine.
 
-Seen red by breaking the code: a rotation that was not transposed, pitch and yaw exchanged, the head turned by the
+Checked by breaking the code: a rotation that was not transposed, pitch and yaw exchanged, the head turned by the
 gaze's angles, components of another network, an appearance mixed the other way round.
 """
 
@@ -81,7 +81,7 @@ def page(chromium, address):
 
 
 def settled(page):
-    """Wait until the last picture that was asked for stands on every canvas."""
+    """Wait until the last requested picture is on every canvas."""
     page.wait_for_function(
         """() => new Promise((resolve) => {
             const now = () => [...document.querySelectorAll("canvas")].map((canvas) => canvas.dataset.shown).join();
@@ -106,7 +106,7 @@ def slide(page, **values: float) -> None:
 
 
 def shown(page) -> list[np.ndarray]:
-    """Pixels of every canvas, (H, W, 3)."""
+    """Return the pixels of every canvas, (H, W, 3)."""
     found = page.evaluate(
         """() => [...document.querySelectorAll("canvas")].map((canvas) =>
             [...canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data])"""
@@ -116,7 +116,7 @@ def shown(page) -> list[np.ndarray]:
 
 @torch.inference_mode()
 def decoded(dted: DTED, strips, person: str, gaze_deg, head_deg, towards=None, share=0.0, directions=()) -> np.ndarray:
-    """The same in torch."""
+    """Return the same from torch."""
     front = frontal(dted, strips, person)[2]
     app = front.app
     if towards:

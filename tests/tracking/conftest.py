@@ -1,4 +1,4 @@
-"""A store in a temporary folder, and the results of an ablation of each test's own beside it."""
+"""A store in a temporary folder, and the results of a separate ablation for each test beside it."""
 
 import pytest
 from tracking_tree import TIERS, write_results

@@ -1,4 +1,4 @@
-"""After a failure on the way, the same call completes the mirror: nothing is missing, nothing is there twice."""
+"""After a failure, the same call completes the mirror: nothing is missing or duplicated."""
 
 import os
 

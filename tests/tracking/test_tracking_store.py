@@ -117,7 +117,7 @@ open_store(Tracking("faze", None), Path({str(tmp_path)!r}))
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """A folder of results with a store in it."""
+    """Return a folder of results with a store in it."""
     folder = tmp_path_factory.mktemp("store") / "results"
     open_store(Tracking("faze", None), folder)
     return folder
@@ -131,7 +131,7 @@ def test_moved_or_copied_results_are_reported(results, tmp_path):
 
 @pytest.mark.parametrize("netloc", ["host:500000", "host:abc", "[::1", "ann:hush/hush@host:5000"])
 def test_invalid_address_is_reported_without_a_part_of_the_password(netloc, tmp_path):
-    """Seen red: a traceback."""
+    """Regression: a traceback."""
     with pytest.raises(UserError, match=r"tracking\.uri.*MLFLOW_TRACKING_URI") as caught:
         open_store(Tracking("faze", f"http://{netloc}"), tmp_path)
     assert "hush" not in str(caught.value) and caught.value.__suppress_context__
@@ -155,7 +155,7 @@ def mirror_concurrently(results, number, barrier):
 
 
 def test_eight_processes_on_a_new_store_lose_and_misfile_nothing(tmp_path):
-    """MLflow alone breaks the database, so that all fail, or files their runs under Default."""
+    """Without the lock, MLflow breaks the database, so that all fail, or files their runs under Default."""
     results = tmp_path / "results" / "race"
     paths = write_results(results, seeds=(0, 1), steps=5)
     # Forked from a server that has already imported mlflow, so that all reach the store at the same moment.
@@ -185,7 +185,7 @@ def test_eight_processes_on_a_new_store_lose_and_misfile_nothing(tmp_path):
 
 @pytest.mark.parametrize("half", [True, False])
 def test_damaged_database_is_to_be_removed(tmp_path, half):
-    """Seen red: the same command was said to help as soon as the store answers, and failed for ever."""
+    """Regression: the same command was promised to work as soon as the store answers, and always failed."""
     database, whole = tmp_path / "mlflow.db", tmp_path / "whole.db"
     open_store(Tracking("faze", f"sqlite:///{whole}"), tmp_path)
     content = whole.read_bytes()

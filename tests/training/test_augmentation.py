@@ -1,8 +1,7 @@
 """Augmentation: the geometry of the labels follows that of the pixels; draws depend on seed and step alone.
 
-Seen red once each by breaking the code: the sign of the yaw, the rotation transposed in the labels and in the pixels,
-the centre some pixels aside, the zoom inverted, member b with the shift of a, a share that forgets its rank, draws that
-know it.
+Checked by breaking the code: the sign of the yaw, the rotation transposed in the labels and in the pixels, the centre
+some pixels aside, the zoom inverted, member b with the shift of a, a share that ignores its rank, draws that use it.
 """
 
 from dataclasses import replace
@@ -47,7 +46,7 @@ def model(height: int, width: int) -> Model:
 
 
 def frame() -> np.ndarray:
-    """Soft colours, so that interpolation matters little."""
+    """Return soft colours, so that interpolation matters little."""
     random = np.random.default_rng(5)
     return cv2.resize(random.integers(0, 256, (36, 64, 3), dtype=np.uint8), (1280, 720), interpolation=cv2.INTER_CUBIC)
 
@@ -63,13 +62,13 @@ def labels(pose: NormalizedPose) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def difference(a: torch.Tensor, b: torch.Tensor, edge: int = 12) -> float:
-    """Mean over the inner pixels."""
+    """Compute the mean over the inner pixels."""
     inner = (a.float() - b.float()).abs()[:, edge // 2 : -edge // 2, edge:-edge]
     return float(inner.mean())
 
 
 def test_a_mirrored_frame_has_the_mirrored_strip_and_labels():
-    """The whole scene mirrored in the camera's vertical plane, then normalised as any other."""
+    """Mirror the whole scene in the camera's vertical plane, then normalise it as usual."""
     pose = normalize_pose(HEAD, PLACE, CORNERS, TARGET)
     across = np.array([-1.0, 1, 1])
     # A mirrored rotation M R M: its vector keeps x and changes sign in y and z. The face model is symmetrical.
@@ -95,7 +94,7 @@ def test_only_those_drawn_are_mirrored():
 @pytest.mark.parametrize("shift", [(8.0, 0.0), (0.0, -6.0), (-30.0, 12.0)])
 @pytest.mark.parametrize("size", [(64, 256), (32, 128)])
 def test_a_turned_camera_sees_what_the_frame_shows_it(shift, size):
-    """Against the normalisation itself: the frame warped by a virtual camera that looks shift px aside."""
+    """Compare with the normalisation: the frame warped by a virtual camera that looks shift px aside."""
     pose = normalize_pose(HEAD, PLACE, CORNERS, TARGET)
     u = np.array([*shift, 1300.0]) / np.linalg.norm([*shift, 1300.0])
     y = np.cross(u, [1.0, 0, 0]) / np.linalg.norm(np.cross(u, [1.0, 0, 0]))
@@ -135,7 +134,7 @@ def test_magnified_from_the_axis_and_labels_stay():
 
 
 def test_shrinking_moves_the_centre_of_pixels():
-    """A network pixel covers two stored ones, whose centres lie a quarter of it to either side of its own."""
+    """A network pixel covers two stored ones, whose centres are a quarter of it to either side of its own."""
     assert VirtualCamera.of(LENS, model(64, 256)) == VirtualCamera(1300.0, (128.0, 32.0), 1.0)
     assert VirtualCamera.of(LENS, model(32, 128)) == VirtualCamera(650.0, (63.75, 15.75), 0.5)
 

@@ -1,10 +1,10 @@
-"""Batches are the same however they come to the device, and nobody waits for the device on the way through a step.
+"""Batches are equal however they reach the device, and no part of a step waits for the device.
 
-Seen red once by breaking the code: a partner's place one too far, or with the first one's labels; gaze and head labels
-exchanged; people who are read when needed taken for resident; all free device memory given to strips; a loader that
-begins at step 0; the computing stream that does not wait for the copy, or does not keep its memory; pinning said to act
-on a CPU; a step that reads its loss; weights and rates on the device that differ from the floats, weights at new
-addresses; an optimiser whose state does not go through the checkpoint.
+Checked by breaking the code: a partner's index one too far, or with the first one's labels; gaze and head labels
+exchanged; people who are read when needed treated as resident; all free device memory given to strips; a loader that
+begins at step 0; the computing stream that does not wait for the copy, or does not keep its memory; pinning reported
+as acting on a CPU; a step that reads its loss; weights and rates on the device that differ from the floats, weights
+at new addresses; an optimiser whose state does not go through the checkpoint.
 """
 
 import itertools
@@ -107,7 +107,7 @@ WAITLESS = [
 
 
 def train_without_waiting(**switches) -> None:
-    """Two steps: the first makes the optimiser's state."""
+    """Do two steps: the first creates the optimiser's state."""
     chosen = setup(tier("baseline", **switches))
     step = build_step(chosen)
     batches = build_feed(people(), chosen)(range(2))
@@ -123,7 +123,7 @@ def test_nothing_in_a_step_waits_for_the_device(switches):
 
 
 def test_a_loss_scaler_waits_where_the_optimiser_is_not_fused():
-    """Torch's own, which reads the overflow on the host; the tier fused_sgd avoids that."""
+    """Torch's own scaler, which reads the overflow on the host; the tier fused_sgd avoids that."""
     with pytest.raises(AssertionError, match="_local_scalar_dense"):
         train_without_waiting(precision="fp16", force=True)
 
@@ -140,7 +140,7 @@ def test_numbers_on_the_device_are_the_floats(monkeypatch):
 
 
 def test_rates_on_the_device_go_through_a_checkpoint(tmp_path):
-    """The optimiser's state holds them as tensors; a resumed step must go on setting those."""
+    """The optimiser's state contains them as tensors, which a resumed step must keep using."""
     chosen = setup(tier("fused_sgd", parallel="single"))
     steps = [build_step(replace(chosen, seed=seed)) for seed in (3, 4)]
     batches = list(build_feed(people(), chosen)(range(3)))
@@ -167,7 +167,7 @@ def test_held_numbers_keep_their_addresses_and_do_not_share_memory_with_the_host
 
 
 def test_numbers_on_the_device_go_by_name_not_by_order():
-    """Seen red: values in another order of the same names were written under each other's names."""
+    """Regression: the same names in another order were written under each other's names."""
     held = DeviceNumbers(CPU, torch.float32)
     held({"a": 1.0, "b": 2.0})
     assert {name: float(value) for name, value in held({"b": 4.0, "a": 3.0}).items()} == {"a": 3.0, "b": 4.0}

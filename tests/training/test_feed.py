@@ -1,7 +1,7 @@
-"""One and the same pairs, bit for bit: from file or memory, by however many loader processes, threads and ranks.
+"""The same pairs, bit for bit: from file or memory, with any number of loader processes, threads and ranks.
 
-Seen red once each by breaking the code: a buffer that is used again while the batch before it is held, rows of the file
-in another order than asked for, a share that begins one pair late, draws that depend on the rank.
+Checked by breaking the code: a buffer that is reused while the batch before it is still used, rows of the file in
+another order than requested, a share that begins one pair late, draws that depend on the rank.
 """
 
 from pathlib import Path
@@ -57,7 +57,7 @@ def feed(whom: PeopleStrips, *, rank: int = 0, processes: int = 1, changes: Augm
 
 
 def expected(path: Path) -> list[Batch]:
-    """Pair by pair from the file, without anything that is fast."""
+    """Read pair by pair from the file, without any optimisation."""
     strips, indices, batches = StripStore(path), PairIndices(COUNTS, BatchShare(3, 8)), []
     everyone = [(f"p{person}", entry) for person, count in enumerate(COUNTS) for entry in range(count)]
     for step in range(STEPS):
@@ -84,7 +84,7 @@ WAYS = [
 @pytest.mark.parametrize("how", WAYS, ids=str)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_way_gives_the_pairs_of_the_order_and_batches_that_never_alias(path, how, threads, monkeypatch):
-    """All batches are held at the same time, so memory that is used again too early would show."""
+    """All batches are kept at the same time, so memory that is reused too early would be noticed."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     found = feed(people(path, how["memory_gib"]), **{k: v for k, v in how.items() if k != "memory_gib"})
     batches = list(found(range(STEPS)))
@@ -99,7 +99,7 @@ def test_every_way_gives_the_pairs_of_the_order_and_batches_that_never_alias(pat
 @pytest.mark.parametrize("how", WAYS[:2] + WAYS[4:], ids=str)
 @pytest.mark.parametrize("changes", [None, CHANGES], ids=["plain", "augmented"])
 def test_shares_are_equal_and_make_up_the_global_batch(path, processes, how, changes):
-    """Nobody waits for a rank with more pairs, and no pair depends on the number of ranks or loader processes."""
+    """No process waits for a rank with more pairs, and no pair depends on the number of ranks or loader processes."""
     whom, how = people(path, how["memory_gib"]), {k: v for k, v in how.items() if k != "memory_gib"}
     whole = list(feed(people(path, 1.0), changes=changes)(range(4)))
     shares = [
@@ -121,7 +121,7 @@ def test_a_resumed_training_sees_the_same_augmented_batches(path):
 
 
 def test_strips_are_on_all_devices_or_on_none(path: Path) -> None:
-    """Seen red: each process for itself."""
+    """Regression: each process chose alone."""
     whom = people(path, 1.0)
     assert {s.switch: s.active for s in feed(whom, resident=True, least=[1]).switches}["resident"]
     lonely = feed(whom, resident=True, least=[0], processes=2)

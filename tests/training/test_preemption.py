@@ -1,7 +1,7 @@
-"""A training that is asked to go writes a checkpoint after its step, says so, and the same command ends as undisturbed.
+"""A training that is asked to stop writes a checkpoint after its step, reports it, and resumes like an undisturbed one.
 
-Seen red: with the window of a log line left out of the checkpoint, the next line was the mean of fewer steps; with two
-processes failed, of which one had been killed, nobody said so.
+Regression: the checkpoint did not contain the window of a log line, so the next line was the mean of fewer steps; two
+processes failed, one of them killed, without a message.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def logged(training: Training) -> int:
 
 
 def stop(training: Training, number: signal.Signals, whom: Callable[[subprocess.Popen], list[int]]) -> str:
-    """Send a signal once something is logged; give what the training says."""
+    """Send a signal once something is logged; return the training's output."""
     process = training.start()
     while not logged(training):
         assert process.poll() is None, process.stderr.read()
@@ -87,7 +87,7 @@ def test_one_of_several_processes_is_asked_and_all_stop_at_the_same_step(undistu
 
 
 def test_a_signal_to_every_process_of_a_job_is_as_one(undisturbed, data, tmp_path):
-    """As SLURM sends it: to torchrun, its processes, and those that read ahead for them."""
+    """SLURM sends it to torchrun, its processes, and the loader processes."""
     tier = "ddp" if undisturbed.out.parent.name.startswith("ddp") else "baseline"
     training = Training(tmp_path, data, tier, sections={"data": {"workers": 1, "memory_gib": 0.0}}, **FAR)
 
@@ -103,7 +103,7 @@ def test_a_signal_to_every_process_of_a_job_is_as_one(undisturbed, data, tmp_pat
 
 
 def test_ctrl_c_is_no_traceback_and_the_same_command_goes_on(undisturbed, data, tmp_path):
-    """It reaches every process, and those of ddp once more by torchrun. Seen red: two tracebacks of each."""
+    """It reaches every process, and those of ddp again through torchrun. Regression: two tracebacks of each."""
     tier = "ddp" if undisturbed.out.parent.name.startswith("ddp") else "baseline"
     training = Training(tmp_path, data, tier, **FAR)
     process = training.start()
@@ -120,7 +120,7 @@ def test_ctrl_c_is_no_traceback_and_the_same_command_goes_on(undisturbed, data, 
 
 
 def test_ctrl_c_that_python_loses_is_heard_after_the_step():
-    """Seen red: a training in some hundreds, interrupted amid a finaliser, ran to its end and ended with 0."""
+    """Regression: one training in several hundred, interrupted in a finaliser, ran to its end with exit code 0."""
     lost = """
 import os, signal
 from faze.base.preemption import install_handlers, received_signal
@@ -138,7 +138,7 @@ received_signal()
 
 
 def test_who_comes_up_when_torchrun_was_killed_already_ends_at_once(data, tmp_path):
-    """Seen red: it took whoever had adopted it for torchrun, and waited for the others with all its locks for hours."""
+    """Regression: it took the process that adopted it for torchrun, and waited for hours with all its locks."""
     training = Training(tmp_path, data, "ddp")
     killed = subprocess.Popen(["true"])
     killed.wait()
@@ -158,7 +158,7 @@ def test_who_comes_up_when_torchrun_was_killed_already_ends_at_once(data, tmp_pa
     ids=["SIGINT", "SIGTERM"],
 )
 def test_who_waits_for_a_process_that_is_gone_still_heeds_signals(number, code, words, data, tmp_path):
-    """Seen red: of two that came up one had ended, and the other waited for it where Python hears no signal."""
+    """Regression: one of two starting processes had ended, and the other waited for it where Python ignores signals."""
     port = free_port()
     rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), LAUNCHER: str(os.getpid())}
@@ -185,7 +185,7 @@ def test_before_its_first_step_a_training_ends_at_once(data, tmp_path):
 
 
 def test_who_waits_for_another_writer_can_be_asked_to_go(data, tmp_path):
-    """Seen red: a signal that is only noted left it waiting."""
+    """Regression: a signal that is only recorded left it waiting."""
     first, second = (Training(tmp_path, data, "baseline") for _ in range(2))
     holder = first.start()
     wait_for(first.work, holder)
@@ -200,7 +200,7 @@ def test_who_waits_for_another_writer_can_be_asked_to_go(data, tmp_path):
 
 
 def test_a_signal_that_comes_when_all_is_written_ends_nothing(data, tmp_path):
-    """Seen red: Python, while it ends, gives signals back to the system, and the workflow lost what was written."""
+    """Regression: while exiting, Python restores signal defaults, and the workflow lost the written results."""
     training = Training(tmp_path, data, "baseline", pairs=BATCH)
     late = """
 import os, signal, sys
@@ -220,7 +220,7 @@ sys.exit(faze.__main__.main())
 
 @pytest.mark.parametrize("when", ["while it comes up", "after some steps"])
 def test_a_process_that_is_killed_is_one_sentence(when, undisturbed, data, tmp_path):
-    """Seen red: while they came up, the others were asked to go by torchrun, and their code was that of all."""
+    """Regression: while they started, torchrun asked the others to stop, and their exit code was that of all."""
     if not undisturbed.out.parent.name.startswith("ddp"):
         pytest.skip("one process")
     training = Training(tmp_path, data, "ddp", **FAR)

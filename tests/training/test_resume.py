@@ -1,4 +1,4 @@
-"""A training that is killed, however and whenever, ends with the weights of one that was not."""
+"""A training killed in any way at any time ends with the weights of an undisturbed one."""
 
 import os
 import random
@@ -87,7 +87,7 @@ def test_rerun_waits_for_an_orphan_and_takes_what_it_wrote(undisturbed, data, tm
 
 @pytest.mark.parametrize("changed", ["configuration", "strips"])
 def test_another_training_does_not_resume(changed, tmp_path):
-    """Seen red: strips prepared again with the same labels, since only these were compared."""
+    """Regression: strips prepared again with the same labels were accepted, since only labels were compared."""
     store = write_store(tmp_path / "gazecapture.h5")
     training = Training(tmp_path, store, "baseline")
     process = training.start()

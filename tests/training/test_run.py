@@ -1,4 +1,4 @@
-"""What ends a training early, and what it may take of the machine."""
+"""What ends a training early, and how much of the machine it may use."""
 
 import itertools
 import math
@@ -47,13 +47,13 @@ def train_on(losses: list[float], scales: bool, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("lost", [NAN, INF])
 def test_a_loss_that_is_not_finite_ends_a_training_without_a_scaler(lost, monkeypatch):
-    """Seen red: infinity passed."""
+    """Regression: infinity passed."""
     with pytest.raises(UserError, match="the loss is not a number after 16 pairs; lower"):
         train_on([1.0, lost, 1.0, 1.0], False, monkeypatch)
 
 
 def test_a_scaler_that_skips_an_overflow_goes_on(monkeypatch):
-    """Seen red: the first overflow ended the training."""
+    """Regression: the first overflow ended the training."""
     train_on([1.0, NAN, 1.0, INF, NAN, 1.0], True, monkeypatch)
 
 
@@ -64,14 +64,14 @@ def test_a_scaler_does_not_skip_for_ever(monkeypatch):
 
 
 def test_what_does_not_divide_is_said_before_strips_are_read(tmp_path):
-    """Seen red: the store was read first."""
+    """Regression: the store was read first."""
     absent = tmp_path / "absent.h5"
     with pytest.raises(UserError, match=r"train\.global_batch 16 is not a multiple of 3 processes"):
         run.train(config(), absent, Apart(0, 3, CPU), tmp_path / "checkpoint.pt", tmp_path / "run.jsonl")
 
 
 def test_processes_of_one_machine_share_memory_gib(tmp_path, monkeypatch):
-    """Seen red: each process took it all, for train and for val people."""
+    """Regression: each process took the whole budget, for train and for val people."""
 
     def stop(groups: list, memory_gib: float) -> None:
         raise UserError(f"{len(groups)} groups, {memory_gib} GiB")
@@ -86,7 +86,7 @@ def test_processes_of_one_machine_share_memory_gib(tmp_path, monkeypatch):
 
 
 def test_steps_lost_in_a_row_are_counted_across_a_checkpoint():
-    """Seen red: of a checkpoint that falls on a log line they were forgotten."""
+    """Regression: they were lost in a checkpoint at a log line."""
     window = LogWindow()
     window.add({"loss": torch.tensor(NAN)})
     window.flush(ALONE, 8)

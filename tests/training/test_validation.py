@@ -1,6 +1,6 @@
-"""Validation takes the network for inference, with the weights of the moment.
+"""Validation uses the network for inference, with the current weights.
 
-Seen red by breaking the code: by the training's own network, with the weights of the validation before.
+Checked by breaking the code: the training's own network, with the weights of the validation before.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""One smoke run for all that is asked about a finished ablation."""
+"""One smoke run for all questions about a finished ablation."""
 
 import pytest
 from checkout import Answer, Checkout
@@ -12,7 +12,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, Answer]:
-    """A checkout in which the bare command has made the smoke ablation, and what it printed."""
+    """A checkout in which the plain command has made the smoke ablation, with its output."""
     checkout = Checkout(tmp_path_factory.mktemp("finished") / "faze", "config/smoke.yaml")
     answer = checkout.snakemake("--cores", "all", "ablation")
     assert answer.code == 0, answer.text[-8000:]

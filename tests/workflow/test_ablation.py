@@ -21,13 +21,13 @@ AFTER_TRAINING = {"evaluate": 1, "report": 1, "track": 1}
 
 
 def of_runs(runs: int) -> dict[str, int]:
-    """Jobs of so many trainings and all that follows them."""
+    """Return the jobs of this many trainings and everything after them."""
     per_run = dict.fromkeys((*NOT_WALK, "walk"), 1)
     return {rule: runs * count for rule, count in per_run.items()} | AFTER_TRAINING
 
 
 def everything() -> dict[str, int]:
-    """Jobs of all trainings and noise controls."""
+    """Return the jobs of all trainings and noise controls."""
     jobs, controls = of_runs(len(TIERS)), of_runs(CONTROLS)
     return {rule: jobs[rule] + (controls[rule] if rule in NOT_WALK else 0) for rule in jobs}
 
@@ -39,7 +39,7 @@ def test_fresh_checkout_makes_everything_once(fresh: Checkout) -> None:
 
 
 def test_tier_target_makes_one_rung(fresh: Checkout) -> None:
-    """Seen red: with its walk, whose people the baseline's redirected strips choose, it trained the baseline too."""
+    """Regression: with its walk, whose people depend on the baseline's redirected strips, the baseline was trained."""
     data = {"synthesise": 1, "preprocess": 2} | EVALUATORS
     assert fresh.dry_run("tier_amp").jobs == data | dict.fromkeys(NOT_WALK, 1) | {"tier_amp": 1}
     assert fresh.dry_run("tier_baseline").jobs == data | dict.fromkeys((*NOT_WALK, "walk", "tier_baseline"), 1)
@@ -94,7 +94,7 @@ def test_the_benchmark_takes_every_core_and_a_training_those_of_its_threads(fres
 def test_the_benchmark_had_the_machine_to_itself_and_the_baseline_was_trained_first(
     finished: tuple[Checkout, Answer],
 ) -> None:
-    """As Snakemake told it: what started, with which wildcards, and what ended."""
+    """From Snakemake's output: what started, with which wildcards, and what ended."""
     running: set[str] = set()
     measured, trained = "", []
     for rule, jobid, wildcards, ended in re.findall(
@@ -183,7 +183,7 @@ def test_override_that_repeats_a_default_changes_nothing(done: Checkout) -> None
 
 
 def test_one_learner_more_leaves_the_others_as_they_are(done: Checkout, tmp_path: Path) -> None:
-    """Seen red without `update`: Snakemake removed all of a job's outputs before it made them."""
+    """Fails without `update`: Snakemake removed all of a job's outputs before it made them."""
     more = Checkout(tmp_path / "faze", done.config, of=done.folder)
     run = Path("results/smoke/baseline/seed0")
     of_maml = [more.folder / run / f"fewshot/maml{part}" for part in (".pt", "_errors.parquet", "_trace.parquet")]
@@ -255,7 +255,7 @@ def test_snakemakes_own_report(done: Checkout) -> None:
 
 
 def test_damage_of_every_kind_of_file_is_noticed(done: Checkout) -> None:
-    """Seen red: tests/chaos/bits.py called a function that was gone."""
+    """Regression: tests/chaos/bits.py called a function that had been removed."""
     command = [sys.executable, done.folder / "tests/chaos/bits.py", done.folder / "results/smoke", "--flips", "2"]
     found = subprocess.run(command, cwd=done.folder, capture_output=True, text=True, env=environment())
     assert found.returncode == 0, found.stderr

@@ -1,4 +1,4 @@
-"""What a person gets wrong is said in a few lines before anything starts."""
+"""Errors in the user's input are reported in a few lines before anything starts."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.workflow
 
 
 def refusal(checkout: Checkout, *words: str) -> str:
-    """What Snakemake says when it refuses to start, without its greeting."""
+    """Return Snakemake's message when it refuses to start, without its greeting."""
     answer = checkout.snakemake("-n", "ablation", *words)
     assert answer.code == 1
     assert "Traceback" not in answer.text
@@ -33,7 +33,7 @@ def test_number_read_as_text(fresh: Checkout) -> None:
 
 
 def test_a_key_given_twice(fresh: Checkout) -> None:
-    """Snakemake's own reader, as YAML's, would keep the last in silence."""
+    """Snakemake's reader and YAML's would silently keep the last one."""
     with fresh.appended("config/smoke.yaml", "\nname: again\n"):
         text = refusal(fresh)
     assert re.search(r"config/smoke\.yaml:\d+: name: .*line \d+", text)
@@ -62,7 +62,7 @@ def test_annotation_without_its_frames(fresh: Checkout, tmp_path: Path) -> None:
 
 
 def test_a_list_of_splits_without_strips(fresh: Checkout, tmp_path: Path) -> None:
-    """Seen red: of a folder of frames it was passed over in silence."""
+    """Regression: it was silently ignored in a folder of frames."""
     (tmp_path / "split.json").touch()
     with fresh.edited("config/config.yaml", "gazecapture_split: null", f"gazecapture_split: {tmp_path / 'split.json'}"):
         assert "preprocess.gazecapture_split: is for an HDF5 of strips" in refusal(fresh)
@@ -74,7 +74,7 @@ def test_overrides_without_a_name_do_not_mix_with_the_defaults_results(fresh: Ch
 
 
 def test_values_on_the_command_line(fresh: Checkout) -> None:
-    """Snakemake reads a number in a section as text, and the results would be among the file's own."""
+    """Snakemake reads a number in a section as text, and the results would be among those of the file."""
     text = refusal(fresh, "--config", "train={pairs: 4000}")
     assert "--config train=...: " in text
     assert "--configfile" in text

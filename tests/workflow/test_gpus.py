@@ -1,4 +1,4 @@
-"""`--resources gpu=N`: who has which GPU. The GPUs are made up; this torch has none, and trains on the CPU as ever."""
+"""`--resources gpu=N`: which job gets which GPU. The GPUs are fake; this torch has none, and trains on the CPU."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 
 def trainings(text: str) -> dict[str, tuple[int, int]]:
-    """Tier -> GPUs and cores of its training, as Snakemake tells them."""
+    """Return GPUs and cores of each tier's training, from Snakemake's output."""
     told = {}
     for block in re.findall(r"^(?:local)?rule train:\n((?:    .*\n)+)", text, re.MULTILINE):
         threads, gpus = re.search(r"    threads: (\d+)", block), re.search(r"gpu=(\d+)", block)

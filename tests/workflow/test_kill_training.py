@@ -1,7 +1,7 @@
-"""A training killed through Snakemake, whatever dies and whenever: the same bare command ends with the same weights.
+"""A training killed through Snakemake, in any way at any time: the same plain command ends with the same weights.
 
 The effect of a kill on the stage is tested in tests/training/test_resume.py. Moments are drawn in pairs, not in
-seconds, so that a busy machine meets the same ones. Seen red once by breaking the code: a resume that leaves out the
+seconds, so that they are the same on a busy machine. Checked by breaking the code: a resume that leaves out the
 optimiser's state.
 """
 
@@ -40,14 +40,14 @@ OVERRIDES = {
 
 
 class End(NamedTuple):
-    """What a training leaves, without its times."""
+    """Return the outputs of a training, without its times."""
 
     weights: dict[str, torch.Tensor]
     metrics: list[tuple[int, dict[str, float]]]
 
 
 class Training:
-    """One tier's training, the command that makes it, and every process that this has started."""
+    """One tier's training, its command, and every process that the command has started."""
 
     def __init__(self, checkout: Checkout, tier: str, logs: Path) -> None:
         self.checkout, self.logs = checkout, logs
@@ -57,23 +57,23 @@ class Training:
         self.processes: set[int] = set()
 
     def start(self) -> None:
-        """Start the bare command in a process group of its own."""
+        """Start the plain command in a separate process group."""
         self.log = self.logs / f"{len(self.processes)}.log"
         self.snakemake = self.checkout.start("--cores", "all", self.target, log=self.log)
         self.processes.add(self.snakemake.pid)
 
     def reached(self) -> int:
-        """Pairs after which the last line of the running training's log was written."""
+        """Return the number of pairs at the last log line of the running training."""
         with contextlib.suppress(FileNotFoundError):
             return (self.work / "run.jsonl").read_text(encoding="utf-8").count('"event": "metrics"') * BATCH
         return 0
 
     def writes(self) -> bool:
-        """Whether a checkpoint is being written: it still has its temporary name."""
+        """Return whether a checkpoint is being written: it still has its temporary name."""
         return bool(list(self.work.glob(".checkpoint.pt.*")))
 
     def wait_for(self, pairs: int) -> None:
-        """Wait until so many pairs are logged; note who is at work."""
+        """Wait until this many pairs are logged; record the running processes."""
 
         def there() -> bool:
             failed = self.snakemake.poll() not in (None, -signal.SIGKILL)
@@ -85,7 +85,7 @@ class Training:
         assert self.reached() >= pairs and not self.out.exists(), f"nothing is tested: {self.read_log()[-4000:]}"
 
     def stop_while_writing(self) -> None:
-        """Stop every process between the making of a checkpoint's temporary file and its renaming."""
+        """Stop every process between the creation of a checkpoint's temporary file and its renaming."""
 
         def caught() -> bool:
             if not self.writes():
@@ -114,7 +114,7 @@ class Training:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A checkout with a configuration of its own: every step is logged, and checkpoints are many."""
+    """A checkout with a configuration in which every step is logged, and checkpoints are frequent."""
     checkout = Checkout(tmp_path_factory.mktemp("kill") / "faze", "config/kill.yaml")
     values = yaml.safe_load((ROOT / "config/smoke.yaml").read_text(encoding="utf-8")) | {"name": "kill"}
     for section, changed in OVERRIDES.items():
@@ -125,7 +125,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 @pytest.fixture(scope="module")
 def undisturbed(checkout: Checkout, tmp_path_factory: pytest.TempPathFactory) -> dict[str, End]:
-    """Each tier's uninterrupted training, by the workflow from raw frames on; their data stay for the killed ones."""
+    """Each tier's uninterrupted training, by the workflow from raw frames on; the killed ones use the same data."""
     trainings = {tier: Training(checkout, tier, tmp_path_factory.mktemp(tier)) for tier in ("baseline", "ddp")}
     answer = checkout.snakemake("--cores", "all", *(training.target for training in trainings.values()))
     assert answer.code == 0, answer.text[-4000:]
@@ -135,7 +135,7 @@ def undisturbed(checkout: Checkout, tmp_path_factory: pytest.TempPathFactory) ->
 
 @contextlib.contextmanager
 def fresh(checkout: Checkout, tier: str, logs: Path) -> Iterator[Training]:
-    """A tier's training of which only the data are there; what of it still lives at the end is ended."""
+    """A tier's training of which only the data exist; remaining processes are ended at the end."""
     training = Training(checkout, tier, logs)
     shutil.rmtree(training.folder)
     try:
@@ -153,7 +153,7 @@ def baseline(checkout: Checkout, undisturbed: dict[str, End], tmp_path: Path) ->
 
 
 def end_of_re_run(training: Training, undisturbed: End) -> str:
-    """What the command that runs now says; it ends as if nothing had ever been killed."""
+    """Return the output of the running command, which ends as if nothing had been killed."""
     code = training.snakemake.wait(timeout=600)
     assert code == 0, training.read_log()[-4000:]
     weights, metrics = training.end()
@@ -167,7 +167,7 @@ def end_of_re_run(training: Training, undisturbed: End) -> str:
 
 
 def assert_resumed(training: Training, reached: int) -> None:
-    """It went on neither from the beginning nor from before the last checkpoint, and had something left to do."""
+    """It resumed neither from the beginning nor from before the last checkpoint, and had something left to do."""
     (event,) = training.events("resume")
     assert 0 < reached - EVERY <= event["step"] <= reached < PAIRS
 
@@ -189,7 +189,7 @@ def test_killed_with_all_its_jobs(baseline: Training, undisturbed: dict[str, End
 
 
 def start_beside(training: Training, orphans: set[int]) -> None:
-    """Start a re-run and hold the orphans until it waits for them: it starts slowly."""
+    """Start a re-run and stop the orphans until it waits for them, since it starts slowly."""
     send(orphans, signal.SIGSTOP)
     training.start()
     until(lambda: "held by process" in training.read_log(), "waiting", seconds=120)
@@ -221,7 +221,7 @@ def test_killed_alone_and_its_orphan_later(baseline: Training, undisturbed: dict
 
 
 def test_killed_alone_and_its_orphan_lives(baseline: Training, undisturbed: dict[str, End]) -> None:
-    """Nobody resumes: the re-run waits for the orphan and takes what it has made."""
+    """Nothing is resumed: the re-run waits for the orphan and uses its outputs."""
     baseline.start()
     baseline.wait_for(random.Random("orphan").randint(*EARLY))
     baseline.snakemake.kill()
@@ -236,7 +236,7 @@ def test_killed_alone_and_its_orphan_lives(baseline: Training, undisturbed: dict
 
 
 def test_killed_group_of_two_processes(checkout: Checkout, undisturbed: dict[str, End], tmp_path: Path) -> None:
-    """Torchrun's workers have groups of their own, and end by themselves when it is gone."""
+    """Torchrun's workers have separate groups, and end by themselves when it is gone."""
     with fresh(checkout, "ddp", tmp_path) as ddp:
         ddp.start()
         ddp.wait_for(random.Random("ddp").randint(*ANY))

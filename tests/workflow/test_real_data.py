@@ -1,4 +1,4 @@
-"""The user's own data: raw folders by path, and strips that are normalised already."""
+"""The user's own data: raw folders by path, and strips that are already normalised."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ ERRORS = "results/real/baseline/seed0/fewshot/maml_errors.parquet"
 
 
 def run_with(folder: Path, paths: dict[str, Path], target: str) -> tuple[Checkout, Answer]:
-    """A target of the smoke ablation's first tier on these data, by one file of overrides."""
+    """Run a target of the smoke ablation's first tier on these data, with one file of overrides."""
     checkout = Checkout(folder / "faze", "real.yaml")
     overrides = (checkout.folder / "config/smoke.yaml").read_text(encoding="utf-8")
     overrides = overrides.replace("name: smoke", "name: real").replace("[baseline, amp, ddp, recompute]", "[baseline]")
@@ -37,7 +37,7 @@ def errors(checkout: Checkout) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def from_raw(done_raw: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """Raw folders, MPIIFaceGaze by its own annotation, GazeCapture by the supplementary file."""
+    """Raw folders, MPIIFaceGaze with its own annotation, GazeCapture with the supplementary file."""
     paths = {
         "mpiifacegaze": done_raw / "mpiifacegaze",
         "gazecapture": done_raw / "gazecapture",
@@ -48,7 +48,7 @@ def from_raw(done_raw: Path, tmp_path_factory: pytest.TempPathFactory) -> Checko
 
 @pytest.fixture(scope="module")
 def done_raw(finished: tuple[Checkout, Answer]) -> Path:
-    """People in the data sets' own layouts."""
+    """Create people in the data sets' own layouts."""
     return finished[0].folder / "results/smoke/raw"
 
 
@@ -68,7 +68,7 @@ def test_raw_folders_make_the_ablation(from_raw: Checkout, done_raw: Path) -> No
 
 
 def test_strips_in_the_released_layout_give_the_same_errors(from_raw: Checkout, tmp_path: Path) -> None:
-    """Without frames: pixels and labels, a chunk for each strip, compressed, and the splits in a file of their own."""
+    """Without frames: pixels and labels, a chunk for each strip, compressed, and the splits in a separate file."""
     split: dict[str, list[str]] = {"train": [], "val": [], "test": []}
     paths = {}
     for dataset, key in zip(DATASETS, ("mpiifacegaze", "gazecapture"), strict=True):

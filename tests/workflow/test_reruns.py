@@ -1,7 +1,7 @@
 """docs/reruns.md, row by row: each change, and the jobs that run again after it.
 
-The jobs and their files are Snakemake's own, of one dry run. What makes a job run again is asked of the functions that
-make its params, so that a row takes no start of Snakemake; only rows that make other jobs take one each.
+Jobs and their files come from one dry run of Snakemake. The reasons to run again are computed by the functions that
+make the jobs' params, so that a row needs no start of Snakemake; only rows with other jobs need one each.
 `test_ablation.py` asks Snakemake itself about some of them.
 """
 
@@ -33,7 +33,7 @@ WORDS = {
 
 
 def rows(heading: str) -> list[tuple[str, str]]:
-    """Change and jobs of each row of a section's table."""
+    """Return change and jobs of each row of a section's table."""
     section = re.search(rf"^## {heading}$(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
     return re.findall(r"^\| `?([^|`\n]+)`?(?: rewritten)? \| ([^|\n]+) \|$", section[1], re.MULTILINE)[1:]
 
@@ -51,7 +51,7 @@ class Job(NamedTuple):
     outputs: frozenset[str]
 
     def is_of(self, word: str) -> bool:
-        """Whether it is of a tier or a data set, or of `seed N`."""
+        """Return whether it belongs to a tier or a data set, or to `seed N`."""
         return any(word in (value, f"{key} {value}") for key, value in self.wildcards)
 
 
@@ -71,7 +71,7 @@ def jobs_of(answer: Answer) -> list[Job]:
 
 
 def run_again(jobs: list[Job], first: Iterable[Job]) -> set[Job]:
-    """The jobs that have a reason of their own, and all that read what they write; without targets."""
+    """Return the jobs with a reason of their own, and all that read their outputs; without targets."""
     found: set[Job] = set()
     waiting = list(first)
     while waiting:
@@ -83,7 +83,7 @@ def run_again(jobs: list[Job], first: Iterable[Job]) -> set[Job]:
 
 
 def wanted(jobs: list[Job], sentence: str) -> set[Job]:
-    """The jobs that a row names."""
+    """Return the jobs that a row names."""
     if sentence == "nothing":
         return set()
     real = {job for job in jobs if job.rule != "ablation"}
@@ -111,7 +111,7 @@ def told_apart(found: set[Job], expected: set[Job]) -> str:
 
 
 def nested(change: str) -> dict:
-    """`a.b: 1` -> {"a": {"b": 1}}."""
+    """Convert `a.b: 1` to {"a": {"b": 1}}."""
     key, value = change.split(": ", 1)
     tree = yaml.safe_load(value)
     for name in reversed(key.split(".")):
@@ -196,7 +196,7 @@ def _sources(job: Job) -> list[str]:
 
 
 def test_the_page_has_rows_of_each_kind() -> None:
-    """A table that the expression above no longer reads would be green."""
+    """A table that the expression above no longer matches would pass."""
     assert (len(VALUES), len(MORE), len(CODE), len(FILES)) == (
         PAGE.count("\n| `", PAGE.index("## A value"), PAGE.index("## Additions")),
         PAGE.count("\n| `", PAGE.index("## Additions"), PAGE.index("## Code")),

@@ -1,4 +1,4 @@
-"""A sweep beside a finished ablation: its points are trained by the ablation's own rules, and it stays as it is."""
+"""A sweep beside a finished ablation: the ablation's own rules train its points, and the ablation is unchanged."""
 
 import json
 

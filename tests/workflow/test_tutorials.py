@@ -1,4 +1,4 @@
-"""The tutorials' commands, run as they stand on the pages, in a copy of the finished smoke ablation."""
+"""The tutorials' commands, run as printed on the pages, in a copy of the finished smoke ablation."""
 
 import os
 import re
@@ -21,7 +21,7 @@ def folder(finished: tuple[Checkout, Answer], tmp_path_factory: pytest.TempPathF
 
 
 def follow(page: str, folder: Path) -> list[str]:
-    """Do what a page says, from top to bottom; give what each of its commands printed.
+    """Follow a page from top to bottom; return what each of its commands printed.
 
     A block of YAML or Python is written to the file that its first line names, a diff is applied.
     """
