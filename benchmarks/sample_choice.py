@@ -5,8 +5,8 @@
 Reads the run's codes and the files of its learners that report an uncertainty, and adapts each to the same test people
 with samples chosen in three ways, --repeats times each. `random` and `grid` draw from the whole pool, as
 fewshot.person_codes does. `chosen` knows no label: from a random half of the pool the learner takes what lowers its
-mean variance the most; half, so that repeats differ. Differences are paired by person, with intervals over people (Student's
-t), each by itself.
+mean variance the most; half, so that repeats differ. Differences are paired by person, with intervals over people
+(Student's t), each by itself.
 """
 
 import argparse
