@@ -62,11 +62,14 @@ def stop(training: Training, number: signal.Signals, whom: Callable[[subprocess.
     return words
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    ("undisturbed", "number"),
+    [("baseline", signal.SIGTERM), ("baseline", signal.SIGUSR2), ("ddp", signal.SIGTERM)],
+    indirect=["undisturbed"],
+)
 def test_a_training_that_is_asked_to_go_resumes_without_a_difference(number, undisturbed, data, tmp_path):
     """Between two checkpoints and two log lines; ddp by torchrun, which passes the signal on."""
     tier = "ddp" if undisturbed.out.parent.name.startswith("ddp") else "baseline"
-    number = signal.SIGUSR2 if (tier, number) == ("baseline", signal.SIGUSR1) else number  # all three, in four runs
     training = Training(tmp_path, data, tier, **FAR)
     words = stop(training, number, lambda process: [process.pid])
     assert words.count(f"faze train: stopped by {number.name} after") == 1
@@ -76,9 +79,8 @@ def test_a_training_that_is_asked_to_go_resumes_without_a_difference(number, und
     assert_same_end(training, undisturbed)
 
 
+@pytest.mark.parametrize("undisturbed", ["ddp"], indirect=True)
 def test_one_of_several_processes_is_asked_and_all_stop_at_the_same_step(undisturbed, data, tmp_path):
-    if not undisturbed.out.parent.name.startswith("ddp"):
-        pytest.skip("one process")
     training = Training(tmp_path, data, "ddp", **FAR)
     words = stop(training, signal.SIGUSR1, lambda process: children(process.pid)[-1:])
     assert words.count("faze train: stopped by ") == 1
@@ -218,11 +220,10 @@ sys.exit(faze.__main__.main())
     assert ended.returncode == 0 and ended.stdout.endswith("late\n") and training.out.exists(), ended.stderr
 
 
+@pytest.mark.parametrize("undisturbed", ["ddp"], indirect=True)
 @pytest.mark.parametrize("when", ["while it comes up", "after some steps"])
 def test_a_process_that_is_killed_is_one_sentence(when, undisturbed, data, tmp_path):
     """Regression: while they started, torchrun asked the others to stop, and their exit code was that of all."""
-    if not undisturbed.out.parent.name.startswith("ddp"):
-        pytest.skip("one process")
     training = Training(tmp_path, data, "ddp", **FAR)
     process = training.start()
     wait_for(tmp_path / ".checkpoint.pt.lock", process)

@@ -66,20 +66,18 @@ def test_kill_while_writing_a_checkpoint_leaves_the_one_before(undisturbed, data
     assert_same_end(training, whole)
 
 
+@pytest.mark.parametrize("undisturbed", ["baseline"], indirect=True)
 def test_rerun_waits_for_an_orphan_and_takes_what_it_wrote(undisturbed, data, tmp_path):
     tier, whole = undisturbed
     training = Training(tmp_path, data, tier)
     orphan = training.start()
     wait_for(training.work, orphan)
-    if tier == "baseline":
-        os.killpg(orphan.pid, signal.SIGSTOP)  # so that it cannot end before the second one has seen it
-        second = training.start()
-        words = second.stderr.readline()
-        os.killpg(orphan.pid, signal.SIGCONT)
-        assert f"{training.out} (held by process" in words
-        words += second.communicate(timeout=240)[1]
-    else:  # torchrun's workers are in groups of their own, and start so slowly that the orphan may have ended meanwhile
-        words = training.finish()
+    os.killpg(orphan.pid, signal.SIGSTOP)  # so that it cannot end before the second one has seen it
+    second = training.start()
+    words = second.stderr.readline()
+    os.killpg(orphan.pid, signal.SIGCONT)
+    assert f"{training.out} (held by process" in words
+    words += second.communicate(timeout=240)[1]
     orphan.communicate(timeout=60)
     assert "pairs/s" not in words  # it did not train again
     assert_same_end(training, whole)
