@@ -60,7 +60,7 @@ def library(kernel: str, otherwise: str) -> ctypes.CDLL | None:
     return None
 
 
-def processor() -> str:
+def processor_features() -> str:
     """Describe the processor features by which numpy and OpenCV select their code."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

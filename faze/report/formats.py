@@ -100,7 +100,7 @@ def milliseconds(value: float) -> str:
 
 
 @template_filter
-def duration(seconds: float) -> str:
+def elapsed(seconds: float) -> str:
     """Format 8.4 s, 412 s, 2 h 05 min."""
     if seconds >= 3600:
         hours, minutes = divmod(round(seconds / 60), 60)

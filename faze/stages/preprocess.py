@@ -12,7 +12,7 @@ from pathlib import Path
 import cv2
 
 from faze.base.command_line import CONFIG, OUTPUT_CACHE, argument, command, needed, threads
-from faze.base.compiled import processor
+from faze.base.compiled import processor_features
 from faze.base.errors import UserError
 from faze.base.files import whole_file
 from faze.base.locks import output_lock
@@ -85,7 +85,7 @@ def cache_key(args: Namespace, config: Resolved) -> str | None:
     contents = [content_within(path, MOST_BYTES) for path in inputs]
     if None in contents:
         return None
-    of = (args.dataset, bool(args.supplementary), contents, processor(), cv2.__version__)
+    of = (args.dataset, bool(args.supplementary), contents, processor_features(), cv2.__version__)
     return made_key("preprocess", config.values, *of)
 
 

@@ -25,7 +25,7 @@ from facts import differences, facts_of  # noqa: E402
 from play import Play, Tally  # noqa: E402
 from world import World  # noqa: E402
 
-from faze.base.compiled import processor  # noqa: E402
+from faze.base.compiled import processor_features  # noqa: E402
 
 REFERENCES = ROOT / ".chaos"
 FAULTS = 40  # of a run
@@ -40,7 +40,7 @@ def key_of_code() -> str:
     """Hash everything that determines the results: code, configuration, processor."""
     files = [path for folder in ("faze", "workflow", "config") for path in (ROOT / folder).rglob("*") if path.is_file()]
     parts = [path.read_bytes() for path in sorted(files) if "__pycache__" not in path.parts and path.suffix != ".mjs"]
-    return hashlib.sha256(b"\0".join([processor().encode(), *parts])).hexdigest()[:16]
+    return hashlib.sha256(b"\0".join([processor_features().encode(), *parts])).hexdigest()[:16]
 
 
 def reference(scratch: Path) -> dict[str, str]:

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faze.base.compiled import library, processor
+from faze.base.compiled import library, processor_features
 from faze.data.synthetic import eyes, surface
 from faze.data.synthetic.eyes import Margins
 from faze.data.synthetic.layers import FEATHER_PX, Box, Layer, NumpyLayers, Painted, Shot, within
@@ -154,7 +154,7 @@ def rounding_identity() -> tuple[str, ...]:
     """Return what can change the rounding of pixels: compiled code or numpy, processor, versions."""
     code = _code()
     digest = hashlib.sha256(Path(code._name).read_bytes()).hexdigest()[:16] if code else "numpy"
-    return digest, processor(), np.__version__, cv2.__version__
+    return digest, processor_features(), np.__version__, cv2.__version__
 
 
 def layers_for(person: SyntheticPerson, painted: Painted) -> CompiledLayers | NumpyLayers:
