@@ -456,7 +456,7 @@ def test_colours_are_distinct():
     ("share", (0.274,), "27 %"), ("share", (-0.031,), "−3 %"), ("share", (-0.001,), "0 %"),
     ("digits", (26.24,), "26.2"), ("digits", (None,), "–"),
     ("milliseconds", (412.3,), "412 ms"), ("milliseconds", (12.34,), "12.3 ms"), ("milliseconds", (1524.0,), "1.52 s"),
-    ("duration", (8.36,), "8.4 s"), ("duration", (412.3,), "412 s"), ("duration", (7500.0,), "2 h 05 min"),
+    ("elapsed", (8.36,), "8.4 s"), ("elapsed", (412.3,), "412 s"), ("elapsed", (7500.0,), "2 h 05 min"),
     ("count", (12345,), "12,345"), ("needed", (100, 100), "100"), ("needed", (1001, 1000), "more than 1,000"),
 ])  # fmt: skip
 def test_number_formats(form, values, text):
