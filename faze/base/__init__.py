@@ -1,1 +1,1 @@
-"""Files, locks, the run log, processes, result paths and geometry, for every other package. Needs only numpy."""
+"""Files, locks, run logs, processes, result paths and geometry, for all other packages. Requires only numpy."""

@@ -1,8 +1,8 @@
-"""Allocator retention: glibc keeps freed memory in the process, in huge pages, instead of returning it to the kernel.
+"""Allocator retention: glibc keeps freed memory in the process instead of returning it to the kernel, in huge pages.
 
-A training step allocates and frees the same hundreds of MiB each time. By default, glibc maps them again in every step,
-and the kernel clears every page again. Glibc reads its settings when a process starts, so a process without them starts
-itself again. No computed number changes.
+A training step allocates and frees the same hundreds of MiB each time. By default, glibc maps that memory anew in every
+step, and the kernel clears every page. Glibc reads its settings when a process starts, so a process without them
+restarts itself. Results do not change.
 """
 
 import os
@@ -19,7 +19,7 @@ SETTINGS = {
 
 
 def with_allocator_retention(given: str) -> str:
-    """Add the settings to a value of GLIBC_TUNABLES; settings that it contains already are kept."""
+    """Add the settings to a value of GLIBC_TUNABLES; settings that it already contains are kept."""
     theirs = dict(setting.partition("=")[::2] for setting in given.split(":") if setting)
     return ":".join(f"{name}={value}" for name, value in (SETTINGS | theirs).items())
 
@@ -31,7 +31,7 @@ def keeps_memory() -> bool:
 
 
 def keep_memory() -> None:
-    """Start this process again with the settings, unless it has them or its C library is not glibc."""
+    """Restart this process with the settings, unless it has them or its C library is not glibc."""
     if not keeps_memory() and _is_glibc():
         wanted = with_allocator_retention(os.environ.get(VARIABLE, ""))
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {VARIABLE: wanted})

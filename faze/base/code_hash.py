@@ -1,7 +1,7 @@
-"""Hash the code that makes an output, over syntax trees: comments, docstrings and layout have no influence.
+"""Hash the code that produces an output, by its syntax trees: comments, docstrings and layout have no effect.
 
-`sources` returns the files that a module runs, with their hashes, which the workflow's rules have as params.
-`fingerprint` is one hash of all of them, which outputs record. Standard library only.
+`sources` returns the files that a module runs, with their hashes, which are params of the workflow's rules.
+`fingerprint` combines all of them in one hash, which outputs record. Standard library only.
 """
 
 import ast
@@ -31,14 +31,14 @@ DATA = (".c", ".css", ".j2", ".js", ".json", ".csv", ".txt", ".yaml")  # read fr
 
 
 def is_neutral(module: str) -> bool:
-    """Return whether a module changes no output, or is in a package that changes none."""
+    """Return whether a module, or the package that contains it, cannot affect any output."""
     return f"{module}.".startswith(tuple(f"{name}." for name in NEUTRAL))
 
 
 def module_hash(path: Path | str) -> str:
     """Hash the syntax tree of a source file, docstrings left out, or the bytes of any other file: 8 hex digits.
 
-    A tree's hash depends on the Python version: its parser decides what the tree looks like.
+    A tree's hash depends on the Python version, whose parser determines the tree.
     """
     return _read(Path(path))[0]
 
@@ -76,7 +76,7 @@ def _closure(module: str) -> set[str]:
 
 @functools.cache
 def _files(name: str) -> tuple[Path, ...]:
-    """Return a module's file (of a package, __init__.py and its data files); nothing if there is no such module."""
+    """Return the files of a module (for a package, __init__.py and its data files), if there is such a module."""
     path = ROOT.joinpath(*name.split("."))
     if (path / "__init__.py").exists():
         return (path / "__init__.py", *(p for p in path.iterdir() if p.is_file() and p.suffix in DATA))

@@ -1,4 +1,4 @@
-"""The command line of a stage or command, declared above its main function, and arguments that many share.
+"""The command line of a stage or command, declared by a decorator of its main function, and shared arguments.
 
 @command(__doc__, CONFIG, needed("--data", "store of normalised strips"), threads(), needed("--out", "file to write"))
 def main(args: Namespace) -> None:
@@ -23,17 +23,17 @@ NO_MEMORY = "The memory did not suffice: less at a time (a smaller batch, more p
 
 
 def argument(name: str, **options: Any) -> Argument:
-    """Declare an argument, with the options of argparse's add_argument."""
+    """Declare an argument with the options of argparse's add_argument."""
     return name, options
 
 
 def needed(name: str, words: str, **options: Any) -> Argument:
-    """Declare a path that must be given."""
+    """Declare a required path."""
     return argument(name, type=Path, required=True, help=words, **options)
 
 
 def threads(words: str = "CPU threads", default: int | None = None) -> Argument:
-    """Declare a number of threads, at least 1; the default is the number of CPU cores, unless another is given."""
+    """Declare a number of threads, at least 1; the default is the number of CPU cores, unless specified."""
     return argument("--threads", type=at_least_one, default=default or os.cpu_count(), help=words)
 
 
@@ -53,7 +53,7 @@ def in_rows(args: Namespace, *names: str) -> list[tuple]:
 
 
 def at_least_one(text: str) -> int:
-    """Read an argument that is a whole number of at least 1."""
+    """Parse an argument that is a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
@@ -91,14 +91,14 @@ CONFIGFILE = argument(
 
 
 def command(doc: str | None, *arguments: Argument) -> Callable[[Callable[[Namespace], None]], Callable[[], int]]:
-    """Read the command line for a main function, and return its exit code.
+    """Parse the command line, call the main function, and return its exit code.
 
-    It is 1, after one sentence, if the user can fix the error: a UserError, or a file's OSError. Any other error shows
-    its traceback and is called a fault of faze; with --traceback, every error shows its traceback.
+    It is 1, after a one-sentence message, if the user can fix the error: a UserError, or a file's OSError. Any other
+    error shows its traceback and is reported as a bug in faze; with --traceback, every error shows its traceback.
 
     Args:
         doc: describes the command; line breaks are kept.
-        arguments: its arguments, besides --traceback.
+        arguments: its arguments, in addition to --traceback.
     """
     # Without abbreviations, so that --traceback is found by its name.
     parser = argparse.ArgumentParser(
@@ -145,7 +145,7 @@ def _run(main: Callable[[Namespace], None], parser: argparse.ArgumentParser) -> 
 
 
 def _check_own_names(args: Namespace) -> None:
-    """Refuse an --out that another argument names too, or that is given twice: the file would be overwritten."""
+    """Refuse an --out that is also the path of another argument, or is given twice: a file would be overwritten."""
     paths = {name: [path for path in _listed(value) if isinstance(path, Path)] for name, value in vars(args).items()}
     listed = paths.pop("out", [])
     outputs = {path.resolve() for path in listed}

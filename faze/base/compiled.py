@@ -30,18 +30,18 @@ if platform.machine() == "x86_64":
 
 
 def library_name(kernel: str, level: int) -> str:
-    """Return the name, without suffix, of the library for a kernel of `KERNELS` and a level of `LEVELS`."""
+    """Return the name, without suffix, of the library for one of `KERNELS` at one of `LEVELS`."""
     identity = repr((KERNELS[kernel], LEVELS[level])).encode() + (PACKAGE / kernel).read_bytes()
     return f"_{Path(kernel).stem}_v{level}_{hashlib.sha256(identity).hexdigest()[:12]}"
 
 
 @functools.cache
 def library(kernel: str, otherwise: str) -> ctypes.CDLL | None:
-    """Load the compiled form of a kernel; calls of its functions release Python's lock.
+    """Load the compiled form of a kernel; calls of its functions release Python's global lock.
 
     Args:
         kernel: path of the C file in the package, from `KERNELS`.
-        otherwise: describes what is used without it.
+        otherwise: description of what is used without it.
 
     Returns:
         The library for the highest level that this processor supports. None if there is none, after one line on
@@ -61,7 +61,7 @@ def library(kernel: str, otherwise: str) -> ctypes.CDLL | None:
 
 
 def processor_features() -> str:
-    """Describe the processor features by which numpy and OpenCV select their code."""
+    """Describe the processor features from which numpy and OpenCV choose their code."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

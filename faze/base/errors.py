@@ -1,12 +1,12 @@
-"""Errors that the user can fix, as opposed to faults of faze."""
+"""Errors that the user can fix, as opposed to bugs in faze."""
 
 
 class UserError(ValueError):
     """An error that the user can fix: the message names the file, key or person, what is wrong, and the remedy.
 
-    A command prints it as one sentence. Any other error is a fault of faze and shows its traceback.
+    A command prints it as one sentence. Any other error is a bug in faze and shows its traceback.
     """
 
 
 class DamagedFile(UserError):
-    """A file is corrupt. It stops the stage; a data set's own gaps only leave out the frame or person."""
+    """A file is corrupt. It stops the stage, whereas gaps in a data set only exclude the frame or person."""

@@ -25,17 +25,17 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def reason_of(error: OSError) -> str | None:
-    """Return why a file cannot be read; raise any error that is not the file's, since trying again may help."""
+    """Return why a file cannot be read; re-raise errors that are not the file's fault, since a retry may succeed."""
     if error.errno not in _OF_THE_FILE:
         raise error
     return error.strerror
 
 
 def open_plain(path: Path | str) -> IO[bytes]:
-    """Open a foreign file for reading, unbuffered; never a pipe or a device, where reading would not end.
+    """Open a foreign file for reading, unbuffered, but not a pipe or device, where reading might never end.
 
     Raises:
-        OSError: it cannot be opened, is not a file, or is larger than any file of its kind.
+        OSError: it cannot be opened, is not a regular file, or is larger than any file of its kind.
     """
     file = open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     found = os.fstat(file.fileno())
@@ -54,7 +54,7 @@ def read_plain(path: Path | str) -> bytes:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; raise ValueError for anything wrong with it, including too deep nesting."""
+    """Parse JSON; raise ValueError for any error in it, including nesting that is too deep."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -63,10 +63,10 @@ def parse_json(text: str | bytes) -> Any:
 
 @contextlib.contextmanager
 def as_written(path: Path, remedy: str) -> Iterator[None]:
-    """Report a file that faze wrote as corrupt if the block meets a missing key or a value of a wrong type.
+    """Report a file that faze wrote as corrupt if the block finds a missing key or a value of the wrong type.
 
     Raises:
-        UserError: with the file, the error and the remedy.
+        UserError: contains the file, the error and the remedy.
     """
     try:
         yield
@@ -81,7 +81,7 @@ def read_json(path: Path, keys: Collection[str], remedy: str) -> dict[str, Any]:
     """Read a JSON file that faze wrote.
 
     Raises:
-        UserError: it is missing, incomplete or corrupt; the message ends with the remedy.
+        UserError: it is missing, incomplete or corrupt; the message contains the remedy.
     """
     if not path.is_file():
         raise UserError(f"{path} is missing: {remedy}")
@@ -108,7 +108,7 @@ def _checksum(content: Mapping[str, Any]) -> int:
 
 @contextlib.contextmanager
 def full_disk_named(path: Path | str) -> Iterator[None]:
-    """Add the file's name to the error of a full disk, which lacks it if the file is open."""
+    """Add the file's name to a disk-full error, which lacks it if the file is open."""
     try:
         yield
     except OSError as error:
@@ -121,7 +121,7 @@ def full_disk_named(path: Path | str) -> Iterator[None]:
 def whole_file(path: Path | str) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` when the block succeeds, remove it otherwise.
 
-    The file gets the permissions that the umask leaves.
+    The file's permissions follow the umask.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,14 +138,14 @@ def whole_file(path: Path | str) -> Iterator[Path]:
 
 
 def check_replaceable(folder: Path, names: Collection[str]) -> None:
-    """Refuse a folder that an output is to replace, unless it is absent, empty or such an output itself.
+    """Refuse to replace a folder by an output, unless the folder is absent, empty or an earlier version of the output.
 
     Args:
-        folder: of the output.
+        folder: the output.
         names: files that identify such an output.
 
     Raises:
-        UserError: it contains anything else, which would be lost, or the working directory.
+        UserError: it contains the working directory, or files that would be lost.
     """
     here = Path.cwd()
     if folder.resolve() in (here, *here.parents):
@@ -157,7 +157,7 @@ def check_replaceable(folder: Path, names: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def whole_folder(path: Path | str) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`; it replaces `path` and all in it when the block succeeds.
+    """Yield a temporary folder beside `path`; it replaces `path` and its content when the block succeeds.
 
     Call `check_replaceable` first if a person chooses `path`.
     """
@@ -179,7 +179,7 @@ def whole_folder(path: Path | str) -> Iterator[Path]:
 
 
 def torn(path: Path) -> list[Path]:
-    """List the temporary files and folders of an output, which killed writers left unless somebody is writing it."""
+    """List the temporary files and folders of an output; unless it is being written, killed processes left them."""
     return list(path.parent.glob(f"{glob.escape(_prefix(path))}*"))
 
 
@@ -188,15 +188,15 @@ def _temporary(path: Path) -> Path:
 
 
 def _prefix(path: Path) -> str:
-    """Return the prefix of the names of an output's temporary files, which no other hidden file has."""
+    """Return the prefix of an output's temporary files, which no other hidden file has."""
     return f".{path.name}.writing-"
 
 
 def cache_folder(name: str) -> Path | None:
-    """Return a folder of faze in the user's cache: $XDG_CACHE_HOME/faze/NAME, else ~/.cache/faze/NAME.
+    """Return one of faze's folders in the user's cache: $XDG_CACHE_HOME/faze/NAME, else ~/.cache/faze/NAME.
 
-    Return None if it cannot be written to: a folder with a predictable name elsewhere could be another user's, and code
-    would be loaded from it.
+    Return None if it is not writable. No predictable folder elsewhere is used, because another user could own it and
+    code would be loaded from it.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     existing = next(path for path in (cache, *cache.parents) if path.exists())

@@ -8,8 +8,8 @@ z away from the camera, gaze vectors pointing toward the camera with their sign 
 The latent frame of the codes rotates with R(p, y) = R_y(y) R_x(p). R e_z = (cos p sin y, -sin p, cos p cos y) is the
 gaze vector mirrored in y; the paper's code does the same, consistently. Do not mix the two.
 
-Functions take an array namespace `xp`, numpy or torch, that of their argument. Results are float64 unless the input is
-float32. Readers of data with another sign convention convert on entry.
+Functions take an array namespace `xp`, numpy or torch, which must match their arguments. Results are float64 unless the
+input is float32. Readers of data with a different sign convention convert it when they read it.
 """
 
 from typing import Any

@@ -1,11 +1,11 @@
-"""Locks between processes: on an output, on the machine (benchmarks against all other jobs), and on GPUs.
+"""Locks between processes: on outputs, on the machine (which keeps benchmarks and other jobs apart), and on GPUs.
 
-Each lock is the kernel's `flock` on a file that contains the id of the process that holds it. The kernel releases it
-when that process ends, even by kill -9. All checkouts and users share the locks of the machine and of its GPUs.
+Each lock is a `flock` on a file that contains the id of the process that holds it. The kernel releases it when that
+process ends, even by kill -9. All checkouts and users share the locks of a machine and of its GPUs.
 
     python -m faze.base.locks 2 COMMAND ...
 
-waits for two free GPUs and becomes the command, which sees only these two (CUDA_VISIBLE_DEVICES).
+waits for two free GPUs and then becomes the command, which sees only these two (CUDA_VISIBLE_DEVICES).
 """
 
 import contextlib
@@ -38,12 +38,12 @@ POLL_S = 0.5
 def output_lock(path: Path | str, *others: Path | None) -> Iterator[None]:
     """Hold the lock on an output while it is written; print a message and wait while another process holds it.
 
-    This keeps an orphan of a killed workflow and the re-run from writing together. Temporary files that killed writers
-    left are removed.
+    This keeps an orphan of a killed workflow and a re-run from writing at the same time. Temporary files of killed
+    processes are removed.
 
     Args:
         path: the output.
-        others: outputs that are written under the same lock.
+        others: further outputs that the lock protects.
     """
     resolved = Path(path).resolve()
     resolved.parent.mkdir(parents=True, exist_ok=True)
@@ -58,10 +58,10 @@ def output_lock(path: Path | str, *others: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def machine_exclusive() -> Iterator[None]:
-    """Run a benchmark: keep trainings and other benchmarks from starting on this machine.
+    """Keep training runs and other benchmarks from starting on this machine during the block.
 
     Raises:
-        UserError: one of them is running; the message names its process.
+        UserError: one of them is running; the message contains its process.
     """
     gate, path = _of_machine(""), lock_path()
     with contextlib.ExitStack() as stack:
@@ -83,8 +83,8 @@ def machine_exclusive() -> Iterator[None]:
 def machine_shared() -> Iterator[None]:
     """Keep benchmarks from starting on this machine during the block; wait while one is running.
 
-    `flock` could share one lock, but filelock cannot: each job holds a lock of its own, and takes it behind the lock of
-    the benchmark, which then looks for such locks.
+    filelock does not support shared locks. Therefore each job acquires a lock of its own while it holds the benchmark's
+    lock, and a benchmark checks for such locks.
     """
     own = f"{lock_path()}.shared-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     with contextlib.ExitStack() as stack:
@@ -100,7 +100,7 @@ def lock_path() -> str:
 
 
 def gpus() -> list[str]:
-    """List the GPUs that jobs may use: those of $CUDA_VISIBLE_DEVICES, else 0, 1, ... as NVIDIA's driver counts."""
+    """List the GPUs that jobs may use: those in $CUDA_VISIBLE_DEVICES, else all in the driver's order."""
     visible = os.environ.get(VISIBLE)
     if visible is not None:
         names = list(dict.fromkeys(name.strip() for name in visible.split(",") if name.strip()))
@@ -123,10 +123,10 @@ def check_gpus(wanted: int) -> None:
 def take_gpus(wanted: int) -> dict[str, FileLock]:
     """Acquire the locks of free GPUs; print a message and wait while too few are free.
 
-    One job collects at a time: otherwise two that each have half of what they need would wait for each other.
+    Only one job collects GPUs at a time. Otherwise, two jobs that each have half of what they need would wait forever.
 
     Returns:
-        GPU -> its lock, which the programs that this process becomes (`exec`) keep.
+        GPU -> its lock, which is kept when this process executes another program (`exec`).
 
     Raises:
         UserError: this machine has fewer GPUs.
@@ -154,7 +154,7 @@ def take_gpus(wanted: int) -> dict[str, FileLock]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Become a command that has GPUs of its own; return an exit code only if that fails."""
+    """Execute a command with exclusive GPUs; return an exit code only if that fails."""
     count, *command = arguments
     # A rule's shell may ignore SIGTERM for the sake of its training; while we wait, the signal ends us.
     former = signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -172,9 +172,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _signed(path: str, *, everyone: bool = False, inheritable: bool = False) -> FileLock:
-    """Create a lock whose file names the process that holds it; `everyone`: every user may lock it and write there.
+    """Create a lock whose file contains the process that holds it; with `everyone`, all users may lock and write it.
 
-    filelock opens the file without following a link, and in a sticky folder without O_CREAT if it exists.
+    filelock does not follow links, and opens an existing file in a sticky folder without O_CREAT.
     """
 
     def sign(handle: int) -> None:
@@ -187,10 +187,10 @@ def _signed(path: str, *, everyone: bool = False, inheritable: bool = False) -> 
 
 
 def _of_machine(suffix: str, *, inheritable: bool = False) -> FileLock:
-    """Create a lock of the machine.
+    """Create a machine-wide lock.
 
     Raises:
-        UserError: its path is a link, a folder or the like.
+        UserError: its path is not a regular file.
     """
     path = Path(f"{lock_path()}{suffix}")
     if path.is_symlink() or (path.exists() and not path.is_file()):
@@ -199,7 +199,7 @@ def _of_machine(suffix: str, *, inheritable: bool = False) -> FileLock:
 
 
 def _wait(lock: FileLock, message: str) -> AbstractContextManager:
-    """Acquire a lock; while another process holds it, print the message with the holder, and wait."""
+    """Acquire a lock; while another process holds it, print a message with that process, and wait."""
     try:
         return lock.acquire(BRIEF_S)
     except Timeout:
@@ -208,7 +208,7 @@ def _wait(lock: FileLock, message: str) -> AbstractContextManager:
 
 
 def _holder(path: str, *, command: bool = False) -> str:
-    """Return the process that a lock's file contains, with its command line if wanted and known."""
+    """Return the process in a lock's file, optionally with its command line if known."""
     with contextlib.suppress(OSError, ValueError), open_plain(path) as file:
         process = int(file.read(20))
         words = ""

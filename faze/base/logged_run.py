@@ -1,4 +1,4 @@
-"""Read a training from its run log, for the evaluation and for MLflow. Standard library only."""
+"""Read a training run from its log, for the evaluation and for MLflow. Standard library only."""
 
 import math
 import operator
@@ -27,7 +27,7 @@ class LoggedValue(NamedTuple):
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """The run log of one training."""
+    """The run log of one training run."""
 
     start: Mapping[str, Any]  # the start event
     ended: float | None  # unix seconds; None while it trains
@@ -38,7 +38,7 @@ class LoggedRun:
 
 
 def read_ended_run(path: Path) -> LoggedRun:
-    """Read the run log of a training that has ended.
+    """Read the log of a run that has ended.
 
     Raises:
         UserError: the log is incomplete or corrupt.
@@ -49,10 +49,10 @@ def read_ended_run(path: Path) -> LoggedRun:
 
 
 def read_logged_run(path: Path) -> LoggedRun:
-    """Read a run log. It does not contain what a killed training did after its last checkpoint.
+    """Read a run log. It does not contain steps that a killed run made after its last checkpoint.
 
     Raises:
-        UserError: the log does not begin with its start event.
+        UserError: the log does not begin with a start event.
     """
     events = read_events(path)
     if not events or events[0]["event"] != "start":

@@ -1,9 +1,10 @@
 """Reuse outputs that were made before from the same inputs. Standard library only.
 
-`output_cache` copies what another run has made: identical trainings within an ablation, rendered frames and prepared
-strips between ablations. Its folder contains records, not data: <folder>/<key>.json names the outputs of up to four
-runs and their hashes. A file that has been removed or changed is not copied. While one run makes an output, others that
-need the same one wait. `existing_output` leaves a stage's own output as it is if its inputs have not changed.
+`output_cache` copies what another run has made: identical training runs within an ablation, rendered frames and
+preprocessed strips between ablations. Its folder contains records, not data: <folder>/<key>.json names the outputs of
+up to four runs and their hashes. A file that has been removed or changed is not copied. While one run makes an output,
+other runs that need the same one wait. `existing_output` leaves a stage's own output as it is if its inputs have not
+changed.
 """
 
 import contextlib
@@ -27,13 +28,13 @@ Run = Mapping[Path, str]  # output -> its hash
 
 
 class _Changed(Exception):
-    """A copy does not have the recorded hash."""
+    """A copy's hash differs from the recorded one."""
 
 
 def key_of(stage: str, *parts: object) -> str:
-    """Return a key of everything that decides an output: the parts, the stage's code, torch's and numpy's versions.
+    """Return a key of everything that determines an output: the parts, the stage's code, torch's and numpy's versions.
 
-    A part that stands for a file is its content, never its path or time.
+    A part that represents a file is its content, never its path or time.
     """
     versions = [importlib.metadata.version(package) for package in ("torch", "numpy")]
     decisive = (code_hash.fingerprint(f"faze.stages.{stage}"), versions, *parts)
@@ -41,7 +42,7 @@ def key_of(stage: str, *parts: object) -> str:
 
 
 def content(path: Path) -> str:
-    """Hash a file, or the names and contents of all files in a folder except hidden ones, which are the workflow's."""
+    """Hash a file, or names and contents of all files in a folder except hidden ones, which belong to the workflow."""
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
         return hashlib.sha256(repr([(str(f.relative_to(path)), content(f)) for f in files]).encode()).hexdigest()
@@ -50,7 +51,7 @@ def content(path: Path) -> str:
 
 
 def content_within(path: Path, most_bytes: int) -> str | None:
-    """Hash like `content`; return None for a file or folder of more bytes."""
+    """Hash like `content`; return None for a file or folder with more bytes."""
     size = 0
     for file in path.rglob("*") if path.is_dir() else [path]:
         size += file.stat().st_size
@@ -87,14 +88,14 @@ def output_cache(
 ) -> Iterator[bool]:
     """Copy outputs that another run has recorded under this key; otherwise let the block make and record them.
 
-    A run whose own outputs are recorded makes them again. If no record can be written, as on a full disk, the outputs
-    are made and nothing is recorded.
+    A run whose own outputs are recorded recreates them. If no record can be written, as on a full disk, the outputs are
+    made but not recorded.
 
     Args:
-        folder: of the records; None: nothing is copied.
-        key: of everything that decides the outputs (`key_of`).
+        folder: folder of the records; None: nothing is copied.
+        key: key of everything that determines the outputs (`key_of`).
         outputs: files or folders that exist when the block has ended.
-        copies: where the other run's outputs are copied to, if not to `outputs`. Copies are not recorded.
+        copies: destination of the other run's outputs, if not `outputs`. Copies are not recorded.
 
     Yields:
         Whether the outputs were copied.

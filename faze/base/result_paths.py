@@ -11,7 +11,7 @@ DATASETS = ("mpiigaze", "gazecapture")
 
 @dataclass(frozen=True)
 class ResultPaths:
-    """results/<name>/."""
+    """Path of results/<name>/."""
 
     root: Path
 
@@ -28,11 +28,11 @@ class ResultPaths:
         return self.root / tier / f"seed{seed}"
 
     def run_log(self, tier: str, seed: int) -> Path:
-        """Return the run log of a training."""
+        """Return the run log."""
         return self.run(tier, seed) / "run.jsonl"
 
     def live_log(self, tier: str, seed: int) -> Path:
-        """Return the run log of a training in progress, in a folder that is no output of a rule."""
+        """Return the run log of a run in progress, in a folder that is not an output of a rule."""
         return self.run(tier, seed) / "train.work" / "run.jsonl"
 
     def checkpoint(self, tier: str, seed: int) -> Path:

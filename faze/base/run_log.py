@@ -1,11 +1,11 @@
-"""The run log: one JSON object per line, flushed at once. It is the record of a run; MLflow only mirrors it.
+"""The run log, one JSON object per line, flushed at once: the record of a run, which MLflow only mirrors.
 
 Events, each with `time` (unix seconds) and `event`:
     start     stage, name, tier, seed, config (flat dict), config_hash, fingerprint, machine (dict)
     switch    switch, wanted, acted, reason ("" = active)
     metrics   pairs (or step), values {name: number}
-    resume    step, in pairs; moved: how this machine differs from the one the training began on, or ""
-    reused_from  tier: whose training this is; that run's metrics follow, with their times
+    resume    step, in pairs; moved: how this machine differs from the one on which training began, or ""
+    reused_from  tier: the run that is reused; its metrics follow, with their times
     note      text
     end       seconds, checksum (of all before)
 
@@ -26,10 +26,10 @@ from faze.base.files import full_disk_named, parse_json
 
 
 class RunLog:
-    """Append events to a JSON-lines file; the log of a killed run keeps every complete line."""
+    """Append events to a JSON-lines file; the log of a killed run contains every complete line."""
 
     def __init__(self, path: Path | str, keep_bytes: int = 0) -> None:
-        """Open the log and truncate it to `keep_bytes`: what the checkpoint to resume from covers."""
+        """Open the log and truncate it to `keep_bytes`, the part that the checkpoint to resume from covers."""
         self._path = path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8")
@@ -42,7 +42,7 @@ class RunLog:
         return os.fstat(self._file.fileno()).st_size
 
     def event(self, event: str, **values: Any) -> None:
-        """Write one event; numbers that JSON lacks (nan, inf) become null."""
+        """Write one event; numbers that JSON cannot represent (nan, inf) become null."""
         line = {"time": time.time(), "event": event, **finite(values)}
         with full_disk_named(self._path):
             self._file.write(json.dumps(line, allow_nan=False) + "\n")
@@ -73,7 +73,7 @@ def read_events(path: Path | str, first_bytes: int | None = None) -> list[dict[s
 
 
 def is_whole(path: Path | str) -> bool:
-    """Return whether a log has its end event, with the right checksum if any."""
+    """Return whether a log has an end event, with a correct checksum if it has one."""
     before, _, end = Path(path).read_bytes().rstrip(b"\n").rpartition(b"\n")
     try:
         event = json.loads(end)
@@ -83,7 +83,7 @@ def is_whole(path: Path | str) -> bool:
 
 
 def finite(value: Any) -> Any:
-    """Replace the numbers in a value that JSON lacks (nan, inf) by null."""
+    """Replace numbers that JSON cannot represent (nan, inf) by null."""
     if isinstance(value, float):
         return value if value - value == 0 else None
     if isinstance(value, Mapping):
@@ -94,7 +94,7 @@ def finite(value: Any) -> Any:
 
 
 def acting(switches: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Map each switch to its effective value: engines with equal ones and equal other settings do the same step."""
+    """Map each switch to its effective value: engines with equal values and equal settings run the same step."""
     return {switch["switch"]: switch["acted"] for switch in switches}
 
 

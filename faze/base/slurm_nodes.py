@@ -1,6 +1,6 @@
 """Check whether a SLURM cluster can run the requested jobs.
 
-SLURM accepts a job that no node can ever run, and it stays in the queue without a message. Standard library only.
+SLURM accepts a job that no node can ever run, and keeps it in the queue without a message. Standard library only.
 """
 
 import re
@@ -17,7 +17,7 @@ NO_LIMIT = float("inf")
 
 @dataclass(frozen=True)
 class Node:
-    """A node in one of its partitions."""
+    """A node, as a member of one partition."""
 
     name: str
     partition: str
@@ -30,7 +30,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Request:
-    """The request of a job of a rule; 0 for resources that it does not request."""
+    """The resources that a job of a rule requests; 0 for those that it does not request."""
 
     rule: str
     partition: str | None
@@ -61,10 +61,10 @@ class Request:
 
 
 def read_nodes() -> list[Node]:
-    """Return the nodes of the cluster in any state, since one that is down may come back.
+    """Return the nodes of the cluster in any state, since a node that is down may come back.
 
     Raises:
-        UserError: the cluster does not answer.
+        UserError: the cluster does not respond.
     """
     try:
         done = subprocess.run(SINFO, capture_output=True, text=True, check=False)
@@ -80,7 +80,7 @@ def check(requests: Iterable[Request], nodes: list[Node]) -> None:
 
     Raises:
         UserError: no node fits a rule's request; the message names rule, request and the largest node. If there are
-            several such rules, it names the one that requests most.
+            several such rules, it names the one that requests the most.
     """
     refused: dict[str, str] = {}
     for request in sorted(requests, key=lambda one: (one.gpus, one.memory_mb, one.threads, one.minutes), reverse=True):

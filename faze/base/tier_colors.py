@@ -1,4 +1,4 @@
-"""One colour for each tier, in figures, on the page and in MLflow. Standard library only."""
+"""The colour of each tier in figures, on the page and in MLflow. Standard library only."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Read files that others wrote: limited in size, isolated where a C library may crash, each error one sentence.
+"""Read files that faze did not write: limited in size, isolated where a C library may crash, with clear errors.
 
 Standard library only, so that the process of `read_isolated` starts quickly.
 """
@@ -26,7 +26,7 @@ MEMORY_BYTES = 4 * 2**30  # address space of an isolated process
 
 @contextlib.contextmanager
 def untrusted(path: Path | str, what: str = "the file", remedy: str = "write or fetch it again") -> Iterator[None]:
-    """Turn any error that a parser raises for a damaged or hostile file into one sentence.
+    """Convert any error that a parser raises for a damaged or hostile file into a one-sentence message.
 
     Args:
         path: Path of the file.
@@ -34,8 +34,8 @@ def untrusted(path: Path | str, what: str = "the file", remedy: str = "write or 
         remedy: What the user can do.
 
     Raises:
-        DamagedFile: Instead of the parser's error. A UserError passes, and so does an error of the machine: a network
-            folder that is gone, or lack of memory.
+        DamagedFile: Replaces the parser's error. UserErrors and errors of the machine, such as a lost network folder or
+            lack of memory, are passed through.
     """
     try:
         yield
@@ -62,13 +62,13 @@ def read_isolated(path: Path | str, read: Callable[..., T], *arguments: object, 
     """Call `read(path, *arguments)` in an isolated process, with limits of processor time and memory.
 
     Args:
-        path: Path of the file, or of the folder that holds the files; passed as text.
-        read: A function of a module, which this process imports. It returns values that JSON has.
-        arguments: Values that JSON has.
+        path: Path of the file, or of the folder that contains the files; passed as text.
+        read: A module-level function, which that process imports. It returns JSON values.
+        arguments: JSON values.
         cpu_s: Limit of processor time.
 
     Raises:
-        UserError: The function raised one, or its process crashed, took too long or needed too much memory.
+        UserError: The function raised it, or its process crashed, took too long or needed too much memory.
     """
     request = json.dumps([read.__module__, read.__qualname__, [str(path), *arguments], cpu_s, MEMORY_BYTES])
     ended = subprocess.run([sys.executable, "-m", __name__], input=request.encode(), capture_output=True)
@@ -85,7 +85,7 @@ def read_isolated(path: Path | str, read: Callable[..., T], *arguments: object, 
 
 
 def _answer() -> None:
-    """Do what `read_isolated` asks on stdin, and write the outcome to stdout."""
+    """Process the request of `read_isolated` on stdin, and write the result to stdout."""
     module, name, arguments, cpu_s, memory_bytes = json.load(sys.stdin)
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # a library may print

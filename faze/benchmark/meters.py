@@ -1,8 +1,8 @@
 """Meters of a training step: peak memory, and energy where the device counts it.
 
-The energy counters are NVML of NVIDIA's driver and RAPL of x86 processors. Both count everything that the board or the
-processor package used, including idle power and other programs. NVML needs the package nvidia-ml-py; it also reports
-clocks, temperature, power limit and the reasons for throttling.
+The energy counters are NVML of NVIDIA's driver and RAPL of x86 processors. Both count the total energy of the board or
+processor package, including idle power and other programs. NVML needs the package nvidia-ml-py; it also reports clocks,
+temperature, power limit and the reasons for throttling.
 """
 
 import ctypes
@@ -31,8 +31,8 @@ THROTTLING = {
 class MemoryPeak:
     """Peak memory above what the process used when this was created (after imports and data, before the model).
 
-    On a GPU: the allocator's peak, over all devices that this process uses. On a CPU: the kernel's high-water mark of
-    resident memory, reset first; getrusage would report the parent's peak, which survives fork and exec.
+    On a GPU: the allocator's peak, summed over all devices that this process uses. On a CPU: the kernel's high-water
+    mark of resident memory, reset first; getrusage would report the parent's peak, which survives fork and exec.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -47,7 +47,7 @@ class MemoryPeak:
         self._before = 0 if self._devices else status_bytes("VmRSS")
 
     def settle(self) -> None:
-        """Store the peak so far as that of the warm-up: searches and compilers use workspaces that no step needs."""
+        """Store the peak so far as the warm-up peak: searches and compilers use workspaces that no step needs."""
         self._warm_up = {"warmup_peak_gib": self.read()["peak_gib"]}
         self._reset()
 
@@ -72,7 +72,7 @@ class MemoryPeak:
 def _idle_graph_bytes() -> int:
     """Return the bytes that captured graphs reserve for their replays.
 
-    A replay allocates nothing, so the allocator's peak misses the memory that it writes to: the pool of the capture.
+    A replay allocates nothing, so the allocator's peak excludes the memory that it writes to, the pool of the capture.
     """
     pools = (segment for segment in torch.cuda.memory_snapshot() if tuple(segment["segment_pool_id"]) != (0, 0))
     return sum(segment["total_size"] - segment["allocated_size"] for segment in pools)
@@ -103,7 +103,7 @@ class EnergyMeter:
 
 
 def build_energy_meter(device: torch.device, replicas: int = 1) -> EnergyMeter:
-    """Build the energy meter of a device, or of the first `replicas` GPUs of DataParallel."""
+    """Build the energy meter of a device, or of the first `replicas` GPUs for DataParallel."""
     if device.type == "cuda":
         return _nvml([torch.device("cuda", i) for i in range(replicas)] if replicas > 1 else [device])
     return _rapl(POWERCAP)
@@ -169,7 +169,7 @@ def _nvml(devices: Sequence[torch.device]) -> EnergyMeter:
 
 
 def _board(nvml: ModuleType, handle: object) -> dict:
-    """Return what determines the speed of a GPU; None for each fact that the board or driver does not report."""
+    """Return facts that determine the speed of a GPU; None for those that the board or driver does not report."""
 
     def ask(function: Callable, *arguments: object) -> float | str | None:
         try:

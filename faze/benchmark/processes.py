@@ -1,12 +1,12 @@
-"""The benchmark's processes: fresh ones that run blocks of steps on request.
+"""Fresh processes for the benchmark, which run blocks of steps on request.
 
-Each tier has its own processes, and so has the roofline. The stage lets one tier at a time run, so that a drift of the
-machine affects all tiers alike; the other processes wait for their next request.
+Each tier has its own processes, and so has the roofline. One tier at a time runs, so that drift of the machine affects
+all tiers equally; the other processes wait for their next request.
 
-Importing torch takes seconds, longer than the measurement of many tiers. Therefore the processes of a round are forks
-of a fork server, which has made the imports and computed nothing: it has no threads and no tensors. Each round has fork
-servers of its own, so the addresses of libraries and memory differ between rounds, but not between the tiers of a
-round. glibc chooses its allocator settings when a process starts, so each allocator has a fork server of its own.
+Importing torch takes seconds, longer than measuring many a tier. Therefore the processes of a round are forked from a
+fork server, which has imported torch but computed nothing: it has no threads and no tensors. Each round has new fork
+    servers, so the addresses of libraries and memory differ between rounds, but not between the tiers of a round. glibc
+    reads its allocator settings when a process starts, so each allocator setting has its own fork server.
 """
 
 import contextlib
@@ -34,14 +34,14 @@ Answers = Mapping[str, Callable[..., dict]]  # request -> the function that answ
 
 @dataclass(frozen=True)
 class Job:
-    """What the processes of a tier, or of the roofline, do."""
+    """The work of a tier's processes, or of the roofline's."""
 
     run: Callable[[Connection], None]  # picklable; describes the process, then answers requests (`answer_requests`)
     engine: Engine | None = None  # of the tier: determines the number of processes and their allocator
 
     @property
     def retains_memory(self) -> bool:
-        """Whether the allocator of the processes retains freed memory."""
+        """Whether the processes' allocator retains freed memory."""
         return self.engine is not None and self.engine.allocator == "keep"
 
 
@@ -55,7 +55,7 @@ def answer_requests(connection: Connection, description: Mapping[str, Any], answ
 
 
 class ForkServer:
-    """A fork server, which lives until its context is left.
+    """A fork server, which runs until its context is left.
 
     Args:
         environment: variables that its processes have in addition to those of this process.
@@ -103,7 +103,7 @@ from {__name__} import serve_forks; serve_forks({theirs.fileno()})"""
 
 
 def serve_forks(requests: int) -> None:
-    """Be a fork server: fork the processes of each requested job, until the other end is closed.
+    """Run as a fork server: fork the processes of each requested job until the connection is closed.
 
     Args:
         requests: file descriptor of the connection to the stage.
@@ -146,7 +146,7 @@ def _run(
     connection: Connection,
     others: Iterable[Connection],
 ) -> None:
-    """Be a process of a job."""
+    """Run as a process of a job."""
     for other in others:  # inherited; an end is closed only when no process has it open
         other.close()
     os.environ.update(environment)

@@ -1,4 +1,4 @@
-"""How close a step is to the peak of its device: the work of a step, and the roofline of the device.
+"""The work of a step, the roofline of its device, and how close the step comes to it.
 
 The roofline peaks are the rates of a copy and of a matrix product. The work is counted once, on the plain formulation
 in float32, whatever the tier: recomputed activations do not count as work. A tier that fuses operations or halves its
@@ -33,7 +33,7 @@ def synchronize(device: torch.device) -> None:
 
 
 class PhaseClock:
-    """Sum of seconds for each phase of a step. Synchronises around each phase, so the sum exceeds a normal step."""
+    """Seconds for each phase of a step, summed. Synchronises around each phase, so the sum exceeds a normal step."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -105,7 +105,7 @@ def count_work(model: Model, loss: Loss, train: Train) -> Work:
 
 
 def number_format(switches: Iterable[Mapping[str, str]]) -> str:
-    """Return the format in which a tier multiplies, fp32, tf32, fp16 or bf16, from the state of its switches."""
+    """Return the format of a tier's matrix products, fp32, tf32, fp16 or bf16, from the state of its switches."""
     active = {switch["switch"]: switch["wanted"] for switch in switches if not switch["reason"]}
     precision = active.get("precision", "fp32")
     return "tf32" if precision == "fp32" and active.get("tf32") == "true" else precision
@@ -144,7 +144,7 @@ class Roofline:
             torch.backends.cuda.matmul.allow_tf32 = before
 
     def _calls_per_second(self, call: Callable[[], Tensor]) -> float:
-        """Time one call to see how long it takes, then as many as fill the block."""
+        """Time one call to estimate its duration, then as many calls as fill the block."""
 
         def seconds(times: int) -> float:
             clock = PhaseClock(self._device)

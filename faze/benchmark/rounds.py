@@ -1,8 +1,8 @@
 """Rounds of the benchmark: each starts fresh processes of every tier, in random order, and times them in turn.
 
-Two processes that do the same differ in the layout of their memory, in how the allocator split it and in their memory
-peak. With fresh processes in each round, the measured variation includes these differences. Within a round, the tiers
-and the roofline run one block each in turn, in alternating order. See docs/explanation/measurement.md.
+Processes that do the same work differ in memory layout, allocator state and memory peak. With fresh processes in each
+round, the measured variation includes these differences. Within a round, the tiers and the roofline run one block each
+in turn, in alternating order. See docs/explanation/measurement.md.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ Same = dict[str, tuple[str, str]]  # tier -> the tier whose step it does, and th
 
 @dataclass(frozen=True)
 class WarmUp:
-    """What a tier did before it was measured."""
+    """The warm-up of a tier before its measurement."""
 
     seconds: float
     steps: int
@@ -89,8 +89,9 @@ def measure_rounds(
         jobs: tier -> the job of its processes.
         benchmark: number of rounds, and of blocks in each.
         roofline: job that measures the roofline; if given, the phases of the steps are timed too.
-        one_at_a_time: measure one tier after the other instead of interleaving them, so that each has all memory.
-        leave_out: finds the tiers that need no further round, from their descriptions in the first one.
+        one_at_a_time: measure one tier after the other instead of interleaving them, so that each has the machine's
+            whole memory.
+        leave_out: finds the tiers that need no further round, from descriptions in the first round.
     """
     random = np.random.default_rng(0)
     found = Rounds({tier: [] for tier in jobs}, {})
@@ -112,7 +113,7 @@ def measure_rounds(
 def _measure_group(
     servers: Mapping[bool, ForkServer], jobs: Mapping[str, Job], benchmark: Benchmark, found: Rounds, *, phases: bool
 ) -> None:
-    """Measure tiers, and the roofline if it is among the jobs, side by side; add the results to `found`."""
+    """Measure tiers, and the roofline if it is among the jobs, in turns; add the results to `found`."""
     with benchmark_processes(servers, jobs) as started:
         tiers = [processes for processes in started if processes.name != ROOFLINE]
         roofline = next((processes for processes in started if processes.name == ROOFLINE), None)
@@ -132,7 +133,7 @@ def measure(
     """Warm up, run the interleaved blocks, then read the memory peaks.
 
     Args:
-        tiers: their processes.
+        tiers: processes of each tier.
         benchmark: number of blocks.
         rates: the roofline's blocks are appended to it; its number formats are those of the tiers so far.
         roofline: processes of the roofline, timed in turn with the tiers.
@@ -162,7 +163,7 @@ def measure(
 
 
 def warm_up(tier: TierProcesses, benchmark: Benchmark) -> WarmUp:
-    """Run blocks until the last three take the same time, at most warmup_blocks of them."""
+    """Run blocks until the last three take the same time, but at most warmup_blocks."""
     first = tier.description["settling_steps"] + benchmark.warmup_steps
     seconds = [_seconds(tier.ask("block", steps=first))]
     steady = False
@@ -180,10 +181,10 @@ def _finish(
     """Read memory and phases, and combine the answers of a tier's processes.
 
     Args:
-        tier: its processes.
-        warmed: its warm-up.
+        tier: processes of the tier.
+        warmed: warm-up of the tier.
         blocks: for each block the answers of all processes.
-        steps: steps of a block.
+        steps: number of steps in a block.
         phases: also time the phases of a step.
     """
     memory = tier.ask("memory")

@@ -1,4 +1,4 @@
-"""The contents of benchmark.json for each tier, computed from what its rounds measured, with confidence intervals."""
+"""The contents of benchmark.json for each tier, computed from the measurements of its rounds, with intervals."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -115,7 +115,7 @@ def _warm_up(rounds: Sequence[TierRound], step_ms: float, baseline_ms: float, gl
 
 
 def compare(rounds: Sequence[TierRound], reference: Sequence[TierRound]) -> dict[str, Any]:
-    """Compute time and memory of a step; ratios above 1 mean faster, or less memory, than the reference.
+    """Compute time and memory of a step, with ratios above 1 if the tier is faster, or needs less memory.
 
     The quotient of two step_ms is the ratio: each is the geometric mean over rounds of the medians of their blocks.
     """
@@ -152,11 +152,11 @@ def leave_one_out_rows(found: Rounds) -> dict[str, Any]:
 
     Args:
         found: rounds of the top tier, then of the top tier without each other tier's change, named by `without_tier`;
-            `same` contains the variants that do the same step.
+            `same` contains the variants whose step is the same.
 
     Returns:
         `of`: name of the top tier; `full`: its row; `left_out`: for each tier that is left out either the reason why
-        the step is the `same`, or time and memory compared with the top tier: a ratio below 1 means that the tier's
+        its step is the `same`, or time and memory compared with the top tier: a ratio below 1 means that the tier's
         change makes the top tier faster, or saves memory.
     """
     (name, full), *variants = found.tiers.items()
@@ -174,7 +174,7 @@ def without_tier(top: str, tier: str) -> str:
 def paper_width_rows(found: Rounds) -> dict[str, Any]:
     """Compute time and memory of every tier against the baseline.
 
-    For a tier that does another tier's step, return that tier and the reason.
+    For a tier whose step is the same as another tier's, return that tier and the reason.
     """
     baseline = next(iter(found.tiers.values()))
     rows = {tier: compare(rounds, baseline) for tier, rounds in found.tiers.items()}
@@ -194,11 +194,11 @@ def same_steps(descriptions: Descriptions, *, as_first: bool = False) -> Same:
 
 
 def why_same(full: Mapping[str, Any], variant: Mapping[str, Any]) -> str | None:
-    """Return the reason why a variant does the same step as the full tier on this device; None if it may differ.
+    """Return the reason why a variant's step is the same as the full tier's on this device; None if it may differ.
 
     Args:
-        full: description by a process of the full tier: `engine` (its settings) and `switches` (their effect).
-        variant: description by a process of the variant.
+        full: description from a process of the full tier: `engine` (its settings) and `switches` (their effect).
+        variant: description from a process of the variant.
     """
     changed = [key for key, value in full["engine"].items() if variant["engine"][key] != value]
     if not changed:

@@ -1,6 +1,6 @@
-"""Steps of one tier, over and over, for measuring, and the process that times them in blocks.
+"""Repeated steps of one tier for measurement, and the process that times them in blocks.
 
-The steps are the first batches of the tier's training, of stored strips or of noise.
+The steps are the first batches of the tier's training, with stored strips or with noise.
 """
 
 import functools
@@ -64,17 +64,17 @@ class TierSteps:
         return (*self.step.switches, *self.feed.switches)
 
     def run(self, batches: Iterable[Tensors], clock: Clock = no_clock) -> None:
-        """Do a step on each batch, with the loss weights of the end of the training."""
+        """Run one step per batch, with the loss weights from the end of training."""
         train = self.setup.train
         weights = loss_weights(train.pairs, self.setup.loss, train.global_batch)
         for batch in batches:
             self.step(batch, weights, clock)
 
     def begin(self, steps: int, clock: Clock = no_clock) -> Iterator[Tensors]:
-        """Do the first step and those whose batches are read ahead during it.
+        """Run the first step and those whose batches are prefetched during it.
 
         Returns:
-            The batches of the next `steps` steps; reading them takes as long as in a training.
+            The batches of the next `steps` steps; reading them takes as long as during training.
         """
         first = 1 + self.feed.transfer.ahead
         batches = self.feed(range(first + steps), clock)
@@ -86,9 +86,9 @@ def build_tier_steps(config: Resolved, engine: Engine, world: World, people: Peo
     """Build the step of a tier; every tier sees the same batches and starts from the same weights.
 
     Args:
-        config: configuration of a training or of a benchmark; both declare the sections that a training needs.
+        config: configuration of the stage train or benchmark; both declare the sections that training needs.
         engine: switches of the tier.
-        world: this process among those that do the steps together.
+        world: this process's position among those that run the steps together.
         people: training people.
 
     Raises:
@@ -104,7 +104,7 @@ def build_tier_steps(config: Resolved, engine: Engine, world: World, people: Peo
 def read_people(path: Path | None, config: Resolved, processes_here: int = 1) -> PeopleStrips:
     """Read the training people of a store at the network's size; without a store, generate four people of noise.
 
-    As in a training, the processes of a tier on this machine share data.memory_gib.
+    As in training, the processes of a tier on this machine share data.memory_gib.
     """
     size = (config.model.image_height_px, config.model.image_width_px)
     if path:
@@ -117,16 +117,16 @@ def read_people(path: Path | None, config: Resolved, processes_here: int = 1) ->
 
 
 def tier_config(overrides: Sequence[Path], tier: str, changes: Mapping[str, Any] | None = None) -> Resolved:
-    """Read the configuration of a tier's training: the defaults, then files of overrides, then some changes."""
+    """Read the configuration for training a tier: the defaults, files of overrides, then individual changes."""
     values = merge(read_config(overrides), changes or {})
     return build_config(resolve(values, "train", tier, seed=0), "train", DEFAULTS)
 
 
 def refuse_debugging() -> None:
-    """Check that no debugging mode of this process slows down what is measured.
+    """Check that no debugging mode of this process slows down the measured steps.
 
     Raises:
-        UserError: some mode is on; the message names all that are.
+        UserError: a debugging mode is enabled; the message names all of them.
     """
     modes = {
         "autograd's anomaly mode": torch.is_anomaly_enabled(),
@@ -149,10 +149,10 @@ def measure_tier(connection: Connection, config: Resolved, engine: Engine, data:
     """Build the step of a tier, then run blocks on request.
 
     Args:
-        connection: to the stage.
+        connection: connection to the stage.
         config: configuration of the benchmark.
         engine: switches of the tier.
-        data: store of normalised strips; None for strips of noise.
+        data: store of normalised strips; None for noise.
         threads: CPU threads, over all processes of the tier.
     """
     with join(engine, share(threads, engine)) as world:
@@ -177,14 +177,14 @@ def measure_tier(connection: Connection, config: Resolved, engine: Engine, data:
 
 
 def measure_roofline(connection: Connection, device: torch.device, threads: int) -> None:
-    """Time copies and matrix products on request, on a device with as many threads as a tier has."""
+    """Time copies and matrix products on request, on a device and with as many threads as a tier uses."""
     torch.set_num_threads(threads)
     roofline = Roofline(device)
     answer_requests(connection, {}, _without_debugging({"copy": roofline.copy, "matmul": roofline.matmul}))
 
 
 def _without_debugging(answers: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """Check for debugging modes before each answer: any import or build could have switched one on."""
+    """Check for debugging modes before each answer, since any import or build could have enabled one."""
 
     def checked(answer: Callable[..., Any], **arguments: Any) -> Any:
         refuse_debugging()
@@ -216,7 +216,7 @@ class TierBlocks:
         return {"seconds": seconds, "joules": joules, "boards": [*boards, *self.energy.boards()]}
 
     def phases(self, steps: int) -> dict:
-        """Time the phases of steps; return the seconds of each in a step."""
+        """Time the phases of steps; return the seconds that each phase takes per step."""
         clock = PhaseClock(self.tier.setup.world.device)
         batches = self.tier.begin(steps, clock)
         self.tier.setup.world.wait()
@@ -226,5 +226,5 @@ class TierBlocks:
 
     @functools.cached_property
     def _batches(self) -> Iterator[Tensors]:
-        """The first batches of the training over and over: every block of every tier sees the same."""
+        """The first training batches, repeated: every block of every tier uses the same ones."""
         return self.tier.feed(itertools.cycle(range(self.block_steps)))

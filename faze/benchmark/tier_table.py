@@ -73,7 +73,7 @@ def _tier_rows(tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
 
 
 def _throttled(tier: Mapping[str, Any]) -> str:
-    """Format what throttled the tier's GPU before or after a block."""
+    """Format the reasons for throttling of the tier's GPU before or after a block."""
     return f", throttled: {', '.join(tier['throttled'])}" if tier.get("throttled") else ""
 
 
@@ -84,7 +84,7 @@ def _peak(tier: Mapping[str, Any]) -> str:
 
 
 def _memory(tier: Mapping[str, Any], full: Mapping[str, Any]) -> str:
-    """Format the saved memory if the ranges of the peaks do not overlap."""
+    """Format the memory saving if the ranges of the peaks do not overlap."""
     return memory_change(tier["memory_ratio"], peaks_differ(tier, full))
 
 
@@ -107,7 +107,7 @@ def _change(switches: Sequence[Mapping[str, str]], before: Sequence[Mapping[str,
 
 
 def _compared(rows: Mapping[str, Mapping[str, Any]], full: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield the cells of tiers compared with a full one, or the reason why a tier was not measured."""
+    """Yield the cells of tiers compared with the full one, or the reason why a tier was not measured."""
     for name, row in rows.items():
         if "same" in row:
             yield [name, "", row["same"], "", ""]

@@ -4,8 +4,8 @@
         --learner-file results/default/baseline/seed0/fewshot/maml.pt
 
 The person's first k entries are used for calibration, all others (or the last --query-entries of them) for measurement.
-Without a learner's file the simplest learner, `offset`, is used. The output file contains plain tensors and numbers,
-documented in `faze.fewshot.personal_estimator.PersonalEstimator`, and is read by torch.load(..., weights_only=True).
+Without a learner file, the simplest learner, `offset`, is used. The output contains plain tensors and numbers,
+documented in `faze.fewshot.personal_estimator.PersonalEstimator`; torch.load(..., weights_only=True) reads it.
 """
 
 import time
@@ -76,7 +76,7 @@ def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned 
     """Read the learner's file and check that it was trained for this k; return None for `offset`, which needs no file.
 
     Raises:
-        UserError: it belongs to another learner, was not trained for this k, or is missing but needed.
+        UserError: it belongs to another learner, was not trained for this k, or is required but missing.
     """
     if path is None:
         if learner in (None, "offset"):
@@ -128,7 +128,7 @@ def split_entries(person: PersonCodes, shots: int, query_entries: int | None) ->
 
 
 def suggest(person: PersonCodes, support: list[int], learned: Learned | None) -> str:
-    """Describe which further entry would reduce the learner's uncertainty most, and about where the person looks in it.
+    """Describe the entry that would reduce the learner's uncertainty most, and its approximate gaze direction.
 
     Raises:
         UserError: the learner has no variance, or no entry is left.
@@ -145,7 +145,7 @@ def suggest(person: PersonCodes, support: list[int], learned: Learned | None) ->
 
 
 def describe(found: PersonalEstimator, path: Path) -> str:
-    """Summarise the result in a line."""
+    """Summarise the result in one line."""
     begun = f"{path}: {found.person} of {found.dataset}, {found.learner} on {found.shots} samples"
     if found.error_deg is None:
         return f"{begun}; no entry is left to measure the error on"

@@ -4,12 +4,12 @@
         --data results/default/data/mpiigaze.h5
     faze export --onnx --checkpoint results/default/amp/seed0/checkpoint.pt --out decoder.onnx
 
-The copy is half as large. It contains what encode and walk need, but not the state for resuming a training. It is read
-like any other checkpoint: weights become float32 again, and codes are computed in float32. The printed angles show the
-effect of rounding the weights, without and with computation in that precision (autocast).
+The copy is half as large. It contains what encode and walk need, but not the state for resuming training. It is read
+like any other checkpoint: weights are converted back to float32, and codes are computed in float32. The printed angles
+show the effect of rounding the weights, without and with computation in that precision (autocast).
 
 The decoder computes an image from an appearance, a gaze and a head code; `faze.model.onnx_decoder` documents their
-layout. It is compared with the network in onnxruntime before the file gets its name.
+layout. Its output in onnxruntime is compared with the network's before the file appears.
 """
 
 import functools
@@ -100,7 +100,7 @@ def stored_strips(path: Path, wanted: int) -> NDArray[np.uint8]:
 
 
 def random_strips(count: int) -> NDArray[np.uint8]:
-    """Return smooth random patterns (N, 64, 256, 3), always the same."""
+    """Return N reproducible, smooth random patterns (N, 64, 256, 3)."""
     coarse = torch.rand(count, 3, 8, 32, generator=torch.Generator().manual_seed(0))
     smooth = torch.nn.functional.interpolate(coarse, size=(64, 256), mode="bilinear")
     return (255 * smooth).byte().permute(0, 2, 3, 1).contiguous().numpy()

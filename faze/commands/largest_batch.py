@@ -3,10 +3,10 @@
     faze largest-batch --tier recompute --memory-gib 4
     faze largest-batch --tier recompute --configfile config/width.yaml    (a GPU: until it is full)
 
-Every size is tried in a fresh process, with two steps after the settling steps (a graph is captured in the last of
-them); the second step includes the optimiser's state. Sizes are doubled until one does not fit, then bisected. Memory
-is the maximum over all steps: the larger of peak_gib and warmup_peak_gib of the benchmark. The pairs are one chunk;
-accumulation is off.
+Every size is tried in a fresh process, with two steps after the warm-up steps (a graph is captured in the last of
+those); the second step includes the optimiser's state. Sizes are doubled until one does not fit, then bisected. Memory
+is the maximum over all steps: the larger of peak_gib and warmup_peak_gib of the benchmark. All pairs form one chunk;
+    accumulation is off.
 """
 
 import bisect
@@ -60,10 +60,10 @@ def main(args: Namespace) -> None:
 
 
 def largest(fits: Callable[[int], bool], *, most: int, multiple: int = 1) -> int:
-    """Find the largest multiple that fits, if every smaller one does too.
+    """Find the largest multiple that fits, assuming that every smaller one fits too.
 
     Args:
-        fits: tries a number; expensive.
+        fits: tests whether a number fits; expensive.
         most: upper bound.
         multiple: only its multiples are tried.
 
@@ -82,7 +82,7 @@ def fits(pairs: int, args: Namespace, peaks: dict[int, float]) -> bool:
     """Try one size in a fresh process; record its peak if it fits.
 
     Raises:
-        UserError: it failed, but not for lack of memory.
+        UserError: it failed for a reason other than lack of memory.
     """
     command = [sys.executable, "-m", "faze", "largest-batch", *sys.argv[1:], "--pairs", str(pairs)]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
@@ -120,7 +120,7 @@ def try_size(args: Namespace) -> float | None:
 
 
 def _limit(memory_gib: float | None, device: torch.device) -> None:
-    """Limit the memory of this process, so that far too large a batch fails before the machine runs out of memory."""
+    """Limit this process's memory, so that a much too large batch fails before the machine runs out of memory."""
     if not memory_gib:
         return
     if device.type == "cuda":

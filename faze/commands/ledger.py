@@ -1,4 +1,4 @@
-"""`faze ledger`: the rows of docs/ledger.md from a benchmark.json."""
+"""`faze ledger`: print rows for docs/ledger.md from a benchmark.json."""
 
 from argparse import Namespace
 from pathlib import Path

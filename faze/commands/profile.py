@@ -5,9 +5,8 @@
 
 It writes trace.json.gz (for chrome://tracing or ui.perfetto.dev), and the slowest operations as operations.txt and
 operations.json: time, share of the step, rates, and share of the device's roofline peak, which a copy and a matrix
-product measure in the same process. Operations are
-those that autograd dispatches, and the time of whatever they call counts as theirs. Their bytes are an estimate: inputs
-read and outputs written once each.
+product measure in the same process. Operations are those that autograd dispatches; their times include everything that
+they call. Their bytes are an estimate: inputs read and outputs written once each.
 """
 
 import json
@@ -43,7 +42,7 @@ class ProfiledOperation:
     bytes: int | None
 
     def rates(self, copy: float, matmul: float) -> dict[str, float | None]:
-        """Compute the rates of the operation, and its share of the nearer roofline peak.
+        """Compute the operation's rates, and its share of the roofline peak that limits it.
 
         Args:
             copy: peak of a copy, bytes per second.
@@ -81,7 +80,7 @@ def record(tier: TierSteps, steps: int) -> profile:
 def operations(
     profiler: profile, steps: int, flop: Mapping[str, int], traffic: Mapping[str, int], *, on_gpu: bool
 ) -> list[ProfiledOperation]:
-    """Return the operations of a step, the slowest first; their shares add up to 1."""
+    """Return the operations of a step, slowest first; their shares add up to 1."""
     ms: dict[str, float] = defaultdict(float)
     for event in profiler.events():
         if event.device_type == torch.autograd.DeviceType.CPU:
@@ -132,7 +131,7 @@ COSTLIEST = 10
     argument("--out", type=Path, help="folder to write (default: results/NAME/profile/TIER)"),
 )
 def main(args: Namespace) -> None:
-    """Profile; of several processes, the first one reports."""
+    """Profile a tier; with several processes, only the first one reports."""
     config = tier_config(args.configfile, args.tier)
     if launch(config.engine, ["profile", *sys.argv[1:]]):
         return

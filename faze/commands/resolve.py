@@ -1,4 +1,4 @@
-"""`faze resolve`: the configuration file of a stage, as the workflow writes it, to run the stage without the workflow.
+"""`faze resolve`: write a stage's configuration file, to run the stage without the workflow.
 
 faze resolve train --tier recompute --seed 0 --configfile mine.yaml --out train.yaml
 faze train --config train.yaml --data strips.h5 --out checkpoint.pt --run-log run.jsonl
@@ -26,7 +26,7 @@ from faze.config.validation import read_config
     argument("--out", type=Path, help="file to write (default: standard output)"),
 )
 def main(args: Namespace) -> None:
-    """Read the configuration and write the part of it that one stage knows."""
+    """Read the configuration and write the part on which one stage depends."""
     for option, stages in {"tier": PER_RUN, "seed": PER_RUN, "dataset": PER_DATASET}.items():
         if (args.stage in stages) != (getattr(args, option) is not None):
             raise UserError(f"--{option} is {'needed' if args.stage in stages else 'not'} for {args.stage}")

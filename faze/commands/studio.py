@@ -3,9 +3,9 @@
     faze studio
     faze studio --checkpoint results/default/baseline/seed0/checkpoint.pt results/default/recompute/seed0/checkpoint.pt
 
-Several checkpoints are shown side by side. The default is the network of `make weights`, or else the baseline of the
-default ablation. The page needs no internet connection: with --out it is a folder for any web server. `make studio`
-downloads onnxruntime-web once.
+Several checkpoints are shown side by side. The default is the network from `make weights`, or else the baseline of the
+default ablation. The page needs no internet connection. With --out, it is written as a folder for any web server. `make
+studio` downloads onnxruntime-web once.
 """
 
 import signal
@@ -66,7 +66,7 @@ def main(args: Namespace) -> None:
 
 
 def choose(strips: StripStore, count: int, path: Path) -> list[str]:
-    """Choose people evenly from the test people, or from everybody if there is no such split."""
+    """Choose evenly spaced test people, or people of the whole store if there is no such split."""
     names = [name for name in strips.persons("test") or strips.persons() if strips.count(name)]
     if not names:
         raise UserError(f"{path}: nobody has a strip")

@@ -1,4 +1,4 @@
-"""`faze ui`: MLflow's page for the results, including trainings in progress.
+"""`faze ui`: MLflow's page for the results, including training runs in progress.
 
 faze ui                                      the ablation of config/config.yaml
 faze ui --configfile config/smoke.yaml       another one
@@ -30,7 +30,7 @@ EVERY_SECONDS = 10.0
     argument("--port", type=port_number(1), default=PORT, help="port of the page, for this machine only"),
 )
 def main(args: Namespace) -> None:
-    """Serve the store and mirror the trainings until interrupted."""
+    """Serve the store and mirror training runs until interrupted."""
     config = read_config(args.configfile)
     run = build(Run, config["run"])
     store = open_store(build(Tracking, config["tracking"]), args.results)
@@ -47,7 +47,7 @@ def main(args: Namespace) -> None:
 
 
 def follow(follower: Follower, server: subprocess.Popen | None) -> None:
-    """Mirror the logs of the trainings while the server runs."""
+    """Mirror the logs of training runs while the server runs."""
     while server is None or server.poll() is None:
         follower.look()
         time.sleep(EVERY_SECONDS)

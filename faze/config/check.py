@@ -1,6 +1,6 @@
-"""Check a mapping and build a frozen dataclass from it; all faults are reported at once, by the keys of the YAML.
+"""Check a mapping and build a frozen dataclass from it. All errors are reported at once, by YAML key.
 
-It does not know faze's own parameters, which `faze.config.parameters` declares. Standard library only.
+It does not depend on faze's parameters, which `faze.config.parameters` declares. Standard library only.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _LONGEST_GUESSED = 100  # characters of a name for which a similar one is sugges
 
 
 class ConfigError(UserError):
-    """All faults of a configuration, one line each."""
+    """All errors in a configuration, one line each."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class MayBeEmpty:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault: the dotted key and a sentence."""
+    """An error in a configuration: the dotted key and a sentence."""
 
     key: str
     sentence: str
@@ -54,7 +54,7 @@ class Fault:
 
 
 def check_value(key: str, value: Any, kind: Any) -> Iterator[Fault]:
-    """Yield the faults of a value, compared with its declared type."""
+    """Yield the errors in a value, given its declared type."""
     origin, args = get_origin(kind), get_args(kind)
     if dataclasses.is_dataclass(kind):
         yield from check_mapping(key, value, fields_of(kind))
@@ -123,14 +123,14 @@ def _not_a_number(value: Any, kind: type[float] | type[int]) -> str:
 
 
 def yaml_number(number: float) -> str:
-    """Write a number so that YAML 1.1 reads it as a number (1e-05 needs a dot)."""
+    """Format a number so that YAML 1.1 parses it as a number (1e-05 needs a dot)."""
     text = repr(number)
     mantissa, e, exponent = text.partition("e")
     return text if not e or "." in mantissa else f"{mantissa}.0e{exponent}"
 
 
 def shown(value: Any) -> str:
-    """Return a value as text for a sentence, whatever its type and size."""
+    """Format a value of any type and size for a message."""
     try:
         return short(repr(value))
     except ValueError:  # Python refuses to write numbers of thousands of digits
@@ -138,7 +138,7 @@ def shown(value: Any) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as text, which differs for different values."""
+    """Format a value so that different values have different texts."""
     try:
         return str(value)
     except ValueError:
@@ -160,7 +160,7 @@ def nearest(name: Any, known: Sequence[Any]) -> str:
 
 
 def check_mapping(key: str, mapping: Any, kinds: Mapping[str, Any], complete: bool = True) -> Iterator[Fault]:
-    """Yield the faults of a mapping: unknown keys, missing keys (if it must be complete), wrong values."""
+    """Yield the errors in a mapping: unknown keys, missing keys (if it must be complete), wrong values."""
     dot = f"{key}." if key else ""
     if not isinstance(mapping, Mapping):
         yield Fault(key, f"{shown(mapping)} is not a section of keys and values")

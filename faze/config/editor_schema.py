@@ -22,7 +22,7 @@ NAMES = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
 def config_schema(defaults: str) -> Schema:
-    """Return the schema of a config file, which may contain any of the parameters and nothing else.
+    """Return the schema of a config file, which may contain any of the parameters and no other key.
 
     Args:
         defaults: text of config.yaml, whose comments become descriptions.

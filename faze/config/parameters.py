@@ -57,7 +57,7 @@ RAW_PATHS = ("", "_supplementary", "_split")  # suffixes of the keys that name f
 
 @dataclass(frozen=True)
 class StripCamera:
-    """The part of the section `preprocess` that trainings know: the camera of the strips."""
+    """The part of the section `preprocess` on which training depends: the camera of the strips."""
 
     focal_length_px: Annotated[float, Range(1)]
     width_px: Positive
@@ -82,7 +82,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Augment:
-    """Random changes of training pairs."""
+    """Random augmentation of training pairs."""
 
     flip: bool
     jitter_px: NonNegative
@@ -139,7 +139,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Model:
-    """DT-ED."""
+    """The network, DT-ED."""
 
     growth: Positive
     blocks: Annotated[int, Range(1, 4)]
@@ -155,7 +155,7 @@ class Model:
 
 @dataclass(frozen=True)
 class ImageSize:
-    """The part of the section `model` that the estimator knows."""
+    """The part of the section `model` on which the estimator depends."""
 
     image_height_px: Positive
     image_width_px: Positive
@@ -198,7 +198,7 @@ class Train:
 
 @dataclass(frozen=True)
 class TrainSection(Train):
-    """The whole section `train`; the benchmark has threads of its own."""
+    """The complete section `train`. The benchmark has its own number of threads."""
 
     threads: Positive
 
@@ -216,7 +216,7 @@ META_LEARNERS = frozenset({"maml", "fomaml", "meta_sgd", "reference"})  # learne
 
 @dataclass(frozen=True)
 class Fewshot:
-    """The part of the section `fewshot` that meta-training and adaptation know."""
+    """The part of the section `fewshot` on which meta-training and adaptation depend."""
 
     shots: list[Positive]
     seed: Count
@@ -240,7 +240,7 @@ class Fewshot:
 
 @dataclass(frozen=True)
 class FewshotAdapt(Fewshot):
-    """With the keys that only adaptation knows, which do not re-run meta-training."""
+    """Additionally, the keys of adaptation alone, which do not re-run meta-training."""
 
     min_entries: Positive
     predictions: bool
@@ -248,7 +248,7 @@ class FewshotAdapt(Fewshot):
 
 @dataclass(frozen=True)
 class FewshotSection(FewshotAdapt):
-    """The whole section `fewshot`; an added learner re-runs none of the others."""
+    """The complete section `fewshot`. Adding a learner re-runs none of the others."""
 
     learners: list[
         Literal["maml", "fomaml", "meta_sgd", "reference", "none", "offset", "affine", "kappa", "bayes", "gp"]
@@ -288,7 +288,7 @@ class Redirect:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Timed steps."""
+    """The timing of steps."""
 
     warmup_steps: Positive
     warmup_blocks: Annotated[int, Range(3)]
@@ -302,7 +302,7 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Intervals and the equivalence test."""
+    """Confidence intervals and the equivalence test."""
 
     confidence: Annotated[float, Range(0.5, 0.9999)]
     resamples: Annotated[int, Range(100)]
@@ -313,7 +313,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Trainings of the first tier with other values (`faze.config.tiers`)."""
+    """Training runs of the first tier with other values (`faze.config.tiers`)."""
 
     grid: dict[str, list[object]]
     sobol: dict[str, list[object]]
@@ -322,7 +322,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Report:
-    """The page."""
+    """The report page."""
 
     title: str
     note: str
@@ -330,7 +330,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Tracking:
-    """MLflow."""
+    """The MLflow store."""
 
     experiment: str
     uri: str | None

@@ -31,11 +31,11 @@ def resolve(
     seed: int | None = None,
     dataset: str | None = None,
 ) -> dict[str, Any]:
-    """Return everything that one stage may know, as flat dotted keys: its input, its provenance and its MLflow params.
+    """Return all values on which a stage may depend, as flat dotted keys: its input, provenance and MLflow params.
 
-    `engine` contains the switches of the tier, or of the baseline for a noise control. A point of a sweep has its own
-    values in every section. The paths of other data sets are None, so that they do not re-run the preparation of this
-    one.
+    `engine` contains the switches of the tier, or of the baseline for a noise control. A sweep point overrides values
+    in any section. The paths of other data sets are None, so that changing them does not re-run this data set's
+    preprocessing.
     """
     of_sweep = points(config) if tier is not None or "points" in STAGES[stage] else {}
     if tier in of_sweep:
@@ -75,7 +75,7 @@ def to_lines(flat: Mapping[str, Any]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    r"""Write a value as ASCII JSON, with \U0001f600 for pairs of surrogates, which YAML does not have."""
+    r"""Format a value as ASCII JSON, with \U0001f600 instead of surrogate pairs, which YAML does not support."""
     return re.sub(
         r"\\u(d[89ab]..)\\u(d[c-f]..)",
         lambda pair: f"\\U{ord(bytes.fromhex(pair[1] + pair[2]).decode('utf-16-be')):08x}",
@@ -87,7 +87,7 @@ SUM = "# sha256 of "  # start of the first line of a file that the workflow wrot
 
 
 def write(path: Path, lines: Sequence[str]) -> None:
-    """Write a stage's own configuration with its checksum; a file with the same content is left alone."""
+    """Write a stage's configuration with its checksum, unless the file already has the same content."""
     text = "".join(f"{line}\n" for line in lines)
     text = f"{SUM}what follows: {hashlib.sha256(text.encode()).hexdigest()}\n{text}"
     if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text:
@@ -127,10 +127,10 @@ class Resolved:
 
 
 def load(path: Path | str, stage: str) -> Resolved:
-    """Read and check one stage's resolved file.
+    """Read and check the resolved configuration of one stage.
 
     Raises:
-        ConfigError: the file is for another stage, was changed, or a key is missing, unknown or wrong.
+        ConfigError: the file is for another stage, was modified, or a key is missing, unknown or invalid.
     """
     flat = flatten(read_yaml(path))
     first, _, rest = Path(path).read_text(encoding="utf-8").partition("\n")
@@ -143,7 +143,7 @@ def load(path: Path | str, stage: str) -> Resolved:
 
 
 def build_config(flat: Mapping[str, Any], stage: str, path: Path | str) -> Resolved:
-    """Check the flat keys of a stage (from `resolve`) and build its sections; faults name the path."""
+    """Check the flat keys of a stage (from `resolve`) and build its sections; error messages contain the path."""
     sections = STAGES[stage]
     # Without leave-one-outs, the flat file has no line about them.
     nothing = {section: {} for section, kind in sections.items() if get_origin(kind) is dict}

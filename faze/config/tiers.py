@@ -62,7 +62,7 @@ def at_point(config: Mapping[str, Any], point: str, values: Mapping[str, Any]) -
 
 
 def check_sweep(sweep: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield the faults of keys and bounds; values are checked with the rest of the configuration."""
+    """Yield the errors in keys and bounds; values are checked with the rest of the configuration."""
     for part in ("grid", "sobol"):
         for key in sweep[part]:
             if key not in KINDS:
@@ -101,7 +101,7 @@ def _is_bound(end: Any) -> bool:
 
 
 def _sobol_points(sobol: Mapping[str, Sequence[Any]], count: int) -> Iterator[dict[str, Any]]:
-    """Yield points between bounds; the first of the sequence, the lower bound of every key, is left out."""
+    """Yield points between bounds, without the first of the sequence, which is the lower bound of every key."""
     from scipy.stats import qmc  # takes a second, which only a sweep with a Sobol sequence spends
 
     sequence = qmc.Sobol(len(sobol), scramble=False)

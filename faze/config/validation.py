@@ -1,4 +1,4 @@
-"""Check a whole configuration: every value, the tiers and combinations; report all faults at once."""
+"""Check a whole configuration: every value, the tiers and combinations; report all errors at once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ RESERVED = (
 
 
 def read_config(overrides: Sequence[Path]) -> dict[str, Any]:
-    """Read the defaults and files of overrides, and check the whole."""
+    """Read the defaults and the files of overrides, and check the merged configuration."""
     paths = [DEFAULTS, *overrides]
     return validate(read_yaml(*paths), paths)
 
@@ -42,10 +42,10 @@ def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> di
 
     Args:
         mapping: the merged configuration.
-        paths: its files, for the file and line of each fault.
+        paths: its files, for the file and line of each error.
 
     Raises:
-        ConfigError: there are faults; one line for each.
+        ConfigError: the configuration is invalid; one line for each error.
     """
     kinds: dict[str, Any] = {"name": str, "tiers": dict, **SECTIONS}
     faults = list(check_mapping("", mapping, kinds))
@@ -60,7 +60,7 @@ def validate(mapping: Mapping[str, Any], paths: Sequence[Path | str] = ()) -> di
 
 
 def _check_tiers(tiers: Any, run: Any) -> Iterator[Fault]:
-    """Check that the first tier states every switch, and that run.tiers are defined."""
+    """Check that the first tier sets every switch, and that run.tiers are defined."""
     if not isinstance(tiers, Mapping) or not tiers:
         return
     for position, (tier, change) in enumerate(tiers.items()):
@@ -113,7 +113,7 @@ def _check_combinations(c: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _check_points(c: Mapping[str, Any], kinds: Mapping[str, Any]) -> Iterator[Fault]:
-    """Check each point of a sweep like a configuration of its own."""
+    """Check each sweep point as a separate configuration."""
     faults = list(check_sweep(c["sweep"]))
     yield from faults
     for point, values in {} if faults else points(c).items():
@@ -167,7 +167,7 @@ def check_steps(fewshot: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _check_batch(tier: str, engine: Engine, c: Mapping[str, Any]) -> Iterator[Fault]:
-    """Check the batch; the number of processes may be known only on the machine."""
+    """Check the batch size; the number of processes may only be known on the target machine."""
     batch, chunk = c["train"]["global_batch"], c["loss"]["chunk_pairs"]
     processes = max(engine.processes, 1) if engine.parallel == "ddp" else 1
     if batch % (processes * engine.accumulate * chunk):

@@ -18,7 +18,7 @@ def read_yaml(*paths: Path | str) -> dict[str, Any]:
     """Read YAML files; each overrides the previous ones.
 
     Raises:
-        ConfigError: a file is missing, is not YAML (with the line), is not a mapping, or gives a key twice.
+        ConfigError: a file is missing, is not YAML (with the line), is not a mapping, or contains a key twice.
     """
     merged: dict[str, Any] = {}
     for path in paths:
@@ -35,7 +35,7 @@ def read_yaml(*paths: Path | str) -> dict[str, Any]:
 
 
 def _read(path: Path | str) -> tuple[Any, list[tuple[str, int]]]:
-    """Read the content of a file, and its keys with their lines."""
+    """Read a file's content, and the line of each key."""
     try:
         loader = yaml.SafeLoader(Path(path).read_text(encoding="utf-8"))
         node = loader.get_single_node()
@@ -73,7 +73,7 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
 
 
 def refuse(faults: Sequence[Fault], paths: Sequence[Path | str]) -> None:
-    """Raise a ConfigError if there are faults: one line for each, with the file and line of its key."""
+    """Raise a ConfigError if there are errors: one line for each, with the file and line of its key."""
     if faults:
         places = {key: f"{path}:{line}: " for path in paths for key, line in keys_of(Path(path).read_text("utf-8"))}
         elsewhere = f"{paths[0]}: " if len(paths) == 1 else ""  # a missing key has no line

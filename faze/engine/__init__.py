@@ -4,13 +4,13 @@
     execution     cuDNN's search, memory format, fused normalisation, torch.compile, recomputation, checkpoints
     parallel      devices and processes
     optim         the optimiser
-    transfer      how batches come to the device
+    transfer how batches reach the device
     graphs        how kernels are launched
     step          the composed step
-    machine       what a number was measured on
+    machine machine, versions and commit behind a measurement
 
-It knows neither gaze nor HDF5. A new switch is a field of `faze.config.parameters.Engine`, a value in config.yaml, and
-one line in the module that owns its group.
+It depends neither on gaze code nor on HDF5. A new switch is a field of `faze.config.parameters.Engine`, a value in
+config.yaml, and one line in the module that owns its group.
 """
 
 from collections.abc import Callable
@@ -49,8 +49,8 @@ def build(
         make_objective: builds the module that maps a batch to named loss terms, given the precision it computes in.
         group: returns the module's parameter groups, each with `params` and `lr`.
         engine: the switches.
-        train: momentum of SGD (Nesterov) and LARS, weight decay, and the largest length of the gradient.
-        world: this process among those that train together.
+        train: momentum of SGD (Nesterov) and LARS, weight decay, and the maximum norm of the gradient.
+        world: this process's position among those that train together.
     """
     device, recompute = world.device, engine.recompute
     precision = build_precision(engine, device)

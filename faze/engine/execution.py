@@ -37,7 +37,7 @@ def set_channels_last(module: nn.Module, wanted: bool, *, recompute: bool) -> Sw
 
     Args:
         module: the objective.
-        wanted: False makes all weights contiguous.
+        wanted: the configured value; False makes all weights contiguous.
         recompute: whether the recompute layers are used; they normalise each plane and would convert every tensor.
     """
     switch = Switch.of("channels_last", wanted, "the recompute layers normalise plane by plane" if recompute else "")
@@ -46,7 +46,7 @@ def set_channels_last(module: nn.Module, wanted: bool, *, recompute: bool) -> Sw
 
 
 def set_fused_norm(module: nn.Module, wanted: bool, device: torch.device) -> Switch:
-    """Let every part with the attribute `fused_norm` compute InstanceNorm and LeakyReLU in one operation.
+    """Make every part with the attribute `fused_norm` compute InstanceNorm and LeakyReLU in one operation.
 
     Call it after `faze.engine.execution.set_recompute`: recompute parts normalise by themselves.
     """
@@ -69,7 +69,7 @@ def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas:
     """Compile a module in place at its first call; the names of its parameters do not change.
 
     Only calls of the module itself are compiled, not those of its parts, so that the model inside an objective accepts
-    validation batches of any size. A graph break is an error, since it would silently cost what compiling should gain.
+    validation batches of any size. A graph break is an error, since it would silently undo the gain of compiling.
 
     Args:
         module: the module that a step calls.
@@ -99,7 +99,7 @@ def _has_triton(device: torch.device) -> bool:
 
 
 def _missing_compiler(device: torch.device) -> str:
-    """Return what torch.compile lacks on this machine; "" if nothing."""
+    """Return the requirement of torch.compile that this machine lacks; "" if it lacks none."""
     if device.type == "cuda":
         if not _has_triton(device):
             return "no Triton, or a GPU older than compute capability 7.0"
@@ -115,7 +115,7 @@ def _missing_compiler(device: torch.device) -> str:
 
 
 def set_recompute(module: nn.Module, wanted: bool) -> Switch:
-    """Let every part with the attribute `recompute` use its low-memory implementation."""
+    """Make every part with the attribute `recompute` use its low-memory implementation."""
     parts = [part for part in module.modules() if hasattr(part, "recompute")]
     for part in parts:
         part.recompute = wanted
@@ -129,8 +129,8 @@ def set_checkpointing(
 
     Args:
         module: the objective.
-        wanted: compute the activations inside a part again in the backward pass.
-        recompute: whether the recompute layers are used; a recompute block keeps only its output, as a checkpoint does.
+        wanted: whether to recompute the activations inside a part in the backward pass.
+        recompute: whether the recompute layers are used; a recompute block stores only its output, like a checkpoint.
         within: context that the second computation must enter; torch enters autocast by itself.
     """
     parts = [part for part in module.modules() if hasattr(part, "call")]

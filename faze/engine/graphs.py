@@ -49,7 +49,7 @@ def build_launching(engine: Engine, optimizer: torch.optim.Optimizer, replicas: 
 
 
 def _is_capturable(group: Mapping[str, object]) -> bool:
-    """Whether the optimiser reads learning rate, step count and overflow of this group from the device."""
+    """Whether the optimiser reads this group's learning rate, step count and overflow flag from the device."""
     return bool(group.get("fused")) and isinstance(group["lr"], Tensor) and bool(group.get("capturable", True))
 
 
@@ -57,7 +57,7 @@ _graphs: "weakref.WeakSet[Graph]" = weakref.WeakSet()  # all graphs of this proc
 
 
 def drop_captured() -> None:
-    """Destroy all captured graphs. NCCL, before it ends, waits for graphs that contain its kernels."""
+    """Destroy all captured graphs; when NCCL shuts down, it waits for graphs that contain its kernels."""
     for graph in list(_graphs):
         graph.drop()
 
@@ -133,7 +133,7 @@ class Graph:
 
 @contextlib.contextmanager
 def on_stream(stream: torch.cuda.Stream) -> Iterator[None]:
-    """Launch on a stream, ordered after all earlier and before all later work of the surrounding stream."""
+    """Launch on a stream, after all earlier and before all later work on the surrounding stream."""
     surrounding = torch.cuda.current_stream(stream.device)
     stream.wait_stream(surrounding)
     with torch.cuda.stream(stream):

@@ -1,4 +1,4 @@
-"""What a number was measured on: machine, versions, commit."""
+"""The machine, versions and commit behind a measurement."""
 
 import importlib.metadata
 import os
@@ -32,7 +32,8 @@ def describe() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Return the git commit of faze's checkout, with `+` if it has changes; "unknown" outside a checkout."""
+    """Return the git commit of faze's checkout, with `+` if it has uncommitted changes; "unknown" outside a
+    checkout."""
     git = ["git", "-C", str(Path(__file__).resolve().parent)]
     try:
         head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)

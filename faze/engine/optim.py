@@ -17,8 +17,8 @@ def build_optimizer(
     """Build an optimiser.
 
     `sgd` and `fused_sgd` compute the same update, SGD with Nesterov momentum, in more or fewer kernels. The others
-    compute another one. If the package of such an optimiser is not installed, the tier is trained with SGD and the
-    switch is inactive.
+    compute different updates. If the package of such an optimiser is not installed, the tier is trained with SGD and
+    the switch is inactive.
 
     Args:
         name: a value of `faze.config.parameters.Engine.optimizer`.
@@ -44,7 +44,7 @@ def build_optimizer(
 
 
 def _fused_sgd(groups: list[dict], settings: dict, device: torch.device) -> tuple[torch.optim.Optimizer, Switch]:
-    """Build apex's FusedSGD if it is installed and works, else torch's fused SGD."""
+    """Build apex's FusedSGD if it is installed and works, otherwise torch's fused SGD."""
     fault = ""
     if device.type == "cuda" and _apex_has_optimizers():
         fault = _apex_fault(groups[0]["params"][0], settings)
@@ -96,8 +96,8 @@ def _apex_fault(parameter: torch.Tensor, settings: dict) -> str:
 def _large_batch(name: str, momentum: float) -> Callable[..., torch.optim.Optimizer] | None:
     """Return LAMB (You et al. 2020), LARS (You et al. 2017) or NovoGrad (Ginsburg et al. 2019); None if not installed.
 
-    All are of one package on every device. Apex's differ in details (its LAMB clips gradients by itself), so the same
-    tier would be another experiment on another machine.
+    All come from one package on every device. Apex's versions differ in details (its LAMB clips gradients itself), so
+    the same tier would be a different experiment on another machine.
     """
     if importlib.util.find_spec("pytorch_optimizer") is None:
         return None
@@ -128,7 +128,7 @@ def build_clip(clip_norm: float, optimizer: torch.optim.Optimizer, scaler: torch
 
 
 def move_rates_to_device(optimizer: torch.optim.Optimizer) -> None:
-    """Replace learning rates of torch's fused kernels by device tensors, which a captured graph can read."""
+    """Replace the learning rates of torch's fused kernels by device tensors, which a captured graph can read."""
     for group in optimizer.param_groups:
         if group.get("fused"):
             group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32, device=group["params"][0].device)

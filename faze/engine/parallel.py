@@ -36,7 +36,7 @@ LEAVE_S = 600  # torchrun gives its processes so long to end a step and write a 
 
 @dataclass(frozen=True)
 class World:
-    """This process among those that train together."""
+    """This process's position among those that train together."""
 
     rank: int
     size: int
@@ -44,7 +44,7 @@ class World:
 
     @property
     def processes_here(self) -> int:
-        """Number of the processes on this machine."""
+        """Number of processes on this machine."""
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
@@ -54,7 +54,7 @@ class World:
         return values
 
     def least(self, value: int) -> int:
-        """Return the smallest value of all processes."""
+        """Return the minimum over all processes."""
         values = torch.tensor([value], device=self.device)
         if self.size > 1:
             dist.all_reduce(values, op=dist.ReduceOp.MIN)
@@ -67,9 +67,9 @@ class World:
 
 
 class Vote:
-    """Let all processes learn, at the same call, whether any of them wants to leave.
+    """A vote by which all processes learn, at the same call, whether any of them must stop.
 
-    All processes create it. Votes travel by gloo, which needs no device.
+    All processes create one. Votes are sent with gloo, which needs no device.
     """
 
     def __init__(self, world: World) -> None:
@@ -77,7 +77,7 @@ class Vote:
         self._cast: tuple[torch.Tensor, dist.Work] | None = None
 
     def any(self, here: bool) -> bool:
-        """Vote, and return the result of the previous call's vote, so that no process waits for a vote under way.
+        """Vote, and return the result of the previous call's vote, so that no process waits for a vote in progress.
 
         A single process gets its own vote back at once.
         """
@@ -107,7 +107,7 @@ def pick_device(device: str) -> torch.device:
 
 
 def count_processes(engine: Engine) -> int:
-    """Return how many processes a tier trains with on this machine.
+    """Return the number of processes that train a tier on this machine.
 
     Raises:
         UserError: there are fewer GPUs than `processes`.
@@ -131,15 +131,15 @@ def share(threads: int, engine: Engine) -> int:
 
 
 def launch(engine: Engine, command: Sequence[str]) -> bool:
-    """Run a command with torchrun, one process per device, if the tier needs it and torchrun has not started us.
+    """Run a command with torchrun, one process per device, if the tier needs it and this process is not its worker.
 
-    With several nodes, the variable PET_RDZV_ENDPOINT, torchrun's own, is the address where they meet.
+    With several nodes, torchrun's variable PET_RDZV_ENDPOINT contains the address of the rendezvous.
 
     Returns:
-        Whether the command has run to its end; if not, this process must run it.
+        Whether the command was run; if not, this process must run it.
 
     Raises:
-        Preempted: the processes were asked to leave, and have printed a message.
+        Preempted: the processes were asked to stop, and have printed a message.
         UserError: one of them was killed.
     """
     if engine.parallel != "ddp" or "RANK" in os.environ:
@@ -178,7 +178,7 @@ def launch(engine: Engine, command: Sequence[str]) -> bool:
 
 
 def _exit_as_children(failures: Mapping[int, Any]) -> None:
-    """Exit as the failed processes did. A killed process printed nothing, so report it; the others printed an error."""
+    """Exit with the code of the failed processes. Report a killed process, which could not print an error itself."""
     codes = {rank: failure.exitcode for rank, failure in failures.items()}
     # Torchrun lists the process that failed first before those that it then ended with SIGTERM.
     if next(iter(codes.values())) == PREEMPTED:
@@ -190,7 +190,7 @@ def _exit_as_children(failures: Mapping[int, Any]) -> None:
 
 
 def rank_environments(engine: Engine) -> list[dict[str, str]]:
-    """Return the environment variables that torchrun would set in each process of a tier; to start them without it."""
+    """Return the environment variables that torchrun would set in each process of a tier, to start them without it."""
     if engine.parallel != "ddp":
         return [{}]
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -239,9 +239,10 @@ def _process_group(device: torch.device) -> Iterator[World]:
 
 @contextlib.contextmanager
 def _ending_with_others() -> Iterator[None]:
-    """End this process when its launcher ends: torchrun's workers are in process groups that its kill does not reach.
+    """End this process when its launcher ends, because killing torchrun does not reach the process groups of its
+    workers.
 
-    End it also at a signal that the main thread does not handle, for example while it waits for a process that is gone.
+    Also end it at a signal that the main thread does not handle, for example while it waits for a dead process.
     """
     parent, done = int(os.environ.get(LAUNCHER) or os.getppid()), threading.Event()
 
@@ -300,11 +301,11 @@ def build_exchanges(module: nn.Module, parts: int) -> tuple[Context, ...]:
 
 
 def check_chunks(global_batch: int, chunk_pairs: int, shares: int) -> None:
-    """Check that every share of a batch is made of whole chunks, since the loss must not depend on their number.
+    """Check that every share of a batch consists of whole chunks, so that the loss does not depend on their number.
 
     Args:
         global_batch: pairs per step.
-        chunk_pairs: pairs of a chunk.
+        chunk_pairs: pairs per chunk.
         shares: processes x replicas x accumulated parts.
 
     Raises:

@@ -35,7 +35,7 @@ CPU_FLAGS = {"fp16": "amx_fp16", "bf16": "avx512_bf16"}
 
 
 class Scaler(torch.amp.GradScaler):
-    """Dynamic loss scaling that counts skipped steps on the device, so that no step waits for the count."""
+    """Dynamic loss scaling, with a count of skipped steps on the device, so that no step waits for it."""
 
     def __init__(self, device: torch.device, *, enabled: bool) -> None:
         super().__init__(device.type, enabled=enabled)
@@ -63,7 +63,7 @@ class Scaler(torch.amp.GradScaler):
 
 
 class OperationFormats(TorchFunctionMode):
-    """Run some functions in a number format of their own: inputs are converted, and autocast is off inside.
+    """Run some functions in another number format: inputs are converted, and autocast is off inside.
 
     Functions are intercepted by `torch.overrides.TorchFunctionMode`, so the network needs no change. Operations inside
     an autograd function, such as the recompute layers' backward pass, are not intercepted. Enter it inside autocast.
@@ -94,7 +94,7 @@ class OperationFormats(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class Precision:
-    """How the step computes; if off, a context that does nothing and a scaler that does not scale."""
+    """The precision of a step; if off, a context that does nothing and a scaler that does not scale."""
 
     autocast: Context
     operations: Context | None  # formats of single operations; the second computation of a checkpoint must enter it
@@ -104,7 +104,7 @@ class Precision:
 
 @contextlib.contextmanager
 def exact(module: nn.Module) -> Iterator[None]:
-    """Compute in true fp32 whatever a tier trains with, so that errors are comparable between tiers.
+    """Compute in true fp32, whatever precision a tier trains with, so that errors are comparable between tiers.
 
     TF32, which cuDNN uses by default, is off, and every part with the attribute `autocast` computes without autocast.
     """
@@ -152,7 +152,7 @@ def _nested(autocast: Context, operations: Context) -> Iterator[None]:
 
 
 def _unreachable_operations(effective: str, engine: Engine) -> str:
-    """Return why single operations cannot have their own format; "" if they can."""
+    """Return why single operations cannot use their own format; "" if they can."""
     if effective == "fp32":
         return "no operation is in low precision"
     if engine.recompute:

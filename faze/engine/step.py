@@ -1,7 +1,7 @@
-"""One optimisation step. It has no branch on a switch: building it decided every switch.
+"""One optimisation step. It does not branch on switches, which are resolved when it is built.
 
-Nothing in it waits for the device: numbers that change between steps are written to the device, and none is read back.
-The one exception is torch's: a loss scaler with an optimiser that is not fused reads whether to skip the step.
+It never waits for the device: numbers that change between steps are written to the device, and none is read back. There
+    is one exception, in torch: a loss scaler with an optimiser that is not fused reads whether to skip the step.
 """
 
 import contextlib
@@ -24,14 +24,15 @@ def no_clock(phase: str) -> contextlib.AbstractContextManager:
 
 
 class DeviceNumbers:
-    """Named scalars in one tensor on the device, where a captured graph reads them; Python numbers it would freeze."""
+    """Named scalars in one tensor on the device. A captured graph reads them there, but would freeze Python numbers."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self._tensor = torch.empty(0, device=device, dtype=dtype)
         self._views: dict[str, Tensor] = {}
 
     def __call__(self, values: Mapping[str, float]) -> dict[str, Tensor]:
-        """Set the numbers without waiting for the device; return them as scalars that keep address while names stay."""
+        """Set the numbers without waiting for the device; return scalars whose addresses stay the same while the names
+        do."""
         if self._views.keys() != values.keys():
             self._tensor = self._tensor.new_empty(len(values))
             self._views = dict(zip(values, self._tensor.unbind(), strict=True))
@@ -66,7 +67,7 @@ class Step:
         Args:
             batch: this process's share of the global batch.
             weights: weight of each loss term.
-            clock: times the phases forward, backward and optimizer; or graph, in which they are one.
+            clock: times the phases forward, backward and optimizer, or their combination, graph.
 
         Returns:
             The loss terms and their weighted sum `loss`, detached scalars on the device.
@@ -105,13 +106,13 @@ class Step:
 
     @property
     def shares(self) -> int:
-        """Number of pieces into which a process cuts its batch: replicas times parts."""
+        """Number of pieces into which a process splits its batch: replicas times parts."""
         return self.replicas * len(self.exchanges)
 
     def set_learning_rates(self, rates: list[float]) -> None:
-        """Set the learning rate of each parameter group, in order.
+        """Set the learning rates of the parameter groups, in order.
 
-        It is rounded to float32 in every tier, since fused kernels read theirs from a float32 tensor on the device.
+        They are rounded to float32 in every tier, since fused kernels read them from a float32 tensor on the device.
         """
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             if isinstance(group["lr"], Tensor):

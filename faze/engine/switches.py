@@ -1,4 +1,4 @@
-"""Report of each switch: no switch that has no effect on this machine is skipped silently."""
+"""Report the effect of each switch, so that no switch is silently without effect on this machine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ class Switch:
 
     @classmethod
     def of(cls, switch: str, wanted: bool | float | Sequence[str], reason: str = "") -> "Switch":
-        """Return the report of a value that is off (false, 0, []) or on; `reason` is ignored if it is off."""
+        """Return the report of a switch; `reason`, why it has no effect, is ignored if the value is off (false, 0,
+        [])."""
         reason = reason if wanted else ""
         return cls(switch, _text(wanted), _text(type(wanted)() if reason else wanted), reason)
 

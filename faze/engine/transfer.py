@@ -1,4 +1,4 @@
-"""How batches come to the device: loader processes, page-locked memory, strips that stay on the device."""
+"""How batches reach the device: loader processes, page-locked memory, strips that stay on the device."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ RESIDENT_SHARE = 0.5  # of the free device memory that strips may take; the step
 
 @dataclass(frozen=True)
 class Transfer:
-    """Reader of batches, and what it reports."""
+    """A reader of batches and the reports of its switches."""
 
     workers: int
     pin: bool  # batches are in page-locked memory
@@ -25,11 +25,11 @@ class Transfer:
 
     @property
     def ahead(self) -> int:
-        """Number of batches that may be read before they are needed: torch lets each process read two."""
+        """Number of batches that may be prefetched: torch lets each process prefetch two."""
         return 2 * self.workers
 
     def load(self, dataset: Dataset, numbers: Iterable[int]) -> Iterator[Tensors]:
-        """Read the items of a dataset with these numbers, which may be infinite, in order; they stay on the host."""
+        """Read the items with these indices in order; the indices may be infinite, and items stay on the host."""
         if not self.workers and not self.pin:  # a loader would add 0.1 ms to each batch
             return map(dataset.__getitem__, numbers)
         options = {"num_workers": self.workers, "pin_memory": self.pin, "worker_init_fn": ignore_in_worker}
@@ -38,12 +38,12 @@ class Transfer:
     def __call__(
         self, dataset: Dataset, numbers: Iterable[int], to_device: Callable[[Tensors], Tensors], clock: Clock
     ) -> Iterator[Tensors]:
-        """Read batches and bring each to the device when it is needed.
+        """Read batches and copy each to the device when it is needed.
 
         Args:
             dataset: its items are batches on the host.
-            numbers: numbers of the items; they may be infinite.
-            to_device: copies a batch to the device without waiting for it, and prepares it there.
+            numbers: indices of the items; may be infinite.
+            to_device: copies a batch to the device asynchronously, and prepares it there.
             clock: times the phases data and copy.
         """
         batches = self.load(dataset, numbers)  # loader processes start now
@@ -71,8 +71,8 @@ def resident_switch(wanted: bool, *, size: int, cached: bool, device: torch.devi
     Args:
         wanted: the configured value.
         size: bytes of all strips.
-        cached: whether all strips are in memory already, in one tensor.
-        device: where they shall stay.
+        cached: whether all strips are already in memory, in one tensor.
+        device: the device that would store them.
     """
     if device.type == "cuda":
         free, where = torch.cuda.mem_get_info(device)[0], f"on {device}"

@@ -87,7 +87,7 @@ def bootstrap_mean(errors: ArrayLike, *, confidence: float, resamples: int, seed
         errors: (S, P) or (P,) degrees.
         confidence: level of the interval, for example 0.95.
         resamples: B.
-        seed: of the random generator.
+        seed: seed of the random generator.
     """
     errors = np.atleast_2d(np.asarray(errors, dtype=np.float64))
     return _interval(float(errors.mean()), _resample(errors, resamples, seed), errors.shape[1], confidence)
@@ -103,7 +103,7 @@ def bootstrap_reduction(
         before: errors of the same people and seeds in the same order.
         confidence: level of the interval.
         resamples: B.
-        seed: of the random generator.
+        seed: seed of the random generator.
     """
     errors, before = (np.atleast_2d(np.asarray(e, dtype=np.float64)) for e in (errors, before))
     # The same random seed gives both the same resamples, so the reduction is paired.
@@ -205,7 +205,7 @@ def equivalence_p(mean: ArrayLike, error: ArrayLike, dof: ArrayLike, margin: flo
         mean: mean difference, degrees.
         error: its standard error, degrees.
         dof: degrees of freedom of the standard error.
-        margin: of equivalence, degrees.
+        margin: margin of equivalence, degrees.
     """
     return _upper_tail(margin - np.abs(mean), error, dof)
 
@@ -230,7 +230,7 @@ def standard_error(differences: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def mean_squares(differences: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """Compute the mean squares of seeds, people and their interaction in the two-way layout without replication."""
+    """Compute the mean squares for seeds, people and their interaction in the two-way layout without replication."""
     seeds, people = differences.shape[-2:]
     of_seed, of_person = differences.mean(axis=-1, keepdims=True), differences.mean(axis=-2, keepdims=True)
     residual = differences - of_seed - of_person + differences.mean(axis=(-2, -1), keepdims=True)
@@ -276,9 +276,9 @@ class VarianceComponents:
 
     @classmethod
     def of_trainings(cls, errors: NDArray) -> Self:
-        """Estimate the components from (T, P) errors of trainings that differ by chance alone.
+        """Estimate the components from (T, P) errors of training runs that differ by chance alone.
 
-        A difference has two trainings. The error level of a person cancels out in a difference.
+        A difference is between two runs, so the error level of a person cancels out.
         """
         of_trainings = cls.of_differences(errors)
         return cls(2 * of_trainings.seeds, 0.0, 2 * of_trainings.residual)
@@ -304,18 +304,19 @@ class DesignPower:
 def design_table(
     persons: pd.DataFrame, conditions: pd.DataFrame, seeds: int, *, tiers: int, margin: float, alpha: float
 ) -> pd.DataFrame:
-    """Compute the power for each condition, from trainings of the baseline that differ by chance alone.
+    """Compute the power for each condition, from training runs of the baseline that differ by chance alone.
 
     Args:
-        persons: errors of every test person in these trainings: tier, seed, dataset, person, learner, k, error_deg.
+        persons: errors of every test person in these runs: tier, seed, dataset, person, learner, k, error_deg.
         conditions: dataset, learner and k of the comparisons behind a verdict.
-        seeds: of the ablation; below SEEDS_FOR_A_TIER, which is too few for a verdict, SEEDS_FOR_A_TIER is used.
+        seeds: number of seeds of the ablation; below SEEDS_FOR_A_TIER, which is too few for a verdict, SEEDS_FOR_A_TIER
+            is used.
         tiers: number of trained tiers besides the baseline, from which the noise variance is pooled.
-        margin: of equivalence, degrees.
+        margin: margin of equivalence, degrees.
         alpha: level of both one-sided tests.
 
     Returns:
-        One row per condition with the fields of DesignPower; no row for a single training or a single person.
+        One row per condition with the fields of DesignPower; no row for a single run or a single person.
     """
     rows = []
     for condition in conditions.drop_duplicates().to_dict("records"):
@@ -335,11 +336,11 @@ def design_power(
     """Compute the power of a design, and the design that is needed.
 
     Args:
-        variances: of the differences.
-        seeds: of the design, at least SEEDS_FOR_A_TIER.
-        people: of the design, at least two.
+        variances: components of the variance of differences.
+        seeds: number of seeds, at least SEEDS_FOR_A_TIER.
+        people: number of people, at least two.
         tiers: number of tiers from which the noise variance is pooled (`pool_noise`).
-        margin: of equivalence, degrees.
+        margin: margin of equivalence, degrees.
         alpha: level of both one-sided tests.
     """
     limits = functools.partial(_simulate_limits, variances, tiers=tiers, alpha=alpha)

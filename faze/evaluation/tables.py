@@ -139,7 +139,7 @@ def cell_noise(persons: pd.DataFrame) -> NoiseVariance | None:
 def _with_verdicts(changes: pd.DataFrame, alpha: float) -> pd.DataFrame:
     """Add the verdict of each deciding change; p-values of a difference are adjusted over all of them (Holm).
 
-    Below SEEDS_FOR_A_TIER seeds nothing is judged, since no p-value contains the variation between trainings.
+    Below SEEDS_FOR_A_TIER seeds there is no verdict, since no p-value contains the variation between trainings.
     Equivalence needs no adjustment: a tier is equivalent only if each of its deciding changes is.
     """
     judged = changes["decides"] & (changes["seeds"] >= SEEDS_FOR_A_TIER)
@@ -237,13 +237,13 @@ def performance(ablation: Ablation, benchmark: Mapping[str, Any], trainings: Map
     Args:
         ablation: defines the tiers.
         benchmark: its measurements (`runs.read_benchmark`).
-        trainings: the run log of one training per tier, for the switches behind the errors.
+        trainings: the run log of one training run per tier, for the switches that were active in it.
 
     Returns:
         One row per tier. speed_ratio and memory_ratio are relative to the baseline: above 1 if the tier is faster or
-        smaller. memory_differs: whether the peaks of the rounds do not overlap. same_as: an earlier tier with the same
-        training. same_step: why the tier's step is the baseline's. unsteady_rounds: rounds whose warm-up did not
-        become steady.
+        smaller. memory_differs: whether the peaks of the rounds do not overlap. same_as: an earlier tier whose training
+        run is the same. same_step: the reason if the tier's step is the same as the baseline's. unsteady_rounds: rounds
+        whose warm-up did not become steady.
 
     Raises:
         UserError: benchmark.json is damaged.
@@ -305,7 +305,7 @@ def other_benchmarks(ablation: Ablation, benchmark: Mapping[str, Any]) -> dict[s
 
 
 def _time_and_memory(row: Mapping[str, Any], full: Mapping[str, Any]) -> dict[str, Any]:
-    """Select time and memory of a row, or, if its step was not measured, the tier with the same step."""
+    """Select the time and memory of a row, or those of the tier with the same step if its own was not measured."""
     if "same" in row:
         return {name: row[name] for name in ("same", "as") if name in row}
     names = ("step_ms", "speedup", "peak_gib", "peak_gib_low", "peak_gib_high", "memory_ratio")

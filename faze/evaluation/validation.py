@@ -15,9 +15,10 @@ TIMES = ["tier", "seed", "target_deg", "reached", "pairs", "rate_seconds", "rate
 
 
 def validation_curves(trainings: Mapping[tuple[str, int], LoggedRun], images_per_s: pd.Series) -> pd.DataFrame:
-    """Tabulate the validation error along every training: tier, seed, pairs, rate_seconds, error_deg.
+    """Tabulate the validation error during every training run: tier, seed, pairs, rate_seconds, error_deg.
 
-    rate_seconds is the time of so many pairs at the benchmark's rate. The clock of a training depends on other jobs.
+    rate_seconds is the time for that many pairs at the benchmark's rate. A training run's own clock depends on other
+    jobs.
 
     Args:
         trainings: run logs by tier and seed.
@@ -35,15 +36,15 @@ def validation_curves(trainings: Mapping[tuple[str, int], LoggedRun], images_per
 
 
 def times_to_error(curves: pd.DataFrame, baseline: str, margin_deg: float) -> pd.DataFrame:
-    """Find when each training reaches the final validation error of the baseline with the same seed.
+    """Find when each training run reaches the final validation error of the baseline with the same seed.
 
-    An error within the margin counts as reached. Without a margin, chance decides which of two equal trainings reaches
-    the other's last value.
+    An error within the margin counts as reached. Without a margin, chance decides which of two equal runs reaches the
+    other's last value.
 
     Args:
         curves: from `validation_curves`.
-        baseline: its tier.
-        margin_deg: of the equivalence test.
+        baseline: name of the baseline tier.
+        margin_deg: margin of the equivalence test.
 
     Returns:
         One row per tier and seed: target_deg; reached; pairs and rate_seconds of the first such validation;
@@ -61,10 +62,10 @@ def times_to_error(curves: pd.DataFrame, baseline: str, margin_deg: float) -> pd
 
 
 def swept_runs(paths: ResultPaths, points: Sequence[str], seeds: Sequence[int]) -> pd.DataFrame:
-    """Read the last validation of each training of a sweep.
+    """Read the last validation of each training run of a sweep.
 
     Returns:
-        Columns point, seed, state (trained | under way | missing) and NUMBERS, nan for a training that has not ended.
+        Columns point, seed, state (trained | under way | missing) and NUMBERS, nan for a run that has not ended.
 
     Raises:
         UserError: a run log cannot be read.
@@ -96,7 +97,7 @@ def swept_points(runs: pd.DataFrame, points: Mapping[str, Mapping[str, object]],
         confidence: level of the t interval over seeds; the interval is nan with one seed, and its lower end at least 0.
 
     Returns:
-        Columns point, a column for each key, seeds (number of ended ones), NUMBERS, low and high of the gaze error.
+        Columns point, a column for each key, seeds (number of completed runs), NUMBERS, low and high of the gaze error.
     """
     rows = []
     for point, values in points.items():

@@ -1,6 +1,6 @@
 """Meta-training: the outer loop over tasks, for all k at once. Paper section 3.2.
 
-MAML moves initial weights w so that one small step on a person's support helps on their query:
+MAML moves initial weights w so that one small step on a person's support reduces the loss on their query:
 
     outer loss(w) = mean over tasks of query loss(w - inner_lr * gradient of support loss(w)).
 
@@ -8,7 +8,7 @@ Its gradient is v - inner_lr * H v, with v the query gradient after the step and
 before it; several steps follow the chain rule. `maml` uses this gradient, `fomaml` omits H, `meta_sgd` also trains a
 rate for each parameter, and `reference` is the gradient of the released code (reference_gradient).
 
-Shapes: K values of k, T tasks of an outer step, K * T models: model k * T + t is of task t.
+Shapes: K values of k, T tasks of an outer step, K * T models: model k * T + t belongs to task t.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from faze.model.torch_file import read_mapping, write_mapping
 class Adam:
     """Adam with the default settings of torch.optim.Adam, and bit-identical results.
 
-    The constructors of torch.optim import torch._dynamo, which takes a third of the time of a short meta-training.
+    The constructors of torch.optim import torch._dynamo, which takes a third of the time of a short meta-training run.
     """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
@@ -87,11 +87,11 @@ def outer_gradient(
 
     Args:
         kernel: computes the loss and its derivatives.
-        weights: of K models.
-        rates: of the inner SGD, for each parameter (K, ...), per degree.
-        tasks: T of each of K models.
-        steps: of the inner SGD.
-        second_order: whether to differentiate the inner gradients by the weights.
+        weights: weights of K models.
+        rates: learning rates of the inner SGD, for each parameter (K, ...), per degree.
+        tasks: T tasks for each of K models.
+        steps: number of inner SGD steps.
+        second_order: whether to differentiate the inner gradients with respect to the weights.
     """
     num_k = len(weights.hidden_bias)
     num_tasks = len(tasks.support.row) // num_k
@@ -115,16 +115,16 @@ def outer_gradient(
 
 
 def reference_gradient(kernel: Kernel, weights: Weights, rates: Weights, tasks: Tasks) -> OuterGradient:
-    """Compute the gradient of the released code: those of all tasks add up, and only the last task's query is used.
+    """Compute the gradient of the released code: a sum over all tasks, with the query of the last task only.
 
     With g and H of each task's support loss at the weights and q the last task's query loss:
     sum of g + (1 - inner_lr * sum of H) * gradient of q at (weights - inner_lr * sum of g).
 
     Args:
         kernel: computes the loss and its derivatives.
-        weights: of K models.
-        rates: of the inner step, (K, ...).
-        tasks: T of each of K models; only the query of the last task is used.
+        weights: weights of K models.
+        rates: learning rates of the inner step, (K, ...).
+        tasks: T tasks for each of K models; only the query of the last task is used.
     """
     num_k = len(weights.hidden_bias)
     num_tasks = len(tasks.support.row) // num_k
@@ -187,7 +187,7 @@ class OuterState:
 
 @dataclass(frozen=True)
 class ResumeFile:
-    """The file from which a killed meta-training resumes with the same result."""
+    """The file from which a killed meta-training run resumes with the same result."""
 
     path: Path | None = None  # the only file in its folder; None: no file
     identity: str = ""  # of configuration, code and codes: a file with another identity is not used
@@ -205,7 +205,7 @@ class ResumeFile:
         write_mapping(self.path, content)
 
     def read(self) -> Mapping | None:
-        """Read the state; return None if there is no file, or it is corrupt or of another training."""
+        """Read the state; return None if there is no file, or it is corrupt or belongs to another run."""
         if self.path is None:
             return None
         with contextlib.suppress(UserError):
@@ -213,7 +213,7 @@ class ResumeFile:
             return content if content.get("identity") == self.identity else None
 
     def remove(self) -> None:
-        """Remove its folder at the end of the training."""
+        """Remove its folder at the end of training."""
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
@@ -231,7 +231,7 @@ def meta_train(
         rule: determines the outer gradient.
         initial: K networks, one for each of settings.shots.
         draw: returns support and query of T tasks.
-        settings: rates and steps.
+        settings: learning rates and numbers of steps.
         validate: maps weights and the scales of their rates to errors on val people.
         resume_file: written with every record.
 

@@ -1,1 +1,1 @@
-"""DT-ED, its losses, and the ways to compute its layers."""
+"""DT-ED, its losses, and implementations of its layers."""

@@ -3,8 +3,8 @@
 Blocks have four layers (the paper has four blocks), growth g, no compression and no dropout. The decoder mirrors the
 encoder with transposed convolutions.
 
-The encoder and the decoder call their parts by their attribute `call`, so that `faze.engine.execution` can store less.
-Modules with the attribute `recompute` can compute the same result while storing fewer activations
+The encoder and the decoder call their parts through their attribute `call`, so that `faze.engine.execution` can use
+checkpointing. Modules with the attribute `recompute` can store fewer activations for the same result
 (`faze.model.low_memory`). Those with the attribute `fused_norm` can normalise and activate in one operation
 (`faze.model.norm_act`).
 
@@ -85,7 +85,7 @@ class Initial(nn.Module):
 
 
 class TransitionDown(nn.Module):
-    """A composite layer of 1 x 1, then average pooling."""
+    """A composite layer with a 1 x 1 kernel, then average pooling."""
 
     recompute = False
 
@@ -106,7 +106,7 @@ def transition_up(channels: int) -> Composite:
 
 
 class Last(nn.Module):
-    """Two doubling convolutions and a convolution to an image, which is not activated."""
+    """Two doubling convolutions, then a convolution to an image, without activation."""
 
     recompute = False
     fused_norm = False
@@ -129,7 +129,7 @@ class Last(nn.Module):
 
 
 def call(part: nn.Module, x: Tensor) -> Tensor:
-    """Apply a part of the network, and store all that its backward pass reads."""
+    """Apply a part of the network, storing everything that its backward pass needs."""
     return part(x)
 
 
@@ -188,7 +188,7 @@ class DenseNetDecoder(nn.Module):
 
 
 def _recompute(x: Tensor, *convs: nn.Conv2d | nn.ConvTranspose2d, first_activated: bool = True) -> Tensor:
-    """Apply convolutions, each after InstanceNorm -> LeakyReLU, and store only x."""
+    """Apply convolutions, each after InstanceNorm -> LeakyReLU, storing only x."""
     layers = [
         Layer(conv.stride[0], isinstance(conv, nn.ConvTranspose2d), activated=first_activated or number > 0)
         for number, conv in enumerate(convs)

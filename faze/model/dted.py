@@ -33,7 +33,7 @@ class Codes(NamedTuple):
         return Codes(self.app, self.gaze @ gaze_rotation, self.head @ head_rotation)
 
     def halves(self) -> tuple["Codes", "Codes"]:
-        """Split the batch into its first and second half."""
+        """Split the batch into its first and second halves."""
         first, second = zip(*(code.chunk(2) for code in self), strict=True)
         return Codes(*first), Codes(*second)
 
@@ -44,7 +44,7 @@ class DTED(nn.Module):
     Args:
         model: the sizes.
         autocast: returns the context in which convolutional and linear parts run. Codes are normalised and rotated
-            outside it, in the dtype of the weights, as low precision would round the geometry.
+            outside it, in the dtype of the weights, because low precision would degrade the geometry.
 
     Raises:
         UserError: the image size does not fit the network.
@@ -82,8 +82,8 @@ class DTED(nn.Module):
 
         Args:
             image: (B, 3, H, W) in [-1, 1].
-            from_rotations: (B, 3, 3) of the gaze and of the head pose in the strips.
-            to_rotations: (B, 3, 3) of the requested gaze and head pose.
+            from_rotations: gaze and head pose in the strips, (B, 3, 3) each.
+            to_rotations: requested gaze and head pose, (B, 3, 3) each.
 
         Returns:
             (B, 3, H, W), about [-1, 1].

@@ -1,9 +1,9 @@
 """InstanceNorm -> LeakyReLU on a GPU: one Triton kernel forward, one backward. Imported only if Triton is installed.
 
 A program processes all pixels of some channels of one image, tile by tile. Tensors are (B, C, N) of any strides. Tiles
-are long along pixels if these are adjacent in memory, and span channels if those are (channels-last). Each kernel reads
+extend along pixels if these are adjacent in memory, and along channels if those are (channels-last). Each kernel reads
 its planes twice, for the sums and for the result; planes that fit in the cache are read from memory once. Means and
-squared deviations of tiles are combined without cancellation (Chan et al. 1979).
+squared deviations of tiles are combined in a way that avoids cancellation (Chan et al. 1979).
 
 Sums are float32, or float64 for float64. The kernels have run in Triton's interpreter on a CPU, and have been compiled
 for compute capability 7.0 and 9.0, but have not run on a GPU yet.
@@ -29,7 +29,7 @@ def forward(x: Tensor, y: Tensor, scale: Tensor, eps: float, slope: float) -> No
 
 
 def backward(grad: Tensor, y: Tensor, scale: Tensor, by_x: Tensor, slope: float) -> None:
-    """Write the gradient by x into by_x, from the gradient by y; all but scale are (B, C, N)."""
+    """Write the gradient with respect to x into by_x, given that with respect to y; all but scale are (B, C, N)."""
     grid, tile = _tiles(y)
     strides = *grad.stride(), *y.stride(), *by_x.stride()
     with torch.cuda.device_of(y):
@@ -123,7 +123,7 @@ def _backward_kernel(
 
 @triton.jit
 def _undo(grad, y, inside, SLOPE: tl.constexpr, WIDE: tl.constexpr):
-    """Return the normalised values before LeakyReLU and the gradient by them, both 0 outside the planes."""
+    """Return the values between InstanceNorm and LeakyReLU and their gradient, both 0 outside the planes."""
     active = tl.load(y, mask=inside, other=0.0).to(WIDE)
     by_active = tl.load(grad, mask=inside, other=0.0).to(WIDE)
     positive = active > 0

@@ -1,10 +1,10 @@
-"""DT-ED's encoder and decoder for inference on a CPU: the same mathematics in fewer passes, by inference.c.
+"""DT-ED's encoder and decoder for inference on a CPU: the same mathematics in fewer passes, in inference.c.
 
     fast = for_inference(dted)
     codes = fast.encode(image)  # equal to those of dted, up to rounding
 
 Inference needs no gradients, so inference.c can compute a layer as a whole. It normalises and activates a map once,
-instead of once for each layer that reads it. It concatenates nothing, and needs 16 products instead of 36 for four
+instead of once for each layer that reads it. It avoids concatenation, and needs 16 instead of 36 products for four
 pixels of a 3 x 3 convolution. It pools before a 1 x 1 convolution, which commutes with pooling. Each thread takes a few
 images at a time, so memory is bounded, and the result for an image does not depend on other images or on the number of
 threads.
@@ -74,8 +74,8 @@ class _CResults(ctypes.Structure):
 def for_inference(dted: DTED) -> DTED:
     """Return a DT-ED with the same weights that encodes and decodes fast on a CPU, in fp32 and without gradients.
 
-    Its convolutions keep the weights of its first call; call this again after changing weights. On another device, in
-    another dtype and without the compiled kernel, it computes as `dted` does without autocast.
+    Its convolutions keep the weights of its first call; call this again after changing weights. On other devices, in
+    other dtypes and without the compiled kernel, it computes like `dted` without autocast.
     """
     fast = copy.copy(dted)
     fast._modules = dict(dted._modules)
@@ -97,13 +97,13 @@ def for_inference(dted: DTED) -> DTED:
 
 
 class CompiledNetwork(nn.Module):
-    """An encoder or a decoder with the weights that it had at the first call."""
+    """An encoder or decoder that keeps the weights of its first call."""
 
     def __init__(self, make_program: Callable[[], "Program"], result: tuple[int, ...], together: int) -> None:
         """Prepare to run a program.
 
         Args:
-            make_program: builds it, at the first call.
+            make_program: builds the program at the first call.
             result: shape of the result for one image.
             together: number of images that are processed at a time.
         """
@@ -116,7 +116,7 @@ class CompiledNetwork(nn.Module):
         return self._make_program()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H, W) -> (B, ...)."""
+        """Run the program: (B, C, H, W) -> (B, ...)."""
         assert x.shape[1:] == self._program.input_size
         x, out = x.contiguous(), torch.empty(len(x), *self._result)
         firsts = range(0, len(x), self._together)
@@ -148,7 +148,8 @@ class Map:
     width: int
 
     def stride(self, n: int) -> int:
-        """Return the floats from plane to plane: an odd number of cache lines, so that planes map to different sets."""
+        """Return the distance between planes in floats: an odd number of cache lines, so that planes map to different
+        sets."""
         if self.kind in ("tiles", "doubled", "raw_doubled"):
             floats = n * ((self.height + 1) // 2) * ((self.width + 1) // 2)
         else:
@@ -157,7 +158,7 @@ class Map:
 
 
 class Program:
-    """A sequence of convolutions, each of which reads one map and writes to others."""
+    """A sequence of convolutions, each of which reads one map and writes to several."""
 
     def __init__(self, code: ctypes.CDLL, input_size: tuple[int, int, int]) -> None:
         self.code, self.input_size = code, input_size
@@ -166,17 +167,17 @@ class Program:
         self.steps: list[tuple[Convolution, Map, int, Sequence[Map]]] = []
 
     def convolve(self, conv: nn.Conv2d | nn.ConvTranspose2d, source: Map, to: Sequence[Map], channel: int = 0) -> None:
-        """Add a convolution that reads the map `source` and writes to others, from a channel on."""
+        """Add a convolution that reads the map `source` and writes to others, starting at a channel."""
         self.steps.append((Convolution(conv, source, self.code.outputs_at_once()), source, channel, to))
 
     def add_block(self, block: DenseBlock, maps: Sequence[Map]) -> None:
-        """Add the layers of a dense block; each reads the first map, and appends its outputs to all of them."""
+        """Add the layers of a dense block; each reads the first map and appends its outputs to all maps."""
         for layer in block.children():
             self.convolve(layer.conv, maps[0], maps, channel=layer.conv.in_channels)
 
 
 def _encoder_program(code: ctypes.CDLL, encoder: DenseNetEncoder, height: int, width: int) -> Program:
-    """(n, 3, H, W) -> (n, C)."""
+    """Build the encoder's program: (n, 3, H, W) -> (n, C)."""
     program, initial = Program(code, (3, height, width)), encoder.initial
     image = Map("split", 3, height // 2, width // 2)
     program.of_input = [image]
@@ -196,7 +197,7 @@ def _encoder_program(code: ctypes.CDLL, encoder: DenseNetEncoder, height: int, w
 
 
 def _decoder_program(code: ctypes.CDLL, decoder: DenseNetDecoder, channels: int, height: int, width: int) -> Program:
-    """(n, C, H/s, W/s) -> (n, 3, H, W)."""
+    """Build the decoder's program: (n, C, H/s, W/s) -> (n, 3, H, W)."""
     program, last, before = Program(code, (channels, height, width)), decoder.last, None
     for number in range(1, decoder.blocks + 1):
         block = getattr(decoder, f"block{number}")
@@ -218,14 +219,14 @@ def _decoder_program(code: ctypes.CDLL, decoder: DenseNetDecoder, channels: int,
 
 
 class Convolution:
-    """The planes that each product of a convolution reads, and its weights in the order in which they are used."""
+    """The planes that each product of a convolution reads, and its weights in order of use."""
 
     def __init__(self, conv: nn.Conv2d | nn.ConvTranspose2d, source: Map, at_once: int) -> None:
         """Arrange the weights.
 
         Args:
             conv: a convolution of 3 x 3 or 1 x 1.
-            source: the map that it reads, from the first channel on.
+            source: the map that it reads, starting at the first channel.
             at_once: number of outputs that inference.c computes together.
         """
         kernel = conv.weight.detach()
@@ -248,7 +249,7 @@ class Convolution:
 
 
 def _by_taps(kernel: Tensor, source: Map) -> tuple[list[_CSegment], list[Tensor]]:
-    """Arrange a kernel (outputs / at once, at once, C, ., .) as one product, with a segment per phase of the source."""
+    """Arrange a kernel (outputs / at_once, at_once, C, ., .) as one product, with a segment per phase of the source."""
     phases = [_POINT if kernel.shape[-1] == 1 else _NEIGHBOURS]
     if source.kind == "split":
         phases = [[(y, x, ky, kx) for y, ky in rows for x, kx in columns] for rows in _HALVING for columns in _HALVING]
@@ -263,7 +264,7 @@ def _by_taps(kernel: Tensor, source: Map) -> tuple[list[_CSegment], list[Tensor]
 def _tiled(
     kernel: Tensor, source: Map, weights: Sequence[Sequence[float]], planes: Sequence[int]
 ) -> tuple[list[_CSegment], list[Tensor]]:
-    """Arrange a kernel (outputs / at once, at once, C, 3, 3) as products along the rows and columns of a tile."""
+    """Arrange a kernel (outputs / at_once, at_once, C, 3, 3) as products along the rows and columns of a tile."""
     along = kernel.new_tensor(weights)
     products = torch.einsum("pi,qj,tocij->pqtco", along, along, kernel).flatten(0, 1).contiguous()
     read = [4 * row + column for row in planes for column in planes]
@@ -272,7 +273,7 @@ def _tiled(
 
 
 class Workspace:
-    """The memory in which up to n images pass through a program."""
+    """Memory for passing up to n images through a program."""
 
     def __init__(self, program: Program, n: int) -> None:
         self._program, self._n, code = program, n, program.code

@@ -1,9 +1,9 @@
-"""Loss terms of DT-ED (paper section 3.1.2), and further ones that the released training offers.
+"""Loss terms of DT-ED (paper section 3.1.2), and additional ones from the released training code.
 
-Shapes: ... groups within which samples are compared; N codes of a group; F 3-D vectors (rows) of a code.
+Shapes: ... groups, within which samples are compared; N codes of a group; F 3-D vectors (rows) of a code.
 A *code distance* is the mean, over rows, of the angle (degrees) or the euclidean distance between corresponding rows.
 
-Losses that compare samples first find the hardest partner of each code among all N x N pairs, without gradient. They
+Losses that compare samples first find the hardest partner of each code among all N x N pairs, without gradients. They
 use a grid (..., N, N), and never build the vectors of all pairs, (..., N, N, F, 3). Then they compute the distance to
 that partner exactly.
 """
@@ -22,10 +22,10 @@ class CodeDistance(Protocol):
     """A distance between codes."""
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute distances with gradient: (..., F, 3), (..., F, 3) -> (...)."""
+        """Compute distances with gradients: (..., F, 3), (..., F, 3) -> (...)."""
 
     def grid(self, codes: Tensor) -> Tensor:
-        """Compare every code with every code, up to a factor and without gradient: (..., N, F, 3) -> (..., N, N)."""
+        """Compare every code with every other, up to a factor and without gradients: (..., N, F, 3) -> (..., N, N)."""
 
 
 def angle_deg(a: Tensor, b: Tensor, clip: float | None = None) -> Tensor:
@@ -61,7 +61,7 @@ class CodeAngle:
     clip: float | None = None
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute distances with gradient: (..., F, 3), (..., F, 3) -> (...)."""
+        """Compute distances with gradients: (..., F, 3), (..., F, 3) -> (...)."""
         return angle_deg(a, b, self.clip).mean(-1)
 
     @torch.no_grad()
@@ -81,12 +81,12 @@ class CodeEuclidean:
     """The mean euclidean distance between rows."""
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute distances with gradient: (..., F, 3), (..., F, 3) -> (...)."""
+        """Compute distances with gradients: (..., F, 3), (..., F, 3) -> (...)."""
         return torch.linalg.vector_norm(a - b, dim=-1).mean(-1)
 
     @torch.no_grad()
     def grid(self, codes: Tensor) -> Tensor:
-        """Compute all distances, by differences, which do not cancel: (..., N, F, 3) -> (..., N, N)."""
+        """Compute all distances from differences, which avoids cancellation: (..., N, F, 3) -> (..., N, N)."""
         rows = codes.movedim(-2, -3)  # (..., N, F, 3) -> (..., F, N, 3)
         return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").mean(-3)
 
@@ -150,10 +150,10 @@ def all_equal(codes: Tensor, distance: CodeDistance) -> Tensor:
 
 
 def _same_person(person: Tensor) -> Tensor:
-    """Return whether two codes are of one person: (..., N) numbers -> (..., N, N) bool."""
+    """Return whether two codes belong to the same person: (..., N) numbers -> (..., N, N) bool."""
     return person.unsqueeze(-1) == person.unsqueeze(-2)
 
 
 def _take(codes: Tensor, index: Tensor) -> Tensor:
-    """Take codes (..., N, F, 3) at indices (..., N): (..., N, F, 3)."""
+    """Select codes (..., N, F, 3) by indices (..., N): (..., N, F, 3)."""
     return codes.gather(-3, index[..., None, None].expand(*index.shape, *codes.shape[-2:]))

@@ -1,13 +1,13 @@
 """The layers of the switch and tier `recompute`: few activations are stored, and few exist at a time.
 
-They compute the same as the stock layers of `faze.model.densenet`, by five observations:
+They compute the same as the stock layers of `faze.model.densenet`. They rely on five observations:
 
 1. InstanceNorm mixes no channels, so a dense block has to normalise each channel only once, not once per layer that
    reads it. (One buffer per block: Pleiss et al. 2017, arXiv 1707.06990.)
-2. Normalisation and activation cost little compared to a convolution. They are computed again in the backward pass, and
-   only their input is stored. For a dense block that is its output, which the next layer stores as well.
+2. Normalisation and activation are cheap compared to a convolution. They are recomputed in the backward pass, and only
+   their input is stored. For a dense block that is its output, which the next layer stores as well.
 3. The largest maps are those next to the image, and their convolutions take 3 % of the arithmetic of a step. These are
-   computed again, too, from maps of half the size or less, which are stored instead.
+   also recomputed, from maps of half the size or less, which are stored instead.
 4. No layer mixes images. Both passes process the batch in slices of a few images, so temporary tensors never exist for
    the whole batch. The gradients of the convolution kernels are summed over slices.
 5. Average pooling and a 1 x 1 convolution commute. After pooling, the convolution has a quarter of the pixels.
@@ -84,7 +84,7 @@ def _chain_backward(
     by_x: Tensor,
     by_weights: Sequence[Tensor],
 ) -> None:
-    """Write the gradient by x into by_x, and add the gradients by the kernels to by_weights."""
+    """Write the gradient with respect to x into by_x, and add those with respect to the kernels to by_weights."""
     activations: list[_Activated | None] = []
     inputs: list[Tensor] = []
     for number, layer in enumerate(layers):  # repeats the forward pass up to the last convolution
@@ -143,7 +143,8 @@ def _block_backward(
     by_x: Tensor,
     by_weights: Sequence[Tensor],
 ) -> None:
-    """Write the gradient by the input of a dense block into by_x, and add those by its kernels to by_weights."""
+    """Write a dense block's gradient with respect to its input into by_x, and add those of its kernels to
+    by_weights."""
     activation = _Activated(raw)
     by_active = torch.zeros_like(raw)
     for number in range(len(weights) - 1, -1, -1):
@@ -158,7 +159,7 @@ def _block_backward(
 
 
 class _Activated:
-    """InstanceNorm -> LeakyReLU of x (B, C, H, W), and the tensors that its backward pass reads."""
+    """Apply InstanceNorm -> LeakyReLU to x (B, C, H, W); also return the tensors that the backward pass reads."""
 
     def __init__(self, x: Tensor) -> None:
         normal, *statistics = torch.native_batch_norm(_planes(x), None, None, None, None, True, 0.0, EPSILON)
@@ -167,7 +168,8 @@ class _Activated:
         self.statistics = [each.view(x.shape[:2]) for each in statistics]  # mean, 1 / standard deviation
 
     def backward(self, grad: Tensor, channels: slice = slice(None)) -> Tensor:
-        """Compute the gradient by some channels of x from the gradient by the same channels of the value."""
+        """Compute the gradient with respect to some channels of x from that with respect to the same channels of the
+        value."""
         x, value = self.x[:, channels], self.value[:, channels]
         by_normal = torch.ops.aten.leaky_relu_backward(grad, value, SLOPE, True)
         statistics = [each[:, channels].flatten() for each in self.statistics]
@@ -190,7 +192,7 @@ def _conv(x: Tensor, weight: Tensor, layer: Layer) -> Tensor:
 
 
 def _conv_backward(grad: Tensor, x: Tensor, weight: Tensor, layer: Layer, by_weight: Tensor) -> Tensor:
-    """Return the gradient by x, and add the gradient by the kernel to by_weight."""
+    """Return the gradient with respect to x, and add the kernel's gradient to by_weight."""
     by_x, added, _ = torch.ops.aten.convolution_backward(
         grad,
         x,
@@ -219,7 +221,7 @@ def _widest(x: Tensor, layers: Sequence[Layer], weights: Sequence[Tensor]) -> in
 
 
 def _slices(x: Tensor, widest: int) -> Iterator[slice]:
-    """Cut a batch into about equal slices whose largest maps, of `widest` elements an image, fit in SLICE_BYTES."""
+    """Split a batch into about equal slices whose largest maps, of `widest` elements per image, fit in SLICE_BYTES."""
     fit = max(SLICE_BYTES[x.device.type] // (widest * x.element_size()), 1)
     size = -(-len(x) // -(-len(x) // fit))
     for first in range(0, len(x), size):

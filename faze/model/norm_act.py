@@ -1,10 +1,9 @@
-"""InstanceNorm -> LeakyReLU, before every convolution of DT-ED but the first of each half; stock, or as one operation.
+"""InstanceNorm -> LeakyReLU, before every convolution of DT-ED except the first of each half; stock or fused.
 
 The stock pair stores both the normalised values and the result for its backward pass. The fused operation stores only
-the result, which the convolution after it stores anyway. LeakyReLU can be inverted, and the gradient of the
-normalisation needs only the normalised values and one deviation per plane. (In-Place Activated BatchNorm: Rota Bulo
-et al. 2018, arXiv 1712.02616.) It also works on channels-last tensors, which the stock InstanceNorm copies to another
-layout.
+the result, which the convolution after it stores anyway. LeakyReLU is invertible, and the gradient of the normalisation
+needs only the normalised values and one deviation per plane. (In-Place Activated BatchNorm: Rota Bulo et al. 2018,
+arXiv 1712.02616.) It also works on channels-last tensors, which the stock InstanceNorm copies to a different layout.
 
 Shapes: B images; C channels; N pixels of a plane. The fused operation has float32 statistics for fp16 and bf16.
 """
@@ -42,7 +41,7 @@ def _instance_norm(x: Tensor) -> Tensor:
     """Normalise each channel of each image, by the faster of two torch functions with the same result.
 
     On a CPU that is a LayerNorm over the pixels if those of a channel are contiguous. Low precision uses the other one,
-    which has fp32 statistics; so does an exported graph, which is for other machines.
+    which has fp32 statistics. So do exported graphs, which may run on other machines.
     """
     contiguous = x.device.type == "cpu" and x.is_contiguous() and x.dtype.itemsize >= 4
     if contiguous and not torch.compiler.is_exporting():
@@ -107,7 +106,7 @@ def _forward(x: Tensor, y: Tensor, scale: Tensor) -> None:
 
 
 def _backward(grad: Tensor, y: Tensor, scale: Tensor, by_x: Tensor) -> None:
-    """Write the gradient by x into by_x, from the gradient by y; all but scale are (B, C, N)."""
+    """Write the gradient with respect to x into by_x, given that with respect to y; all but scale are (B, C, N)."""
     wide = y.to(scale.dtype)
     normal = F.leaky_relu(wide, 1 / SLOPE)
     by_normal = torch.ops.aten.leaky_relu_backward(grad.to(scale.dtype), wide, SLOPE, True)

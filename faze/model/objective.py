@@ -1,8 +1,8 @@
 """The training objective: DT-ED over pairs (a, b) of one person's strips, and its loss terms (paper section 3.1.2).
 
-Model and losses are one module, so that every replica or process computes the losses of its own pairs.
+Model and losses are one module, so that each replica or process computes the losses of its own pairs.
 
-Shapes: B pairs; P pairs of a chunk.
+Shapes: B pairs; P pairs per chunk.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Objective(nn.Module):
 
     Args:
         dted: the model.
-        loss: the weights, where a term of weight 0 is not computed, and chunk_pairs.
+        loss: the weights of the terms, of which those with weight 0 are not computed, and chunk_pairs.
     """
 
     def __init__(self, dted: DTED, loss: Loss) -> None:
@@ -44,7 +44,7 @@ class Objective(nn.Module):
                 part.requires_grad_(bool(terms))
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Compute the unweighted terms, by the names of their weights in `loss`.
+        """Compute the unweighted terms, named like their weights in `loss`.
 
         Args:
             batch: `image_a`, `image_b` (B, 3, H, W) in [-1, 1]; `gaze_a`, `gaze_b`, `head_a`, `head_b` (B, 2) pitch and

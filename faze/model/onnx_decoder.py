@@ -28,7 +28,7 @@ LIBRARIES = ("onnx", "onnxscript", "onnxruntime")
 
 
 class Decoder(nn.Module):
-    """The decoder of a trained network as a module of its own."""
+    """The decoder of a trained network as a separate module."""
 
     def __init__(self, dted: DTED) -> None:
         super().__init__()

@@ -1,10 +1,11 @@
-"""Compare redirected strips with real ones: how far they are apart, and whose strips the redirected ones resemble.
+"""Compare redirected strips with real ones: how much they differ, and which person's strips the redirected ones
+resemble.
 
 Each strip of a person is redirected to the gaze and head pose of another one, and compared with that one. In validation
-that is the next strip, elsewhere a drawn one. Each number has a reference: the same number for real strips, or for a
+that is the next strip, elsewhere a random one. Each number has a reference: the same number for real strips, or for a
 constant strip.
 
-Shapes: P people; N strips of a person; S values of a strip (channels times pixels).
+Shapes: P people; N strips of a person; S values per strip (channels times pixels).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -96,7 +97,7 @@ def spread(deviations: Iterable[float]) -> float:
 
 
 def summary(people: Sequence[RedirectedPerson], means: NDArray[np.float32]) -> Mapping[str, float]:
-    """Average over people, and compute the spread between them, each with its reference."""
+    """Average over people and compute the spread between them, each with its reference."""
 
     def mean(values: Iterable[float]) -> float:
         return float(np.mean(list(values)))

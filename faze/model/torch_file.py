@@ -49,10 +49,10 @@ def _load(path: Path | str, map_location: torch.device | str) -> object:
 
 
 def _check_records(path: Path | str) -> None:
-    """Refuse a file whose records are compressed, so that they may unpack to any size, or damaged.
+    """Refuse a file with damaged records, or with compressed ones, which could unpack to any size.
 
     Raises:
-        ValueError: There is such a record.
+        ValueError: A record is damaged or compressed.
     """
     if not zipfile.is_zipfile(path):  # the published weights are in torch's older format, which is no archive
         return

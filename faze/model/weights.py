@@ -1,7 +1,8 @@
 """Checkpoints of DT-ED: those of faze, and published state dictionaries.
 
-A checkpoint of faze contains {"format": 1, "model": state dictionary, "model_config": the model section, ...}. Only the
-training reads the rest, such as optimiser and random state. Keys and shapes are those of the published checkpoint.
+A checkpoint of faze contains {"format": 1, "model": state dictionary, "model_config": the model section, ...}. The
+rest, such as optimiser and random state, is only read when training resumes. Keys and shapes are those of the published
+checkpoint.
 """
 
 import dataclasses
@@ -46,11 +47,13 @@ def import_published(path: Path | str, model: Model) -> DTED:
     """Load a published checkpoint; every tensor must match.
 
     Args:
-        path: a state dictionary, alone or under "state_dict" or "model", with or without `module.` before its keys.
+        path: a state dictionary, at the top level or under "state_dict" or "model", with or without `module.` before
+            its keys.
         model: the sizes with which it was trained.
 
     Raises:
-        UserError: the file cannot be read, or tensors are missing, unknown, misshapen or not finite; it lists them.
+        UserError: the file cannot be read, or tensors are missing, unknown, misshapen or not finite; the message lists
+            them.
     """
     content = read_mapping(path, "cpu")
     for key in ("state_dict", "model"):
@@ -60,7 +63,7 @@ def import_published(path: Path | str, model: Model) -> DTED:
 
 
 def save_weights(path: Path | str, dted: DTED, dtype: torch.dtype = torch.float32) -> None:
-    """Write a checkpoint with weights only, which every stage can use, except to resume a training.
+    """Write a checkpoint with weights only, which every stage can use, except to resume training.
 
     Raises:
         UserError: a weight exceeds the range of the dtype.
@@ -77,7 +80,7 @@ def strict_state(path: Path | str, state: Mapping[str, Tensor], model: Model) ->
     """Check a state dictionary against the model, and return it as float32 without `module.` before its keys.
 
     Raises:
-        UserError: keys are missing, unknown, of another shape or not finite; it lists them.
+        UserError: keys are missing, unknown, of another shape or not finite; the message lists them.
     """
     if not all(isinstance(key, str) for key in state):
         raise UserError(f"{path}: the keys of its weights are not names; train again")
@@ -96,7 +99,7 @@ def check_same_model(path: Path | str, found: Model, wanted: Model) -> None:
     """Check that the model section of a checkpoint is the configured one.
 
     Raises:
-        UserError: they differ; it lists each key with both values.
+        UserError: they differ; the message lists each key with both values.
     """
     theirs, ours = dataclasses.asdict(found), dataclasses.asdict(wanted)
     differing = [f"model.{key} is {theirs[key]}, not {ours[key]}" for key in ours if theirs[key] != ours[key]]

@@ -59,7 +59,7 @@ def atlas_sheets(
         range_deg: both axes go from -range to +range.
 
     Raises:
-        UserError: the network's output is not finite, as after a training that diverged.
+        UserError: the network's output is not finite, as after training that diverged.
     """
     _, _, front = frontal(dted, strips, person)
     rotations = rotation_from_pitchyaw(torch.from_numpy(np.radians(grid(range_deg)).reshape(-1, 2)), torch)

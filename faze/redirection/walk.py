@@ -1,7 +1,7 @@
 """Latent walks (paper figure 5): one strip, decoded at gaze directions and head poses that were never recorded.
 
 The strip is encoded once and turned to the front. Then the gaze code turns from -range to +range while the head code
-stays in front, and vice versa. Walks are drawn as videos and as one contact sheet.
+stays frontal, and vice versa. Walks are drawn as videos and as one contact sheet.
 
 Shapes: S steps of a walk; H x W pixels, RGB.
 """
@@ -48,7 +48,7 @@ def walk_rotations(axis: int, range_deg: float, steps: int) -> tuple[NDArray[np.
     """Compute the rotations of one walk from -range to +range, both included.
 
     Args:
-        axis: 0 turns the pitch, 1 the yaw.
+        axis: 0 for pitch, 1 for yaw.
         range_deg: largest angle.
         steps: S.
 
@@ -88,7 +88,7 @@ def walk_person(
         steps: S, both ends included.
 
     Raises:
-        UserError: the network's output is not finite, as after a training that diverged.
+        UserError: the network's output is not finite, as after training that diverged.
     """
     image, codes, front = frontal(dted, strips, person)
     walked, seen = {}, {}
@@ -170,7 +170,7 @@ def write_picture(path: Path, picture: Picture) -> None:
 
 
 def write_video(path: Path, frames: Iterator[Picture], fps: int) -> None:
-    """Write an H.264 mp4 in the pixel format and byte order that browsers play while loading.
+    """Write an H.264 mp4 that browsers can play while loading.
 
     Raises:
         UserError: the encoder is not installed.
@@ -243,7 +243,7 @@ def _paste(canvas: Picture, image: Picture, corner: tuple[int, int], size: tuple
 
 
 def _write(canvas: Picture, text: str, top: int, left: int, *, bold: bool = False, middle_of: int = 0) -> None:
-    """Write a line of text, centred in a width of `middle_of` px if that is given."""
+    """Write a line of text, centred in a width of `middle_of` px if given."""
     font, scale, grey = (cv2.FONT_HERSHEY_DUPLEX if bold else cv2.FONT_HERSHEY_SIMPLEX), 0.5, (40, 40, 40)
     if middle_of:
         left += (middle_of - cv2.getTextSize(text, font, scale, 1)[0][0]) // 2

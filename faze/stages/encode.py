@@ -1,4 +1,4 @@
-"""Rule `encode`: checkpoint and normalised strips -> codes of every strip, the trained gaze head and its estimate.
+"""Rule `encode`: checkpoint and normalised strips -> codes of every strip, the trained gaze head and its estimates.
 
 The first store of codes belongs to the first store of strips, and so on.
 """
@@ -49,10 +49,10 @@ def main(args: Namespace) -> None:
 
 
 def encode_people(dted: DTED, strips: StripStore, batch: int) -> Iterator[tuple[str, str, dict[str, NDArray]]]:
-    """Encode every person: yield the person, the split, and the arrays by their names in the code store.
+    """Encode every person; yield the person, the split, and the arrays by their names in the store of codes.
 
     Raises:
-        UserError: a code is not finite, as after a training that diverged.
+        UserError: a code is not finite, as after training that diverged.
     """
     people = [person for person in strips.persons() if strips.count(person)]
     progress = Progress("encode", sum(map(strips.count, people)), "strips")

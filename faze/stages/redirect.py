@@ -46,7 +46,7 @@ from faze.redirection.pairs import MIN_STRIPS, chosen, draw_targets
     needed("--pairs", "redirected_pairs.parquet to write, a row per pair and variant"),
 )
 def main(args: Namespace) -> None:
-    """Redirect strips of every test person of each store."""
+    """Redirect strips of every test person in each store."""
     torch.set_num_threads(args.threads)
     config = load(args.config, "redirect")
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -105,7 +105,7 @@ class People:
         return self.to_images(self._strips.pixels(name, rows)), labels
 
     def to_images(self, pixels: np.ndarray) -> Tensor:
-        """Convert stored strips (N, H, W, 3) to images of the network's size."""
+        """Convert stored strips (N, H, W, 3) to images at the network's size."""
         return to_network(torch.from_numpy(pixels).to(self._like.device), *self._size)
 
 
@@ -120,8 +120,8 @@ def redirect_store(
     """Redirect the chosen strips of every test person.
 
     Raises:
-        UserError: nobody has MIN_STRIPS strips, the network's output is not finite, as after a training that diverged,
-            or the estimator was trained on somebody.
+        UserError: nobody has MIN_STRIPS strips, the network's output is not finite, as after training that diverged,
+            or the estimator was trained on one of the people.
     """
     people = People(strips, path, settings.strips, dted)
     estimator.check_unseen(path, strips, people.names)
@@ -160,11 +160,11 @@ def read_rendered(oracle: StripStore, name: str, people: People, pairs: int) -> 
 def by_person(
     dataset: str, names: Sequence[str], people: Sequence[RedirectedPerson], means: np.ndarray
 ) -> pd.DataFrame:
-    """Return a row per person; the spread between people is the root of the mean of `deviation`.
+    """Return a row per person; the spread between people is the square root of the mean of `deviation`.
 
     Args:
-        dataset: name.
-        names: of the people.
+        dataset: name of the data set.
+        names: names of the people.
         people: their redirected strips.
         means: their mean real strips, (P, S).
     """

@@ -1,7 +1,7 @@
 """Rule `train`: normalised strips -> DT-ED checkpoint of one tier and seed.
 
-With `parallel: ddp` it runs torchrun with one process per device, on several nodes if the environment names their
-rendezvous. A killed training resumes from its work folder. At SIGTERM, SIGUSR1 or SIGUSR2 it finishes the current step,
+With `parallel: ddp` it runs torchrun with one process per device, on several nodes if the environment sets their
+rendezvous. A killed run resumes from its work folder. At SIGTERM, SIGUSR1 or SIGUSR2 it finishes the current step,
 writes a checkpoint and exits with code 75.
 """
 
@@ -30,7 +30,7 @@ from faze.training.run import train
     OUTPUT_CACHE,
 )
 def main(args: Namespace) -> None:
-    """Train, or resume a training."""
+    """Train, or resume a killed run."""
     config = load(args.config, "train")
     if launched(config.engine, args.out):
         return
@@ -39,7 +39,7 @@ def main(args: Namespace) -> None:
 
 
 def launched(engine: Engine, out: Path) -> bool:
-    """Train in separate processes if the tier asks for them, and return whether it does.
+    """Train in separate processes if the tier requires them, and return whether it does.
 
     A signal that arrives after the checkpoint is written is ignored.
     """
@@ -54,7 +54,7 @@ def launched(engine: Engine, out: Path) -> bool:
 
 @contextlib.contextmanager
 def writing(out: Path, run_log: Path) -> Iterator[None]:
-    """Lock the outputs of a training against other writers, and the machine against benchmarks.
+    """Lock the outputs against other writers, and the machine against benchmarks.
 
     The first process locks the outputs; the first process on each machine locks that machine.
     """

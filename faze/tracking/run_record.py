@@ -1,4 +1,4 @@
-"""Everything that MLflow is to hold of one run, read from the run's files. Standard library only."""
+"""The content of one run in MLflow, read from the run's files. Standard library only."""
 
 import dataclasses
 import hashlib
@@ -51,7 +51,7 @@ class InputDataset(NamedTuple):
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything that MLflow is to hold of one run."""
+    """The content of one run in MLflow."""
 
     place: RunPlace
     start_ms: int
@@ -93,7 +93,7 @@ def run_places(tiers: Sequence[str], seeds: Sequence[int], controls: Sequence[st
 
 
 def read_training(log: Path, place: RunPlace) -> RunRecord:
-    """Read a run log, whether or not its training has ended.
+    """Read a run log, whether or not the run has ended.
 
     Raises:
         UserError: the log does not begin with its start event, or was modified.
@@ -111,7 +111,7 @@ def read_training(log: Path, place: RunPlace) -> RunRecord:
 
 
 def read_sweep(paths: ResultPaths, places: Sequence[RunPlace]) -> list[RunRecord]:
-    """Read the trainings of a sweep. The first run also gets the sweep's page."""
+    """Read the training runs of a sweep. The first run also gets the sweep's page."""
     records = []
     for place in places:
         log = paths.run_log(place.tier, place.seed)
@@ -126,15 +126,15 @@ def read_runs(paths: ResultPaths, places: Sequence[RunPlace]) -> list[RunRecord]
 
 
 def read_run(paths: ResultPaths, place: RunPlace, pages_in: RunPlace | None = None) -> RunRecord:
-    """Read a training and everything measured afterwards.
+    """Read a training run and everything measured afterwards.
 
     Args:
-        paths: of the ablation.
-        place: of the run.
+        paths: paths of the ablation's results.
+        place: place of the run.
         pages_in: the run that gets the report and data pages; default: this run.
 
     Raises:
-        UserError: the evaluation has no entry for this run, or a data set has no page.
+        UserError: the evaluation has no entry for this run, or a data set's page is missing.
     """
     log, summary = paths.run_log(place.tier, place.seed), paths.evaluation / "summary.json"
     run, training, pages_in = read_ended_run(log), read_training(log, place), pages_in or place
@@ -216,8 +216,8 @@ def _training_metrics(values: Sequence[LoggedValue]) -> list[MetricValue]:
 def _read_results(summary: Path, training: RunRecord) -> list[MetricValue]:
     """Read scalars at step 0 and error curves at step k.
 
-    All have the time of the last training value. With the time of the evaluation, a value that is measured again with
-    the same result, and sent again after a failure, would be in MLflow twice.
+    All have the time of the last training value. With the time of the evaluation, a value that is recomputed unchanged,
+    or sent again after a failure, would be in MLflow twice.
     """
     place, time_ms = training.place, max((m.time_ms for m in training.training), default=training.start_ms)
     runs = read_json(summary, ("runs",), "run the rule evaluate again")["runs"]

@@ -1,13 +1,13 @@
-"""Random changes of the training pairs, as operations on whole batches; the labels follow the geometry.
+"""Random augmentation of training pairs, as operations on whole batches; labels are transformed with the images.
 
 A strip is the image of a virtual camera of known focal length (`faze.data.normalization`):
 
-- Mirrored, its yaws change sign.
-- Seen by the same camera turned elsewhere, its pixels move by one homography, and its labels turn with the camera. This
+- Mirroring changes the sign of its yaws.
+- Turning the camera moves its pixels by a homography and rotates its labels. This
   is exact for a person at the virtual camera's distance, at which normalisation puts everyone.
-- Magnified, or in other colours, it keeps its labels.
+- Magnification and colour changes keep its labels.
 
-What is drawn depends on seed and step alone.
+The draws depend only on seed and step.
 
 Shapes: B pairs of strips of H x W pixels, the network's size; angles are (B, 2) pitch and yaw, rad.
 """
@@ -46,16 +46,16 @@ class VirtualCamera:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The changes of a training."""
+    """The augmentation of a training run."""
 
     settings: Augment
     camera: VirtualCamera
     people: int
 
     def draw(self, step: int, share: BatchShare) -> Batch:
-        """Draw the changes of a step for the whole global batch, and return those of this process's share.
+        """Draw the augmentation of a step for the whole global batch, and return that of this process's share.
 
-        Switching one change off does not move the draws of another.
+        Switching one change off does not affect the draws of the others.
 
         Returns:
             `flip` (B,) bool; `shift_px` (B, 2, 2), `zoom` (B, 2) and `color` (B, 3) float32. The first axis of two is
@@ -71,7 +71,7 @@ class Augmentation:
         return {name: torch.from_numpy(values[share.rows].copy()) for name, values in zip(DRAWN, drawn, strict=True)}
 
     def __call__(self, batch: Batch) -> Batch:
-        """Change the strips and labels of a batch that contains its draws."""
+        """Apply a batch's draws to its strips and labels."""
         settings, drawn = self.settings, {name: batch[name] for name in DRAWN}
         batch = {name: value for name, value in batch.items() if name not in DRAWN}
         for index, member in enumerate("ab"):
@@ -89,7 +89,7 @@ class Augmentation:
 
 
 def build_augmentation(settings: Augment, camera: StripCamera, model: Model, people: int) -> Augmentation | None:
-    """Return the configured augmentation; None if all changes are off."""
+    """Return the configured augmentation; None if it is switched off entirely."""
     if not (settings.flip or settings.jitter_px or settings.zoom or settings.color_scale):
         return None
     return Augmentation(settings, VirtualCamera.of(camera, model), people)
@@ -127,7 +127,7 @@ def turn_camera(
 
 
 def camera_rotation(shift_px: Tensor, focal_length_px: float) -> Tensor:
-    """Return rotations (B, 3, 3) from the camera's frame to that of a camera that looks `shift_px` (B, 2) aside.
+    """Return rotations (B, 3, 3) from the camera's frame to that of a camera aimed `shift_px` (B, 2) away.
 
     The new axis is turned by atan(|shift| / focal length). The new x axis is in the plane of the new axis and the old x
     axis, as in `faze.data.normalization`.
@@ -143,7 +143,7 @@ def rotate_angles(pitchyaw: Tensor, rotation: Tensor) -> Tensor:
 
 
 def rotate(rotation: Tensor, vectors: Tensor) -> Tensor:
-    """Multiply (..., 3, 3) by (..., 3), without a matrix product, which TF32 would round to ten bits."""
+    """Multiply (..., 3, 3) by (..., 3) without a matrix product, which TF32 would round to ten bits."""
     return (rotation * vectors[..., None, :]).sum(-1)
 
 

@@ -1,6 +1,6 @@
-"""Batches of a training: from step numbers to tensors on the device, ready for the model.
+"""Training batches: from step numbers to tensors on the device, ready for the model.
 
-Training and benchmark use the same feed. Streamed, strips are read on the host and copied. Resident, all strips are on
+Training and benchmark use the same feed. Streamed strips are read on the host and copied. Resident strips are all on
 the device, and only the indices of the pairs are copied. The batches are the same, bit for bit.
 """
 
@@ -23,7 +23,7 @@ from faze.training.worker_count import choose_workers
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """The configuration sections of a tier's training, and this process among those that train."""
+    """The configuration sections for training a tier, and this process's position among those that train."""
 
     model: Model
     loss: Loss
@@ -57,7 +57,7 @@ class HostBatches(Dataset):
 
 @dataclass(frozen=True)
 class Feed:
-    """The batches of a training on the device of this process."""
+    """The training batches on the device of this process."""
 
     source: Dataset  # item `step` is that step's batch on the host
     to_device: Callable[[Batch], Batch]
@@ -77,13 +77,13 @@ def build_feed(
     workers: int | Literal["auto"] = 0,
     augmentation: Augmentation | None = None,
 ) -> Feed:
-    """Choose what is copied to the device, and how.
+    """Choose what is copied to the device and how.
 
     Args:
         people: the people whose pairs are trained on.
-        setup: setup of the training.
+        setup: configuration and process.
         workers: loader processes; auto tries several numbers.
-        augmentation: changes of the strips on the device; None leaves them as they are.
+        augmentation: augmentation of the strips on the device; None for no augmentation.
     """
     device, share, size = setup.world.device, setup.share, (setup.model.image_height_px, setup.model.image_width_px)
     switch = _choose_resident(people, setup)
@@ -108,7 +108,7 @@ def build_feed(
 
 
 def _choose_resident(people: PeopleStrips, setup: TrainingSetup) -> Switch:
-    """Return whether strips are resident: in all processes or in none, since `choose_workers` is a collective call."""
+    """Return whether strips are resident; all processes agree, because `choose_workers` is a collective call."""
     wanted, world = setup.engine.resident, setup.world
     switch = resident_switch(wanted, size=people.nbytes, cached=people.cached, device=world.device)
     if wanted and world.least(switch.active) < switch.active:

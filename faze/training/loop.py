@@ -1,6 +1,6 @@
-"""The training of DT-ED: schedules, validation, log lines, checkpoints. Paper section 3.1.
+"""Training of DT-ED: schedules, validation, log lines, checkpoints. Paper section 3.1.
 
-Fit.run() is the loop. It has no branch on a switch, a process or a device: `faze.engine` has decided those.
+Fit.run() is the loop. It does not branch on switches, processes or devices; `faze.engine` handles those.
 Schedules are counted in pairs, so they are the same for every tier and any number of processes.
 """
 
@@ -41,7 +41,7 @@ MOST_LOST_STEPS = 20  # consecutive steps without a finite loss, in which the lo
 
 
 def build_step(setup: TrainingSetup) -> Step:
-    """Build the step of a tier; the same seed gives the same first weights in every tier."""
+    """Build the step of a tier; the same seed gives the same initial weights in every tier."""
     train = setup.train
 
     def make_objective(precision: Precision) -> nn.Module:
@@ -77,9 +77,9 @@ def ramp(pairs: int, ramp_pairs: int, global_batch: int) -> float:
 def learning_rate(pairs: int, train: Train) -> float:
     """Return the network's learning rate before its decay: a linear warm-up from base_lr to the peak (appendix B).
 
-    `lr_scaling` relates the peak to the global batch. linear: a step of k pairs goes as far as k steps of one (Goyal et
-    al. 2017, arXiv 1706.02677). sqrt: the variance of a step is constant (Krizhevsky 2014, arXiv 1404.5997; Hoffer et
-    al. 2017, arXiv 1705.08741). none: the peak is base_lr.
+    `lr_scaling` relates the peak to the global batch. linear: one step of k pairs moves the weights as far as k steps
+    of one pair (Goyal et al. 2017, arXiv 1706.02677). sqrt: the variance of a step stays constant (Krizhevsky 2014,
+    arXiv 1404.5997; Hoffer et al. 2017, arXiv 1705.08741). none: the peak is base_lr.
     """
     batch, base_lr = train.global_batch, train.base_lr
     peak = base_lr * {"linear": batch, "sqrt": math.sqrt(batch), "none": 1}[train.lr_scaling]
@@ -87,7 +87,7 @@ def learning_rate(pairs: int, train: Train) -> float:
 
 
 def decay(pairs: int, total_pairs: int, share: float) -> float:
-    """Return the factor on the learning rates: a half cosine from 1 to 0 over the last `share` of a training."""
+    """Return the factor on the learning rates: a half cosine from 1 to 0 over the last `share` of training."""
     if not share:
         return 1.0
     fallen = max(0.0, 1.0 - (1.0 - pairs / total_pairs) / share)
@@ -95,7 +95,7 @@ def decay(pairs: int, total_pairs: int, share: float) -> float:
 
 
 def learning_rates(pairs: int, train: Train) -> list[float]:
-    """Return the learning rates of network and gaze head. Only the network's is warmed up; both decay."""
+    """Return the learning rates of network and gaze head. Only that of the network is warmed up; both decay."""
     factor = decay(pairs, train.pairs, train.decay_share)
     return [learning_rate(pairs, train) * factor, train.head_lr * factor]
 
@@ -110,7 +110,7 @@ def loss_weights(pairs: int, loss: Loss, global_batch: int) -> dict[str, float]:
 
 
 def validate(step: Step, people: PeopleStrips, setup: TrainingSetup) -> dict[str, float]:
-    """Evaluate the current network, in fp32, on people that are not trained on.
+    """Evaluate the current network, in fp32, on people who are not trained on.
 
     Returns:
         `val/gaze_deg`, the mean over people of their mean gaze errors, to which every process contributes its share of
@@ -184,9 +184,9 @@ class LogWindow:
         return values
 
     def state(self, world: World) -> dict[str, Any]:
-        """Return the state for a checkpoint: a row with each process's sums. A collective call.
+        """Return the state for a checkpoint: a row with the sums of each process. A collective call.
 
-        A sum over processes would not do: added in another order, the next line would differ in its last digit.
+        A sum over processes would not suffice: the next line, added in another order, would differ in its last digit.
         """
         if not self.steps and not isinstance(self.lost, Tensor):
             return {}
@@ -208,7 +208,7 @@ class LogWindow:
 
 @dataclass(frozen=True)
 class Fit:
-    """A training, ready to run."""
+    """A training run that is ready to start."""
 
     setup: TrainingSetup
     step: Step
@@ -218,10 +218,10 @@ class Fit:
     log: RunLog | None  # None on all processes but the first
 
     def run(self, resume: Resume) -> None:
-        """Train from the position of a checkpoint to the end; leave the last checkpoint in the work folder.
+        """Train from a checkpoint's position to the end; leave the last checkpoint in the work folder.
 
         Raises:
-            Preempted: a process was asked to leave; a checkpoint of the last step has been written.
+            Preempted: a process was asked to stop; a checkpoint of the last step has been written.
         """
         train, batch, world = self.setup.train, self.setup.train.global_batch, self.setup.world
         steps, first_step = -(-train.pairs // batch), resume.step
@@ -242,7 +242,7 @@ class Fit:
             began = time.perf_counter()
 
     def _due(self, step: int, steps: int, every_pairs: int) -> bool:
-        """Whether a step crosses a multiple of the period, or is the last."""
+        """Whether a step crosses a multiple of the period, or is the last one."""
         batch = self.setup.train.global_batch
         return step == steps or step * batch // every_pairs > (step - 1) * batch // every_pairs
 
@@ -262,7 +262,7 @@ class Fit:
             self.log.metrics(step * batch, values)
 
     def _check_divergence(self, window: LogWindow, pairs: int) -> None:
-        """End a training that has diverged. A loss scaler skips single steps that overflow, but not without end."""
+        """Stop a run that has diverged. A loss scaler skips single steps that overflow, but not indefinitely many."""
         in_a_row = -self.setup.world.least(-int(window.lost))
         if not self.step.scaler.is_enabled() or in_a_row >= MOST_LOST_STEPS:
             raise UserError(f"the loss is not a number after {pairs} pairs; lower train.base_lr or train.head_lr")
@@ -274,7 +274,7 @@ class Fit:
             self.work.save(bare_model(self.step), self.step, at)
 
     def _leave(self, step: int) -> None:
-        """End this process once the first one has written its checkpoint; only the first prints a message."""
+        """Exit once the first process has written its checkpoint; only the first process prints a message."""
         self.setup.world.wait()
         done, total = step * self.setup.train.global_batch, self.setup.train.pairs
         by = received_signal() or "a signal to another process"

@@ -1,9 +1,9 @@
-"""The work folder of a training: checkpoint and run log, from which a killed training resumes.
+"""The work folder of a training run: checkpoint and run log, from which a killed run resumes.
 
-A resumed training ends with the same weights as an uninterrupted one, and with a log without gaps. The folder keeps
+A resumed run ends with the same weights as an uninterrupted one, and with a log without gaps. The folder keeps
 checkpoint and log until the outputs are complete, and a checkpoint is used only if its log has at least the length that
-it records. With three or more ddp processes, weights are the same to rounding: the first step after a start sums
-gradients in other buckets than later ones.
+it records. With three or more ddp processes, weights are equal up to rounding: the first step after a start sums
+gradients in different buckets from later steps.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from faze.model.weights import FORMAT
 
 @dataclass(frozen=True)
 class Resume:
-    """Position from which a training resumes; zero at its beginning."""
+    """Position from which training resumes; zero at its beginning."""
 
     step: int = 0
     pairs: int = 0
@@ -37,7 +37,7 @@ class Resume:
 
 @dataclass(frozen=True)
 class WorkFolder:
-    """Folder in which a training keeps its checkpoint and its log until it has ended."""
+    """Folder that contains a run's checkpoint and log until the run has ended."""
 
     path: Path
     identity: str  # hash of the training's configuration, code and data
@@ -54,13 +54,13 @@ class WorkFolder:
 
     @property
     def donor_log(self) -> Path:
-        """The run log of another run whose training is reused."""
+        """The run log of another run that is reused."""
         return self.path / "donor.jsonl"
 
     def save(self, dted: DTED, step: Step, at: Resume) -> None:
         """Write weights, optimiser, scaler, position and random state, atomically.
 
-        There is no state of a sampler: the pairs follow from seed and position.
+        There is no sampler state: the pairs follow from seed and position.
         """
         state = {
             "format": FORMAT,
@@ -74,7 +74,7 @@ class WorkFolder:
         write_mapping(self.checkpoint, state)
 
     def load(self, dted: DTED, step: Step) -> Resume:
-        """Restore the checkpoint if it is of this training; else print why not, and start from the beginning."""
+        """Restore the checkpoint if it belongs to this run; otherwise print the reason and start from the beginning."""
         if not self.checkpoint.exists():
             return Resume()
         try:
@@ -103,7 +103,7 @@ class WorkFolder:
         return state
 
     def publish(self, out: Path, run_log: Path) -> None:
-        """Copy log and checkpoint to the outputs, in this order: if the checkpoint exists, the log does too."""
+        """Copy log and checkpoint to the outputs, in this order: if the checkpoint exists, so does the log."""
         for source, target in ((self.log, run_log), (self.checkpoint, out)):
             with whole_file(target) as temporary:
                 shutil.copyfile(source, temporary)
@@ -114,7 +114,7 @@ class WorkFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def has_ended(self, out: Path, run_log: Path, pairs: int) -> bool:
-        """Return whether the outputs are those of this training, for example of the orphan of a killed workflow."""
+        """Return whether the outputs are those of this run, for example written by the orphan of a killed workflow."""
         try:
             state = read_mapping(out)
         except UserError:

@@ -1,4 +1,4 @@
-"""One training, from the store of strips to checkpoint and run log; a killed training resumes from its work folder.
+"""One training run, from the store of strips to checkpoint and run log; a killed run resumes from its work folder.
 
 If a tier's switches have no effect on this machine, its run is identical to another tier's. Then that run's checkpoint
 and metrics are reused.
@@ -36,7 +36,7 @@ ROUNDING_FACTS = ("processor", "gpus", "cuda", "cudnn", "torch")
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """What identifies the training of one tier and seed on this machine, and the head of its run log."""
+    """The identity of one tier's training with one seed on this machine, and the head of its run log."""
 
     config: Resolved
     fingerprint: str  # of the code
@@ -46,7 +46,7 @@ class RunIdentity:
     moved: str = ""  # what has changed since the training began, if it resumes
 
     def key(self, world: World, data: Sequence[str]) -> str:
-        """Return the key of identical trainings: effective switches count, the tier's name does not."""
+        """Return a key that identical training runs share: it depends on effective switches, not on the tier's name."""
         acted = {f"engine.{name}": value for name, value in acting(map(asdict, self.switches)).items()}
         facts = machine.describe()
         where = (world.device.type, world.size, torch.get_num_threads(), [facts.get(fact) for fact in ROUNDING_FACTS])
@@ -99,15 +99,15 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
     """Train one tier and seed, and write its checkpoint and run log.
 
     Nothing is trained if the outputs are complete already (the orphan of a killed workflow may have written them while
-    this process waited), or if an identical training is recorded.
+    this process waited), or if an identical run is recorded.
 
     Args:
         config: the stage's parameters.
         data: store of normalised strips.
-        world: this process among those that train together.
+        world: this process's position among those that train together.
         out: checkpoint to write.
         run_log: run log to write.
-        records: folder of the output cache; None neither reuses nor records anything.
+        records: folder of the output cache; None to neither reuse nor record outputs.
     """
     setup = TrainingSetup(config.model, config.loss, config.engine, config.train, world, config.seed)
     step = build_step(setup)
@@ -155,9 +155,10 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
 
 @torch.no_grad()
 def perturb_weight(dted: DTED) -> None:
-    """Increase one weight by one unit in the last place, so that all differences that follow are due to rounding.
+    """Increase one weight by one unit in the last place, so that all later differences are due to rounding.
 
-    It is the largest weight of the first convolution, which all pixels pass; a smaller one would be lost in the sums.
+    This is the largest weight of the first convolution, which affects all pixels; a smaller one would be lost in the
+    sums.
     """
     weights = dted.encoder.initial.conv1.weight
     weight = weights[torch.unravel_index(weights.abs().argmax(), weights.shape)]
@@ -177,7 +178,7 @@ def fit(
 
 
 def reuse_training(run: RunIdentity, work: WorkFolder) -> None:
-    """Write the run log of a reused training: this run's head, then the metrics of the run that was trained."""
+    """Write the log of a run that reuses another: this run's head, then the metrics of the run that was trained."""
     donor = read_events(work.donor_log)
     with RunLog(work.log) as log:
         run.log_start(log, 0)

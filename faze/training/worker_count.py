@@ -1,4 +1,4 @@
-"""Number of loader processes, measured at the start of a training: `data.workers: auto`."""
+"""Number of loader processes, measured at the start of training: `data.workers: auto`."""
 
 import itertools
 import os
@@ -21,10 +21,11 @@ SHARED_SHARE = 0.5  # of the free shared memory that they may use
 
 
 def choose_workers(source: Dataset, world: World, *, pin: bool, cached: bool) -> tuple[int, str]:
-    """Time a training's first batches with more and more loader processes until more are slower.
+    """Time the first batches with an increasing number of loader processes, until more are slower.
 
-    All processes measure at the same time, as they will read, and sum their times, so that all choose the same number.
-    Each number reads other batches, so that none benefits from the page cache of another.
+    All processes measure at the same time, because they will read at the same time, and sum their times, so that all
+    choose the same number. Each number of processes reads different batches, so that none benefits from pages cached by
+    another.
 
     Args:
         source: item `step` is the batch that this process reads for that step.
@@ -55,7 +56,7 @@ def fewest_of_the_fastest(times: dict[int, float]) -> int:
 
 
 def seconds_per_batch(transfer: Transfer, source: Dataset, steps: Iterator[int]) -> float:
-    """Time some of the next steps' batches, after those that were read ahead at the start."""
+    """Time the loading of some batches, after those that were prefetched at the start."""
     ahead = 1 + transfer.ahead
     timed = max(BATCHES, 2 * ahead)
     batches = transfer.load(source, itertools.islice(steps, ahead + timed))
@@ -68,12 +69,12 @@ def seconds_per_batch(transfer: Transfer, source: Dataset, steps: Iterator[int])
 
 
 def cores_of(world: World) -> int:
-    """Return the number of cores that each process of the training may use on this machine."""
+    """Return the number of cores that each training process may use on this machine."""
     return max(1, len(os.sched_getaffinity(0)) // world.processes_here)
 
 
 def _most_in_shared_memory(source: Dataset, world: World) -> int:
-    """Return how many processes can read two batches ahead before shared memory is full."""
+    """Return how many processes can prefetch two batches each before shared memory is full."""
     if not SHARED_MEMORY.is_dir():
         return sys.maxsize
     size = sum(tensor.nbytes for tensor in source[0].values())
@@ -82,5 +83,5 @@ def _most_in_shared_memory(source: Dataset, world: World) -> int:
 
 
 def _counts(most: int) -> list[int]:
-    """Return the numbers to try: 0, 1, 2, 4 ... below the most, and the most; [0] if no process is possible."""
+    """Return the numbers to try: 0, 1, 2, 4 ... up to and including `most`; [0] if no process is possible."""
     return sorted({0, *(2**power for power in range(most.bit_length())), most})
