@@ -1,6 +1,6 @@
 """Summarise a store: people, strips, labels with source and validity, checksums, and rejected frames.
 
-Only labels and attributes are read, so a store of millions of strips takes seconds. Checksums require every pixel and
+Only labels and attributes are read, so that a store of millions of strips takes seconds. Checksums cover all pixels and
 are verified on request.
 """
 
@@ -28,7 +28,7 @@ _QUANTILES = {"least_deg": 0.0, "p1_deg": 0.01, "median_deg": 0.5, "p99_deg": 0.
 
 @dataclass(frozen=True, eq=False)
 class PersonSummary:
-    """The content of a store about one person."""
+    """The content of a store for one person."""
 
     person_id: str
     split: str
@@ -63,14 +63,14 @@ class Inspection:
         return sum(person.strips for person in self.people)
 
     def labels_deg(self, split: str | None = None) -> NDArray[np.float32]:
-        """Collect the usable labels (N, 4), degrees, of a split or of everybody."""
+        """Collect the usable labels (N, 4), degrees, of one split or of all people."""
         chosen = [person.labels_deg for person in self.people if split in (None, person.split)]
         labels = np.concatenate([np.empty((0, 4), np.float32), *chosen])
         return labels[_usable(labels)]
 
     @property
     def splits(self) -> list[str]:
-        """Splits with people, in their usual order."""
+        """Non-empty splits, in their usual order."""
         return [split for split in (*SPLITS, UNSTATED) if any(person.split == split for person in self.people)]
 
 
@@ -82,7 +82,7 @@ def inspect(
     verify: bool = False,
     tick: Callable[[int], object] = lambda done: None,
 ) -> Inspection:
-    """Read everything about a store except for its pixels, of which only one strip is read.
+    """Read everything in a store except its pixels, of which only one strip is read.
 
     Args:
         strips: Open store.
@@ -90,10 +90,10 @@ def inspect(
         sidecar: Path of the list of rejects; None if there is none.
         rejects: Content of that list.
         verify: Whether to verify every person's checksum, reading all pixels.
-        tick: Called with the number of finished people.
+        tick: Called with the number of processed people.
 
     Raises:
-        UserError: The store contains nobody, or label sources or validities that faze does not know.
+        UserError: The store contains no people, or contains unknown label sources or validities.
     """
     persons = strips.persons()
     if not persons:
@@ -132,7 +132,7 @@ def _summarise_person(strips: StripStore, person: str, labels: NDArray[np.float3
 
 
 def _usable(labels_deg: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Find the rows whose labels are finite and possible angles."""
+    """Find the rows whose labels are finite and valid angles."""
     return np.isfinite(labels_deg).all(axis=1) & (np.abs(labels_deg[:, ::2]) <= LARGEST_DEG).all(axis=1)
 
 
@@ -159,7 +159,7 @@ def summarise(inspection: Inspection) -> dict:
 
 
 def _in_order(names: Sequence[str], counters: Iterable[Counter[str]]) -> dict[str, int]:
-    """Add counters in the order of the names, other keys last; zero counts are left out."""
+    """Add counters, ordered by the given names with other keys last; zero counts are omitted."""
     total = sum(counters, Counter())
     return {name: total[name] for name in dict.fromkeys([*names, *sorted(total)]) if total[name]}
 
@@ -196,7 +196,7 @@ def _count_rejects(inspection: Inspection) -> dict[str, object]:
 
 
 def person_rows(inspection: Inspection) -> list[dict[str, object]]:
-    """List one row per person with counts, label ranges and checksum; people who are left out completely come last."""
+    """List one row per person with counts, label ranges and checksum; people without any strip come last."""
     rejected, gone = by_person(inspection.rejects), left_out(inspection.rejects)
     rows = [
         _person_row(person, rejected[person.person_id], gone.get(person.person_id, "")) for person in inspection.people

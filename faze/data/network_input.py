@@ -1,7 +1,7 @@
 """Convert stored strips to images of the network and back: shrinking, histogram equalisation, scaling, on any device.
 
-The equalisation equals OpenCV's cvtColor(RGB2YCrCb), equalizeHist of Y, and back, bit for bit and in integers. A CPU
-uses OpenCV itself, other devices torch operations on the whole batch.
+The equalisation equals OpenCV's cvtColor(RGB2YCrCb), equalizeHist of Y, and back, bit for bit and in integers. On a
+CPU, OpenCV is used; on other devices, torch operations on the whole batch.
 
 Shapes: B strips of H x W pixels, RGB.
 """
@@ -26,9 +26,9 @@ def spread(work: Callable[[int, int], None], count: int, threads: int) -> None:
     """Call work(first, stop) on parts of 0..count in parallel.
 
     Args:
-        work: Function that rarely needs Python's lock.
+        work: Function that rarely holds Python's global lock.
         count: Number of items.
-        threads: Number of threads, of which one is the caller's own.
+        threads: Number of threads, including the caller's own.
     """
     parts = min(threads, count // GRAIN)
     if parts < 2:
@@ -47,7 +47,7 @@ def spread(work: Callable[[int, int], None], count: int, threads: int) -> None:
 
 @functools.cache
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Return the threads of a process; threads do not survive a fork, so each process has its own."""
+    """Return this process's threads; threads do not survive a fork, so each process needs its own."""
     return ThreadPoolExecutor(threads, "faze-rows")
 
 
@@ -102,7 +102,7 @@ def to_network(strips: Tensor, height: int, width: int) -> Tensor:
 
 
 def to_network_torch(strips: Tensor, height: int, width: int) -> Tensor:
-    """Do the same as `to_network` in torch operations, on any device."""
+    """Do the same as `to_network` with torch operations, on any device."""
     planes = _equalize(_shrink(strips.permute(0, 3, 1, 2).int(), height, width))
     levels = (2 * planes - 255).float()
     return levels / torch.full_like(levels, 255)  # for a scalar, CUDA would multiply by its rounded inverse
@@ -152,7 +152,7 @@ def from_network(image: Tensor) -> Tensor:
 
 
 def _halve(strips: NDArray[np.uint8]) -> Tensor:
-    """Halve strips, (B, 2 h, 2 w, 3) -> (B, h, w, 3); OpenCV rounds as we do only when it halves."""
+    """Halve strips, (B, 2 h, 2 w, 3) -> (B, h, w, 3); only for this factor does OpenCV round as we do."""
     batch, height, width, channels = strips.shape
     halves = np.empty((batch, height // 2, width // 2, channels), np.uint8)
 
@@ -166,7 +166,7 @@ def _halve(strips: NDArray[np.uint8]) -> Tensor:
 
 
 def shrink_factor(stored: tuple[int, int], size: tuple[int, int]) -> int:
-    """Compute how many times as high and wide as the network's images the stored strips are.
+    """Compute the factor by which stored strips are larger than the network's images.
 
     Raises:
         UserError: The factor is not an integer, or differs between height and width.

@@ -1,8 +1,8 @@
-"""Pairs of strips of one person in an order that depends on (seed, pair number) alone, and their rows.
+"""Pairs of strips of one person, in an order that depends only on seed and pair number, and their rows.
 
-Neither the number of processes nor that of loader workers nor a resumed run changes which pairs make up a step. A store
-keeps a person's strips in one uncompressed piece, so that a row can be read at its position in the file, without HDF5,
-by several threads. Rows of other files are read through `StripStore.pixels`.
+Which pairs make up a step does not depend on the number of processes or loader workers, or on whether a run was
+resumed. A store contains a person's strips in one uncompressed block, so that several threads can read rows at their
+positions in the file, without HDF5. Rows of other files are read through `StripStore.pixels`.
 
 Shapes: B pairs; n of N strips, each H x W pixels at the network's size, RGB. An index is a strip's number among the
 strips of all people, one person after the other.
@@ -28,10 +28,10 @@ from faze.data.store.strips import StripStore
 
 
 class Rows(Protocol):
-    """Source of rows."""
+    """A source of rows."""
 
     def gather(self, indices: Tensor) -> Tensor:
-        """Return the rows at these indices, (n,) int64 -> (n, H, W, 3) uint8 in new memory."""
+        """Return the rows at these indices, (n,) int64 -> (n, H, W, 3) uint8, in new memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,8 @@ class TableRows:
 
 @dataclass(frozen=True, eq=False)
 class StoreRows:
-    """Rows that are read through HDF5; consecutive rows of a person together, since a chunk contains several."""
+    """Rows that are read through HDF5; consecutive rows of a person are read together, since a chunk contains
+    several."""
 
     strips: StripStore
     persons: Sequence[str]
@@ -71,7 +72,7 @@ class FileRows:
     """Rows at known positions of a file."""
 
     def __init__(self, path: Path, offsets: NDArray[np.int64], shape: tuple[int, int, int]) -> None:
-        """Args: path: the file. offsets: (N,) position of each row, bytes. shape: (H, W, 3)."""
+        """Open a file with (N,) byte offsets of its rows, which have the shape (H, W, 3)."""
         self.path, self.offsets, self.shape = path, offsets, shape
         self._descriptor = os.open(path, os.O_RDONLY)  # reads are positional, so forked processes can share it
         weakref.finalize(self, os.close, self._descriptor)
@@ -111,7 +112,7 @@ class FileRows:
 
 
 def stored_rows(strips: StripStore, path: Path, persons: Sequence[str]) -> Rows:
-    """Return the rows of some people: by position if the file stores them uncompressed, else through HDF5.
+    """Return the rows of some people, read by position if the file stores them uncompressed, else through HDF5.
 
     Raises:
         UserError: their strips have several sizes.
@@ -145,19 +146,20 @@ class BatchShare:
 
     @property
     def rows(self) -> slice:
-        """The share's pairs among those of the global batch."""
+        """Positions of the share's pairs in the global batch."""
         size = self.global_batch // self.processes
         return slice(self.rank * size, (self.rank + 1) * size)
 
 
 class PairIndices(Dataset):
-    """Item `step` is a process's pairs of that step: `person`, `index_a` and `index_b`, each (B,) int64.
+    """Item `step` contains a process's pairs of that step: `person`, `index_a` and `index_b`, each (B,) int64.
 
-    In an epoch, every entry is member a once, in random order; b is another entry of the same person, uniformly drawn.
+    In an epoch, every entry is member a once, in random order; member b is drawn uniformly from the person's other
+    entries.
     """
 
     def __init__(self, counts: Sequence[int], share: BatchShare) -> None:
-        """Args: counts: entries per person, each at least 2. share: the pairs of this process, and the seed."""
+        """Prepare the pairs of people with these numbers of entries, each at least 2, for this process's share."""
         self._counts, self._share = np.asarray(counts), share
         self._first = np.cumsum([0, *counts])
         self._person = np.repeat(np.arange(len(counts)), counts)
@@ -250,7 +252,7 @@ def load_people(path: Path, split: str, size: tuple[int, int], *, min_entries: i
         min_entries: fewest entries of a person.
 
     Raises:
-        UserError: no person is left, or strips cannot be shrunk to the size.
+        UserError: no person has enough entries, or strips cannot be shrunk to the size.
     """
     strips = StripStore(path)
     everyone = strips.persons(split)
@@ -283,7 +285,7 @@ def cache(people: PeopleStrips, device: torch.device = HOST) -> PeopleStrips:
 
 
 def cache_what_fits(groups: Sequence[PeopleStrips], memory_gib: float) -> list[PeopleStrips]:
-    """Cache each of these groups in memory, in order, if it fits into the memory that is left."""
+    """Cache each of these groups in memory, in order, if it fits into the remaining memory."""
     left, found = memory_gib * 2**30, []
     for people in groups:
         fits = people.nbytes <= left

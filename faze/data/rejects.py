@@ -20,7 +20,7 @@ DIFFERS = "…"
 
 @dataclass(frozen=True)
 class Kind:
-    """Rejects whose reasons differ only in numbers or numbered names."""
+    """Rejects whose reasons differ only in numbers or in numbered names."""
 
     reason: str  # with DIFFERS in place of the parts that differ
     frames: int
@@ -37,7 +37,7 @@ def read_rejects(path: Path) -> list[Reject]:
     """Read a sidecar.
 
     Raises:
-        UserError: The file is missing, torn, or no table of rejects; names the file and the line.
+        UserError: The file is missing, truncated or not a table of rejects; the message names file and line.
     """
     return read_untrusted(path, lambda content: list(_parse(content, path)), "preprocess again")
 
@@ -77,10 +77,10 @@ def _common(reasons: Sequence[str]) -> str:
 
 
 def by_person(rejects: Iterable[Reject]) -> Counter[str]:
-    """Count the rejected frames of each person; a person who is left out completely is not a frame."""
+    """Count the rejected frames of each person; a person without any strip is not counted as a frame."""
     return Counter(reject.person_id for reject in rejects if reject.file_name)
 
 
 def left_out(rejects: Iterable[Reject]) -> dict[str, str]:
-    """List the people who are left out completely, sorted, each with the reason."""
+    """List the people without any strip, sorted, each with the reason."""
     return dict(sorted((reject.person_id, reject.reason) for reject in rejects if not reject.file_name))

@@ -32,8 +32,7 @@ def describe() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Return the git commit of faze's checkout, with `+` if it has uncommitted changes; "unknown" outside a
-    checkout."""
+    """Return the git commit of faze's checkout, with `+` for uncommitted changes; "unknown" outside a checkout."""
     git = ["git", "-C", str(Path(__file__).resolve().parent)]
     try:
         head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)

@@ -239,8 +239,7 @@ def _process_group(device: torch.device) -> Iterator[World]:
 
 @contextlib.contextmanager
 def _ending_with_others() -> Iterator[None]:
-    """End this process when its launcher ends, because killing torchrun does not reach the process groups of its
-    workers.
+    """End this process when its launcher ends, since torchrun's workers survive its kill in their process groups.
 
     Also end it at a signal that the main thread does not handle, for example while it waits for a dead process.
     """

@@ -31,8 +31,7 @@ class DeviceNumbers:
         self._views: dict[str, Tensor] = {}
 
     def __call__(self, values: Mapping[str, float]) -> dict[str, Tensor]:
-        """Set the numbers without waiting for the device; return scalars whose addresses stay the same while the names
-        do."""
+        """Set the numbers without waiting for the device; return scalars at addresses that depend on the names only."""
         if self._views.keys() != values.keys():
             self._tensor = self._tensor.new_empty(len(values))
             self._views = dict(zip(values, self._tensor.unbind(), strict=True))

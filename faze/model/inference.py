@@ -148,8 +148,7 @@ class Map:
     width: int
 
     def stride(self, n: int) -> int:
-        """Return the distance between planes in floats: an odd number of cache lines, so that planes map to different
-        sets."""
+        """Return the distance of planes in floats: an odd number of cache lines, so that planes use different sets."""
         if self.kind in ("tiles", "doubled", "raw_doubled"):
             floats = n * ((self.height + 1) // 2) * ((self.width + 1) // 2)
         else:

@@ -143,8 +143,7 @@ def _block_backward(
     by_x: Tensor,
     by_weights: Sequence[Tensor],
 ) -> None:
-    """Write a dense block's gradient with respect to its input into by_x, and add those of its kernels to
-    by_weights."""
+    """Write the gradient for the input of a dense block into by_x, and add those for its kernels to by_weights."""
     activation = _Activated(raw)
     by_active = torch.zeros_like(raw)
     for number in range(len(weights) - 1, -1, -1):
@@ -168,8 +167,7 @@ class _Activated:
         self.statistics = [each.view(x.shape[:2]) for each in statistics]  # mean, 1 / standard deviation
 
     def backward(self, grad: Tensor, channels: slice = slice(None)) -> Tensor:
-        """Compute the gradient with respect to some channels of x from that with respect to the same channels of the
-        value."""
+        """Compute the gradient for some channels of x from that for the same channels of the value."""
         x, value = self.x[:, channels], self.value[:, channels]
         by_normal = torch.ops.aten.leaky_relu_backward(grad, value, SLOPE, True)
         statistics = [each[:, channels].flatten() for each in self.statistics]

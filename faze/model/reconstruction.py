@@ -1,5 +1,4 @@
-"""Compare redirected strips with real ones: how much they differ, and which person's strips the redirected ones
-resemble.
+"""Compare redirected strips with real ones: how much they differ, and whom the redirected ones resemble.
 
 Each strip of a person is redirected to the gaze and head pose of another one, and compared with that one. In validation
 that is the next strip, elsewhere a random one. Each number has a reference: the same number for real strips, or for a

@@ -2,16 +2,16 @@
 
 The head pose is estimated by PnP from landmarks that MediaPipe's face mesh detects, with 13 of the 14 points of FAZE's
 face model; the 14th point has no corresponding landmark. The intrinsics are estimated from the device. The gaze target
-is the data set's own. Each recording's annotation is written to a file of its own, so that a killed run can resume.
+is the data set's own. The annotation of each recording is written to a separate file, so that a killed run can resume.
 
-MediaPipe runs in a separate environment (envs/landmarks.yaml) with its own cv2. It is not tested here that the mesh is
-found on the faces of GazeCapture, because faze contains no real face.
+MediaPipe runs in a separate environment (envs/landmarks.yaml) with its own cv2. Whether the mesh is found on
+GazeCapture's faces is not tested, because faze contains no real faces.
 
 devices.csv contains the focal length of each of GazeCapture's 15 devices, in px of a frame whose longer side is 640 px.
-Neither the data set nor the manufacturer states it. It is computed from the 35 mm equivalent focal length, whose film
-has a diagonal of 43.27 mm: focal_px = equivalent_mm / 43.27 mm x 800 px, the diagonal of the frame. The equivalents are
-commonly quoted values and were not measured; expect an accuracy of about 10 %. The principal point is assumed to be in
-the middle of the frame, the lens to have no distortion, and the frame to cover the whole 4:3 sensor.
+Neither the data set nor the manufacturer specifies it. It is computed from the 35 mm equivalent focal length, whose
+film has a diagonal of 43.27 mm: focal_px = equivalent_mm / 43.27 mm x 800 px, the diagonal of the frame. The
+equivalents are commonly quoted values and were not measured; expect an accuracy of about 10 %. The principal point is
+assumed to be in the middle of the frame, the lens to have no distortion, and the frame to cover the whole 4:3 sensor.
 """
 
 import csv
@@ -113,7 +113,7 @@ def open_detector(model: Path | None) -> Detector:
         model: Face Landmarker task file; None: the face mesh in the package.
 
     Raises:
-        UserError: MediaPipe is not installed, or has no such model; contains the remedy.
+        UserError: MediaPipe is not installed, or lacks the model; the message contains the remedy.
     """
     try:
         import mediapipe  # only this environment has it
@@ -161,9 +161,9 @@ def _rgb(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _in_px(faces: Sequence, image: NDArray[np.uint8]) -> NDArray | None:
-    """Compute (13, 2) px of the first face, relative to the first pixel's centre; None: there is no face.
+    """Compute (13, 2) px of the first face, relative to the centre of the first pixel; None without a face.
 
-    MediaPipe's coordinates are fractions of the sides, relative to the frame's corner.
+    MediaPipe's coordinates are fractions of width and height, relative to the frame's corner.
     """
     if not faces:
         return None
@@ -194,7 +194,7 @@ def estimate_camera(device: str, width_px: int, height_px: int) -> NDArray:
 
 
 def identity_of(raw: Path, model: Path | None) -> str:
-    """Hash everything on which the annotation depends, except for the recordings' own files: 8 hex digits."""
+    """Hash everything on which the annotation depends, except the recordings' own files: 8 hex digits."""
     stat = model.stat() if model else None
     about = (
         str(raw.resolve()),
@@ -210,7 +210,7 @@ def annotate_everybody(raw: Path, parts: Mapping[str, Path], model: Path | None,
 
     Args:
         raw: Folder of the recordings.
-        parts: File of each recording.
+        parts: Output file of each recording.
         model: See `open_detector`.
         threads: Number of processes.
     """

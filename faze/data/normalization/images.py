@@ -1,7 +1,7 @@
-"""Read frames from their files, and decode of a JPEG only the rows that are needed.
+"""Read frames from files, decoding only the required rows of a JPEG.
 
 A decoder works from the top down and stops at the height that the header of the JPEG states. To decode only the upper
-rows, that number is lowered (ITU-T T.81, B.2.2); they decode to identical pixels. OpenCV does the decoding.
+rows, that number is lowered (ITU-T T.81, B.2.2); they are decoded to identical pixels. OpenCV does the decoding.
 """
 
 import dataclasses
@@ -81,25 +81,25 @@ def read_header(data: bytes | bytearray, length: int) -> JpegHeader | None:
 
 
 def count_scans(data: bytes | bytearray, length: int, header: JpegHeader) -> int:
-    """Count the scans, or fewer; for each one, a decoder may process the whole image again."""
+    """Return a lower bound of the number of scans; for each, a decoder may process the whole image."""
     return data.count(bytes([0xFF, _START_OF_SCAN]), header.scan_at, length)
 
 
 def is_whole(data: bytes | bytearray, length: int, header: JpegHeader) -> bool:
     """Return whether the image data ends with its marker; OpenCV silently fills missing data with grey.
 
-    The search begins at the image data, because a thumbnail in the header has a marker of its own.
+    The search begins at the image data, because a thumbnail in the header has its own end marker.
     """
     return data.rfind(END, header.scan_at, length) > header.scan_at
 
 
 def cut(data: bytearray, length: int, header: JpegHeader, rows: int) -> int:
-    """Cut a file so that it decodes to its upper rows only, at least `rows` of them.
+    """Truncate a file so that only its upper rows are decoded, at least `rows` of them.
 
     The data must have room for PADDING after `length`.
 
     Returns:
-        The new length; `length`, with data unchanged, if all rows are needed or the file cannot be cut.
+        The new length; `length`, with unchanged data, if all rows are needed or the file cannot be truncated.
     """
     # One more row of units than needed: the last row of an image has no chroma below it for the interpolation.
     mcu_rows = -(-max(rows, 1) // max(header.mcu_height_px, 1)) + 1
@@ -124,7 +124,7 @@ def _find_end(data: bytearray, length: int, header: JpegHeader, mcu_rows: int) -
 
 
 def _read_baseline(data: bytes | bytearray, end: int, scan_at: int, frame_at: int, interval: int) -> JpegHeader:
-    """Read the rest of the header of an upright baseline frame, and determine whether it can be cut."""
+    """Read the rest of the header of an upright baseline frame, and determine whether it can be truncated."""
     precision, height, width = data[frame_at], _number(data, frame_at + 1), _number(data, frame_at + 3)
     components = data[frame_at + 5]
     sampling = data[frame_at + 7 : frame_at + 6 + 3 * components : 3]
@@ -168,7 +168,7 @@ def read_image(path: Path) -> NDArray[np.uint8]:
     """Read a frame as (H, W, 3) uint8 BGR, rotated according to its EXIF orientation.
 
     Raises:
-        UnusableFrame: The file is missing, unreadable, empty, cut short, too large, or neither JPEG nor PNG.
+        UnusableFrame: The file is missing, unreadable, empty, truncated, too large, or neither JPEG nor PNG.
     """
     return FrameReader().read(path).decode()
 
@@ -181,10 +181,10 @@ class FrameReader:
         self._beginning, self._header = b"", None  # of the last JPEG
 
     def read(self, path: Path) -> "EncodedFrame":
-        """Read a file; the frame can be decoded until the next one is read.
+        """Read a file; its frame can be decoded until the next file is read.
 
         Raises:
-            UnusableFrame: The file is missing, unreadable, empty, cut short, too large, or neither JPEG nor PNG.
+            UnusableFrame: The file is missing, unreadable, empty, truncated, too large, or neither JPEG nor PNG.
         """
         try:
             length = self._fill(path)
@@ -205,7 +205,7 @@ class FrameReader:
         return EncodedFrame(self._buffer, length, header)
 
     def _read_header(self, length: int) -> JpegHeader | None:
-        """Read the header; the files of a camera begin alike, so it is usually that of the previous file."""
+        """Read the header; files from one camera usually have identical headers, so the previous one is tried first."""
         if not (self._beginning and self._buffer.startswith(self._beginning, 0, length)):
             self._header = read_header(self._buffer, length)
             self._beginning = bytes(self._buffer[: self._header.end]) if self._header else b""
@@ -225,14 +225,14 @@ class FrameReader:
 
 
 def _check_work(size_px: tuple[int, ...], scans: int) -> None:
-    """Refuse a file that would need more memory or time than any camera's frame."""
+    """Refuse a file that needs more memory or time than any camera's frame."""
     if math.prod(size_px) > MOST_PIXELS or scans > MOST_SCANS:
         raise UnusableFrame("{} x {} px, {} scans: larger than any camera's frame".format(*size_px, scans))
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedFrame:
-    """A frame before it is decoded."""
+    """A frame that is not decoded yet."""
 
     data: bytearray
     length: int
@@ -246,7 +246,7 @@ class EncodedFrame:
         return self.header.width_px, self.header.height_px
 
     def decode(self, rows: int | None = None) -> NDArray[np.uint8]:
-        """Decode to (H, W, 3) BGR, upright; given `rows`, only once, and at least that many upper rows.
+        """Decode to an upright (H, W, 3) BGR image; with `rows`, only once, and at least that many upper rows.
 
         Raises:
             UnusableFrame: The file is not an image.

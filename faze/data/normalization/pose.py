@@ -1,4 +1,4 @@
-"""Compute the pose of the virtual camera and the labels in its frame, for all n frames of a shard at once.
+"""Compute the poses of virtual cameras and the labels in their frames, for all n frames of a shard at once.
 
 Camera frame: x right, y down, z away from the camera; mm. Head frame: the same for a head facing the camera.
 """
@@ -23,7 +23,7 @@ class UnusableFrame(ValueError):
 
 @dataclass(frozen=True)
 class NormalizedCamera:
-    """The virtual camera; its principal point is the middle of the strip."""
+    """The virtual camera; its principal point is the centre of the strip."""
 
     focal_length_px: float
     distance_mm: float
@@ -56,13 +56,14 @@ def normalize_poses(
     """Compute the virtual cameras of n frames, and rotate gaze and head into their frames.
 
     Args:
-        rotation_vectors: (n, 3) head -> camera, rad; float64, as all arrays.
+        rotation_vectors: (n, 3) head -> camera, rad; float64, like all arrays.
         translations_mm: (n, 3) head -> camera.
         inner_eye_corners_mm: (n, 2, 3) in the head frame.
         gaze_targets_mm: (n, 3) in the camera frame.
 
     Returns:
-        The poses, with (n, 3, 3), (n, 3) and (n, 4) arrays, and per frame why it has none, "" if it has one.
+        The poses, with (n, 3, 3), (n, 3) and (n, 4) arrays; and for each frame the reason why it has no pose, "" if it
+        has one.
     """
     with np.errstate(all="ignore"):  # frames whose numbers are not finite get a reason below
         heads = _rotations(rotation_vectors)  # (n, 3, 3) head -> camera
@@ -85,7 +86,7 @@ def normalize_poses(
 
 
 def _rotations(vectors: NDArray) -> NDArray:
-    """Convert (n, 3) axes times angles, rad, to (n, 3, 3) rotations by Rodrigues' formula."""
+    """Convert (n, 3) rotation vectors, rad, to (n, 3, 3) rotations with Rodrigues' formula."""
     angles = np.linalg.norm(vectors, axis=1)[:, None, None]
     x, y, z = np.divide(vectors, angles[:, 0], out=np.zeros_like(vectors), where=angles[:, 0] > 0).T
     zero = np.zeros_like(x)

@@ -1,8 +1,8 @@
-"""Make a strip from a frame: by one interpolation at known positions, or by the released procedure in two steps.
+"""Make a strip from a frame: by one interpolation, or by the two steps of the released procedure.
 
-Rotation, scale, perspective and lens together are smooth over the few degrees of a strip. Therefore OpenCV's lens model
-is evaluated at a few nodes of each strip, for a whole shard at once, and a polynomial interpolates between the nodes.
-It is checked where its error is largest; if it is not exact enough, OpenCV computes every pixel.
+The combination of rotation, scale, perspective and lens is smooth over the few degrees of a strip. Therefore OpenCV's
+lens model is evaluated at a few nodes of each strip, for a whole shard at once, and a polynomial interpolates between
+them. It is checked where its error is largest. If it is not accurate enough, OpenCV computes every pixel.
 """
 
 import functools
@@ -24,7 +24,7 @@ EXACT_PX = 1e-3  # largest error at the checked positions; beyond it, a strip is
 
 @dataclass(frozen=True, eq=False)
 class _Basis:
-    """Quantities that depend on the strip's size alone: N nodes, C checked positions in the strip (px), and weights."""
+    """Quantities that depend only on the strip's size: N nodes, C checked positions in the strip (px), and weights."""
 
     positions_px: NDArray  # (N + C, 2)
     checked: NDArray  # (N, C) weights of the nodes at the checked positions
@@ -91,7 +91,7 @@ class StripLookup:
         return np.concatenate([self._poses.gaze_origin_mm[:, None], through @ self._poses.rotation], axis=1)
 
     def _project(self, rays: NDArray) -> NDArray:
-        """Project each frame's rays into it, (n, P, 3) -> (n, P, 2) px, all frames of one camera at once."""
+        """Project each frame's rays into the frame, (n, P, 3) -> (n, P, 2) px, all frames of one camera at once."""
         rows_by_camera = defaultdict(list)
         for row, (matrix, distortion) in enumerate(zip(self._camera_matrices, self._distortions, strict=True)):
             rows_by_camera[matrix.tobytes(), distortion.tobytes()].append(row)
@@ -171,7 +171,7 @@ def check_in_frame(size_px: tuple[int, int], camera_matrix: NDArray, gaze_origin
         gaze_origin_px: (2,) position of the gaze origin in the frame.
 
     Raises:
-        UnusableFrame: States the position of the eyes.
+        UnusableFrame: The message contains the position of the eyes.
     """
     if not (camera_matrix[0, 0] > 0 and camera_matrix[1, 1] > 0):
         raise UnusableFrame("camera matrix has no positive focal length")

@@ -1,1 +1,1 @@
-"""From raw camera frames to eye strips, shard by shard, so that a killed preprocessing can resume."""
+"""From raw camera frames to eye strips, shard by shard, so that a killed run can resume."""

@@ -1,7 +1,7 @@
-"""Finished shards of strips in a folder next to the output, from which a killed preprocessing resumes.
+"""Finished shards of strips in a folder next to the output, from which a killed preprocessing run resumes.
 
-A shard holds the strips of at most 256 frames of a person, as two files: the raw strips (n x H x W x 3 bytes), and an
-npz of labels, names and rejects. The npz is written last: a shard that has one is finished.
+A shard contains the strips of at most 256 frames of a person, as two files: the raw strips (n x H x W x 3 bytes), and
+an npz of labels, names and rejects. The npz is written last: a shard that has one is finished.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """The stem of its files' names; a person's name is quoted, so it cannot lead out of the folder."""
+        """The stem of its files' names; a person's name is quoted, so that it cannot lead out of the folder."""
         return f"p-{quote(self.person_id, safe='')}.{self.start:06d}-{self.stop:06d}.{self.stamp}"
 
 
@@ -69,14 +69,14 @@ class ShardContent:
 
 
 class DamagedShard(UserError):
-    """A shard differs from what was written."""
+    """A shard is damaged."""
 
 
 class ShardFolder:
-    """The shards of one output that were made in the same way, which the key identifies."""
+    """The shards of one output that were made in the same way, as identified by the key."""
 
     def __init__(self, out: Path, key: str, strip: tuple[int, int, int]) -> None:
-        """Args: out: Output of preprocess. key: Hash of everything that decides the content. strip: (H, W, 3)."""
+        """Locate the shards of an output with a key, a hash of everything that determines them, and a strip's shape."""
         self._all = out.parent / f".work.{out.name}"  # a name that no output's lock takes for an unfinished file
         self.path = self._all / key
         self._strip = strip
@@ -147,7 +147,7 @@ class ShardFolder:
         return pixels
 
     def remove_damaged(self, shards: Iterable[Shard]) -> None:
-        """Remove all damaged shards; `load` and `pixels` remove only the first one that they meet."""
+        """Remove all damaged shards; `load` and `pixels` remove only the first one that they find."""
         for shard in shards:
             with contextlib.suppress(DamagedShard):
                 self.pixels(shard)
@@ -158,7 +158,7 @@ class ShardFolder:
 
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[None]:
-    """Turn any error about a damaged file into one sentence, and remove the shard to which it belongs."""
+    """Convert any error about a damaged file to one sentence, and remove the shard to which it belongs."""
     try:
         yield
     except (ValueError, EOFError, KeyError, FileNotFoundError, zipfile.BadZipFile):
@@ -170,7 +170,7 @@ def _whole(path: Path) -> Iterator[None]:
 
 
 def _runs(rows: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """[0, 1, 2, 5, 6] -> (0, 3), (5, 7): slices that can be written without a copy."""
+    """Group ascending rows into slices that can be written without a copy: [0, 1, 2, 5, 6] -> (0, 3), (5, 7)."""
     for _, run in itertools.groupby(enumerate(rows), lambda pair: pair[1] - pair[0]):
         members = [row for _, row in run]
         yield members[0], members[-1] + 1
@@ -179,7 +179,7 @@ def _runs(rows: Sequence[int]) -> Iterator[tuple[int, int]]:
 def stamp_of(folder: Path) -> str:
     """Hash times and sizes of the files in a person's folder: 8 hex digits.
 
-    It changes when the annotation does, or when a frame is added or removed, but not when a frame is overwritten.
+    It changes if the annotation changes or a frame is added or removed, but not if a frame is overwritten.
     """
     if not folder.is_dir():
         return "none"
@@ -208,11 +208,11 @@ def join_shards(people: dict[str, list[Shard]], folder: ShardFolder) -> Iterator
 
 
 class NothingUsable(UserError):
-    """Nobody has a strip."""
+    """No person has a strip."""
 
 
 class RejectWriter:
-    """Write the list of rejects while people are passed on, and count people and strips."""
+    """Write the list of rejects while people are passed through, and count people and strips."""
 
     def __init__(self, file: TextIO) -> None:
         """Write the header into a text file that was opened with newline=''."""
@@ -222,10 +222,10 @@ class RejectWriter:
         self._people = self._strips = 0
 
     def usable(self, people: Iterable[Prepared], raw: object) -> Iterator[PersonStrips]:
-        """Pass on the people who have strips.
+        """Pass through the people who have strips.
 
         Raises:
-            NothingUsable: Nobody has any; names the most frequent reasons.
+            NothingUsable: No person has any; the message contains the most frequent reasons.
         """
         for strips, rejects in people:
             for reject in rejects:
@@ -254,10 +254,10 @@ def check_disk_space(folder: Path, needed: int, what: str) -> None:
     Args:
         folder: Folder to write into.
         needed: Bytes of strips, if every frame has one.
-        what: Description of what needs them.
+        what: Description of the content, for the message.
 
     Raises:
-        UserError: There is no space for half of it.
+        UserError: There is space for less than half of it.
     """
     free = shutil.disk_usage(folder).free
     message = f"{folder}: {what} need {needed * _MARGIN / 2**30:.2f} GiB here, and {free / 2**30:.2f} GiB are free"
@@ -269,7 +269,7 @@ def check_disk_space(folder: Path, needed: int, what: str) -> None:
 
 @contextlib.contextmanager
 def disk_may_fill(folder: Path) -> Iterator[None]:
-    """Turn the error about a full disk, of the system or within one of HDF5's, into one sentence."""
+    """Convert a disk-full error, raised by the system or wrapped in an HDF5 error, to a one-sentence message."""
     try:
         yield
     except (OSError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""Copy strips that are already normalised, from a file in the released layout or ours; reject the other people."""
+"""Copy strips that are already normalised, from a file in the released layout or ours; reject unsuitable people."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ def read_splits(path: Path) -> dict[str, str]:
     """Read the split of each person from a JSON of {"train": [people], "val": [people], "test": [people]}.
 
     Raises:
-        UserError: The file is missing or not of this form, or names a person twice.
+        UserError: The file is missing or invalid, or contains a person twice.
     """
     content = read_untrusted(path, parse_json, "write it again as JSON")
     lists = list(content.values()) if isinstance(content, dict) else []
@@ -39,7 +39,7 @@ def open_stored(path: Path, dataset: str, splits: Mapping[str, str] | None) -> S
     """Open a file of strips and check that the split of each person is known.
 
     Raises:
-        UserError: The file cannot be read, is another data set's, or the splits are unknown.
+        UserError: The file cannot be read or belongs to another data set, or the splits are unknown.
     """
     check_untrusted(path, "strips")
     strips = StripStore(path, tolerant=True)
@@ -67,7 +67,7 @@ def copy_stored(
 
     Args:
         strips: Opened by `open_stored`.
-        dataset: Its id; all people of MPIIGaze are test people.
+        dataset: Id of the data set; all people in MPIIGaze are test people.
         splits: Splits of people; they override those in the file.
         size: Height and width that the strips must have, px.
         exclude_off_screen: Whether to leave out samples whose target is known to be off the screen.

@@ -18,7 +18,7 @@ RELEASED_UNDISTORTION: dict[str, Undistorted] = {"mpiigaze": "recentred", "gazec
 
 @dataclass(frozen=True)
 class StripMaker:
-    """Makes strips with one virtual camera, in one of two ways."""
+    """Makes strips with one virtual camera, in one or two steps."""
 
     camera: NormalizedCamera
     # None: one interpolation. Otherwise: the released procedure in two steps, which undistorts the frame in this way.
@@ -34,7 +34,8 @@ class StripMaker:
         """Fill pixels (n, H, W, 3) RGB and labels (n, 4) of n frames of one person.
 
         Returns:
-            Per frame why it has no strip, "" if it has one; the rows of frames without one are undefined.
+            For each frame the reason why it has no strip, "" if it has one. Rows of frames without a strip are
+            undefined.
         """
         if not frames:
             return []
@@ -79,6 +80,6 @@ def _in_one_step(frame: Frame, encoded: EncodedFrame, lookup: StripLookup, row: 
 
 
 def rows_needed(map_y: NDArray[np.float32]) -> int | None:
-    """Count the upper rows of a frame that an interpolation at these heights (h, w) reads; None: unknown."""
+    """Count the upper rows of a frame that interpolation at these heights (h, w) reads; None: unknown."""
     lowest = float(map_y.max())
     return int(min(max(lowest, -1.0), 2.0**20)) + 2 if math.isfinite(lowest) else None

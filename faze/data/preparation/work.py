@@ -26,7 +26,7 @@ _VALIDITY = {True: "valid", False: "off_screen", None: "unknown_screen"}
 
 
 def key_of(dataset: str, settings: Preprocess, raw: Path, supplementary: Path | None) -> str:
-    """Hash everything that decides the content of shards, except for each person's raw files: 16 hex digits."""
+    """Hash everything that determines the content of shards, except each person's raw files: 16 hex digits."""
     digest = hashlib.sha256(repr((dataset, sorted(asdict(settings).items()), str(raw.resolve()))).encode())
     if supplementary:
         stat = supplementary.stat()
@@ -88,8 +88,8 @@ def _content(entries: Sequence[Frame | Reject], reasons: Sequence[str], labels: 
 
     Args:
         entries: All entries of the shard.
-        reasons: Why each frame among them has no strip, "" if it has one.
-        labels: (n, 4) of the frames that have one.
+        reasons: For each frame, the reason why it has no strip; "" if it has one.
+        labels: (n, 4) labels of the frames that have a strip.
     """
     used, rejects, verdicts = [], [], iter(reasons)
     for entry in entries:

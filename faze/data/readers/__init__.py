@@ -40,7 +40,8 @@ class Frame:
 
 @dataclass(frozen=True)
 class Reject:
-    """An annotated frame that is left out, and the reason; without a file name, all of the person's frames are."""
+    """An annotated frame that is left out, and the reason; without a file name, all frames of the person are left
+    out."""
 
     person_id: str
     file_name: str
@@ -61,13 +62,13 @@ class Reader(Protocol):
     def count(self, person: str) -> int:
         """Count the annotated frames of a person: `entries` yields at most as many records.
 
-        Return 1 if none can be read, for the one Reject with the reason.
+        Return 1 if none can be read, since `entries` then yields one Reject with the reason.
         """
 
     def entries(self, person: str) -> Iterator[Frame | Reject]:
         """Read a person's records, in the order of the annotation.
 
-        If the person's files are missing, damaged or not of their format, yield one Reject that names the file.
+        If the person's files are missing, damaged or in the wrong format, yield one Reject that names the file.
         """
 
 
@@ -80,7 +81,7 @@ _PRINCIPAL_SHARE = 0.15  # of a side: largest distance of the principal point fr
 
 
 def is_inside(file_name: str) -> bool:
-    """Return whether a file name of an annotation is possible and stays within its raw folder."""
+    """Return whether a file name in an annotation is valid and stays within its raw folder."""
     try:
         os.fsencode(file_name)
     except UnicodeEncodeError:
@@ -93,7 +94,7 @@ def check_distortion(count: int, where: str) -> None:
     """Refuse a number of distortion coefficients for which OpenCV has no lens model.
 
     Raises:
-        UserError: There is no such model; names `where`.
+        UserError: There is no such model; the message contains `where`.
     """
     if count not in _DISTORTION_LENGTHS:
         raise UserError(f"{where}: {count} distortion coefficients, not one of {_DISTORTION_LENGTHS}")
@@ -102,8 +103,8 @@ def check_distortion(count: int, where: str) -> None:
 def lie_on_screen(targets: ArrayLike, sizes: ArrayLike | None) -> OnScreen:
     """Determine whether each gaze target is on the screen.
 
-    MPIIFaceGaze's targets are pixels of the laptop's screen; some are off it (8.8 % of person p07's, at most 0.4 % of
-    the others'). GazeCapture's are points of a screen whose size is in each recording's screen.json.
+    In MPIIFaceGaze, targets are pixels of the laptop's screen; some are off the screen (8.8 % for person p07, at most
+    0.4 % for others). In GazeCapture, they are points of a screen whose size is in each recording's screen.json.
 
     Args:
         targets: (N, 2) from the screen's top left corner, px or points.
@@ -139,14 +140,15 @@ def check_entries(entries: Iterable[Frame | Reject], exclude_off_screen: bool) -
 
 
 def check_size(frame: Frame, width_px: int, height_px: int) -> None:
-    """Refuse an image that its annotated camera cannot have taken, because it was scaled, cropped or rotated.
+    """Refuse an image that its annotated camera cannot have taken because it was scaled, cropped or rotated.
 
-    The annotations state no frame size, so the rule depends on image and intrinsics alone: the principal point must be
-    near the middle. In an image of half or twice the size it is off by a quarter of the sides or more; in one of 4:3
-    that was rotated by 90 degrees, by about a sixth. That suffices unless the camera's own is far off the middle.
+    Annotations do not contain the frame size, so the rule depends only on image and intrinsics: the principal point
+        must be near the centre. In an image of half or twice the size it is off by a quarter of width and height or
+        more; in a 4:3 image that was rotated by 90 degrees, by about a sixth. That suffices unless the camera's
+        principal point is far from the centre.
 
     Raises:
-        UnusableFrame: States the size.
+        UnusableFrame: The message contains the size.
     """
     for axis, (side_px, name) in enumerate(((width_px, "x"), (height_px, "y"))):
         principal_px = float(frame.camera_matrix[axis, 2])

@@ -1,6 +1,6 @@
-"""The MATLAB files about a person's laptop in MPIIGaze and MPIIFaceGaze, pXX/Calibration/*.mat: camera and screen.
+"""MATLAB files with camera and screen of each laptop in MPIIGaze and MPIIFaceGaze, pXX/Calibration/*.mat.
 
-scipy crashes at some damaged files of this kind, so an isolated process reads those of all people, once.
+scipy crashes on some damaged files of this kind, so an isolated process reads the files of all people once.
 """
 
 import io
@@ -20,10 +20,10 @@ _MOST_NUMBERS = 1000  # of a matrix
 
 
 class Calibrations:
-    """The matrices in the MATLAB files of all people."""
+    """The matrices in all people's MATLAB files."""
 
     def __init__(self, people: Path, persons: Sequence[str]) -> None:
-        """Read the files of persons, whose folders are in `people`; a damaged file is refused when it is needed."""
+        """Read the files of people, whose folders are in `people`; a damaged file is refused when it is needed."""
         files = [str(path) for person in persons for name in _MATRICES if (path := people / person / name).is_file()]
         self._found: dict[str, Sequence[list] | str] = {}  # matrices, or why there are none, by path
         try:
@@ -60,10 +60,10 @@ class Calibrations:
         return matrix, distortion
 
     def screen_px(self, folder: Path) -> tuple[float, float] | None:
-        """Return width and height of a person's screen in px; None if no file states them.
+        """Return width and height of a person's screen in px; None if no file contains them.
 
         Raises:
-            UserError: The file is damaged or states no size.
+            UserError: The file is damaged or contains no size.
         """
         path = folder / SCREEN
         if str(path) not in self._found:
@@ -75,7 +75,7 @@ class Calibrations:
 
 
 def read_matrices(_: str, files: Sequence[str]) -> dict[str, Sequence[list] | str]:
-    """Read the matrices of each file as nested lists, or the reason why the file cannot be read."""
+    """Read the matrices of each file as nested lists, or return the reason why it cannot be read."""
     found: dict[str, Sequence[list] | str] = {}
     for path in files:
         try:

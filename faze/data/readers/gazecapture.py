@@ -1,10 +1,10 @@
 """Read GazeCapture: NNNNN/frames/*.jpg and parallel JSON arrays, one entry per frame.
 
 GazeCapture annotates the dot, not the head: head pose and camera are FAZE's, or estimated by `faze landmarks`. Its own
-files state each recording's split and device, and the frames on which its detectors failed.
+    files contain each recording's split and device, and the frames on which its detectors failed.
 
 Camera frame: x right, y down, z away from the camera; mm. GazeCapture's own dots are in cm from the camera, right and
-up as the user sees the screen, while the camera sees the screen from the other side.
+    up from the user's viewpoint, whereas the camera faces the user.
 """
 
 import dataclasses
@@ -44,7 +44,8 @@ def read_recording(folder: Path) -> Recording:
     """Read info.json, frames.json, the four detections and, if they exist, dotInfo.json and screen.json.
 
     Raises:
-        UserError: A file is missing, not JSON, or its arrays do not have one entry per frame; names the file.
+        UserError: A file is missing, not JSON, or its arrays do not have one entry per frame; the message names the
+            file.
     """
     info = _read_json(folder / "info.json", dict)
     split = info.get("Dataset")
@@ -114,10 +115,10 @@ def list_recordings(raw: Path) -> list[str]:
 
 
 class GazeCapture(SupplementaryReader):
-    """The recordings under the raw folder or in the supplementary annotation; only those in both yield frames."""
+    """The recordings in the raw folder or the supplementary annotation; only those in both yield frames."""
 
     def __init__(self, raw: Path, supplementary: Path | None) -> None:
-        """Check that the two belong together.
+        """Check that folder and annotation belong together.
 
         Raises:
             UserError: There is no annotation, or the folder contains none of its recordings.
@@ -138,7 +139,7 @@ class GazeCapture(SupplementaryReader):
         return super().count(person) if person in self._counts else 1
 
     def entries(self, person: str) -> Iterator[Frame | Reject]:
-        """See Reader; a recording with a damaged JSON file is one Reject."""
+        """See Reader; a recording with a damaged JSON file yields one Reject."""
         if person not in self._counts:
             yield Reject(person, "", "not in the supplementary annotation")
             return

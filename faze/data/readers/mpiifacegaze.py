@@ -24,7 +24,7 @@ SPLIT = "test"
 
 
 def open_mpiifacegaze(raw: Path, supplementary: Path | None) -> Reader:
-    """Open the reader of a raw folder: of FAZE's annotation if it is given, otherwise of the data set's own.
+    """Open a raw folder with FAZE's annotation if it is given, otherwise with the data set's own.
 
     Raises:
         UserError: The folder contains none of its people.
@@ -42,7 +42,7 @@ def open_mpiifacegaze(raw: Path, supplementary: Path | None) -> Reader:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of an annotation hold what, counted from 0."""
+    """The columns of an annotation, counted from 0."""
 
     name: str  # of the data set
     count: int
@@ -62,7 +62,7 @@ class MPIIFaceGaze:
     columns = FACE
 
     def __init__(self, raw: Path, people: Path) -> None:
-        """Read everybody's calibration.
+        """Read the calibration of all people.
 
         Args:
             raw: Folder to which file names are relative.
@@ -72,7 +72,7 @@ class MPIIFaceGaze:
         self._calibrations = Calibrations(people, self.persons())
 
     def check_people(self) -> None:
-        """Refuse a folder without people, and print whose screen is unknown.
+        """Refuse a folder without people, and print the people whose screen is unknown.
 
         Raises:
             UserError: There are no people.
@@ -140,7 +140,7 @@ class MPIIFaceGaze:
         return {f"{person}/{name}": is_on for name, is_on in zip(names, on_screen, strict=True)}
 
     def _gaps(self, person: str) -> list[Reject]:
-        """List the days that lack their annotation: none here, as one file annotates all days."""
+        """List the days without annotation: none here, since one file annotates all days."""
         return []
 
     @classmethod
@@ -151,7 +151,7 @@ class MPIIFaceGaze:
 
 
 class MPIIGaze(MPIIFaceGaze):
-    """The original layout: line n of a day's annotation belongs to the day's image n, counted from 1."""
+    """The original layout: line n of a day's annotation describes the day's image n, counted from 1."""
 
     columns = ORIGINAL
 
@@ -178,12 +178,12 @@ class MPIIGaze(MPIIFaceGaze):
 
 
 def read_columns(path: Path, columns: Columns) -> tuple[list[list[str]], NDArray]:
-    """Read the texts of each line, and (N, columns) numbers that are NaN in place of a text.
+    """Read the texts in each line, and (N, columns) numbers, which are NaN in place of texts.
 
     Bytes of file names that are not UTF-8 are kept, as by os.fsdecode.
 
     Raises:
-        UserError: The file is missing or not of its format; names it, and the line.
+        UserError: The file is missing or in the wrong format; the message names file and line.
     """
     person = path.parent.name if columns.texts else path.parent.parent.name
     remedy = f"fetch the annotation of person {person} again"

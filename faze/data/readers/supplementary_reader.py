@@ -13,7 +13,7 @@ from faze.data.store.untrusted_file import check_untrusted
 
 
 class SupplementaryReader:
-    """The people of a supplementary file; a person whose frames are not in the raw folder is one Reject."""
+    """The people of a supplementary file; a person whose frames are not in the raw folder yields one Reject."""
 
     def __init__(
         self,
@@ -23,17 +23,17 @@ class SupplementaryReader:
         layout: str,
         on_screen: Callable[[str], Mapping[str, bool | None]] | None = None,
     ) -> None:
-        """Check that the two belong together.
+        """Check that folder and annotation belong together.
 
         Args:
             raw: Folder to which the file names of the annotation are relative.
             supplementary: HDF5 of FAZE's annotation.
-            split: Of every person: train, val or test.
+            split: Split of all people: train, val or test.
             layout: Name of the raw data set.
             on_screen: Maps a person's file names to whether the targets lie on the screen, which the HDF5 lacks.
 
         Raises:
-            UserError: The file is not readable, or the folder contains none of its people.
+            UserError: The file cannot be read, or the folder contains none of its people.
         """
         self._raw, self._supplementary, self._split, self._on_screen = raw, supplementary, split, on_screen
         self.layout = layout
@@ -63,7 +63,7 @@ class SupplementaryReader:
     def entries_of(
         self, person: str, split: str, device: str, on_screen: Mapping[str, bool | None]
     ) -> Iterator[Frame | Reject]:
-        """Read a person's records, as `entries` does, with the facts that the HDF5 lacks; see Frame."""
+        """Read a person's records, as `entries` does, with facts that the HDF5 lacks; see Frame."""
         if not (self._raw / person).is_dir():
             yield Reject(person, "", f"no folder {person}")
             return

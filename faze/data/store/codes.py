@@ -1,6 +1,6 @@
-"""The layout of codes: what the encoder computes from each strip.
+"""The layout of codes, which the encoder computes from each strip.
 
-A file of codes has attributes that we add: `pixel_source` of its strips, and the layers of the gaze head that computed
+Files of codes have additional attributes: `pixel_source` of its strips, and the layers of the gaze head that computed
 gaze_hat, under their names in the checkpoint: `gaze1.weight` (H, 3 G), `gaze1.bias` (H,), `gaze2.weight` (3, H) and
 `gaze2.bias` (3,). A person has the attribute `checksum`, over name, split and arrays.
 """
@@ -43,17 +43,17 @@ def write_codes(
     gaze_head: Mapping[str, NDArray] | None = None,
     pixel_source: str = UNKNOWN_SOURCE,
 ) -> None:
-    """Write codes as float32, person by person; the file appears when everybody is written.
+    """Write codes as float32, person by person; the file appears once all people are written.
 
     Args:
         path: Path of the file.
         dataset: Id of the data set.
         persons: Name, split, and arrays by name of each person.
         gaze_head: The arrays GAZE_HEAD of the gaze head that computed gaze_hat.
-        pixel_source: where the pixels of the strips come from (`StripStore.pixel_source`).
+        pixel_source: source of the strips' pixels (`StripStore.pixel_source`).
 
     Raises:
-        UserError: There is nobody to write.
+        UserError: There are no people to write.
     """
     with whole_store(path, "codes", dataset=dataset, pixel_source=pixel_source) as file:
         for name, array in (gaze_head or {}).items():
@@ -74,7 +74,7 @@ class CodeStore(PersonGroups):
         """Open and check a file, as `StripStore` does.
 
         Raises:
-            UserError: The file is missing, torn or not of this layout; names file and person.
+            UserError: The file is missing, truncated or in another layout; the message names file and person.
         """
         super().__init__(path, default_split)
         with open_file(path) as file, untrusted(path, "the list of people"):

@@ -1,7 +1,7 @@
-"""What all HDF5 layouts share: opening and creating files, people and their splits, text, checksums.
+"""Functions that all HDF5 layouts share: opening and creating files, people and splits, text, checksums.
 
-HDF5 can do more than a store needs: links into other files, arrays assembled from other files, arrays of any type.
-Arrays of such kinds are refused, because a file of others could use them to make us read any file of this machine.
+HDF5 supports more than a store needs: links into other files, arrays assembled from other files, arrays of any type.
+    Such arrays are refused, because a hostile file could use them to make faze read any file on this machine.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class PersonGroups:
             raise UserError(f"{self._path}: split {self._splits[person]!r} of person {person} is not in {SPLITS}")
 
     def persons(self, split: str | None = None) -> list[str]:
-        """List the people in the file, sorted; of one split, or all."""
+        """List the people in the file, sorted, of one split or of all."""
         return [p for p, s in sorted(self._splits.items()) if split in (None, s)]
 
     def split(self, person: str) -> str:
@@ -62,8 +62,8 @@ def whole_hdf5(path: Path | str, size: int = 0) -> Iterator[h5py.File]:
 
     Args:
         path: Path of the file.
-        size: Bytes to reserve on the disk beforehand, at least as many as will be written. If it is not known, write
-            all arrays by `new_array`.
+        size: Bytes to reserve on the disk in advance, at least as many as will be written. If it is unknown, write all
+            arrays with `new_array`.
 
     Raises:
         OSError: The disk is full.
@@ -88,11 +88,11 @@ def whole_store(path: Path | str, schema: str, size: int = 0, **texts: str) -> I
     Args:
         path: Path of the file.
         schema: Name of the layout.
-        size: Bytes to reserve on the disk beforehand.
+        size: Bytes to reserve on the disk in advance.
         texts: Attributes of the file.
 
     Raises:
-        UserError: Nobody was written.
+        UserError: No person was written.
     """
     with whole_hdf5(path, size) as file:
         put_text(file, schema=schema, **texts)
@@ -143,10 +143,10 @@ def as_text(checksum: int) -> str:
 
 
 def check_sum(holder: h5py.File | h5py.Group, found: str, path: Path | str, what: str) -> None:
-    """Refuse content whose checksum differs from the stated one; files of others state none.
+    """Refuse content whose checksum differs from the stored one; files that faze did not write have none.
 
     Raises:
-        DamagedFile: Names the file and what is damaged.
+        DamagedFile: The message names the file and the damaged part.
     """
     if text_attribute(holder.attrs, "checksum", found) != found:
         raise DamagedFile(f"{path}: {what} {DAMAGED}")
@@ -169,7 +169,7 @@ def open_file(path: Path | str) -> h5py.File:
 
 
 def name_fault(name: str) -> str:
-    """Explain why the name of a person or data set cannot be part of file names; return "" if it can."""
+    """Explain why a name of a person or data set cannot be used in file names; return "" if it can."""
     if not name or name.startswith(".") or "/" in name or not name.isprintable():
         return f"the name {name!a:.100} is empty, hidden, or contains / or unprintable characters"
     return f"the name {name:.20}... is too long" if len(name.encode()) > LONGEST_NAME else ""
@@ -190,7 +190,7 @@ def array_fault(group: h5py.Group, name: str, kinds: str = NUMBERS) -> str:
     Args:
         group: the group of a person.
         name: Name of the array.
-        kinds: Kinds of numpy's types that it may have.
+        kinds: NumPy dtype kinds that are accepted.
     """
     link = group.get(name, getlink=True)
     if not isinstance(link, h5py.HardLink):
@@ -215,11 +215,11 @@ def group_of(
         file: Open file.
         path: Path of the file.
         person: Name of the person.
-        needed: Names of arrays that must be there.
-        kinds: Kinds of numpy's types that these may have.
+        needed: Names of required arrays.
+        kinds: NumPy dtype kinds that these may have.
 
     Raises:
-        UserError: The person or a needed array is missing or cannot be read.
+        UserError: The person or a required array is missing or cannot be read.
     """
     if not person or "/" in person or person not in file:
         raise UserError(f"{path}: holds no person {person}")
@@ -232,7 +232,7 @@ def group_of(
 
 
 def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> str:
-    """Return the name of the data set; a file without attributes is one of the released code.
+    """Return the name of the data set; a file without attributes is from the released code.
 
     Raises:
         UserError: The file is of another schema, or of a later version than `version`.
@@ -254,14 +254,14 @@ def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> 
 
 
 def put_text(holder: h5py.File | h5py.Group, **texts: str) -> None:
-    """Write attributes as bytes of fixed length: HDF5 has no checksum of the heap in which variable ones are stored."""
+    """Write attributes as fixed-length bytes; HDF5 has no checksum for the heap with variable-length ones."""
     for name, text in texts.items():
         data = text.encode("utf-8", "surrogateescape")
         holder.attrs[name] = np.array(data, f"S{max(len(data), 1)}")
 
 
 def text_attribute(attributes: h5py.AttributeManager, name: str, default: str) -> str:
-    """Read an attribute as text, without characters that a terminal would take for a command."""
+    """Read an attribute as text, without characters that could control a terminal."""
     value = attributes.get(name, default)
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return "".join(letter if letter.isprintable() else "?" for letter in text[:1000])
@@ -276,7 +276,7 @@ def decoded(names: Iterable[object]) -> list[str]:
     """Decode texts of an HDF5 array or attribute.
 
     Raises:
-        ValueError: They are no texts.
+        ValueError: They are not texts.
     """
     found = [name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name for name in names]
     if any(not isinstance(name, str) for name in found):

@@ -1,13 +1,13 @@
 """The layout of strips, and writing them.
 
-Attributes of the file: schema `strips`, schema_version, dataset, pixel_source (who made the pixels: `rendered by faze`,
-the layout of the raw data set, or `unknown`), and the lists of names `label_sources` and `validities`, to whose
-positions the samples refer. Attributes of a person: split, device (the camera), checksum (over pixels, then labels) and
+Attributes of the file: schema `strips`, schema_version, dataset, pixel_source (source of the pixels: `rendered by
+faze`, the layout of the raw data set, or `unknown`), and the lists of names `label_sources` and `validities`, into
+which the samples index. Attributes of a person: split, device (the camera), checksum (over pixels, then labels) and
 checksum_of_samples (over name, split, device and the arrays by sample).
 Arrays of a person, by sample: pixels (H, W, 3) uint8 RGB; labels: gaze pitch, yaw, head pitch, yaw, float32 rad;
 file_name (bytes), frame_index int64, label_source uint8, validity uint8.
 
-Files of the released code have pixels and labels alone; they are read, too.
+Files from the released code, which contain only pixels and labels, can be read too.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ BY_SAMPLE = {"file_name": "SO", "frame_index": "iu", "label_source": "u", "valid
 
 
 def fault_of(file: h5py.File, person: str, of: str) -> str:
-    """Explain what of a person is not of this layout; return "" if everything is.
+    """Explain how a person's data deviate from this layout; return "" if they do not.
 
     `of` names the person in the sentence.
     """
@@ -104,17 +104,17 @@ def write_strips(
     size: int = 0,
     pixel_source: str = UNKNOWN_SOURCE,
 ) -> None:
-    """Write strips, person by person; the file appears when everybody is written.
+    """Write strips, person by person; the file appears once all people are written.
 
     Args:
         path: Path of the file.
         dataset: Id of the data set.
         persons: People to write.
-        size: Bytes to reserve on the disk beforehand (see `size_of`), so that a full disk is noticed at once.
+        size: Bytes to reserve on the disk in advance (see `size_of`), so that a full disk is detected early.
         pixel_source: RENDERED, the layout of the raw data set, or UNKNOWN_SOURCE.
 
     Raises:
-        UserError: There is nobody to write.
+        UserError: There are no people to write.
     """
     with whole_store(path, "strips", size, dataset=dataset, pixel_source=pixel_source) as file:
         file.attrs["schema_version"] = VERSION
@@ -174,11 +174,11 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         """Open and check a file.
 
         Args:
-            path: Written by faze or by the released code.
-            tolerant: Leave out people who are not of this layout; `faults` contains the reasons.
+            path: Path of the file, written by faze or by the released code.
+            tolerant: Omit people whose data are not in this layout; `faults` contains the reasons.
 
         Raises:
-            UserError: The file is missing, torn or not of this layout; names file and person.
+            UserError: The file is missing, truncated or in another layout; the message names file and person.
         """
         super().__init__(path, "train")
         self._tolerant = tolerant
@@ -195,7 +195,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             raise
 
     def _add_person(self, person: str) -> None:
-        """Add a person to those of the file, or to `faults`."""
+        """Add a person to the file's people, or to `faults`."""
         try:
             with untrusted(self._path, f"person {person:.100}"):
                 fault = fault_of(self._file, person, "" if self._tolerant else f" of person {person:.100}")
@@ -217,7 +217,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
 
         Args:
             person: Name of the person.
-            index: One position -> (H, W, 3); a slice, or positions in any order, repeated or not -> (n, H, W, 3).
+            index: One index -> (H, W, 3); a slice, or indices in any order, possibly repeated -> (n, H, W, 3).
         """
         pixels = self._group(person)["pixels"]
         if isinstance(index, slice):
@@ -237,7 +237,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return self._group(person)["pixels"].shape[1:3]
 
     def states_split(self, person: str) -> bool:
-        """Return whether the file itself states the split of a person."""
+        """Return whether the file contains the split of a person."""
         return "split" in self._group(person).attrs
 
     def pieces(self, person: str) -> Iterator[NDArray[np.uint8]]:
@@ -246,7 +246,7 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             yield from cut(self._group(person)["pixels"])
 
     def location(self, person: str) -> tuple[int, int] | None:
-        """Locate a person's contiguous strips in the file, for callers who read the bytes themselves.
+        """Locate a person's contiguous strips in the file, for callers that read the bytes themselves.
 
         Returns:
             Byte offset of the first strip, and bytes of each; None if the strips are chunked or compressed.
@@ -270,12 +270,12 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return digest.hexdigest()[:16]
 
     def identity(self, *splits: str) -> tuple:
-        """Identify the people of some splits: by checksums, or else by the content of the whole file."""
+        """Return a key of the people in some splits: their checksums, or else a hash of the whole file."""
         checked = all(self._attribute(person, "checksum") for split in splits for person in self.persons(split))
         return (*map(self.digest, splits), None if checked else content(self._path))
 
     def person_digest(self, person: str) -> str:
-        """Hash a person, but not the name: 16 hex digits over labels and the checksum, if the file has one."""
+        """Hash a person except the name: 16 hex digits over labels and the checksum, if the file has one."""
         return hashlib.sha256(self._identity(person)).hexdigest()[:16]
 
     def _identity(self, person: str) -> bytes:
@@ -289,21 +289,21 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             return decoded(group["file_name"]) if "file_name" in group else None
 
     def device(self, person: str) -> str:
-        """Return the data set's name of the camera that recorded a person; "" if the file states none."""
+        """Return the data set's name for the camera that recorded a person; "" if the file contains none."""
         return self._attribute(person, "device")
 
     def frame_index(self, person: str) -> NDArray[np.int64]:
-        """Read (N,) positions of the samples in the person's annotation; 0 .. N - 1 if the file states none."""
+        """Read (N,) indices of the samples in the person's annotation; 0 .. N - 1 if the file contains none."""
         group = self._group(person)
         with self._reading("frame_index", person):
             return group["frame_index"][:] if "frame_index" in group else np.arange(self.count(person), dtype=np.int64)
 
     def label_sources(self, person: str) -> NDArray[np.str_]:
-        """Read (N,) sources of the labels, of LABEL_SOURCES; `stored` if the file does not state them."""
+        """Read (N,) sources of the labels, from LABEL_SOURCES; `stored` if the file does not contain them."""
         return self._named(person, "label_source", "label_sources", LABEL_SOURCES)
 
     def validity(self, person: str) -> NDArray[np.str_]:
-        """Read (N,) whether targets lie on the screen, of VALIDITIES; `unknown_screen` if the file does not say."""
+        """Read (N,) validities, from VALIDITIES: whether targets are on the screen; `unknown_screen` if not stored."""
         return self._named(person, "validity", "validities", VALIDITIES)
 
     def _named(self, person: str, name: str, names: str, meanings: Sequence[str]) -> NDArray[np.str_]:
@@ -337,10 +337,10 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
         return stated == as_text(checksum) and text_attribute(group.attrs, "checksum_of_samples", found) == found
 
     def check(self, persons: Iterable[str]) -> None:
-        """Verify the checksums of people, reading everything once.
+        """Verify the checksums of people, reading all data once.
 
         Raises:
-            DamagedFile: Names the file and the first person who is damaged.
+            DamagedFile: The message names the file and the first person whose data are damaged.
         """
         for person in persons:
             with self._reading("the data", person):

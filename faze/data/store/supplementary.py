@@ -1,4 +1,4 @@
-"""The layouts of FAZE's own annotation, as it was published, and of the synthetic generator's truth."""
+"""The layouts of FAZE's own annotation, as published, and of the synthetic generator's ground truth."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -125,5 +125,5 @@ def _new_person(file: h5py.File, person: str, arrays: Mapping[str, ArrayLike]) -
 
 
 def _checksum(person: str, group: h5py.Group) -> str:
-    """Compute the checksum over the name and all arrays, an addition of ours."""
+    """Compute the checksum over the name and all arrays, an addition of faze."""
     return checksum_of([person], ((name, array[()]) for name, array in sorted(group.items())))

@@ -18,7 +18,7 @@ Layout = Literal["strips", "supplementary"]
 def check_untrusted(path: Path, layout: Layout) -> None:
     """Refuse a file on which the HDF5 library hangs or crashes.
 
-    Of pixels, one strip per person is read. Other faults, and people who cannot be read, are left to the reader.
+    Only one strip per person is read. Other defects, and people who cannot be read, are left to the reader.
 
     Raises:
         UserError: The library hangs or crashes.
@@ -27,7 +27,7 @@ def check_untrusted(path: Path, layout: Layout) -> None:
 
 
 def read_everything(path: str, layout: Layout) -> None:
-    """Read a file in the same way as its reader does; ignore what the reader will refuse."""
+    """Read a file in the same way as its reader; ignore anything that the reader will refuse."""
     with contextlib.suppress(UserError):
         if layout == "strips":
             with StripStore(path, tolerant=True) as strips:

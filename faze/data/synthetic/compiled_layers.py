@@ -1,4 +1,4 @@
-"""The layers of a frame, by kernel.c: the pixels of `layers`, which uses numpy, within one grey level."""
+"""The layers of a frame in kernel.c, which equal those of `layers`, in numpy, within one grey level."""
 
 import ctypes
 import hashlib
@@ -17,7 +17,7 @@ from faze.data.synthetic.texture import Image
 
 
 def _record(name: str, **fields: object) -> type[ctypes.Structure]:
-    """Define a struct of kernel.c; a number n as the type of a field means n floats."""
+    """Define a struct of kernel.c; a number n as a field's type means n floats."""
     kinds = {field: ctypes.c_float * kind if isinstance(kind, int) else kind for field, kind in fields.items()}
     return type(name, (ctypes.Structure,), {"_fields_": list(kinds.items())})
 
@@ -68,7 +68,7 @@ _Spectacles = _record("_Spectacles", **_PLANE, rim_mm=1, reflectance=1, metal=3,
 
 
 class CompiledLayers:
-    """The methods of layers.NumpyLayers, by kernel.c."""
+    """The methods of layers.NumpyLayers, in kernel.c."""
 
     def __init__(self, code: ctypes.CDLL, person: SyntheticPerson, painted: Painted) -> None:
         self._code, self._person = code, person
@@ -151,7 +151,7 @@ class CompiledLayers:
 
 
 def rounding_identity() -> tuple[str, ...]:
-    """Return what can change the rounding of pixels: compiled code or numpy, processor, versions."""
+    """Identify everything that can change the rounding of pixels: compiled code or numpy, processor, versions."""
     code = _code()
     digest = hashlib.sha256(Path(code._name).read_bytes()).hexdigest()[:16] if code else "numpy"
     return digest, processor_features(), np.__version__, cv2.__version__
@@ -204,7 +204,7 @@ def _eye(shot: Shot, person: SyntheticPerson, side: int, part: Box) -> ctypes.St
 
 
 def _fill(record: ctypes.Structure, **numbers: object) -> ctypes.Structure:
-    """Write floats into a struct's fields."""
+    """Write floats to the fields of a struct."""
     for field, values in numbers.items():
         getattr(record, field)[:] = np.ravel(values).tolist()
     return record
