@@ -1,1 +1,1 @@
-"""faze: few-shot adaptive gaze estimation and its mixed-precision ablation, as one workflow."""
+"""Few-shot adaptive gaze estimation (FAZE) and its mixed-precision ablation as one workflow."""

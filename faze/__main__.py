@@ -1,4 +1,4 @@
-"""`faze COMMAND ...`: every stage of the workflow, and the commands for people beside it."""
+"""`faze COMMAND ...`: run a stage of the workflow or a user command."""
 
 import importlib
 import os
@@ -24,7 +24,7 @@ KEEP_MEMORY = ("train", "encode", "walk", "redirect")  # they compute networks; 
 
 
 def main() -> int:
-    """Hand the arguments to the module of the stage or command, and say if it was asked to go."""
+    """Pass the arguments to the module of the stage or command; report if it was asked to stop."""
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(f"faze COMMAND --help\n\nstages: {', '.join(STAGES)}\nfor people: {', '.join(COMMANDS)}")
         return 0 if len(sys.argv) > 1 else 2

@@ -50,8 +50,7 @@ class TableRows:
 
 @dataclass(frozen=True, eq=False)
 class StoreRows:
-    """Rows that are read through HDF5; consecutive rows of a person are read together, since a chunk contains
-    several."""
+    """Rows that are read through HDF5, consecutive ones of a person together, since a chunk contains several."""
 
     strips: StripStore
     persons: Sequence[str]

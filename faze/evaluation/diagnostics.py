@@ -24,8 +24,8 @@ def unadapted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
     """Compute the mean error of the trained gaze head on a person's query, degrees.
 
     Args:
-        codes: of one person; gaze (N, 2) radians, gaze_hat (N, 3).
-        query_entries: number of entries at the end that form the query.
+        codes: codes of one person: gaze (N, 2) radians, gaze_hat (N, 3).
+        query_entries: number of entries that form the query, at the end.
     """
     gaze, gaze_hat = _query(codes, query_entries)
     return float(np.degrees(angular_error(gaze, gaze_hat)).mean())
@@ -34,11 +34,11 @@ def unadapted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
 def pixel_blind_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
     """Fit gaze to head pose on a person's calibration pool; return the mean error on the query, degrees.
 
-    This predictor sees no pixel. Unlike the network, it knows the person's mean gaze and its correlation with the head.
+    This predictor uses no pixels. Unlike the network, it has the person's mean gaze and its correlation with the head.
 
     Args:
-        codes: of one person; gaze and head (N, 2) radians.
-        query_entries: number of entries at the end that form the query; the others are the pool.
+        codes: codes of one person: gaze and head (N, 2) radians.
+        query_entries: number of entries that form the query, at the end; the others are the pool.
     """
     gaze, head = codes["gaze"].astype(np.float64), codes["head"].astype(np.float64)
     design = np.column_stack([np.ones(len(head)), head])  # (N, 3)
@@ -52,8 +52,8 @@ def permuted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
     """Compute the mean error over all permutations of a query's estimates against its labels, degrees.
 
     Args:
-        codes: of one person; gaze (N, 2) radians, gaze_hat (N, 3).
-        query_entries: number of entries at the end that form the query.
+        codes: codes of one person: gaze (N, 2) radians, gaze_hat (N, 3).
+        query_entries: number of entries that form the query, at the end.
     """
     gaze, gaze_hat = _query(codes, query_entries)
     # Under a uniform permutation, every pair (i, j) is equally likely.
@@ -72,7 +72,7 @@ CHECKS = {"pixel_blind": pixel_blind_error, "permuted": permuted_error}
 def pixel_checks(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
     """Compare the network of every run with predictors that do not see the pixels.
 
-    If the network is hardly better than they are, the data are too easy.
+    If the network is hardly better than these, the data are too easy.
 
     Args:
         ablation: provides the codes.
@@ -82,7 +82,7 @@ def pixel_checks(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
         One row per tier, seed, dataset and check: error_deg (mean over people), unadapted_deg, ratio, people.
 
     Raises:
-        UserError: the codes lack a person, or yield another unadapted error than the few-shot files.
+        UserError: the codes lack a person, or their unadapted error differs from that in the few-shot files.
     """
     unadapted = persons[persons["k"] == 0].set_index(["tier", "seed", "dataset"])
     rows = []
@@ -145,12 +145,12 @@ def person_variance(ablation: Ablation, persons: pd.DataFrame) -> pd.DataFrame:
 
 
 def residual_squares(codes: Mapping[str, NDArray]) -> NDArray[np.float64]:
-    """Compute the squared error of one person that no model, the first, the second and the third model leave.
+    """Compute one person's squared error without a model and after the first, the second and the third model.
 
-    Each fit removes some noise by chance, so sums of squares are divided by the degrees of freedom.
+    Each fit also removes some noise by chance, so sums of squares are divided by the degrees of freedom.
 
     Args:
-        codes: gaze and head (N, 2) radians, gaze_hat (N, 3).
+        codes: codes of one person: gaze and head (N, 2) radians, gaze_hat (N, 3).
 
     Returns:
         (4,) square degrees, pitch and yaw together, unbiased; nan for a person with too few entries.

@@ -21,12 +21,12 @@ def read_table(path: Path, columns: Mapping[str, str], remedy: str) -> pd.DataFr
     """Read columns of a table.
 
     Args:
-        path: of the file.
+        path: path of the file.
         columns: name -> TEXT, NUMBER or WHOLE.
         remedy: how to recreate the file, for the error message.
 
     Raises:
-        UserError: the file cannot be read, is damaged, lacks a column, or a column has another kind.
+        UserError: the file cannot be read, is damaged, lacks a column, or a column has the wrong kind.
     """
     with _readable(path, remedy), pq.ParquetFile(path, page_checksum_verification=True) as file:
         absent = [name for name in columns if name not in file.schema_arrow.names]
@@ -46,7 +46,7 @@ def read_table(path: Path, columns: Mapping[str, str], remedy: str) -> pd.DataFr
 
 
 def read_metadata(path: Path, remedy: str) -> tuple[list[str], dict[bytes, Any]]:
-    """Read the column names of a table and those values of its metadata that are JSON.
+    """Read the column names of a table and those of its metadata values that are JSON.
 
     Raises:
         UserError: the file cannot be read.

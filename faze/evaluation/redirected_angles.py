@@ -6,9 +6,9 @@ over the pairs of one person, in degrees. Angles between directions are angles b
 | number | meaning |
 |---|---|
 | error | angle between the requested and the estimated direction (ST-ED, section 4.2: against the label) |
-| to_real | angle between the direction estimated in the real strip b and the estimated one (as in GazeNeRF) |
+| to_real | angle between the directions estimated in the real strip b and in the redirected strip (as in GazeNeRF) |
 | gain, bias | least squares: turned = gain x requested + bias, with one gain for both axes and a bias for each |
-| gain_real, gain_rendered | gain of the estimator: the same for estimate = gain x label + bias in these controls |
+| gain_real, gain_rendered | gain of the estimator, from fitting estimate = gain x label + bias to these controls |
 
 `requested` is the change from the labels of strip a to those of strip b; `turned` is the change of the estimate from
 strip a decoded without turning to the redirected strip, both in pitch and yaw.
@@ -71,7 +71,7 @@ def by_variant(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def turning(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Fit how far each person's gaze and head turned for each requested degree.
+    """Fit how many degrees each person's gaze and head turned per requested degree.
 
     Returns:
         Columns dataset, person and TURN_NUMBERS. A gain is nan if all requested changes are equal.
@@ -95,7 +95,7 @@ def turning(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_angle(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Average errors in bins of the requested angle, with equal weight for each person.
+    """Average errors in bins of the requested angle, weighting people equally.
 
     Returns:
         Columns dataset, factor, from_deg, to_deg, variant, error_deg, turned_deg (in the requested direction),

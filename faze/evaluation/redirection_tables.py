@@ -41,7 +41,7 @@ PAIR = ("dataset", "person", "pair", "variant")  # columns that are equal in eve
 
 
 def read_people(path: Path) -> pd.DataFrame:
-    """Read redirection.parquet: a row per person.
+    """Read redirection.parquet, which has a row per person.
 
     Raises:
         UserError: the file cannot be read, lacks a column, or contains a number that is not finite.
@@ -57,7 +57,8 @@ def redirection(ablation: Ablation) -> pd.DataFrame:
     """Average how much redirected strips resemble the person, over the test people of each run and data set.
 
     Returns:
-        Columns tier, seed, dataset, people, strips (the most of any person), and the names in MEANS and SPREADS.
+        Columns tier, seed, dataset, people, strips (the largest number for any person), and the names in MEANS and
+        SPREADS.
     """
     found = []
     for tier, seed in ablation.all_runs():
@@ -72,13 +73,14 @@ def redirection(ablation: Ablation) -> pd.DataFrame:
 
 
 def redirected_tables(ablation: Ablation, evaluate: Evaluate) -> dict[str, pd.DataFrame]:
-    """Make the tables of how far gaze and head turned.
+    """Compute the tables of redirection errors and of how far gaze and head turned.
 
     Returns:
         redirected_people: a row per run, person and variant; turned_people: a row per run and person;
         redirected, turned: means over people and seeds with intervals, per tier, data set (and variant);
         redirected_by_angle: means over seeds, per tier, data set, factor, bin of the requested angle, and variant;
-        redirection_changes: each tier compared with the baseline, as `tables.changes`, by factor instead of learner.
+        redirection_changes: each tier compared with the baseline, like `tables.changes`, with the factor instead of the
+            learner.
 
     Raises:
         UserError: runs differ in people or pairs.
@@ -116,7 +118,7 @@ def _check_same_pairs(pairs: pd.DataFrame, first: Set[tuple[object, ...]] | None
 
 
 def _means(rows: pd.DataFrame, keys: list[str], numbers: Sequence[str], evaluate: Evaluate) -> pd.DataFrame:
-    """Average over people and seeds: a row with an interval per key and number, unless nobody has the number."""
+    """Average over people and seeds: a row with an interval per key and number, unless no person has the number."""
     options = {"confidence": evaluate.confidence, "resamples": evaluate.resamples, "seed": evaluate.seed}
     found = []
     for key, group in rows.groupby(keys, sort=False):
@@ -130,13 +132,13 @@ def _means(rows: pd.DataFrame, keys: list[str], numbers: Sequence[str], evaluate
 
 
 def _changes(people: pd.DataFrame, ablation: Ablation, evaluate: Evaluate) -> pd.DataFrame:
-    """Compare each tier's redirection errors with the baseline's, by the rules of the angular error."""
+    """Compare each tier's redirection errors with the baseline's, by the same rules as angular errors."""
     redirected = people[people["variant"] == REDIRECTED]
     each = [redirected.assign(learner=factor, k=0, error_deg=redirected[f"{factor}_error_deg"]) for factor in FACTORS]
     return changes(pd.concat(each, ignore_index=True), ablation, evaluate).rename(columns={"learner": "factor"})
 
 
 def _matrix(rows: pd.DataFrame, number: str) -> NDArray:
-    """Arrange a number as (seeds, people), for people who have it with every seed, in alphabetical order."""
+    """Arrange a number as (seeds, people), for the people who have it with every seed, in alphabetical order."""
     table = rows.pivot_table(index="seed", columns="person", values=number, aggfunc="mean", dropna=False)
     return table.dropna(axis=1).to_numpy()

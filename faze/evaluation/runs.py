@@ -49,12 +49,12 @@ class Ablation:
         return itertools.product(self.tiers, self.seeds)
 
     def all_runs(self) -> Iterator[tuple[str, int]]:
-        """Yield every run, then the noise controls, whose names take the place of a tier."""
+        """Yield every run, then the noise controls, with their names instead of a tier."""
         yield from self.runs()
         yield from ((control, self.seeds[0]) for control in self.controls)
 
     def files(self) -> Iterator[Path]:
-        """Yield every file that an evaluation reads."""
+        """Yield every file that the evaluation reads."""
         for tier, seed in self.all_runs():
             yield self.paths.run_log(tier, seed)
             yield self.paths.redirection(tier, seed)
@@ -69,7 +69,7 @@ class Ablation:
         """Check that every file exists.
 
         Raises:
-            UserError: files are missing; it contains their number, the first name and the remedy.
+            UserError: files are missing; the message contains their number, the first name and the remedy.
         """
         missing = [path for path in self.files() if not path.is_file()]
         if missing:
@@ -87,7 +87,7 @@ def read_errors(ablation: Ablation) -> pd.DataFrame:
         Columns PERSON_KEYS, error_deg, start_error_deg. k = 0 has one row per person, with the learner `unadapted`.
 
     Raises:
-        UserError: a file lacks a column or a person, or the learners of a run have different unadapted errors.
+        UserError: a file lacks a column or a person, or the learners of a run disagree on the unadapted error.
     """
     parts = []
     for tier, seed in ablation.all_runs():
@@ -153,7 +153,7 @@ def _check_same_people(persons: pd.DataFrame, paths: ResultPaths) -> None:
 
 
 def same_steps(trainings: Mapping[str, LoggedRun]) -> dict[str, str]:
-    """Return for each tier the first tier that shares its training, or "" if that is the tier itself."""
+    """Return for each tier the first tier with the same training run, or "" if that is the tier itself."""
     sources = {tier: training.reused_from or tier for tier, training in trainings.items()}
     first: dict[str, str] = {}
     for tier, source in sources.items():
@@ -172,7 +172,7 @@ def read_left_out(ablation: Ablation) -> list[str]:
 
 
 def read_val_errors(ablation: Ablation) -> pd.DataFrame:
-    """Read the baseline's mean error on val people over seeds. Learners may have used val people.
+    """Read the baseline's mean error on val people over seeds. Val people may have been used for training learners.
 
     Returns:
         Columns learner, k (0: unadapted), error_deg; no row without val people.
@@ -188,7 +188,7 @@ def read_val_errors(ablation: Ablation) -> pd.DataFrame:
 
 
 def read_learner_times(ablation: Ablation) -> dict[str, dict[str, float]]:
-    """Read each learner's seconds to learn and to adapt and its number of calibrations in the baseline's first run."""
+    """Read each learner's training and adaptation times and its number of calibrations, in the baseline's first run."""
     found = {}
     for learner in ablation.learners:
         path = ablation.paths.errors(ablation.tiers[0], ablation.seeds[0], learner)

@@ -46,7 +46,7 @@ def summarize(
 
     Args:
         ablation: the runs.
-        tables: all tables of the evaluation by name.
+        tables: all tables of the evaluation, by name.
         trainings: the run log of every run.
         benchmark: its measurements (`runs.read_benchmark`).
         evaluate: margin and confidence.
@@ -154,7 +154,7 @@ def recommended_learners(val: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def left_out(ablation: Ablation, persons: pd.DataFrame) -> dict[str, list[str]]:
-    """List the test people without an error: they have too few entries for a query and the largest k."""
+    """List the test people without an error, who have too few entries for a query and the largest k."""
     tested = set(zip(persons["dataset"], persons["person"], strict=True))
     return {
         dataset: [person for person in store.persons("test") if (dataset, person) not in tested]
@@ -169,6 +169,6 @@ def _code_stores(ablation: Ablation) -> dict[str, CodeStore]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON, with null for nan and plain Python numbers for those of numpy."""
+    """Write JSON, with null for nan and plain Python numbers for numpy's."""
     plain = json.dumps(finite(content), allow_nan=False, default=operator.methodcaller("item"))
     files.write_json(path, json.loads(plain))

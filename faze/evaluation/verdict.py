@@ -64,8 +64,8 @@ def describe_speed(row: pd.Series, baseline: str) -> str:
     """Describe the speed of a tier.
 
     Args:
-        row: of the tier, in the table `performance`.
-        baseline: its tier.
+        row: row of the tier in the table `performance`.
+        baseline: name of the baseline tier.
     """
     finding = "faster than" if row["speed_low"] > 1 else "not shown to be faster than"
     if row["speed_high"] < 1:
@@ -83,7 +83,7 @@ def describe_memory(row: pd.Series, baseline: pd.Series) -> str:
     """Describe the peak memory of a tier. A change is shown only if the ranges over rounds do not overlap.
 
     Args:
-        row: of the tier, in the table `performance`.
+        row: row of the tier in the table `performance`.
         baseline: row of the baseline.
     """
     several = row["rounds"] > 1 and not math.isnan(row["peak_gib_low"])
@@ -104,10 +104,10 @@ def describe_error(changes: pd.DataFrame, subject: str, tier: str, baseline: str
     """Describe whether an error is shown to be unchanged.
 
     Args:
-        changes: those behind the verdict on the tier.
-        subject: of the sentence.
-        tier: that is compared.
-        baseline: its tier.
+        changes: changes on which the tier's verdict is based.
+        subject: subject of the sentence.
+        tier: the tier that is compared.
+        baseline: name of the baseline tier.
         confidence: 1 - level of the tests.
     """
     verdict = overall(changes)
@@ -139,8 +139,8 @@ def describe_noise(controls: pd.DataFrame, baseline: str) -> str:
     """Describe the largest change of each noise control; return "" without controls.
 
     Args:
-        controls: their changes under the conditions of a verdict.
-        baseline: its tier.
+        controls: changes of the controls under the conditions of a verdict.
+        baseline: name of the baseline tier.
     """
     changes = []
     for control, rows in controls.groupby("tier", sort=False):
@@ -150,11 +150,11 @@ def describe_noise(controls: pd.DataFrame, baseline: str) -> str:
 
 
 def describe_design(design: pd.DataFrame, margin_deg: float) -> str:
-    """Describe the power of the design in its least powerful comparison; return "" if it is unknown.
+    """Describe the power of the design for its least powerful comparison; return "" if it is unknown.
 
     Args:
-        design: table `design`.
-        margin_deg: of equivalence.
+        design: the table `design`.
+        margin_deg: margin of equivalence.
     """
     if design.empty:
         return ""
@@ -167,9 +167,9 @@ def describe_redirection(means: pd.DataFrame, changes: pd.DataFrame, tier: str, 
     """Describe the gaze error of redirected strips and of controls, and whether a tier changes it.
 
     Args:
-        means: table `redirected`.
-        changes: table `redirection_changes`.
-        tier: the last one.
+        means: the table `redirected`.
+        changes: the table `redirection_changes`.
+        tier: the last tier.
         confidence: 1 - level of the tests.
     """
     errors = means[(means["tier"] == tier) & (means["number"] == "gaze_error_deg")].set_index(["variant", "dataset"])
@@ -202,7 +202,7 @@ def describe_learners(pairs: pd.DataFrame, k: int) -> str:
 
 
 def describe_scope(seeds: int) -> str:
-    """Describe whether a verdict is about tiers or about checkpoints."""
+    """Describe whether a verdict concerns tiers or individual checkpoints."""
     return SCOPE[seeds >= SEEDS_FOR_A_TIER].format(seeds=counted(seeds, "seed"), required=SEEDS_FOR_A_TIER)
 
 
@@ -210,7 +210,7 @@ def describe_switches(tier: str, changed: Sequence[Mapping[str, str]]) -> str:
     """Describe the inactive switches of a tier and the reasons; return "" if all are active.
 
     Args:
-        tier: the last one.
+        tier: the last tier.
         changed: switches whose values differ from the baseline's.
     """
     inactive = [switch for switch in changed if switch["reason"]]
@@ -230,7 +230,7 @@ def describe(
 
     Args:
         tables: performance, changes, design, redirected, redirection_changes and learners, by name.
-        switches: of each tier, the baseline first.
+        switches: switches of each tier, the baseline first.
         controls: noise controls.
         seeds: number of seeds.
         evaluate: margin and confidence.

@@ -27,7 +27,7 @@ def counted(number: int, one: str, more: str = "") -> str:
 
 
 def signed(number: float, digits: int = 2) -> str:
-    """Format +0.08, −0.03, and 0.00 without a sign."""
+    """Format a number with its sign, such as +0.08 or −0.03; 0.00 has no sign."""
     text = f"{abs(number):.{digits}f}"
     return text if float(text) == 0 else f"{'+' if number > 0 else '−'}{text}"
 

@@ -1,8 +1,8 @@
 """Learners that fine-tune a gaze network by gradient steps: the meta-trained ones, and the trained gaze head.
 
 A fixed number of steps overfits for small k (by 0.2 degrees at k = 3). The stopping rule `validation` selects, for each
-k, the number of steps after which the error of the val people is lowest, and uses it for everybody. The query of a test
-person has no influence.
+k, the number of steps after which the error of the val people is lowest, and uses it for everyone. Queries of test
+people have no influence.
 
 Shapes: M calibrations, R numbers of steps after which the error is measured.
 """
@@ -26,7 +26,7 @@ from faze.fewshot.person_codes import Calibration, TaskDraws, draw_calibrations,
 
 
 class FineTuned:
-    """A gaze network for each k, fine-tuned on the k samples."""
+    """A learner with a gaze network for each k, which is fine-tuned on the k samples."""
 
     name: str
     learns_from_tasks = takes_steps = True
@@ -42,7 +42,7 @@ class FineTuned:
         return Errors(adapted, trace[:, 0], taken, trace, recorded)
 
     def gaze(self, learned: Learned, adaptation: Adaptation) -> Estimates:
-        """Fine-tune each k's network again, with the number of steps of `errors`."""
+        """Fine-tune each k's network again, with the number of steps that `errors` used."""
         steps = {k: [last] for k, last in self.steps(learned, adaptation.settings).items()}
         for positions, adapted, _ in fine_tune(learned.networks, adaptation, steps):
             of_chunk = [adaptation.calibrations[position] for position in positions]
@@ -53,7 +53,7 @@ class FineTuned:
         """Return the number of adaptation steps for each k.
 
         Raises:
-            UserError: val people should select it, but did not, or did with other settings.
+            UserError: it should have been selected on val people, but was not, or with other settings.
         """
         if settings.stopping == "fixed":
             return dict.fromkeys(learned.shots, settings.adapt_steps)
@@ -75,7 +75,7 @@ class FineTuned:
         return dict(zip(learned.shots, learned.stop_steps, strict=True))
 
     def _learned(self, networks: InitialNetworks, training: MetaTraining, **about: object) -> Learned:
-        """Return the learned networks, and the number of adaptation steps that is best for val people."""
+        """Return the learned networks and the number of adaptation steps that is best for val people."""
         settings, stop = training.settings, []
         if training.val:
             calibrations = draw_calibrations(training.val, settings, repeats=settings.repeats)
@@ -99,7 +99,7 @@ class MetaLearner(FineTuned):
         self.name = self._rule = rule
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Train the initial weights; validate by adapting, as at test, to one calibration of each k and val person."""
+        """Train the initial weights; validate by adapting to one calibration per k and val person."""
         settings, shots, val = training.settings, list(training.settings.shots), training.val
         initial = self._initial(training)
         validation = Adaptation(draw_calibrations(val, settings, repeats=1), settings, training.threads)
@@ -128,13 +128,13 @@ class MetaLearner(FineTuned):
 
 
 class GazeHead(FineTuned):
-    """The trained gaze head, fine-tuned with its own activation: the baseline of meta-learning."""
+    """The trained gaze head, fine-tuned with its own activation: the baseline for meta-learning."""
 
     name = "none"
     learns_from_tasks = False
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Return the head, and the number of steps that is best on val people."""
+        """Return the head and the number of steps that is best for val people."""
         return self._learned(
             trained_gaze_head(training, "the learner none fine-tunes: encode again, or take none off fewshot.learners"),
             training,
@@ -142,7 +142,7 @@ class GazeHead(FineTuned):
 
 
 def trained_gaze_head(training: MetaTraining, use: str) -> InitialNetworks:
-    """Return the trained gaze head for every k, with its own activation; `use` states its use, and the remedy.
+    """Return the trained gaze head for every k, with its own activation; `use` is part of the error message.
 
     Raises:
         UserError: the store of codes does not contain it.
@@ -155,7 +155,7 @@ def trained_gaze_head(training: MetaTraining, use: str) -> InitialNetworks:
 
 
 def recorded_steps(settings: Fewshot) -> tuple[int, ...]:
-    """List the numbers of steps after which the error is measured, ascending: 0, the requested ones, and all."""
+    """List the numbers of steps after which the error is measured, ascending: 0, the requested ones and the last."""
     return tuple(sorted({0, *(step for step in settings.record_steps if step < settings.adapt_steps)})) + (
         settings.adapt_steps,
     )
@@ -167,10 +167,10 @@ def best_steps(
     """Select the number of steps for each k.
 
     Args:
-        errors_deg: (M, len(steps)) of calibrations of val people, who have equally many of every k.
+        errors_deg: (M, len(steps)) errors of val people's calibrations, of which there are equally many for every k.
         calibrations: the M calibrations.
         shots: every k.
-        steps: after which the errors were measured.
+        steps: numbers of steps after which the errors were measured.
     """
     of = np.array([calibration.shots for calibration in calibrations])
     return [steps[int(errors_deg[of == k].mean(axis=0).argmin())] for k in shots]
@@ -214,12 +214,12 @@ def fine_tune(
     Args:
         networks: initial networks.
         adaptation: the calibrations; settings adapt_lr, query_entries.
-        steps: of each k, ascending; the last ends the adaptation.
-        measure: whether to measure on the person's query after each of the steps.
+        steps: numbers of steps for each k, ascending; the last one ends the adaptation.
+        measure: whether to measure on the person's query after each of these.
 
     Yields:
-        Positions (m,) of some of the calibrations, their adapted networks, and their mean angles (m,) after each of the
-        steps, in degrees; none if they are not measured.
+        Indices (m,) of some calibrations, their adapted networks, and their mean angles (m,) after each of the steps,
+        in degrees; none unless `measure`.
 
     Raises:
         UserError: the gaze codes do not fit the network.

@@ -1,7 +1,7 @@
-"""The interface of few-shot learners: their methods, inputs and results. faze.fewshot.learners lists them.
+"""The interface of few-shot learners: methods, inputs and results. faze.fewshot.learners lists the learners.
 
-A new learner is a module with such a class, and a line in that list. If it computes a correction directly, it is a
-ClosedForm; if it adapts a network by gradient steps, it is a faze.fewshot.fine_tuning.FineTuned.
+To add a learner, write a module with such a class and add a line to that list. If it computes a correction directly, it
+is a ClosedForm; if it adapts a network by gradient steps, it is a faze.fewshot.fine_tuning.FineTuned.
 
 Shapes: M calibrations, R numbers of steps after which the error is measured, q query entries.
 """
@@ -28,7 +28,7 @@ _TOGETHER = 64  # calibrations estimated at a time
 
 @dataclass(frozen=True)
 class MetaTraining:
-    """The people that a learner is trained on, and its settings."""
+    """The people on whom a learner is trained, and its settings."""
 
     train: Sequence[PersonCodes]
     val: Sequence[PersonCodes]  # may be empty
@@ -50,7 +50,7 @@ class Adaptation:
 
 @dataclass(frozen=True)
 class Errors:
-    """Mean angle over the query of each of M calibrations, in degrees."""
+    """Mean angle over the query for each of M calibrations, in degrees."""
 
     adapted_deg: NDArray[np.float64]  # (M,)
     start_deg: NDArray[np.float64]  # (M,) before any step; NaN for a learner without steps
@@ -71,7 +71,7 @@ class Learner(Protocol):
     takes_steps: bool  # val people can select their number
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Train on people, once, and validate on others."""
+        """Train on some people and validate on others."""
 
     def errors(self, learned: Learned, adaptation: Adaptation) -> Errors:
         """Adapt to every calibration and measure on its person's query."""
@@ -132,12 +132,12 @@ class ClosedForm(ABC):
 def covered_shares(
     gaze: NDArray[np.float64], truth: NDArray[np.float64], variance_deg2: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Measure which share of n true directions is in each of COVERAGES' regions, ellipses in pitch and yaw.
+    """Measure the share of n true directions in each of the regions of COVERAGES, ellipses in pitch and yaw.
 
     Args:
-        gaze: (n, 3) estimates.
-        truth: (n, 3).
-        variance_deg2: (n, 2) of the learner.
+        gaze: (n, 3) estimated directions.
+        truth: (n, 3) true directions.
+        variance_deg2: (n, 2) predictive variance of pitch and yaw.
     """
     missed = np.degrees(pitchyaw_difference(pitchyaw_from_vector(truth), pitchyaw_from_vector(gaze)))
     square = np.sum(missed**2 / variance_deg2, axis=1)  # chi-squared with two degrees of freedom

@@ -1,9 +1,9 @@
 """Adaptation of many gaze networks at once: SGD on each network's own k samples. Paper section 3.2.
 
 Learning needs the value of the mean angle, its gradient, and the product of its Hessian with a direction. They are
-written out by hand, twice: in kernel.c, which processes one model after the other, and in torch, as batched products of
-a chunk of models that fits in a core's cache. `kernel_for` chooses kernel.c where it is compiled. It computes the same
-up to rounding, several times as fast. Chunks run on threads, and each operation uses one thread, so results do not
+implemented by hand, twice: in kernel.c, which processes one model after the other, and in torch, as batched products
+over chunks of models that fit in a core's cache. `kernel_for` chooses kernel.c if it is compiled, which computes the
+same up to rounding, several times as fast. Chunks run on threads, and each operation uses one thread, so results do not
 depend on the number of threads.
 
 Shapes: M models, D sets of n samples, F inputs, H hidden units.
@@ -30,7 +30,7 @@ _SELU_SCALE, _SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 
 
 class TorchKernel:
-    """SGD and derivatives of the mean angle of M networks, each on its own samples: in torch, for any dtype."""
+    """SGD and derivatives of the mean angle of M networks, each with its own samples, in torch for any dtype."""
 
     def __init__(self, inputs: int, hidden: int, activation: Activation) -> None:
         self._activation = activation
@@ -99,7 +99,7 @@ def _laid_out(samples: ModelSamples) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _angle_gradient(vector: Tensor, gaze: Tensor) -> Tensor:
-    """Differentiate the angle in degrees with respect to a vector of any length: (..., 3), 0 where the two coincide.
+    """Differentiate the angle in degrees with respect to a vector of any length: (..., 3), 0 at angle 0.
 
     The derivative points away from gaze along the sphere; its size is one over the vector's length.
     """
@@ -123,7 +123,7 @@ class _Samples(ctypes.Structure):
 
 
 class CompiledKernel:
-    """The methods of TorchKernel by kernel.c: float32 on a CPU. Calls release Python's lock."""
+    """The methods of TorchKernel in kernel.c: float32 on a CPU. Calls release Python's global lock."""
 
     models_per_chunk = 32  # few enough to keep all threads busy, many enough to outweigh the cost of a call
 
@@ -175,7 +175,7 @@ Kernel = TorchKernel | CompiledKernel
 
 
 def kernel_for(weights: Weights, activation: Activation) -> Kernel:
-    """Return the compiled kernel for float32 where there is one, else torch's."""
+    """Return the compiled kernel for float32 if there is one, else the torch kernel."""
     _, inputs, hidden = weights.hidden_weight.shape
     if weights.hidden_weight.dtype == torch.float32:
         code = library("fewshot/kernel.c", "few-shot learning uses torch, several times slower")
@@ -197,13 +197,13 @@ def adapt(
     threads: int,
     query: ModelSamples | None = None,
 ) -> Iterator[tuple[Tensor, Weights, list[Tensor]]]:
-    """Adapt one network to M calibrations, and measure it on the way if there is a query.
+    """Adapt one network to M calibrations, measuring it along the way if there is a query.
 
     Args:
-        network: the initial weights of every calibration, with its rates.
+        network: the initial weights for every calibration, and the learning rates.
         support: (M, n, ...), the samples of each calibration.
         steps: ascending numbers of SGD steps after which to measure; the last one ends the adaptation.
-        threads: chunks that are processed at once.
+        threads: number of chunks that are processed at once.
         query: the samples on which each calibration is measured.
 
     Yields:
@@ -236,7 +236,7 @@ def in_chunks(work: Callable[[Tensor], T], models: int, kernel: Kernel, threads:
 
 @contextlib.contextmanager
 def single_threaded_operations() -> Iterator[None]:
-    """Use one thread for each torch operation within the context: on small tensors, others would only spin."""
+    """Use one thread per torch operation within the context; on small tensors, other threads would only spin."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""Files of trained learners, and the checks of their content: compiled code does not check its shapes."""
+"""Files of trained learners, and checks of their content, since compiled code does not check shapes."""
 
 import dataclasses
 import math
@@ -54,10 +54,10 @@ class Learned:
         return build(Fewshot, known)
 
     def check_codes(self, checkpoint: str, path: Path | str) -> None:
-        """Check that codes are of the same checkpoint as the training codes, if both are known.
+        """Check that codes come from the same checkpoint as the training codes, if both checkpoints are known.
 
         Raises:
-            UserError: they are of another. Learners without training, such as `offset`, fit all.
+            UserError: they come from another checkpoint. Learners without training, such as `offset`, match any.
         """
         if self.state and checkpoint and self.checkpoint and checkpoint != self.checkpoint:
             raise UserError(
@@ -76,7 +76,7 @@ def load_learned(path: Path | str, learner: str | None, shots: Sequence[int]) ->
     """Read a learner's file and check it; any learner is accepted if `learner` is None.
 
     Raises:
-        UserError: it is not such a file, belongs to another learner, or lacks one of the k.
+        UserError: the file is invalid, belongs to another learner, or lacks one of the k.
     """
     learned = load_fields(Learned, path, "a learner: run meta_train again")
     fault = _fault(learned)
@@ -90,10 +90,10 @@ def load_learned(path: Path | str, learner: str | None, shots: Sequence[int]) ->
 
 
 def load_fields(kind: type[T], path: Path | str, what: str) -> T:
-    """Read a file of save_fields; `what` states the expected content, and the remedy.
+    """Read a file that save_fields wrote; `what` describes the expected content and the remedy.
 
     Raises:
-        UserError: it is not such a file.
+        UserError: the file is invalid.
     """
     content = read_mapping(path)
     try:
@@ -106,7 +106,7 @@ def load_fields(kind: type[T], path: Path | str, what: str) -> T:
 
 
 def _fault(learned: Learned) -> str:
-    """Describe a contradiction in a learner's file; return "" if there is none."""
+    """Describe an inconsistency in a learner's file; return "" if there is none."""
     if len(set(learned.shots)) < len(learned.shots) or min(learned.shots, default=1) < 1:
         return f"shots {learned.shots[:20]}"
     if len(learned.stop_steps) not in (0, len(learned.shots)) or min(learned.stop_steps, default=1) < 0:
@@ -120,12 +120,12 @@ def _fault(learned: Learned) -> str:
 
 
 def save_fields(content: Any, path: Path | str) -> None:
-    """Write a dataclass as a dict of its fields, whole or not at all; torch.load(path, weights_only=True) reads it."""
+    """Write a dataclass atomically as a dict of its fields; torch.load(path, weights_only=True) reads it."""
     write_mapping(path, {f.name: getattr(content, f.name) for f in dataclasses.fields(content)})
 
 
 def plain(settings: Fewshot) -> dict[str, object]:
-    """Turn settings into what a file of tensors and plain values can hold."""
+    """Convert settings to tensors and plain values, which a file can contain."""
     return {name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(settings).items()}
 
 
@@ -142,7 +142,7 @@ _STATES: Mapping[str, Mapping[str, str]] = {
 
 
 def is_of(value: Any, kind: Any) -> bool:
-    """Whether a value that was read is of a declared type, all that it holds included."""
+    """Return whether a value, including its items, has a declared type."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is list:
         return isinstance(value, list) and all(is_of(item, args[0]) for item in value)
@@ -171,7 +171,7 @@ def state_fault(learner: str, shots: int, state: Mapping[str, Tensor]) -> str:
     """Describe what is wrong with the state of a learner; return "" if nothing is, or the learner is unknown.
 
     Args:
-        learner: its name.
+        learner: name of the learner.
         shots: K.
         state: tensors by name.
     """
@@ -198,7 +198,7 @@ def state_fault(learner: str, shots: int, state: Mapping[str, Tensor]) -> str:
 
 
 def _value_fault(state: Mapping[str, Tensor]) -> str:
-    """Variances and scales are positive; every parameter of a network has one type."""
+    """Check that variances and scales are positive, and that the parameters of a network share one dtype."""
     for name in ("noise", "scale", "shrink"):
         if name in state and not (state[name] > 0).all():
             return f"{name} is not positive"

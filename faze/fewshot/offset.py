@@ -1,6 +1,6 @@
-"""Learners of two or three numbers per person: the mean angular offset, and the angle between optical and visual axis.
+"""Learners of two or three numbers per person: the mean angular offset, and the angle between optical and visual axes.
 
-`kappa` is one rotation per person with a prior. The person's gaze is gaze_hat turned in the head's frame:
+`kappa` is one rotation per person with a prior. The person's gaze is gaze_hat, rotated in the head's frame:
 g' = H exp([w]) H^T gaze_hat, H the head's axes in the normalised camera, w a rotation vector with components from
 N(0, spread) over people. `shrink` is the ratio of the variance of a sample's error to these spreads. Head pose has no
 roll in the normalised camera, so pitch and yaw give H.

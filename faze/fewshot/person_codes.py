@@ -19,7 +19,7 @@ from faze.fewshot.mlp import ModelSamples, SampleSets
 
 
 class Seen(NamedTuple):
-    """Everything known of n entries except their labels."""
+    """Everything known about n entries except their labels."""
 
     code: NDArray[np.float32]  # (n, F) gaze code, flattened
     gaze_hat: NDArray[np.float64]  # (n, 3) of the trained gaze head
@@ -39,7 +39,7 @@ class PersonCodes:
     head: NDArray[np.float64]  # (N, 2) annotated head pose, pitch and yaw in radians
 
     def seen(self, entries: NDArray[np.int64] | slice) -> Seen:
-        """Everything known of some entries except their labels."""
+        """Everything known about some entries except their labels."""
         return Seen(self.code[entries], self.gaze_hat[entries], self.head[entries])
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ def open_codes(path: Path, default_split: str = "train") -> CodeStore:
     """Open a store of codes with at least one person.
 
     Raises:
-        UserError: it contains nobody, or is not such a store.
+        UserError: it contains no people, or is not such a store.
     """
     codes = CodeStore(path, default_split)
     if not codes.persons():
@@ -62,10 +62,10 @@ def read_people(codes: CodeStore, split: str, *, needed: int, reason: str) -> tu
     """Read the people of one split who have enough entries.
 
     Args:
-        codes: an opened store of codes.
+        codes: an open store of codes.
         split: train, val or test.
-        needed: entries that a person must have.
-        reason: the config key that needs them.
+        needed: number of entries that a person must have.
+        reason: the config key that requires them.
 
     Returns:
         These people, and a sentence about each person who is left out.
@@ -106,7 +106,7 @@ def read_person(codes: CodeStore, name: str) -> PersonCodes:
 
 
 def unadapted_error_deg(person: PersonCodes, query_entries: int) -> float:
-    """Measure the trained gaze head itself, k = 0: the mean angle of gaze_hat over a person's query."""
+    """Measure the trained gaze head itself (k = 0): the mean angle of gaze_hat over a person's query."""
     return mean_angle_deg(person.gaze_hat[-query_entries:], person.gaze[-query_entries:])
 
 
@@ -129,7 +129,7 @@ def draw_calibrations(people: Sequence[PersonCodes], settings: Fewshot, *, repea
 
     Args:
         people: each with at least settings.query_entries + the largest k entries.
-        settings: shots, query_entries, kind and seed of the draws.
+        settings: shots, query_entries, and kind and seed of the draws.
         repeats: draws per person and k.
     """
     drawn = []
@@ -160,7 +160,7 @@ def _grid_cells(gaze: NDArray[np.float64], k: int) -> list[NDArray[np.int64]]:
 
 
 def support_of(calibrations: Sequence[Calibration]) -> SampleSets:
-    """Stack the k samples of calibrations of one k."""
+    """Stack the samples of calibrations with the same k."""
     return _sample_sets([(calibration.person, calibration.support) for calibration in calibrations])
 
 
@@ -178,14 +178,14 @@ def _sample_sets(samples: Sequence[tuple[PersonCodes, NDArray[np.int64] | slice]
 
 
 class TaskDraws:
-    """An endless sequence of tasks: each call draws some people, with disjoint support and query samples of each.
+    """An endless sequence of tasks: each call draws people, with disjoint support and query samples for each.
 
     The query and the order of the support do not depend on the size of the support: its first k samples are the support
-    for k, so that all k are trained on the same tasks.
+    for k, so all k are trained on the same tasks.
     """
 
     def __init__(self, people: Sequence[PersonCodes], settings: Fewshot, *, seed: int) -> None:
-        """Draw settings.tasks people a call, settings.meta_query samples as query and the largest k as support."""
+        """Prepare to draw settings.tasks people per call, with settings.meta_query query samples each."""
         self._tasks, self._query = settings.tasks, settings.meta_query
         self._size = settings.meta_query + max(settings.shots)
         self.rng = np.random.default_rng(seed)  # its state determines the next draws
@@ -195,7 +195,7 @@ class TaskDraws:
         self._gaze = torch.from_numpy(np.concatenate([person.gaze for person in people])).to(self._code.dtype)
 
     def __call__(self) -> tuple[SampleSets, SampleSets]:
-        """Support (tasks, support, ...) and query (tasks, query, ...)."""
+        """Return support (tasks, support, ...) and query (tasks, query, ...)."""
         entries = [
             self._first[person] + self.rng.permutation(self._counts[person])[: self._size]
             for person in self.rng.permutation(len(self._counts))[: self._tasks]

@@ -1,4 +1,4 @@
-"""A gaze estimator calibrated to a person with a few samples: stored in a file, applied to new codes.
+"""A gaze estimator that is calibrated to a person with a few samples, stored in a file and applied to new codes.
 
 Shapes: n samples, F inputs (the gaze code, flattened), H hidden units.
 """
@@ -31,15 +31,15 @@ class PersonalEstimator:
         person, dataset: the person and their data set.
         shots: k.
         support: entries of the store used for calibration.
-        settings: of the adaptation: steps and lr (which meta_sgd scales); empty for closed forms.
+        settings: settings of the adaptation: steps and lr (which meta_sgd scales); empty for closed forms.
         state: for a closed form, the input of its `estimate`; for `offset` that is offset_rad (2,), pitch and yaw to be
             subtracted from the trained gaze head's estimate. For a learner that takes steps, the adapted network:
-            hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3), output_bias (3,), float32.
-            Gaze = act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias, normalised, with z_gaze
-            flattened row by row; like the labels, it points from the target to the eye.
-        activation: act of that network, selu or relu; empty for closed forms.
-        query_entries: number of entries of the mean errors, none of them in the support; 0 if there were none.
-        error_deg, unadapted_deg: after and before calibration, degrees; None without a query.
+            hidden_weight (F, H), hidden_bias (H,), output_weight (H, 3), output_bias (3,), float32. The gaze is
+            act(z_gaze @ hidden_weight + hidden_bias) @ output_weight + output_bias, normalised, with z_gaze flattened
+            row by row. Like the labels, it points from the target to the eye.
+        activation: `act` of that network, selu or relu; empty for closed forms.
+        query_entries: number of entries over which errors are averaged, disjoint from the support; 0 if there are none.
+        error_deg, unadapted_deg: mean errors after and before calibration, degrees; None without a query.
     """
 
     learner: str
@@ -66,12 +66,12 @@ def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned | No
     """Adapt a learner to one person.
 
     Args:
-        person: with z_gaze, gaze and gaze_hat of every entry.
+        person: the person, with z_gaze, gaze and gaze_hat of every entry.
         support: entries used for calibration.
         learned: a trained learner; None for `offset`, which needs no training.
 
     Raises:
-        UserError: the codes have another size than the learner's, or the adaptation diverged.
+        UserError: the codes differ in size from the learner's, or the adaptation diverged.
     """
     learned = learned or Learned("offset", [], {})
     learner, entries = LEARNERS[learned.learner], np.asarray(support)

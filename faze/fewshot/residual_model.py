@@ -1,12 +1,12 @@
 """Learners that correct gaze_hat by a Gaussian model of the person's residual, label - gaze_hat.
 
-Pitch and yaw are modelled independently, in degrees: residual = f(entry) + noise. `affine` and `bayes` have a
-linear f of a few features of an entry; `gp` is a Gaussian process over the gaze code. The prior of f is estimated from
-train people, and conditioned on the k samples of a person. The network was trained on the train people, so they differ
-less than others do. Therefore three factors (of the variance of f's constant, of the rest of f, and of the noise) are
+Pitch and yaw are modelled independently, in degrees: residual = f(entry) + noise. `affine` and `bayes` have a linear f
+of a few features of an entry; `gp` is a Gaussian process over the gaze code. The prior of f is estimated from train
+people, and conditioned on the k samples of a person. The network was trained on the train people, so they differ less
+than others do. Therefore three factors (for the variances of f's constant, of the rest of f, and of the noise) are
 fitted by maximum likelihood on val people, which makes the predicted uncertainty valid for unseen people.
 
-Shapes: P people, n entries, k of them a person's samples, 2 axes, d features, F numbers of a gaze code.
+Shapes: P people, n entries, of which k are calibration samples, 2 axes, d features, F numbers in a gaze code.
 """
 
 from abc import abstractmethod
@@ -44,7 +44,7 @@ def negative_log_likelihood(spread: Tensor, residual: Tensor) -> Tensor:
 
 
 def likely_factors(unlikelihood: Callable[[Tensor], Tensor], count: int) -> NDArray[np.float64]:
-    """Find the factors (count,) of maximum posterior, under a log-normal prior around 1 with deviation _LOG_FACTOR."""
+    """Find the factors (count,) that maximise the posterior, with a log-normal prior around 1 of width _LOG_FACTOR."""
     logs = torch.zeros(count, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([logs], max_iter=60, line_search_fn="strong_wolfe")
 
@@ -63,30 +63,30 @@ State = Mapping[str, NDArray[np.float64]]
 
 
 def residual_deg(person: PersonCodes, entries: NDArray[np.int64] | slice) -> NDArray[np.float64]:
-    """Compute truth minus gaze_hat of some entries in pitch and yaw: (n, 2) degrees."""
+    """Compute the residual, label minus gaze_hat, of some entries in pitch and yaw: (n, 2) degrees."""
     truth, estimate = (pitchyaw_from_vector(vectors[entries]) for vectors in (person.gaze, person.gaze_hat))
     return np.degrees(pitchyaw_difference(truth, estimate))
 
 
 def check_features(found: int, learnt: int) -> None:
-    """Refuse codes with another size than the training codes of a learner.
+    """Refuse codes that differ in size from a learner's training codes.
 
     Raises:
-        UserError: naming both.
+        UserError: the sizes differ; the message contains both.
     """
     if found != learnt:
         raise UserError(f"a person's codes give {found} features, the learner has {learnt}: run meta_train again")
 
 
 class Gaussian(NamedTuple):
-    """The distribution of some entries' residuals."""
+    """The predictive distribution of residuals."""
 
     mean: NDArray[np.float64]  # (n, 2) degrees
     variance: NDArray[np.float64]  # (n, 2) square degrees, noise included
 
 
 class ResidualModel(ClosedForm):
-    """A subclass defines the training of the prior, its update by samples of a person, and the prediction."""
+    """A learner with a Gaussian residual model; subclasses define how the prior is trained and updated."""
 
     learns_from_tasks = True
 
@@ -96,7 +96,7 @@ class ResidualModel(ClosedForm):
 
     @abstractmethod
     def condition(self, prior: State, seen: Seen, residual: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        """Compute a person's own function from k samples and their residuals (k, 2), k >= 0."""
+        """Compute a person's posterior from k samples and their residuals (k, 2), k >= 0."""
 
     @abstractmethod
     def predict(self, own: State, seen: Seen) -> Gaussian:
@@ -108,14 +108,15 @@ class ResidualModel(ClosedForm):
 
     @abstractmethod
     def scaled(self, prior: State, factors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        """Multiply the variance of f's constant part, that of its other part, and the noise by factors (3,)."""
+        """Multiply the variances of f's constant part, of its other part, and of the noise by factors (3,)."""
 
     def choose(self, learned: Learned, seen: Seen, count: int, known: Sequence[int] = ()) -> list[int]:
         """Choose entries for calibration, each of which reduces the mean variance over all entries most.
 
         The variance does not depend on labels, so all entries can be chosen in advance (Cohn, Ghahramani and Jordan,
         Active Learning with Statistical Models, J. Artif. Intell. Res. 4, 1996). The tenth of the entries with the
-        largest prior variance is excluded: a shut eye or a glare makes an entry unusual and says nothing about others.
+        largest prior variance is excluded: an entry can be unusual because of a closed eye or glare, which does not
+        inform about other entries.
 
         Args:
             learned: the prior.
@@ -150,7 +151,7 @@ class ResidualModel(ClosedForm):
         return Learned(self.name, list(training.settings.shots), plain(training.settings), state)
 
     def fit(self, person: PersonCodes, support: NDArray[np.int64], learned: Learned) -> dict[str, Tensor]:
-        """Compute the person's own function; raise UserError if the trained state is not a prior."""
+        """Compute the person's posterior; raise UserError if the trained state is not a prior."""
         prior = {name: value.numpy() for name, value in learned.state.items()}
         try:
             own = self.condition(prior, person.seen(support), residual_deg(person, support))
@@ -193,7 +194,7 @@ class ResidualModel(ClosedForm):
 
 
 def _told(spread: NDArray[np.float64], entry: int, noise: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute covariances (2, n, n) after the gaze of an entry is known."""
+    """Compute covariances (2, n, n) given the gaze of one entry."""
     column = spread[:, :, entry]
     return spread - column[:, :, None] * column[:, None, :] / (column[:, entry, None] + noise)[..., None]
 
@@ -204,7 +205,7 @@ def corrected(seen: Seen, residual: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class LinearResidual(ResidualModel):
-    """f is linear in a few features, with weights from a normal distribution over people.
+    """A residual model whose f is linear in a few features, with normally distributed weights over people.
 
     Its mean, its covariance and the noise are estimated by expectation maximisation; the posterior is in closed form
     (Bishop, Pattern Recognition and Machine Learning, sections 3.3 and 9.3).
@@ -308,7 +309,7 @@ _ROUNDS, _LEAST = 500, 1e-8  # of expectation maximisation; square degrees, the 
 
 
 class Affine(LinearResidual):
-    """A slope and an offset of each axis, shrunk towards the identity."""
+    """A slope and an offset for each axis, shrunk towards the identity."""
 
     name, around_identity = "affine", True
 
@@ -319,12 +320,12 @@ class Affine(LinearResidual):
 
 
 class Bayes(LinearResidual):
-    """Linear in 1, gaze_hat, head pose, their squares and products, and the gaze code."""
+    """A model that is linear in 1, gaze_hat, head pose, their squares and products, and the gaze code."""
 
     name = "bayes"
 
     def features(self, seen: Seen) -> NDArray[np.float64]:
-        """Return the same for both axes."""
+        """Return the same features for both axes."""
         angles = np.column_stack([pitchyaw_from_vector(seen.gaze_hat), seen.head])  # (n, 4) rad
         first, second = np.triu_indices(4)
         products = angles[:, first] * angles[:, second]
@@ -333,11 +334,10 @@ class Bayes(LinearResidual):
 
 
 class GaussianProcess(ResidualModel):
-    """f is a Gaussian process over the gaze code: a constant, and what varies with the code's distance.
+    """A residual model whose f is a Gaussian process over the gaze code: a constant plus a smooth function.
 
-    Each axis's kernel is c^2 + s^2 exp(-|x - x'|^2 / 2 l^2) over the standardised code, with
-    maximum-likelihood parameters for train people (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2.2
-    and 5.4).
+    The kernel for each axis is c^2 + s^2 exp(-|x - x'|^2 / 2 l^2) over the standardised code, with maximum-likelihood
+    parameters from train people (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2.2 and 5.4).
     """
 
     name = "gp"
@@ -377,7 +377,7 @@ class GaussianProcess(ResidualModel):
         return kernel_of(prior["kernel"], code, code)
 
     def scaled(self, prior: State, factors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        """Multiply c^2, s^2 and the noise."""
+        """Multiply c^2, s^2 and the noise by factors."""
         kernel = prior["kernel"] * np.array([factors[0], factors[1], 1.0])
         return dict(prior) | {"kernel": kernel, "noise": factors[2] * prior["noise"]}
 
@@ -387,7 +387,7 @@ class GaussianProcess(ResidualModel):
 
 
 def kernel_of(kernel: NDArray[np.float64], a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute covariances (2, n, m) between codes (n, F) and (m, F); kernel (2, 3): c^2, s^2, l^2 of each axis."""
+    """Compute covariances (2, n, m) between codes (n, F) and (m, F); kernel (2, 3): c^2, s^2, l^2 for each axis."""
     square = np.sum(a**2, axis=1)[:, None] + np.sum(b**2, axis=1) - 2 * a @ b.T
     constant, varying, length = kernel.T[..., None, None]
     return constant + varying * np.exp(-np.maximum(square, 0) / (2 * length))

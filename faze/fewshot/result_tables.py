@@ -38,14 +38,14 @@ def errors_table(learner: str, people: Sequence[PersonCodes], adaptation: Adapta
 
 
 def trace_table(learner: str, calibrations: Sequence[Calibration], errors: Errors) -> pa.Table:
-    """Make one row per calibration and number of steps; none for a learner without steps."""
+    """Make one row per calibration and number of steps, and none for a learner without steps."""
     rows = [calibration for calibration in calibrations for _ in errors.trace_steps]
     steps = np.tile(np.array(errors.trace_steps, np.int64), len(calibrations))
     return pa.table(_keys(learner, rows) | {"steps": steps, "error_deg": errors.trace_deg.ravel()})
 
 
 def predictions_tables(learned: Learned, adaptation: Adaptation) -> Iterator[pa.Table]:
-    """Adapt once more, since `errors` keeps no network; make one row per query entry of every calibration."""
+    """Adapt again, since `errors` does not store networks; make one row per query entry of every calibration."""
     count, query = len(adaptation.calibrations), adaptation.settings.query_entries
     progress, done = Progress("predict", count, "models"), 0
     for positions, gaze in LEARNERS[learned.learner].gaze(learned, adaptation):

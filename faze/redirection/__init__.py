@@ -1,7 +1,7 @@
-"""Strips with another gaze and head pose, made by turning their codes.
+"""Strips with another gaze and head pose, made by rotating their codes.
 
 pairs       which strips are redirected to which
-estimator   a network of its own that estimates gaze and head pose of a strip, and its training
+estimator a separate network that estimates gaze and head pose of a strip, and its training
 evaluator   the redirected strips and their measurements
 walk        latent walks: a strip decoded along a range of angles
 atlas       a strip decoded on a grid of angles

@@ -1,11 +1,11 @@
 """An estimator of gaze and head pose that measures redirected strips: a small residual network, independent of DT-ED.
 
-It has another architecture and other weights, and is trained on real strips of train people only (He et al. 2016; used
-as an evaluator as in ST-ED, Zheng et al., NeurIPS 2020, section 4.2). Its error on real strips is reported beside
-whatever it measures.
+It has a different architecture and separate weights, and is trained on original strips of train people only (He et al.
+2016; used as an evaluator as in ST-ED, Zheng et al., NeurIPS 2020, section 4.2). Its error on original strips is
+reported beside all of its measurements.
 
-Decoded strips are blurred where real ones are sharp, so half of the training strips are blurred. Half are mirrored, and
-the colours of all are changed. Random draws depend on seed and step only.
+Decoded strips are blurrier than original ones, so half of the training strips are blurred. Half are mirrored, and the
+colours of all are changed. Random draws depend on seed and step only.
 
 Shapes: B or N strips of H x W pixels, C channels.
 """
@@ -84,13 +84,13 @@ class GazeHeadEstimator(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class TrainedEstimator:
-    """An estimator, and the people it was trained on."""
+    """An estimator and the people on whom it was trained."""
 
     network: GazeHeadEstimator  # in evaluation mode
     trained_on: Collection[str]  # digest of each person (`StripStore.person_digest`)
 
     def check_size(self, path: Path, height: int, width: int) -> None:
-        """Raise UserError unless the network makes strips of the size that the estimator was trained on, px."""
+        """Raise UserError unless the network's strips have the size on which the estimator was trained, px."""
         if self.network.size != (height, width):
             own = "{} x {}".format(*self.network.size)
             raise UserError(
@@ -99,7 +99,7 @@ class TrainedEstimator:
             )
 
     def check_unseen(self, path: Path, strips: StripStore, people: Collection[str]) -> None:
-        """Raise UserError if the estimator was trained on any of these people, under whatever name."""
+        """Raise UserError if the estimator was trained on any of these people, even under another name."""
         if seen := [person for person in people if strips.person_digest(person) in self.trained_on]:
             raise UserError(
                 f"{path}: the estimator was trained on {', '.join(seen)}, so it cannot evaluate them: give test people "
@@ -108,7 +108,7 @@ class TrainedEstimator:
 
 
 def save_estimator(path: Path, trained: TrainedEstimator) -> None:
-    """Write an estimator and the people it was trained on."""
+    """Write an estimator and the people on whom it was trained."""
     network = trained.network
     content = {
         "format": FORMAT,
@@ -187,7 +187,7 @@ def train_estimator(
 
 
 def _relative_rate(share: float) -> float:
-    """Return the learning rate, relative to the highest, after a share of the training."""
+    """Return the learning rate relative to its maximum, after a share of the training."""
     if share < WARMUP:
         return share / WARMUP
     return 0.5 + 0.5 * math.cos(math.pi * (share - WARMUP) / (1 - WARMUP))

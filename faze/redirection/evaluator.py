@@ -4,7 +4,7 @@
 |---|---|
 | pair, variant | `faze.redirection.pairs` |
 | own_* | gaze_pitch, gaze_yaw, head_pitch, head_yaw of strip a, radians |
-| wanted_* | the same of strip b |
+| wanted_* | the same for strip b |
 | seen_* | the same, estimated in the image |
 | l1, psnr, ssim, ms_ssim | similarity to strip b; nan for strip b itself |
 
@@ -46,7 +46,7 @@ def redirect(dted: DTED, image: Tensor, labels: NDArray, targets: NDArray[np.int
     Args:
         dted: trained network.
         image: the person's strips, (N, 3, H, W) in [-1, 1].
-        labels: of these strips, (N, 4) gaze pitch, yaw, head pitch, yaw, radians.
+        labels: labels of these strips, (N, 4) gaze pitch, yaw, head pitch, yaw, radians.
         targets: (N,) index of each strip b.
 
     Returns:
@@ -71,7 +71,7 @@ def evaluate_person(
     Args:
         estimator: in evaluation mode.
         images: variant -> (N, 3, H, W) in about [-1, 1]; `rendered` may be missing or have fewer.
-        labels: of the person's strips, (N, 4) radians.
+        labels: labels of the person's strips, (N, 4) radians.
         targets: (N,) index of each strip b.
         rendered: the pairs that `images["rendered"]` shows.
 
@@ -97,7 +97,7 @@ def evaluate_person(
 def similarity(images: Tensor, real: Tensor) -> Mapping[str, Tensor]:
     """Compare images with real ones.
 
-    L1 is on the scale of the images. The other metrics are on a scale from 0 (black) to 1 (white); values beyond are
+    L1 is on the scale of the images. The other metrics are on a scale from 0 (black) to 1 (white); values outside are
     clipped.
 
     Args:

@@ -5,10 +5,10 @@ for rendered people only:
 
 | variant | image |
 |---|---|
-| redirected | strip a, with gaze and head code turned from its own labels to those of b, as in training |
-| not_turned | strip a, encoded and decoded without being turned: the error of doing nothing |
+| redirected | strip a, with gaze and head codes rotated from its own labels to those of b, as in training |
+| not_turned | strip a, encoded and decoded without rotation: the error of doing nothing |
 | real | strip b itself: the estimator's own error |
-| rendered | the person rendered again with gaze and head pose of b and everything else of a: a perfect redirection |
+| rendered | the person, rendered with gaze and head pose from b and everything else from a: a perfect redirection |
 
 Shapes: N pairs of one person.
 """
@@ -21,7 +21,7 @@ VARIANTS = ("real", "rendered", "not_turned", "redirected")
 
 
 def chosen(entries: int, most: int) -> NDArray[np.int64]:
-    """Choose up to `most` of a person's entries, evenly spaced: neighbours were often recorded in succession."""
+    """Choose up to `most` of a person's entries, evenly spaced, since neighbours were often recorded in succession."""
     return np.linspace(0, entries - 1, min(entries, most)).round().astype(np.int64)
 
 

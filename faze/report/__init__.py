@@ -1,1 +1,1 @@
-"""The page of an ablation: figures, words and one self-contained HTML file."""
+"""The report page of an ablation: figures and text in one self-contained HTML file."""

@@ -115,7 +115,7 @@ def draw_people(inspection: Inspection) -> Figure:
 
 
 def _draw_bars(axes: Axes, counts: NDArray, above: NDArray, edges: NDArray, color: str) -> None:
-    """Draw bars, with gaps if they are few and as one path if they are many."""
+    """Draw bars, with gaps if there are few of them and as one path if there are many."""
     if len(counts) > NAMED_PEOPLE:
         axes.stairs(above + counts, edges, baseline=above, fill=True, color=color)
     else:
@@ -147,7 +147,7 @@ def pick_strips(strips: StripStore, most: int = SHEET_STRIPS) -> list[SheetStrip
 
 
 def _centers(count: int, parts: int) -> list[int]:
-    """Return the centre of each of `parts` equal parts of 0 .. count - 1, or all positions if they are fewer."""
+    """Return the centres of `parts` equal parts of 0 .. count - 1, or all indices if there are fewer."""
     return [int((part + 0.5) * count / min(parts, count)) for part in range(min(parts, count))]
 
 

@@ -29,8 +29,8 @@ def write_page(inspection: Inspection, cells: Sequence[SheetStrip], folder: Path
     """Write the page of a data set into an existing folder, with table, summary and figures.
 
     Args:
-        inspection: of the store.
-        cells: of the contact sheet.
+        inspection: content of the store.
+        cells: cells of the contact sheet.
         folder: output folder.
         sidecar: relative URL of the list of rejects.
     """
@@ -53,9 +53,9 @@ def read_page(folder: Path, root: Path, embedder: Embedder) -> dict[str, Any]:
     """Read the page of a data set for the report: summary, pictures as data URIs, and links.
 
     Args:
-        folder: of the page.
+        folder: folder of the page.
         root: results/<name>; the report is in a subfolder.
-        embedder: of the report.
+        embedder: embedder of the report.
 
     Raises:
         UserError: the page is missing.
@@ -80,7 +80,7 @@ def _texts(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def title(summary: Mapping[str, Any]) -> str:
-    """Return the title of a data set, for example MPIIGaze. Other stores have the title in their file."""
+    """Return the title of a data set, for example MPIIGaze; titles of other stores are in their files."""
     return NAMES.get(summary["dataset"], summary["dataset"])
 
 
@@ -104,7 +104,7 @@ def _listed(items: Sequence[str], more: str) -> str:
 
 
 def _shares(counts: Mapping[str, int], texts: Mapping[str, str], total: int) -> str:
-    """Format 12 off the screen (2.0 %), 588 on the screen (98.0 %); or, for a single kind, all on the screen."""
+    """Format counts by kind: 12 off the screen (2.0 %), 588 on the screen (98.0 %); or just: all on the screen."""
     kinds = [(number, texts.get(key, key)) for key, number in counts.items() if number]
     if len(kinds) == 1:
         return f"all {kinds[0][1]}"
@@ -147,7 +147,7 @@ def kind_counts(kind: Mapping[str, Any]) -> str:
 
 
 def percent(share: float) -> str:
-    """Format 0.4 %, or < 0.1 % for smaller shares above 0."""
+    """Format a share: 0.4 %, or < 0.1 % for smaller ones above 0."""
     return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
 
 

@@ -36,14 +36,14 @@ DASHED = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3))}
 
 
 def _with_legend(figure: Figure, axes: Axes) -> Figure:
-    """Add the legend of the axes below the figure."""
+    """Add the axes' legend below the figure."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(8, len(handles)))
     return figure
 
 
 def draw_talk_charts(results: Results) -> Figure:
-    """Draw time, memory and error per tier as in the talk, with the talk's headline figures as the last bars."""
+    """Draw time, memory and error per tier like the talk's charts, with the talk's own numbers as the last bars."""
     several = len(results.tiers) > 1
     rows = len(results.tiers) + several
     figure, [[time, memory, error]] = panels(WIDTH, 1.9 + 0.36 * rows, 1, 3, sharey=True)
@@ -74,7 +74,7 @@ def draw_talk_charts(results: Results) -> Figure:
 
 
 def _bars(axes: Axes, results: Results, values: pd.Series, ends: pd.Series, what: str, labels: Sequence[str]) -> None:
-    """Draw a bar with a label for each tier, and a hatched one for the talk's figure applied to our baseline."""
+    """Draw a bar with a label for each tier, and a hatched one for our baseline divided by the ratio from the talk."""
     colors = tier_colors(results.tiers)
     near = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
     axes.barh(range(len(values)), values, height=0.62, color=[colors[tier] for tier in values.index])
@@ -148,7 +148,7 @@ def draw_people(results: Results) -> Figure:
 
 
 def draw_training(results: Results) -> Figure:
-    """Draw the validation error of every tier against pairs and against seconds: seeds thin, their mean bold."""
+    """Draw every tier's validation error against pairs and seconds: thin lines for seeds, bold for means."""
     figure, [row] = panels(WIDTH, 4.0, 1, 2, sharey=True)
     curves = results.tables["training"]
     target = results.tables["convergence"]["target_deg"].mean()
@@ -293,7 +293,7 @@ def _draw_differences(row: Sequence[Axes], results: Results, pairs: pd.DataFrame
 
 
 def _limit_differences(axes: Axes, pairs: pd.DataFrame, margin_deg: float) -> None:
-    """Set the axis so that margin and annotations fit; learners with far larger differences are cut off."""
+    """Set the axis so that margin and annotations fit; far larger differences are cut off."""
     ends = pairs[["low_deg", "high_deg", "difference_deg"]]
     low, high = min(ends.min().min(), -margin_deg), max(ends.max().max(), margin_deg)
     typical = 6 * max(np.nanmedian(ends.abs()), margin_deg, 1e-3)
@@ -309,7 +309,7 @@ def _label_shots(axes: Axes, shots: pd.Series, title: str, size: str) -> None:
 
 
 def thinned(numbers: Sequence[int], most: int) -> list[int]:
-    """Select at most so many numbers at equal distances, including the first and the last."""
+    """Select at most `most` numbers at equal distances, including the first and the last."""
     if len(numbers) <= most:
         return list(numbers)
     return [numbers[i] for i in np.linspace(0, len(numbers) - 1, most).round().astype(int)]
@@ -358,10 +358,10 @@ def _line(
 
 
 def draw_walks(results: Results, angles: Mapping[str, pd.DataFrame]) -> Figure:
-    """Draw estimated against requested angles of the walks: people thin, their mean bold.
+    """Draw estimated against requested angles of the walks: thin lines for people, bold for means.
 
     Args:
-        results: of the evaluation.
+        results: results of the evaluation.
         angles: tier -> `angles.csv` of its walks.
     """
     walks = list(next(iter(angles.values()))["walk"].unique())

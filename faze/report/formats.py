@@ -30,7 +30,7 @@ NUMBERS = {"degrees": "{:.2f}°", "ratio": "{:.2f}×", "gibibytes": "{:.2f} GiB"
 
 
 def _or_dash(form: Callable[..., str]) -> Callable[..., str]:
-    """Return a dash for a number that is missing, nan or infinite."""
+    """Format a missing, nan or infinite number as a dash."""
 
     @functools.wraps(form)
     def shown(*numbers: float | None) -> str:
@@ -56,44 +56,44 @@ def template_filter(form: Callable[..., str]) -> Callable[..., str]:
 
 @template_filter
 def angle(value: float) -> str:
-    """Format −12.4°."""
+    """Format an angle, such as −12.4°."""
     return f"{'−' * (value < 0)}{abs(value):.1f}°"
 
 
 @template_filter
 def change(value: float) -> str:
-    """Format +0.083°, with three digits so that small changes do not appear as 0."""
+    """Format a change such as +0.083°, with three digits so that small changes do not appear as 0."""
     return f"{signed(value, 3)}°"
 
 
 @template_filter
 def interval(low: float, high: float) -> str:
-    """Format 0.97 to 1.02; with two or three blocks perhaps 0.00 to >999."""
+    """Format an interval, such as 0.97 to 1.02; with few blocks it may be as wide as 0.00 to >999."""
     return f"{low:.2f} to {'>999' if high > 999 else f'{high:.2f}'}"
 
 
 @template_filter
 def signed_interval(low: float, high: float) -> str:
-    """Format −0.031 to +0.190."""
+    """Format an interval with signs, such as −0.031 to +0.190."""
     return f"{signed(low, 3)} to {signed(high, 3)}"
 
 
 @template_filter
 def percent(share: float) -> str:
-    """Format a reduction by a share of 0.51 as −51 %."""
+    """Format a reduction; a share of 0.51 becomes −51 %."""
     return f"{signed(-100 * share, 0)} %"
 
 
 @template_filter
 def share(part: float) -> str:
-    """Format 27 %, or −3 %."""
+    """Format a share, such as 27 % or −3 %."""
     text = f"{100 * abs(part):.0f} %"
     return f"−{text}" if part < 0 and text != "0 %" else text
 
 
 @template_filter
 def milliseconds(value: float) -> str:
-    """Format 412 ms, 1.52 s."""
+    """Format milliseconds, such as 412 ms or 1.52 s."""
     if value >= 1000:
         return f"{value / 1000:.2f} s"
     return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms"
@@ -101,7 +101,7 @@ def milliseconds(value: float) -> str:
 
 @template_filter
 def elapsed(seconds: float) -> str:
-    """Format 8.4 s, 412 s, 2 h 05 min."""
+    """Format seconds, such as 8.4 s, 412 s or 2 h 05 min."""
     if seconds >= 3600:
         hours, minutes = divmod(round(seconds / 60), 60)
         return f"{hours} h {minutes:02d} min"
@@ -110,13 +110,13 @@ def elapsed(seconds: float) -> str:
 
 @template_filter
 def count(value: float) -> str:
-    """Format 12,345."""
+    """Format a count, such as 12,345."""
     return f"{int(value):,}"
 
 
 @template_filter
 def needed(number: int, most: int) -> str:
-    """Format a required number: 12; or more than 100, if no number up to that limit suffices."""
+    """Format a required number, such as 12, or "more than 100" if no number up to that limit suffices."""
     return f"{number:,}" if number <= most else f"more than {most:,}"
 
 

@@ -34,7 +34,7 @@ class Embedder:
         """Embed a file unchanged; return None if it exceeds the budget.
 
         Args:
-            path: of the file.
+            path: path of the file.
             kind: MIME type.
         """
         return self._embed(path.read_bytes(), kind)
@@ -83,7 +83,7 @@ def embed_figure(folder: Path, name: str, embedder: Embedder) -> str | None:
 
 
 def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int, embedder: Embedder) -> list[dict[str, Any]]:
-    """Collect the contact sheet of every tier and videos of the last one, which is embedded first."""
+    """Collect the contact sheet of every tier, and videos of the last tier, which is embedded first."""
     walks = []
     for position, tier in enumerate(reversed(tiers)):
         folder = paths.walks(tier, seed)
@@ -104,7 +104,7 @@ def collect_walks(paths: ResultPaths, tiers: Sequence[str], seed: int, embedder:
 
 
 def walk_title(path: Path) -> str:
-    """Return the title of a video: MPIIGaze p00 for mpiigaze_p00.mp4."""
+    """Return the title of a video, such as MPIIGaze p00 for mpiigaze_p00.mp4."""
     dataset, _, person = path.stem.partition("_")
     return f"{NAMES.get(dataset, dataset)} {person}".strip()
 
@@ -138,7 +138,7 @@ def collect_atlas(paths: ResultPaths, tiers: Sequence[str], seed: int) -> dict[s
 
 
 def _embed_sheet(folder: Path, name: str, embedder: Embedder) -> str | None:
-    """Embed a sheet from the folder; a path in its name is ignored."""
+    """Embed a sheet from the folder; any path in its name is ignored."""
     try:
         return embedder.file(folder / PurePath(name).name, "image/webp")
     except OSError as error:

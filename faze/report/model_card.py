@@ -32,9 +32,9 @@ def write_card(
 
     Args:
         start: the start event of its training (`faze.base.run_log`).
-        pixel_sources: of each data set's strips (`faze.data.store.strips`).
+        pixel_sources: source of the pixels of each data set's strips (`faze.data.store.strips`).
         people: contents of the stores; columns dataset, split, people, strips.
-        errors: of each test person (`faze.evaluation.runs.read_errors`).
+        errors: errors of each test person (`faze.evaluation.runs.read_errors`).
         redirected: identity measures of redirected strips (table `redirection`).
         files: names of the learner files next to the checkpoint.
     """
@@ -132,7 +132,7 @@ def _limits(pixel_sources: Mapping[str, str], config: Mapping[str, Any], trained
 
 
 def _describe_licence(sources: Collection[str]) -> str:
-    """Describe the licence of weights by the sources of all pixels from which network and learners were trained."""
+    """Describe the licence of weights, given the sources of all pixels on which network and learners were trained."""
     if all(source == RENDERED for source in sources):
         return "Licence: Apache-2.0, as faze itself. Network and learners were trained on rendered people alone."
     if UNKNOWN_SOURCE in sources:

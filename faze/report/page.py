@@ -38,10 +38,10 @@ def render(
     """Render the page as HTML.
 
     Args:
-        title: of the page.
+        title: title of the page.
         note: text above the verdict; may be empty.
-        summary: of the evaluation.
-        results: its tables.
+        summary: summary of the evaluation.
+        results: tables of the evaluation.
         figures: data URI of each figure.
         walks: from `media.collect_walks`.
         atlas: from `media.collect_atlas`.
@@ -103,7 +103,7 @@ def tier_rows(summary: Mapping[str, Any], results: Results) -> Rows:
 
 
 def conditions(results: Results) -> list[tuple[str, str, int]]:
-    """Return data set, learner and k of the errors in the tier table."""
+    """Return data set, learner and k for the errors in the tier table."""
     cells = ((UNADAPTED, 0), (results.learners[0], results.largest_k))
     return [(dataset, learner, k) for dataset in results.datasets for learner, k in cells]
 
@@ -115,7 +115,7 @@ def _error_cell(results: Results, tier: str, dataset: str, learner: str, k: int)
 
 
 def tier_table(summary: Mapping[str, Any], results: Results) -> pd.DataFrame:
-    """Return the tier table with all digits, for other programs."""
+    """Return the tier table with full precision, for other programs."""
     table = results.tables["performance"].set_index("tier").loc[list(results.tiers)]
     for dataset, learner, k in conditions(results):
         name = f"{dataset}_k{k}"

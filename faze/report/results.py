@@ -36,7 +36,7 @@ class Results:
 
     @property
     def rendered(self) -> list[str]:
-        """Data sets whose people are rendered: their errors are not comparable with published ones."""
+        """Data sets whose people are rendered, so that errors are not comparable with published ones."""
         return [dataset for dataset in self.datasets if self.pixel_sources.get(dataset) == RENDERED]
 
     @property
@@ -48,14 +48,14 @@ class Results:
         return f"The people of {names} are rendered, not photographed: errors are not comparable with published ones."
 
     def cell(self, table: str, dataset: str, learner: str, k: int, *, controls: bool = False) -> pd.DataFrame:
-        """Select one data set, learner and k: a row per tier and, with `controls`, per noise control, in order."""
+        """Select the rows of a data set, learner and k: one per tier and, with `controls`, noise control."""
         rows = self.tables[table]
         rows = rows[(rows["dataset"] == dataset) & (rows["learner"] == learner) & (rows["k"] == k)]
         order = [*self.tiers, *self.controls] if controls else self.tiers
         return rows.set_index("tier").reindex([tier for tier in order if tier in set(rows["tier"])])
 
     def curve(self, tier: str, dataset: str, learner: str) -> pd.DataFrame:
-        """Select the error of one tier and learner against k, from k = 0."""
+        """Select the errors of one tier and learner as a function of k, starting at k = 0."""
         rows = self.tables["tiers"]
         rows = rows[(rows["tier"] == tier) & (rows["dataset"] == dataset)]
         return rows[rows["learner"].isin([UNADAPTED, learner])].sort_values("k")
@@ -94,7 +94,7 @@ def read_csv(path: Path, remedy: str, checksum: int | None = None) -> pd.DataFra
     """Read a table that a stage wrote.
 
     Args:
-        path: of the table.
+        path: path of the table.
         remedy: how to recreate it, for the error message.
         checksum: expected CRC-32.
 

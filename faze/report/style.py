@@ -56,7 +56,7 @@ def learner_colors(learners: Sequence[str]) -> dict[str, str]:
 
 
 def split_color(split: str) -> str:
-    """Return the colour of a split, or of people without a split."""
+    """Return the colour of a split, or that for people without a split."""
     return _SPLITS.get(split, "#5b7a99")
 
 

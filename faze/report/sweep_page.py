@@ -29,11 +29,11 @@ def write_sweep(
     """Write the page of a sweep into an existing folder.
 
     Args:
-        name: of the sweep.
+        name: name of the sweep.
         runs: from `swept_runs`.
         points: from `swept_points`, sorted by error.
-        keys: of the varied values.
-        level: of the intervals, for example "95 %".
+        keys: keys of the varied values.
+        level: level of the intervals, for example "95 %".
         folder: output folder.
     """
     lists = [key for key in keys if points[key].map(lambda value: isinstance(value, list)).any()]
@@ -70,14 +70,14 @@ def write_sweep(
 
 
 def format_value(value: object) -> str:
-    """Format a swept value as in YAML, or the items of a list."""
+    """Format a swept value like YAML, or the items of a list."""
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Scale:
-    """Positions of values on an axis from 0 to 1, and its ticks: linear or logarithmic for numbers, else categories."""
+    """An axis with positions of values from 0 to 1, and ticks; categorical unless the values are numbers."""
 
     def __init__(self, values: pd.Series, tick_distance: float = TICK_DISTANCE) -> None:
         known = list(dict.fromkeys(values))
@@ -127,7 +127,7 @@ def draw_parallel(points: pd.DataFrame, keys: Sequence[str]) -> Figure:
 
 
 def draw_against(points: pd.DataFrame, runs: pd.DataFrame, keys: Sequence[str]) -> Figure:
-    """Draw the error of each point, and of each of its trainings, against the value of each key."""
+    """Draw the error of each point, and of each of its training runs, against the value of each key."""
     rows, columns = -(-len(keys) // PANELS_PER_ROW), min(len(keys), PANELS_PER_ROW)
     figure, grid = panels(WIDTH * min(1.0, 0.12 + 0.3 * columns), 2.7 * rows, rows, columns, sharey=True)
     for number, axes in enumerate(axes for row in grid for axes in row):

@@ -1,1 +1,4 @@
-"""One thin module per rule: parse the command line, call, write. `faze STAGE --help` prints its docstring."""
+"""One thin module per rule: it parses the command line, calls other packages and writes the output.
+
+`faze STAGE --help` prints its docstring.
+"""

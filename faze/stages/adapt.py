@@ -1,6 +1,6 @@
 """Adapt few-shot learners to people of the test split and measure them on their query entries. Paper section 4.
 
-The first output is the first learner's, and so on; all learners adapt to the same calibrations.
+The first output belongs to the first learner, and so on. All learners adapt to the same calibrations.
 
 - Errors: one row per person, k and repeat. The rows of k = 0, the trained gaze head itself, have no repeat and are the
   same for all learners. The column `steps` is the number of steps before the error was measured: fewshot.adapt_steps,
@@ -66,7 +66,7 @@ def main(args: Namespace) -> None:
 
 
 class Tables(NamedTuple):
-    """Paths of a learner's tables."""
+    """The paths of a learner's tables."""
 
     errors: Path
     trace: Path | None
@@ -76,7 +76,7 @@ class Tables(NamedTuple):
 def adapt(
     learned: Learned, adaptation: Adaptation, people: list[PersonCodes], left_out: list[str], tables: Tables
 ) -> None:
-    """Adapt to everyone and write the tables, the errors last."""
+    """Adapt to all people and write the tables, the errors last."""
     began = time.perf_counter()
     errors = LEARNERS[learned.learner].errors(learned, adaptation)
     seconds = {"learn": learned.seconds, "adapt": time.perf_counter() - began}
@@ -92,14 +92,14 @@ def adapt(
 def people_of_test(
     paths: Sequence[Path], settings: FewshotAdapt, learnt: Collection[Learned]
 ) -> tuple[list[PersonCodes], list[str]]:
-    """Read the test people of every store; in a store without splits, everybody is a test person.
+    """Read the test people of every store; in a store without splits, all people are test people.
 
     Returns:
         The people, and a sentence about each one who has too few entries.
 
     Raises:
-        UserError: nobody in a store has enough entries, a store and a learner are from different checkpoints, or two
-            stores are of the same data set.
+        UserError: no person in a store has enough entries, a store and a learner come from different checkpoints, or
+            two stores contain the same data set.
     """
     everyone, all_left_out, sources = [], [], {}
     of_draws = (max(settings.shots) + settings.query_entries, "the largest of fewshot.shots + fewshot.query_entries")

@@ -1,7 +1,7 @@
 """Rule `benchmark`: speed and memory of every tier, in rounds of fresh processes on fixed batches.
 
-It needs the machine for itself: the rule claims every core, and the stage refuses to start while another benchmark or a
-training runs on the machine, of any checkout and user.
+It needs exclusive use of the machine: the rule reserves all cores, and the stage refuses to start while another
+    benchmark or a training run of any checkout or user is running on the machine.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ def measure_tiers(config: Resolved, args: Namespace) -> dict[str, Any]:
 
 
 def measure_leave_one_out(config: Resolved, args: Namespace) -> dict[str, Any]:
-    """Measure the top tier without the change of each other tier, in rounds of their own."""
+    """Measure the top tier without the change of each other tier, in separate rounds."""
     *_, top = config.leave_one_out
     jobs = {top: tier_job(config, config.engines[top], args)}
     for tier, engine in config.leave_one_out.items():
@@ -104,7 +104,7 @@ def measure_paper_width(wide: Resolved, args: Namespace) -> dict[str, Any]:
 
 
 def tier_job(config: Resolved, engine: Engine, args: Namespace) -> Job:
-    """Return the job that measures steps with the switches of a tier."""
+    """Return the job that measures steps with a tier's switches."""
     return Job(partial(measure_tier, config=config, engine=engine, data=args.data, threads=args.threads), engine)
 
 
@@ -116,8 +116,8 @@ def baseline_device(config: Resolved) -> torch.device:
 def at_paper_width(config: Resolved) -> Resolved | None:
     """Return the configuration at the paper's width: a small batch, and few steps of about a second each.
 
-    At the small default width, activations are not what fills memory. The model is that of config/paper.yaml. The batch
-    keeps its number of chunks, which is the unit that processes and accumulation share.
+    At the small default width, most memory is not used for activations. The model is that of config/paper.yaml. The
+    batch keeps its number of chunks, which is the unit that processes and accumulation share.
 
     Returns:
         None if benchmark.paper_width is off, the width is the same, or the stored strips are too small.

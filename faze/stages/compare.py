@@ -1,6 +1,7 @@
 """Rule `compare`: the run logs of a sweep -> a page that compares its points.
 
-It uses the validation errors on val people. Test people are reserved for an ablation with the best point's values.
+It uses the validation errors on val people. Test people are reserved for a later ablation with the values of the best
+point.
 """
 
 from argparse import Namespace

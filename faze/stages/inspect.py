@@ -1,4 +1,4 @@
-"""Rule `inspect`, and a command for people: describe a store of eye strips, as text and as a page.
+"""Rule `inspect`, also a user command: describe a store of eye strips, as text and as a page.
 
 faze inspect results/default/data/mpiigaze.h5
 faze inspect STORE --verify --out FOLDER       verifies all checksums, and writes a page with figures

@@ -1,7 +1,7 @@
 """Meta-train few-shot learners on the gaze codes of the training people. Paper section 3.2.
 
-The first output is the first learner's, and so on. A killed meta-training resumes from a work folder next to the
-output. Snakemake deletes all outputs of a killed job, so each work folder is kept until the last learner is finished.
+The first output belongs to the first learner, and so on. A killed run resumes from a work folder next to the output.
+Snakemake deletes all outputs of a killed job, so each work folder is kept until the last learner is finished.
 """
 
 import dataclasses
@@ -74,7 +74,7 @@ def main(args: Namespace) -> None:
 
 
 def val_errors(learner: Learner, learned: Learned, training: MetaTraining) -> dict[str, float]:
-    """Measure the mean error of val people in degrees at each k, calibrated as test people are; "0": unadapted."""
+    """Measure the mean error of val people in degrees at each k, calibrated like test people; "0": unadapted."""
     if not training.val:
         return {}
     settings = training.settings
@@ -88,13 +88,13 @@ def val_errors(learner: Learner, learned: Learned, training: MetaTraining) -> di
 def training_people(
     codes: CodeStore, path: Path, settings: Fewshot, learners: Sequence[Learner]
 ) -> tuple[list[PersonCodes], list[PersonCodes], dict[str, list[str]]]:
-    """Read the people whom the learners need: train people with enough entries for a task, and val people.
+    """Read the people that the learners need: train people with enough entries for a task, and val people.
 
     Returns:
         Train people, val people, and for each split a sentence about each person with too few entries.
 
     Raises:
-        UserError: an outer step needs more train people, or there are no val people to choose the number of steps.
+        UserError: an outer step requires more train people, or there are no val people to select the number of steps.
     """
     train, few = [], {"train": []}
     largest, reason = max(settings.shots), "the largest of fewshot.shots + fewshot."

@@ -1,4 +1,4 @@
-"""Rule `oracle`: rendered test people -> strips rendered with gaze and head pose of strip b and all else of strip a.
+"""Rule `oracle`: rendered test people -> strips rendered with gaze and head pose from strip b, all else from strip a.
 
 They show the result of a perfect redirection (`faze.redirection.pairs`). The frame index is the number of the pair.
 """
@@ -36,18 +36,18 @@ from faze.redirection.pairs import MIN_STRIPS, chosen, draw_targets
 def render_target_strips(
     role: Role, synthetic: Synthetic, maker: StripMaker, rest: Sequence[str], turned: Sequence[str]
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32], list[int]]:
-    """Render frames of a person again and normalise them.
+    """Re-render frames of a person and normalise them.
 
     Args:
-        role: who.
+        role: the person.
         synthetic: the configuration that the person was rendered with.
-        maker: makes strips of frames.
-        rest: N names of the frames that room, light, lids, noise and sharpness are taken from.
-        turned: N names of those that gaze, head pose, place and camera are taken from.
+        maker: makes strips from frames.
+        rest: N names of the frames that provide room, light, lids, noise and sharpness.
+        turned: N names of the frames that provide gaze, head pose, position and camera.
 
     Returns:
-        strips (M, H, W, 3) RGB, their labels (M, 4), and which of the N they are. Left out are those whose frames the
-        person does not have, as where a fault was planted, and those that give no strip.
+        strips (M, H, W, 3) RGB, their labels (M, 4), and their indices among the N. Omitted are pairs whose frames do
+        not exist and frames from which no strip can be made.
     """
     frames = sample_frames(role, synthetic)
     row_of = {name: row for row, name in enumerate(frames.file_names)}
@@ -95,7 +95,7 @@ def _frame(annotated: Supplementary, row: int, path: Path, role: Role) -> Frame:
     OUTPUT_CACHE,
 )
 def main(args: Namespace) -> None:
-    """Render every test person's pairs."""
+    """Render the pairs of every test person."""
     config = load(args.config, "oracle")
     key = key_of("oracle", config.values, args.dataset, content(args.data), rounding_identity())
     with output_lock(args.out), output_cache(args.output_cache, key, [args.out]) as copied:
@@ -110,7 +110,7 @@ def plan(args: Namespace, seed: int, most: int, synthetic: Synthetic) -> Iterato
     """List each test person with the frames a and b of their pairs.
 
     Raises:
-        UserError: the store does not name the frames of its strips, or contains no rendered person.
+        UserError: the store does not contain the frames' names, or contains no rendered person.
     """
     roles = {role.person_id: role for role in cast(synthetic) if (role.dataset, role.split) == (args.dataset, "test")}
     found = False

@@ -1,7 +1,8 @@
 """Rule `preprocess`: raw camera frames -> normalised eye strips with labels (FAZE section 3), and the rejected frames.
 
-Shards of frames are normalised in parallel and kept, so that a killed run can resume; the output is the same for any
-number of processes and any history. Instead of a folder of frames, an HDF5 of strips can be given; it is copied.
+Shards of frames are normalised in parallel and stored, so that a killed run can resume. The output does not depend on
+the number of processes or on interruptions. Instead of a folder of frames, an HDF5 of strips can be given; it is
+copied.
 """
 
 import sys
@@ -65,7 +66,7 @@ LOADED_AHEAD = (
     OUTPUT_CACHE,
 )
 def main(args: Namespace) -> None:
-    """Normalise every usable frame of a data set and list the others."""
+    """Normalise every usable frame of a data set, and list the others."""
     if not args.raw.exists():
         raise UserError(f"{args.raw}: no such folder, nor an HDF5 of strips")
     config = load(args.config, "preprocess")
@@ -79,7 +80,7 @@ def main(args: Namespace) -> None:
 
 
 def cache_key(args: Namespace, config: Resolved) -> str | None:
-    """Hash everything that decides the outputs; return None if the inputs are too large to be read twice."""
+    """Hash everything that determines the outputs; return None if the inputs are too large to be read twice."""
     listed = config.preprocess.gazecapture_split
     inputs = [path for path in (args.raw, args.supplementary, Path(listed) if listed else None) if path]
     contents = [content_within(path, MOST_BYTES) for path in inputs]
@@ -90,7 +91,7 @@ def cache_key(args: Namespace, config: Resolved) -> str | None:
 
 
 def normalise(args: Namespace, settings: Preprocess) -> RejectWriter:
-    """Make the missing shards, and join all of them."""
+    """Make the missing shards and join all of them."""
     load_ahead(*LOADED_AHEAD)
     reader = READERS[args.dataset](args.raw, args.supplementary)
     people = plan(reader)
@@ -143,7 +144,7 @@ def copy_strips(args: Namespace, settings: Preprocess) -> RejectWriter:
 
 
 def write(args: Namespace, people: Iterator[Prepared], size: int, pixel_source: str) -> RejectWriter:
-    """Write store and rejects, each completely or not at all."""
+    """Write the store and the rejects atomically."""
     # Names that are not UTF-8 are written with escapes, so that the list itself is UTF-8.
     how = {"newline": "", "encoding": "utf-8", "errors": "backslashreplace"}
     with whole_file(args.rejects) as temporary, temporary.open("w", **how) as text:

@@ -54,7 +54,7 @@ def main(args: Namespace) -> None:
 
 
 def draw(results: Results, angles: Mapping[str, pd.DataFrame]) -> dict[str, Figure]:
-    """Draw every figure that has content."""
+    """Draw all figures that have content."""
     with drawing():
         drawn = {"talk": figures.draw_talk_charts(results), "shots": figures.draw_shots(results)}
         if len(results.learners) > 1:

@@ -1,6 +1,6 @@
 """Rule `synthesise`: synthetic people -> raw camera frames in the data sets' own layouts, and their ground truth.
 
-Only the data sets whose folders are given are rendered; the frames of one do not depend on the other.
+Only data sets whose folders are given are rendered; their frames do not depend on each other.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from faze.data.synthetic.people import annotation_of, render_everybody
     OUTPUT_CACHE,
 )
 def main(args: Namespace) -> None:
-    """Render everybody."""
+    """Render all people."""
     config = load(args.config, "synthesise")
     folders, files = choose_outputs(args)
     with contextlib.ExitStack() as outputs:
@@ -55,7 +55,7 @@ def choose_outputs(args: Namespace) -> tuple[dict[str, Path], dict[str, Path]]:
     """Return folder and supplementary file of each data set to render.
 
     Raises:
-        UserError: There is none, or only one of the two is given.
+        UserError: No data set is given, or only one of its two paths.
     """
     folders = {dataset: folder for dataset, layout in RAW.items() if (folder := getattr(args, layout))}
     files = {dataset: path for dataset, layout in RAW.items() if (path := getattr(args, f"{layout}_supplementary"))}

@@ -1,7 +1,7 @@
 """Rule `track`: run logs, results, walks and report -> one flat MLflow run per tier and seed.
 
-If the store does not answer, only this rule fails, after everything else is written. No value is lost, and the same
-command tries again.
+If the store does not respond, only this rule fails, after everything else is written. No value is lost, and the same
+command retries.
 """
 
 import json

@@ -62,7 +62,7 @@ def main(args: Namespace) -> None:
 
 
 def choose_people(pairs: Path, count: int) -> dict[str, list[str]]:
-    """Choose people of each data set by the baseline's error of redirected gaze."""
+    """Choose people of each data set by the baseline's error in redirected gaze."""
     people = by_variant(read_pairs(pairs))
     people = people[people["variant"] == REDIRECTED].set_index("person")
     return {

@@ -1,1 +1,1 @@
-"""A local page on which a user changes the codes of a strip, which the browser decodes."""
+"""A local page on which a user changes the codes of a strip, and the browser decodes them."""

@@ -1,9 +1,9 @@
 """The folder of a studio (static files, decoders as ONNX graphs, codes of some strips) and its server for this machine.
 
-A browser needs nothing else: the decoders run in it, by onnxruntime-web. Codes are stored in frontal
-orientation, so that the page turns them to a gaze and a head pose by one rotation each, as a walk does.
+A browser needs nothing else: the decoders run in it with onnxruntime-web. Codes are stored in frontal orientation, so
+    that the page needs one rotation each for gaze and head pose, like a walk.
 
-Shapes: N strips; A numbers of the appearance.
+Shapes: N strips; A numbers in an appearance code.
 """
 
 import functools
@@ -41,12 +41,12 @@ def write_studio(out: Path, networks: Mapping[str, DTED], strips: StripStore, pe
 
     Args:
         out: folder.
-        networks: by their names on the page.
+        networks: trained networks, by their names on the page.
         strips: store of normalised strips.
-        people: their first strips can be moved.
+        people: people whose first strips are offered.
 
     Raises:
-        UserError: onnxruntime-web is missing, or codes of a network are not finite.
+        UserError: onnxruntime-web is missing, or a network's codes are not finite.
     """
     if absent := [name for name in RUNTIME if not (STATIC / "ort" / name).is_file()]:
         raise UserError(f"{STATIC / 'ort' / absent[0]} is missing: run `make studio` once; it needs npm")
@@ -91,7 +91,7 @@ def _codes(dted: DTED, strips: StripStore, people: Sequence[str]) -> dict[str, A
 
 
 def components(app: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Find the directions in which (N, A) appearances differ most, each as long as one standard deviation along it."""
+    """Find the directions in which (N, A) appearances differ most, scaled to one standard deviation each."""
     centred = app - app.mean(0)
     _, lengths, directions = np.linalg.svd(centred, full_matrices=False)
     deviations = lengths / np.sqrt(max(1, len(app) - 1))
@@ -113,9 +113,9 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     }
 
     def send_head(self) -> object:
-        """Answer only requests for this machine by its own name.
+        """Reject requests whose Host header is not this machine's own name.
 
-        Otherwise a foreign page could resolve its name to 127.0.0.1 and read the strips as its own.
+        Otherwise a foreign page could rebind its host name to 127.0.0.1 and read the strips (DNS rebinding).
         """
         host, port = self.headers.get("Host", ""), self.server.server_address[1]
         if host not in (f"127.0.0.1:{port}", f"localhost:{port}"):
@@ -124,16 +124,16 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         return super().send_head()
 
     def end_headers(self) -> None:
-        """Forbid caching, since the same address can show other networks later."""
+        """Forbid caching, since the same address can serve other networks later."""
         self.send_header("Cache-Control", "no-store")
         super().end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Log nothing."""
+        """Suppress the log of requests."""
 
 
 def open_server(folder: Path, port: int) -> http.server.ThreadingHTTPServer:
-    """Bind a server of a folder to 127.0.0.1; port 0 takes a free one.
+    """Bind a server for a folder to 127.0.0.1; port 0 selects a free port.
 
     Raises:
         OSError: the port is taken.

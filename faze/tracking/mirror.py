@@ -4,11 +4,11 @@ A run is found by its identity. MLflow cannot change a logged value: if a run co
 contain, a new run replaces it. The replaced run is kept and tagged `superseded`.
 
 Three tags record what a run already contains: the number and hash of its training values, the same of its results, and
-the hash of its files. They are sent together with what they describe, so one search finds everything that an ablation
-still lacks. MLflow keeps one of two values with the same name, step, time and value, so a request can be repeated.
+the hash of its files. They are sent together with the data that they describe, so one search finds everything that is
+still missing. MLflow stores identical values (name, step, time and value) only once, so a request can be repeated.
 Values are sent before files: if the artifact store is full, no number is missing.
 
-A run's network becomes an external logged model, which has the run's results and the address of its checkpoint.
+A run's network becomes an external logged model with the run's results and the address of its checkpoint.
 """
 
 import hashlib
@@ -83,7 +83,7 @@ class Follower:
     def look(self) -> list[str]:
         """Mirror the run logs that have grown and return those runs' names.
 
-        A failing store is reported, and tried again by the next call.
+        A failing store is reported and retried by the next call.
         """
         mirrored, sizes = [], {}
         for place in self._places:
@@ -178,7 +178,7 @@ def _log_datasets(store: Store, one: Mirrored) -> None:
 
 
 def _log_values(store: Store, one: Mirrored, model: "LoggedModel | None") -> None:
-    """Send the parameters, values and tags that the run lacks. The model gets the results too."""
+    """Send the parameters, values and tags that the run lacks; send results to the model, too."""
     from mlflow.entities import Param, RunTag
 
     record, data = one.record, one.run.data

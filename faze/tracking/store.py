@@ -1,7 +1,7 @@
 """The MLflow store: its address, first opening, experiment, failures, and chart view.
 
-MLflow itself loses runs in two ways: processes that open an empty database at the same time break it, and processes
-that create an experiment at the same time file their runs under another one. Therefore both happen under a lock, a
+MLflow can lose runs in two ways: processes that open an empty database at the same time corrupt it, and processes that
+create an experiment at the same time may store their runs in the wrong one. Therefore both happen under a lock, a
 database file is created atomically, and runs are created by the experiment's id.
 
 MLflow's own table shows no metric until each is selected by hand. A shared view, stored as a tag of the experiment,
@@ -88,17 +88,17 @@ class Store:
 
 
 def having(tags: Mapping[str, str]) -> str:
-    """Return the filter that matches runs or models with these tags."""
+    """Return a filter that matches runs or models with these tags."""
     return " and ".join(f"tags.{tag} = '{value}'" for tag, value in tags.items())
 
 
 def current_runs(ablation: str) -> str:
-    """Return the filter that matches an ablation's runs, without superseded ones."""
+    """Return a filter that matches an ablation's runs, without superseded ones."""
     return having({"ablation": ablation, "superseded": "false"})
 
 
 def at_once(call: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
-    """Call the store for several items concurrently. After a failed call no other is started."""
+    """Call the store for several items concurrently. After a failed call, no further call is started."""
     pool = ThreadPoolExecutor(CONCURRENT_CALLS)
     try:
         return list(pool.map(call, items))
@@ -114,7 +114,7 @@ def open_store(tracking: Tracking, results: Path) -> Store:
         results: folder of all ablations, which contains the default store.
 
     Raises:
-        UserError: the store does not answer, was moved, or its experiment was deleted.
+        UserError: the store does not respond, was moved, or its experiment was deleted.
     """
     uri = resolve_uri(tracking.uri, results)
     lock = _lock_path(uri)
@@ -146,7 +146,7 @@ def resolve_uri(uri: str | None, results: Path) -> str:
 
 
 def artifact_root(uri: str, results: Path) -> str | None:
-    """Return where a new experiment stores its artifacts: beside the database; None if a server decides."""
+    """Return the location of a new experiment's artifacts, beside the database; None if a server chooses it."""
     if uri.startswith(SQLITE):
         return (_database_path(uri).parent / "mlartifacts").as_uri()
     scheme = urlsplit(uri).scheme.partition("+")[0]
@@ -165,7 +165,7 @@ def prepare_environment() -> None:
 
 @contextlib.contextmanager
 def explained(uri: str) -> Iterator[None]:
-    """Raise a UserError with a remedy instead of an error of mlflow, the database or the network."""
+    """Convert errors of mlflow, the database or the network to a UserError with a remedy."""
     try:
         yield
     except Exception as error:
@@ -195,7 +195,7 @@ def _database_path(uri: str) -> Path:
 
 
 def _lock_path(uri: str) -> Path:
-    """Return the file that is locked while a store is opened or written: sqlite's own, else a temporary one."""
+    """Return the file that is locked while a store is opened or written: the SQLite database, else a temporary file."""
     if uri.startswith(SQLITE):
         return _database_path(uri)
     return Path(tempfile.gettempdir()) / f"faze-{os.getuid()}-{hashlib.sha256(uri.encode()).hexdigest()[:12]}"
@@ -210,7 +210,7 @@ def _check_address(uri: str) -> None:
     """Connect to a database's host. mlflow itself would retry for minutes.
 
     Raises:
-        UserError: the host does not answer, or the address is invalid.
+        UserError: the host does not respond, or the address is invalid.
     """
     try:
         parts = urlsplit(uri)
@@ -248,7 +248,7 @@ def _experiment(client: "MlflowClient", name: str, artifacts: str | None) -> "Ex
 def share_view(store: Store, ablation: str) -> None:
     """Store an ablation's chart view in the experiment: its runs in the order of the tiers, its results as columns.
 
-    It is what MLflow's "share view" would save. MLflow adds the charts itself, each to the section of its prefix.
+    This is the state that MLflow's "share view" saves. MLflow itself adds the charts, grouped by metric prefix.
     """
     with explained(store.uri):
         runs = store.client.search_runs([store.experiment_id], current_runs(ablation))
@@ -281,10 +281,10 @@ def address(store: Store, ablation: str, port: int = PORT) -> str:
 
 @contextlib.contextmanager
 def serving(store: Store, results: Path, port: int = PORT) -> Iterator[subprocess.Popen | None]:
-    """Run MLflow's server for the duration of the block; None if the store is a server itself.
+    """Run MLflow's server during the block; yield None if the store is itself a server.
 
     Raises:
-        UserError: the port is taken, or the server exits before it answers.
+        UserError: the port is taken, or the server exits before it responds.
     """
     if store.is_server:
         yield None

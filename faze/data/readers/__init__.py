@@ -40,8 +40,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Reject:
-    """An annotated frame that is left out, and the reason; without a file name, all frames of the person are left
-    out."""
+    """An annotated frame that is left out, and the reason; without a file name, all frames of the person."""
 
     person_id: str
     file_name: str

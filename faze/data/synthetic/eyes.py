@@ -1,7 +1,7 @@
-"""The eyes: sclera, iris, pupil and glints, and the lids that follow the gaze with crease, wet rim, lashes and shadow.
+"""The eyes: sclera, iris, pupil and glints; lids that follow the gaze, with crease, wet rim, lashes and shadow.
 
-Without refraction: the iris is the cap of the eyeball around the optical axis; only the glints depend on the cornea.
-Everything is in the head frame, mm, float32; maps are (h, w).
+There is no refraction: the iris is the cap of the eyeball around the optical axis; only the glints depend on the
+cornea. Everything is in the head frame, mm, float32; maps are (h, w).
 """
 
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ def shade_eyeball(
         eye: the eyeball.
         origin: (3,) the camera.
         rays: (h, w, 3) directions of any length.
-        light: in the head frame.
+        light: the light, in the head frame.
 
     Returns:
         (h, w, 3) RGB.
@@ -99,7 +99,7 @@ def shade_eyeball(
 
 
 def _meet_sphere(start: Image, rays: Image, radius_mm: float) -> tuple[Image, Image]:
-    """Compute unit normals where rays from `start`, relative to the centre, meet a sphere; second < 0: they miss."""
+    """Compute unit normals where rays from `start`, relative to the centre, meet a sphere; second < 0 if not."""
     x, y, z = np.moveaxis(rays, -1, 0)
     b = x * start[0] + y * start[1] + z * start[2]  # rounds like kernel.c; a BLAS may fuse
     square = b * b - power(start, radius_mm)
@@ -156,7 +156,7 @@ class Opening:
 
 
 class Margins(NamedTuple):
-    """The lids of one eye in one frame; heights above or below the line between the corners, in its middle."""
+    """The lids of one eye in one frame, as heights above or below the middle of the line between the corners."""
 
     per_mm: float  # along the opening, per mm of x
     inner_mm: float  # x of the inner corner
@@ -167,13 +167,13 @@ class Margins(NamedTuple):
 
 
 def margins(person: SyntheticPerson, eye: int, optical: NDArray, aperture: float) -> Margins:
-    """Place the lids of eye 0 or 1, which follow the iris partially.
+    """Place the lids of eye 0 or 1, which partially follow the iris.
 
     Args:
         person: the person.
         eye: 0 or 1.
         optical: (3,) the optical axis.
-        aperture: opening of the lids, 1 = usual.
+        aperture: opening of the lids, 1 = normal.
     """
     lids, centre = person.lids[eye], person.eye_centres_mm[eye]
     side = np.sign(centre[0])
@@ -241,10 +241,10 @@ def cover_lids(person: SyntheticPerson, lashes: Image, opening: Opening, skin: I
 
     Args:
         person: the person.
-        lashes: of this eye.
-        opening: at the samples.
-        skin: (h, w, 3) the face without opening.
-        eyeball: (h, w, 3); only read where the lids are open.
+        lashes: lashes of this eye.
+        opening: the lids' opening at the samples.
+        skin: (h, w, 3) colours of the face without the opening.
+        eyeball: (h, w, 3) colours of the eyeball; only read where the lids are open.
 
     Returns:
         (h, w, 3).

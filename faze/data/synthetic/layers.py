@@ -1,6 +1,6 @@
 """The layers of a frame in numpy: camera, light and eyes in the head's frame, the pixels of each part, and blending.
 
-`compiled_layers` does the same several times as fast; its `layers_for` chooses. Both take a person's `Painted`.
+`compiled_layers` does the same, several times as fast; its `layers_for` chooses one. Both use a person's `Painted`.
 """
 
 from dataclasses import dataclass
@@ -72,14 +72,14 @@ _CORNERS = np.array([[x, y, z] for x in (False, True) for y in (False, True) for
 
 
 def within(box: Box, outer: Box) -> Box:
-    """Return the intersection of a box with an outer one: left, top, width, height, from the outer one's corner."""
+    """Return the intersection of a box with an outer one: left, top, width, height, relative to the outer one."""
     left, top = max(box[0] - outer[0], 0), max(box[1] - outer[1], 0)
     right, bottom = box[0] + box[2] - outer[0], box[1] + box[3] - outer[1]
     return left, top, max(min(right, outer[2]) - left, 0), max(min(bottom, outer[3]) - top, 0)
 
 
 def feather(width: int, height: int) -> Image:
-    """Compute weights (height, width) that fall to nothing at the edges."""
+    """Compute weights (height, width) that fall to 0 at the edges."""
     ramps = [np.minimum(np.arange(n) + 0.5, n - 0.5 - np.arange(n)) / FEATHER_PX for n in (width, height)]
     across, down = (np.clip(ramp, 0, 1).astype(np.float32) for ramp in ramps)
     return down[:, None] * across
@@ -90,7 +90,7 @@ _EYE_SAMPLES = 2  # per px, along each side
 
 @dataclass(frozen=True, eq=False)
 class Painted:
-    """The parts that are painted once for a person."""
+    """The parts that are painted once per person."""
 
     face: Face
     iris: Image  # (n, n, 4)

@@ -49,7 +49,7 @@ class PersonFrames:
 
     @property
     def cameras(self) -> list:
-        """List the camera of each frame."""
+        """Return the camera of each frame."""
         return [self.setting.screens[index].camera for index in self.scene.screen]
 
 
@@ -59,7 +59,7 @@ def rotation_vectors(rotation: NDArray) -> NDArray:
 
 
 def head_pose(scene: Scene, inner_eye_corners_mm: NDArray) -> NDArray:
-    """Compute (N, 6) annotated rotation vector, translation of the face model with these (2, 3) inner eye corners."""
+    """Compute (N, 6) annotated rotation vectors and translations of a face model with (2, 3) inner eye corners."""
     translation = scene.annotated_origin_mm - scene.annotated_rotation @ np.mean(inner_eye_corners_mm, axis=0)
     return np.column_stack([rotation_vectors(scene.annotated_rotation), translation])
 
@@ -94,9 +94,9 @@ def supplementary(frames: PersonFrames) -> Supplementary:
 
 
 def truth(frames: PersonFrames) -> dict[str, NDArray]:
-    """Collect the ground truth: kappa and biases of a person, and every frame's scene without the biases.
+    """Collect the ground truth: a person's kappa and biases, and the scene of every frame without the biases.
 
-    `labels` are (N, 4) gaze and head pitch, yaw without the biases, in the annotated ones' normalised camera.
+    `labels` are (N, 4) gaze and head pitch, yaw without the biases, in the normalised camera of the annotated labels.
     """
     scene, person = frames.scene, frames.person
     return {

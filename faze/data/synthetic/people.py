@@ -1,4 +1,4 @@
-"""Render everybody: who is rendered, and the folder of frames and annotation of each person."""
+"""Render all people: the list of people, and the folder with frames and annotation of each person."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import as_completed
@@ -52,7 +52,7 @@ class Role:
 
 @dataclass(frozen=True, eq=False)
 class PersonAnnotation:
-    """Facts about a rendered person that are not in the data set's own files."""
+    """Facts about a rendered person that the data set's own files do not contain."""
 
     role: Role
     supplementary: Supplementary
@@ -60,7 +60,7 @@ class PersonAnnotation:
 
 
 def cast(synthetic: Synthetic) -> Iterator[Role]:
-    """List everybody who is rendered."""
+    """List all people who are rendered."""
     numbers = {
         ("mpiigaze", "test"): synthetic.mpiigaze_people,
         ("gazecapture", "train"): synthetic.gazecapture_train_people,
@@ -95,7 +95,7 @@ def sample_frames(role: Role, synthetic: Synthetic) -> PersonFrames:
 
 
 def render_frames(role: Role, frames: PersonFrames, seed: int) -> Iterator[NDArray[np.uint8]]:
-    """Render a person's frames, in their order: (H, W, 3) uint8 RGB."""
+    """Render a person's frames in order: (H, W, 3) uint8 RGB."""
     renderer = renderer_of(role, frames, seed)
     for row, room in enumerate(frames.rooms.tolist()):
         yield renderer.render(frames.scene, row, room)
@@ -137,12 +137,12 @@ def write_person(role: Role, synthetic: Synthetic, root: Path) -> PersonAnnotati
 
 
 def render_everybody(synthetic: Synthetic, roots: dict[str, Path], threads: int) -> list[PersonAnnotation]:
-    """Write everybody's frames and annotation, several people at a time; the files do not depend on the number.
+    """Write all people's frames and annotation, several people at a time; the files do not depend on how many.
 
     Args:
         synthetic: the configuration.
         roots: the folder of each data set that is rendered.
-        threads: processes.
+        threads: number of processes.
     """
     roles = [role for role in cast(synthetic) if role.dataset in roots]
     progress, done = Progress("synthesise", sum(frames_of(role, synthetic) for role in roles), "frames"), 0

@@ -2,7 +2,7 @@
 
 `sample_person` draws the `simple` people, who differ mainly by a constant angle. `sample_measured_person` draws people
 with published distributions of their measures (docs/explanation/people.md has the source of each number); their
-colours, brows and lashes are those of the `simple` people, since no such measurements were found.
+colours, brows and lashes are drawn like those of the `simple` people, since no such measurements were found.
 
 Head frame: origin midway between the inner eye corners, x right and y down as a camera sees the face, z into the head;
 mm. Eye 0 is on the image's left (the person's right). `faze.base.geometry` defines the signs of pitch and yaw.
@@ -29,7 +29,7 @@ BRIDGE_MM = (-5.0, 1.2)  # of the bar between the lenses: above their middles, a
 
 
 class Meeting(NamedTuple):
-    """Where rays meet the lenses' plane; (h, w) each."""
+    """Positions where rays meet the lenses' plane; (h, w) each."""
 
     aside: Image  # (h, w, 2) off the nearer lens's centre
     on_right: NDArray[np.bool_]  # that lens is the one on the image's right
@@ -51,10 +51,10 @@ class Spectacles:
     reflectance: float  # of both surfaces together, 0..1
 
     def apparent_target(self, eye_centres_mm: NDArray, target_mm: NDArray) -> NDArray:
-        """Find where each eye would look without spectacles, turned as it is to look at the target through them.
+        """Find where each eye, turned to see the target through the spectacles, would look without them.
 
         Args:
-            eye_centres_mm: (2, 3) what the eyes turn about.
+            eye_centres_mm: (2, 3) centres of rotation of the eyes.
             target_mm: (N, 3).
 
         Returns:
@@ -69,7 +69,7 @@ class Spectacles:
         return np.concatenate([seen, np.broadcast_to(target_mm[:, None, 2:], (*seen.shape[:2], 1))], axis=-1)
 
     def meet(self, origin: NDArray, rays: Image) -> Meeting:
-        """Find where rays (h, w, 3), of any length, from the camera's place (3,) meet the lenses' plane."""
+        """Find where rays (h, w, 3), of any length, from the camera at (3,) meet the lenses' plane."""
         reach = np.float32(self.plane_mm - origin[2]) / rays[..., 2:]
         point = origin[:2].astype(np.float32) + reach * rays[..., :2]
         on_right = point[..., 0] > np.float32(self.centre_mm[:, 0].mean())
@@ -79,14 +79,14 @@ class Spectacles:
         return Meeting(aside, on_right, beyond, ramp(np.float32(0.5) - beyond * np.float32(1 / EDGE_MM)))
 
     def bend(self, met: Meeting, origin: NDArray, rays: Image) -> Image:
-        """Turn the rays that meet a lens so that, straight on, they reach what the lens shows: (h, w, 3)."""
+        """Replace the rays that meet a lens by straight rays to the points that the lens shows: (h, w, 3)."""
         left, right = self.bends()
         straight = rays * (np.float32(self.plane_mm + self.behind_mm - origin[2]) / rays[..., 2:])
         straight[..., :2] -= met.aside * (np.where(met.on_right, right, left) * met.inside)[..., None]
         return straight
 
     def cover(self, colour: Image, met: Meeting, rays: Image, light: Light) -> Image:
-        """Lay reflections, rims and bridge over what is seen through the lenses: (h, w, 3) -> (h, w, 3)."""
+        """Draw reflections, rims and bridge over the view through the lenses: (h, w, 3) -> (h, w, 3)."""
         glow = self._mirrored(met.aside, rays, light) + np.float32(self.glow(light))
         share = (np.float32(self.reflectance) * met.inside)[..., None]
         colour = colour + share * (glow[..., None] - colour)
@@ -98,11 +98,11 @@ class Spectacles:
         return colour + np.maximum(rim, bridge)[..., None] * (self.metal(light) - colour)
 
     def bends(self) -> Image:
-        """Compute (2,) by how much a lens turns a ray, per mm off its centre, as seen where the irises are."""
+        """Compute by how much each lens deflects a ray per mm off its centre, (2,), at the distance of the irises."""
         return (self.power_dioptres * (self.behind_mm / 1000)).astype(np.float32)
 
     def glow(self, light: Light) -> float:
-        """Compute the brightness of what lenses mirror besides the lights."""
+        """Compute the brightness of reflections on the lenses other than those of the lights."""
         return 0.5 * float(light.ambient_rgb.mean())
 
     def metal(self, light: Light) -> Image:
@@ -111,7 +111,7 @@ class Spectacles:
         return (self.rim_rgb.astype(np.float32) * light.on(front))[0]
 
     def _mirrored(self, aside: Image, rays: Image, light: Light) -> Image:
-        """Compute the lights' images on the lenses' fronts: (h, w)."""
+        """Compute the reflections of the lights on the front of the lenses: (h, w)."""
         normal = np.concatenate([aside / np.float32(FRONT_RADIUS_MM), np.full_like(aside[..., :1], -1)], axis=-1)
         normal[..., 1] += np.float32(TILT)
         normal /= np.sqrt(np.einsum("hwc,hwc->hw", normal, normal))[..., None]
@@ -145,7 +145,7 @@ def random(seed: int, domain: str, index: int, stream: int, *more: int) -> np.ra
 
 @dataclass(frozen=True, eq=False)
 class Lids:
-    """Palpebral fissure of both eyes; heights from the line between the corners, looking straight ahead."""
+    """Palpebral fissures of both eyes: heights from the line between the corners when looking straight ahead."""
 
     upper_mm: float
     lower_mm: float
@@ -157,7 +157,7 @@ class Lids:
 
 @dataclass(frozen=True, eq=False)
 class Fixation:
-    """Deviation of the point that a person looks at from the annotated dot."""
+    """Deviation of the point that a person fixates from the annotated dot."""
 
     screen_shift_mm: NDArray  # (2,) of the real screen, right and down, from the annotated geometry
     spread_deg: float  # standard deviation of fixations around the dot, along either axis
@@ -200,7 +200,7 @@ def sample_person(rng: np.random.Generator, kappa_spread_deg: float, bias_deg: f
     """Draw a person.
 
     Args:
-        rng: of this person's anatomy.
+        rng: generator for this person's anatomy.
         kappa_spread_deg: standard deviation over eyes of kappa, along either axis.
         bias_deg: standard deviation over people of the annotation's bias of gaze and of head pose, along either axis.
     """

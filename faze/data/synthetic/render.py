@@ -1,4 +1,4 @@
-"""Render camera frames of synthetic people: every pixel of the face by its ray through the calibrated camera.
+"""Render camera frames of synthetic people, tracing the ray of each pixel through the calibrated camera.
 
 A frame has three layers of increasing resolution: the whole head at half resolution, the band around the eyes at full
 resolution, and each eye in it with several samples per pixel. All use the same surface and lens. Background and sensor
@@ -26,7 +26,7 @@ _ROOM_MARGIN_PX = 96
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    """One place and time: its light, in the camera frame, and its background, RGB and larger than a frame."""
+    """A place at one time: its light, in the camera frame, and its background, RGB and larger than a frame."""
 
     light: Light
     background: NDArray[np.uint8]
@@ -34,13 +34,13 @@ class Room:
     long_hair: bool
 
     def crop(self, rng: np.random.Generator, width_px: int, height_px: int) -> NDArray[np.uint8]:
-        """Crop the background of one frame, at a position that moves with the hand."""
+        """Crop the background of one frame, at a position that moves with the hand that holds the device."""
         top, left = rng.integers(0, _ROOM_MARGIN_PX + 1, 2)
         return self.background[top : top + height_px, left : left + width_px].copy()
 
 
 def sample_room(rng: np.random.Generator, width_px: int, height_px: int, dimmest: float) -> Room:
-    """Draw a room lit by a window or a lamp, out of focus; `dimmest` scales the least light, 1 = usual."""
+    """Draw a room lit by a window or a lamp, out of focus; `dimmest` scales the minimum of the light, 1 = normal."""
     warmth = rng.normal(0.0, 0.06)
     tint = np.array([1 + warmth, 1.0, 1 - warmth])
     around, above = rng.uniform(-1.15, 1.15), rng.uniform(0.05, 0.95)
@@ -103,7 +103,7 @@ def draw_body(
 
 
 def sample_noise(rng: np.random.Generator, width_px: int, height_px: int) -> NDArray[np.uint8]:
-    """Draw sensor noise (h, w, 3) around 128, larger than a frame: frames take it at a random offset."""
+    """Draw sensor noise (h, w, 3) around 128, larger than a frame, so that frames use random crops."""
     shape = (height_px + _NOISE_MARGIN_PX, width_px + _NOISE_MARGIN_PX)
     grey = rng.standard_normal(shape, np.float32)
     coloured = rng.standard_normal((*shape, 3), np.float32)
@@ -129,7 +129,7 @@ def smear(rng: np.random.Generator, image: NDArray[np.uint8]) -> None:
 
 
 class Renderer:
-    """Render one person's frames; what is the same in all frames is computed once."""
+    """Renders one person's frames; anything that all frames share is computed once."""
 
     def __init__(
         self, seed: int, domain: str, index: int, person: SyntheticPerson, setting: Setting, rooms: int
@@ -150,9 +150,9 @@ class Renderer:
 
         Args:
             scene: the person's frames.
-            row: which of them.
-            room: where it is taken.
-            chance: the frame whose noise, exposure, pupil and sharpness it has; its own, if not said.
+            row: index of the frame.
+            room: the room around the person.
+            chance: index of the frame whose noise, exposure, pupil and sharpness are used; default: the frame itself.
         """
         rng = random(*self._key, PIXELS, row if chance is None else chance)
         place, screen = self._rooms[room], self._setting.screens[scene.screen[row]]

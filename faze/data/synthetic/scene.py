@@ -1,10 +1,10 @@
-"""One person's frames in three dimensions: head poses, targets, eye directions, and what the annotation says of them.
+"""One person's frames in three dimensions: head poses, targets, eye directions, and their annotation.
 
 The eyes fixate the true target: each eye's visual axis goes through it, and the optical axis, along which the iris is
-drawn, deviates by kappa. Spectacles turn both. The annotated target is the dot on the screen.
-Simple people: seen from the gaze origin, the dot deviates from the true target by the person's bias, a rotation in the
-camera frame. Measured people: the eyes rest near the dot, the screen is not quite where the annotation has it, and a
-generic face model places the person nearer or farther than they are. The annotated head pose has a bias of its own.
+drawn, deviates by kappa. Spectacles turn both. The annotated target is the dot on the screen. For simple people, the
+dot, seen from the gaze origin, deviates from the true target by the person's bias, a rotation in the camera frame. For
+measured people, the eyes fixate a point near the dot, the screen's position differs slightly from the annotated one,
+and a generic face model places the person too near or too far. The annotated head pose has a separate bias.
 
 Shapes: N frames, 2 eyes. Everything in the camera frame and mm unless a name says otherwise.
 """
@@ -86,7 +86,7 @@ def sample_scene(rng: np.random.Generator, person: SyntheticPerson, setting: Set
 
 @dataclass(frozen=True, eq=False)
 class _Habits:
-    """How one person holds the head."""
+    """The distribution of one person's head poses."""
 
     follow: float  # share of the gaze that the head takes part in; negative: it turns against it
     toward_screen: float  # neutral pose: 0 faces the camera, 1 the middle of the screen
@@ -143,14 +143,14 @@ def _true_target(
     screen: NDArray,
     places: tuple[NDArray, NDArray, NDArray],
 ) -> NDArray:
-    """Find where on the screen's plane the eyes really look: near the dot, or where the bias is taken away.
+    """Find the point of the screen's plane that the eyes fixate: near the dot, or at the dot without the bias.
 
     Args:
-        rng: of this person's scene.
-        person: who looks.
-        screens: the setting's.
-        screen: (N,) on which each dot is.
-        places: (N, 3) each: the origin, the annotated origin, the annotated dot.
+        rng: generator for this person's scene.
+        person: the person.
+        screens: screens of the setting.
+        screen: (N,) index of the screen with each dot.
+        places: the origin, the annotated origin and the annotated dot, (N, 3) each.
     """
     origin, annotated_origin, target = places
     if person.fixation:

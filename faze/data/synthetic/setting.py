@@ -1,7 +1,7 @@
-"""What people look at: laptops under a webcam, and phones and tablets turned in the hand, each with its cameras.
+"""Screens and their cameras: laptops with a webcam, and phones and tablets in different orientations.
 
-A `Screen` is one way the screen stands to the camera; a handheld device has several. Its pixels or points count from
-its top left corner as its user sees it; the camera looks the other way, so the screen's right is the camera's -x.
+A `Screen` is a position of the screen relative to the camera; a handheld device has several. Its pixels or points count
+from its top left corner as its user sees it; the camera faces the user, so the screen's right is the camera's -x.
 Cameras are pinholes with OpenCV's five distortion coefficients k1, k2, p1, p2, k3.
 """
 
@@ -55,7 +55,7 @@ class Camera:
 
         Args:
             box: left, top, width, height in px.
-            scale: samples per px along each side; those of one pixel are centred on it.
+            scale: samples per px along each side; the samples of a pixel are centred on it.
 
         Returns:
             (height x scale, width x scale, 2). The lens is inverted on a coarse grid and interpolated linearly, within
@@ -120,7 +120,7 @@ def sample_camera(rng: np.random.Generator, width_px: int, height_px: int, focal
 
 @dataclass(frozen=True)
 class Spread:
-    """A normal distribution, cut off where people end."""
+    """A normal distribution, truncated to plausible values."""
 
     mean: float
     deviation: float
@@ -128,7 +128,7 @@ class Spread:
     most: float = np.inf
 
     def draw(self, rng: np.random.Generator) -> float:
-        """Draw a number."""
+        """Draw a value."""
         normal = NormalDist(self.mean, self.deviation)
         return normal.inv_cdf(rng.uniform(normal.cdf(self.least), normal.cdf(self.most)))
 
@@ -161,13 +161,13 @@ class Screen:
     translation_mm: NDArray  # (3,) the screen's top left corner in the camera frame
 
     def target_mm(self, units: NDArray) -> NDArray:
-        """Place points of the screen in the camera frame: (..., 2) pixels or points -> (..., 3) mm."""
+        """Convert points of the screen to the camera frame: (..., 2) pixels or points -> (..., 3) mm."""
         flat = np.asarray(units) * np.divide(self.size_mm, self.size_units)
         return flat @ self.rotation[:, :2].T + self.translation_mm
 
     @property
     def middle_mm(self) -> NDArray:
-        """Middle (3,) of the screen in the camera frame."""
+        """Centre (3,) of the screen in the camera frame."""
         return self.target_mm(np.array(self.size_units) / 2)
 
     def sample_targets(self, rng: np.random.Generator, count: int) -> NDArray:
@@ -178,7 +178,7 @@ class Screen:
 
 @dataclass(frozen=True)
 class Picture:
-    """How well one person's camera sees."""
+    """Image quality of one person's camera."""
 
     blur_px: tuple[float, float] = (0.4, 0.95)  # range over frames of the standard deviation of the blur
     moved: float = 0.0  # share of frames in which the hand or head moves
@@ -188,7 +188,7 @@ class Picture:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Where one person sits."""
+    """The surroundings of one person."""
 
     device: str
     screens: list[Screen]
@@ -197,7 +197,7 @@ class Setting:
 
 
 def sample_laptop(rng: np.random.Generator, *, varied: bool) -> Setting:
-    """Draw a laptop with a 13 to 17 inch screen and a 1280 x 720 webcam above it; `varied` as measured people sit."""
+    """Draw a laptop with a 13 to 17 inch screen and a 1280 x 720 webcam; `varied` for measured people."""
     camera = sample_camera(rng, 1280, 720, (930.0, 1080.0))
     size_units = _LAPTOPS[rng.integers(len(_LAPTOPS))]
     diagonal_mm = rng.uniform(13.5, 17.3) * 25.4
@@ -231,7 +231,7 @@ def sample_device(rng: np.random.Generator, *, varied: bool) -> Setting:
 
 
 def _sample_picture(rng: np.random.Generator, finer: float) -> Picture:
-    """Draw a camera's sharpness; `finer`: pixels per pixel of a 640 x 480 camera."""
+    """Draw a camera's sharpness; `finer` is its resolution relative to a 640 x 480 camera."""
     blur = float(np.clip(np.exp(rng.normal(np.log(0.55), 0.35)), 0.35, 1.1)) * finer**0.5
     return Picture(
         (0.8 * blur, 1.5 * blur), rng.uniform(0.0, 0.15), dimmest=0.65, jpeg_quality=int(rng.uniform(60, 96))
@@ -246,7 +246,7 @@ def _screen(
     corner_mm: tuple[float, float],
     tilt_rad: NDArray,
 ) -> Screen:
-    """Turn a screen, whose corner lies right and down of the camera as the user sees it, into the camera frame."""
+    """Express a screen in the camera frame; its corner is to the right of and below the camera for the user."""
     rotation = rotation_from_pitchyaw(tilt_rad) @ np.diag([-1.0, 1.0, -1.0])  # mirrored
     return Screen(
         camera=camera,

@@ -21,11 +21,11 @@ def paint_skin(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: I
     """Paint a face.
 
     Args:
-        rng: of this person's skin.
-        person: whose.
-        x: (h, w) of the map's points in the head frame, mm.
-        y: (h, w) of the same points.
-        per_mm: its samples per mm.
+        rng: generator for this person's skin.
+        person: the person.
+        x: (h, w) x of the map's points in the head frame, mm.
+        y: (h, w) y of the map's points, mm.
+        per_mm: samples of the map per mm.
 
     Returns:
         (h, w, 3) RGB.
@@ -85,7 +85,7 @@ def _hair(
 
 
 def _brows(rng: np.random.Generator, person: SyntheticPerson, x: Image, y: Image, per_mm: int) -> Image:
-    """Draw both brows hair by hair: how they cover the skin, (h, w)."""
+    """Draw both brows hair by hair; return their opacity, (h, w)."""
     fine = _BROW_FINENESS * per_mm
     mask = np.zeros((x.shape[0] * _BROW_FINENESS, x.shape[1] * _BROW_FINENESS), np.uint8)
     arch, thickness, drop = rng.uniform(1.5, 4.5), rng.uniform(2.2, 4.0), rng.uniform(-1.0, 3.0)
@@ -118,7 +118,7 @@ _LID_SLOPE = 1.2  # of its sides; steeper ones would hide the outer corners of a
 
 @dataclass(frozen=True, eq=False)
 class Hit:
-    """Where rays meet the head: x and y in the head frame (mm), and whether they do."""
+    """Points where rays meet the head: x and y in the head frame (mm), and whether there is one."""
 
     x: Image
     y: Image
@@ -223,7 +223,7 @@ def _features(person: SyntheticPerson, x: Image, y: Image) -> Image:
 
 
 def _lids(person: SyntheticPerson, x: Image, y: Image, depth: Image) -> Image:
-    """Bulge the face over the eyeballs: a sphere that runs out into a cone before it grows too steep to be a face."""
+    """Raise the face over the eyeballs: a sphere that continues as a cone before it becomes too steep for a face."""
     radius = person.eyeball_mm + _LID_MM
     edge = radius * _LID_SLOPE / np.hypot(1, _LID_SLOPE)  # where the sphere is as steep
     for centre in person.eye_centres_mm:
@@ -237,7 +237,7 @@ def _lids(person: SyntheticPerson, x: Image, y: Image, depth: Image) -> Image:
 
 
 def _through_corners(person: SyntheticPerson, x: Image, y: Image, depth: Image) -> Image:
-    """Pull the face through the eye corners, so that what is annotated is what is seen."""
+    """Move the surface so that it passes through the eye corners, and the annotation matches the image."""
     inner, outer = person.corners_mm[2:]
     hills = [bump(np.abs(x), y, (corner[0], corner[1]), (9.0, 9.0)) for corner in (inner, outer)]
     nodes = [

@@ -21,12 +21,12 @@ def step(value: Image, width: float) -> Image:
 
 
 def bump(x: Image, y: Image, at: tuple[float, float], size: tuple[float, float]) -> Image:
-    """Compute a Gaussian hill of height 1; `size` is where it has fallen to 1/e."""
+    """Compute a Gaussian bump of height 1, which falls to 1/e at `size`."""
     return np.exp(-(((x - at[0]) / size[0]) ** 2) - ((y - at[1]) / size[1]) ** 2)
 
 
 def smooth_noise(rng: np.random.Generator, shape: tuple[int, ...], size: float) -> Image:
-    """Draw noise of about unit deviation whose features are `size` samples wide."""
+    """Draw noise of about unit standard deviation with features `size` samples wide."""
     rows, columns = (max(4, int(n / size) + 2) for n in shape)
     coarse = rng.standard_normal((rows, columns), np.float32)
     return cv2.resize(coarse, shape[::-1], interpolation=cv2.INTER_CUBIC)
@@ -39,13 +39,13 @@ def draw_line(mask: NDArray[np.uint8], start: NDArray, end: NDArray, value: int,
 
 
 def padded(image: NDArray) -> Image:
-    """Pad (h, w, 3) to (h, w, 4) float32: OpenCV looks up four channels faster than three."""
+    """Pad (h, w, 3) to (h, w, 4) float32, since OpenCV remaps four channels faster than three."""
     return np.dstack([image, np.zeros(image.shape[:2])]).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
 class Light:
-    """A key light, light from all sides, and the screen's glow; one frame of reference for all (camera or head)."""
+    """A key light, ambient light and the screen's glow, all in one frame of reference (camera or head)."""
 
     key: NDArray  # (3,) unit vector toward the key light
     key_rgb: NDArray
@@ -54,17 +54,17 @@ class Light:
     ambient_rgb: NDArray
 
     def on(self, normal: Image, wrap: float = 0.25) -> Image:
-        """Compute the light that falls on surfaces: (h, w, 3) unit normals -> (h, w, 3) RGB."""
+        """Compute the light on surfaces: (h, w, 3) unit normals -> (h, w, 3) RGB."""
         sources = np.stack([self.key, self.screen], axis=1).astype(np.float32)
         rgb = np.stack([self.key_rgb, self.screen_rgb]).astype(np.float32) / np.float32(1 + wrap)
         cosine = np.maximum(normal @ sources + np.float32(wrap), 0)
         return cosine @ rgb + self.ambient_rgb.astype(np.float32)
 
     def turned(self, rotation: NDArray) -> "Light":
-        """Express the light in another frame of reference, into which the rotation (3, 3) takes vectors."""
+        """Express the light in another frame of reference, to which the rotation (3, 3) maps vectors."""
         return Light(rotation @ self.key, self.key_rgb, rotation @ self.screen, self.screen_rgb, self.ambient_rgb)
 
     @property
     def mirrored(self) -> list[tuple[NDArray, float, float]]:
-        """Lights that the cornea mirrors: direction, angular half-width on the cornea (rad), brightness."""
+        """Lights that the cornea reflects: direction, angular half-width on the cornea (rad), brightness."""
         return [(self.key, 0.07, 1.8 * float(self.key_rgb.mean())), (self.screen, 0.09, 0.5)]
