@@ -26,7 +26,7 @@ KEEP_MEMORY = ("train", "encode", "walk", "redirect")  # they compute networks; 
 def main() -> int:
     """Pass the arguments to the module of the stage or command; report if it was asked to stop."""
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
-        print(f"faze COMMAND --help\n\nstages: {', '.join(STAGES)}\nfor people: {', '.join(COMMANDS)}")
+        print(f"faze COMMAND --help\n\nstages: {', '.join(STAGES)}\nuser commands: {', '.join(COMMANDS)}")
         return 0 if len(sys.argv) > 1 else 2
     try:
         preemptible = sys.argv[1] in PREEMPTIBLE
@@ -52,7 +52,7 @@ def _run(wanted: str) -> int:
     if wanted in KEEP_MEMORY:
         keep_memory()
     if wanted not in modules:
-        print(f"faze: no command {wanted!r}{nearest(wanted, list(modules))}", file=sys.stderr)
+        print(f"faze: no such command: {wanted!r}{nearest(wanted, list(modules))}", file=sys.stderr)
         return 2
     sys.argv[0] = f"faze {wanted}"
     try:
@@ -60,7 +60,7 @@ def _run(wanted: str) -> int:
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] == "faze" or TRACEBACK in sys.argv:
             raise
-        print(f"{sys.argv[0]}: needs the package {error.name}: pip install 'faze[workflow]'", file=sys.stderr)
+        print(f"{sys.argv[0]}: the package {error.name} is missing: pip install 'faze[workflow]'", file=sys.stderr)
         return 1
 
 

@@ -18,8 +18,8 @@ from faze.base.errors import UserError
 Argument = tuple[str, dict[str, Any]]  # arguments of argparse's add_argument
 
 TRACEBACK = "--traceback"
-OUR_FAULT = "This is a fault of faze: please report it, with the traceback above."
-NO_MEMORY = "The memory did not suffice: less at a time (a smaller batch, more parts), or a machine with more."
+OUR_FAULT = "This is a bug in faze; please report it with the traceback above."
+NO_MEMORY = "Out of memory: process less at a time (a smaller batch, more parts), or use a machine with more memory."
 
 
 def argument(name: str, **options: Any) -> Argument:
@@ -48,7 +48,7 @@ def in_rows(args: Namespace, *names: str) -> list[tuple]:
     for name, column in zip(names, columns, strict=True):
         if column and len(column) != count:
             option = name.replace("_", "-")
-            raise UserError(f"--{option} names {len(column)}, --{first} {count}: give as many of one as of the other")
+            raise UserError(f"--{option} has {len(column)} values, but --{first} has {count}: pass equally many values")
     return list(zip(*(column or [None] * count for column in columns), strict=True))
 
 
@@ -64,22 +64,22 @@ def port_number(least: int) -> Callable[[str], int]:
 
     def read(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= 65535:
-            raise argparse.ArgumentTypeError(f"{text!r} is not the number of a port, {least} to 65535")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a port number from {least} to 65535")
         return int(text)
 
     return read
 
 
-CONFIG = needed("--config", "this stage's own parameters, as the workflow and `faze resolve` write them")
+CONFIG = needed("--config", "configuration of this stage, written by the workflow or by `faze resolve`")
 OUTPUT_CACHE = argument(
     "--output-cache",
     type=Path,
-    help="folder of records of outputs that other runs have made from the same inputs, which are copied if possible",
+    help="folder of records of other runs' outputs, which are copied if they were made from the same inputs",
 )
 KEEP_EXISTING = argument(
     "--keep-existing",
     action="store_true",
-    help="keep each output that a former run with this option made from the same inputs",
+    help="keep each output that an earlier run with this option made from the same inputs",
 )
 CONFIGFILE = argument(
     "--configfile",
@@ -104,7 +104,7 @@ def command(doc: str | None, *arguments: Argument) -> Callable[[Callable[[Namesp
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument(TRACEBACK, action="store_true", help="show where in the code an error arose")
+    parser.add_argument(TRACEBACK, action="store_true", help="show the traceback of every error")
     for name, options in arguments:
         parser.add_argument(name, **options)
 
@@ -150,12 +150,12 @@ def _check_own_names(args: Namespace) -> None:
     listed = paths.pop("out", [])
     outputs = {path.resolve() for path in listed}
     if len(outputs) < len(listed):
-        raise UserError("--out names a file twice: give each a name of its own")
+        raise UserError("--out contains a path twice: choose different paths")
     for name, others in paths.items():
         for path in others:
             if path.resolve() in outputs:
                 words = name.replace("_", "-")
-                raise UserError(f"--out {path} is also what `{words}` names: give it a name of its own")
+                raise UserError(f"--out {path} is also the path of `{words}`: choose a different path")
 
 
 def _listed(value: object) -> list[object]:

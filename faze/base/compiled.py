@@ -55,8 +55,8 @@ def library(kernel: str, otherwise: str) -> ctypes.CDLL | None:
             str(next(paths[n] for n in sorted(LEVELS, reverse=True) if n <= supported and paths[n].exists()))
         )
     if multiprocessing.parent_process() is None:
-        remedy = "install a C compiler, then faze again (make, or pip install --no-build-isolation --editable .)"
-        print(f"faze/{kernel} is not compiled: {otherwise}. To change that, {remedy}.", file=sys.stderr)
+        remedy = "install a C compiler and then reinstall faze (make, or pip install --no-build-isolation --editable .)"
+        print(f"faze/{kernel} is not compiled: {otherwise}. To compile it, {remedy}.", file=sys.stderr)
     return None
 
 

@@ -43,7 +43,7 @@ def open_plain(path: Path | str) -> IO[bytes]:
         return file
     file.close()
     if stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EFBIG, f"{found.st_size / 2**20:.0f} MiB are too large", str(path))
+        raise OSError(errno.EFBIG, f"{found.st_size / 2**20:.0f} MiB is too large", str(path))
     raise OSError(errno.EPERM, "a pipe or a device, not a file", str(path))
 
 
@@ -149,10 +149,13 @@ def check_replaceable(folder: Path, names: Collection[str]) -> None:
     """
     here = Path.cwd()
     if folder.resolve() in (here, *here.parents):
-        raise UserError(f"--out {folder} is replaced as a whole, and you are in it: start the command from outside")
+        raise UserError(
+            f"--out {folder} would be replaced entirely, but contains the current directory: run the command from "
+            "elsewhere"
+        )
     is_output = folder.is_dir() and (all((folder / name).is_file() for name in names) or not any(folder.iterdir()))
     if folder.exists() and not is_output:
-        raise UserError(f"--out {folder} exists and has no {' and '.join(names)}: choose a new folder")
+        raise UserError(f"--out {folder} exists, but does not contain {' and '.join(names)}: choose a new folder")
 
 
 @contextlib.contextmanager

@@ -73,7 +73,7 @@ def machine_exclusive() -> Iterator[None]:
                     os.unlink(shared)  # its process was killed; a file of another user stays in /tmp
         except Timeout:
             raise UserError(
-                f"nothing was measured because this machine is not free (lock {path} is held by "
+                f"nothing was measured, since this machine is in use (lock {path} is held by "
                 f"{_holder(path, command=True)}): wait for that process to end, or stop it"
             ) from None
         yield

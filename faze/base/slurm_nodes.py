@@ -69,7 +69,7 @@ def read_nodes() -> list[Node]:
     try:
         done = subprocess.run(SINFO, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise UserError("sinfo: no such command; jobs are sent to SLURM from one of its own machines") from None
+        raise UserError("sinfo: command not found; submit jobs from a machine of the SLURM cluster") from None
     if done.returncode:
         raise UserError(f"sinfo: {done.stderr.strip() or 'failed'}")
     return [_node(line) for line in done.stdout.splitlines() if line.strip()]
@@ -87,16 +87,16 @@ def check(requests: Iterable[Request], nodes: list[Node]) -> None:
         known = [node for node in nodes if _is_asked(request.partition, node)]
         if not known:
             names = ", ".join(sorted({node.partition for node in nodes})) or "none"
-            wanted = f"partition {request.partition}" if request.partition else "no partition, and none is the default"
-            raise UserError(f"slurm_partition: rule {request.rule} asks for {wanted}; sinfo knows {names}")
+            wanted = f"partition {request.partition}" if request.partition else "no partition, and there is no default"
+            raise UserError(f"slurm_partition: rule {request.rule} requests {wanted}, but sinfo lists {names}")
         if not any(map(request.fits, known)):
             refused.setdefault(_words(request, known), request.rule)
     if refused:
         first, *others = refused
         also = f" (and so for {', '.join(refused[words] for words in others)})" if others else ""
         raise UserError(
-            f"{first}{also}: the job would wait for ever; ask for less in the profile's config.yaml (set-threads, "
-            "set-resources, default-resources), or name another partition there (slurm_partition)"
+            f"{first}{also}: the job would wait forever; request less in the profile's config.yaml (set-threads, "
+            "set-resources, default-resources), or set another partition there (slurm_partition)"
         )
 
 
@@ -111,7 +111,7 @@ def _words(request: Request, nodes: list[Node]) -> str:
     if request.minutes > largest.minutes:
         asked, has = f"{asked} and {request.minutes} minutes", f"{has} and {largest.minutes:.0f} minutes for a job"
     return (
-        f"rule {request.rule} asks for {asked}, but the largest node of partition {largest.partition}, {largest.name}, "
+        f"rule {request.rule} requests {asked}, but the largest node of partition {largest.partition}, {largest.name}, "
         f"has {has}"
     )
 

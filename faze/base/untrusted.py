@@ -25,7 +25,9 @@ MEMORY_BYTES = 4 * 2**30  # address space of an isolated process
 
 
 @contextlib.contextmanager
-def untrusted(path: Path | str, what: str = "the file", remedy: str = "write or fetch it again") -> Iterator[None]:
+def untrusted(
+    path: Path | str, what: str = "the file", remedy: str = "recreate it or download it again"
+) -> Iterator[None]:
     """Convert any error that a parser raises for a damaged or hostile file into a one-sentence message.
 
     Args:
@@ -48,7 +50,7 @@ def untrusted(path: Path | str, what: str = "the file", remedy: str = "write or 
         raise DamagedFile(f"{path}: {what} cannot be read ({reason or type(error).__name__}): {remedy}") from error
 
 
-def read_untrusted(path: Path | str, parse: Callable[[bytes], T], remedy: str = "fetch it again") -> T:
+def read_untrusted(path: Path | str, parse: Callable[[bytes], T], remedy: str = "download it again") -> T:
     """Parse the content of a plain file of at most 256 MiB.
 
     Raises:
@@ -75,7 +77,7 @@ def read_isolated(path: Path | str, read: Callable[..., T], *arguments: object, 
     if ended.returncode < 0:
         name = signal.Signals(-ended.returncode).name
         how = f"took more than {cpu_s} s" if name in ("SIGXCPU", "SIGKILL") else f"crashed ({name})"
-        raise DamagedFile(f"{path}: the library that reads it {how}: the file is damaged or hostile; fetch it again")
+        raise DamagedFile(f"{path}: the library that reads it {how}: the file is damaged or hostile; download it again")
     if ended.returncode:
         raise ChildProcessError(ended.stderr.decode(errors="replace"))
     refusal, result = json.loads(ended.stdout)
@@ -100,7 +102,7 @@ def _answer() -> None:
         outcome = str(error), None
     except MemoryError:
         limit = f"needs more than {memory_bytes / 2**30:.0f} GiB of memory"
-        outcome = f"{arguments[0]}: {limit}: the file is damaged or hostile; fetch it again", None
+        outcome = f"{arguments[0]}: {limit}: the file is damaged or hostile; download it again", None
     with answer:
         json.dump(outcome, answer)
 

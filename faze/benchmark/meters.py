@@ -22,8 +22,8 @@ NVML_LEAST_S = 2.0
 THROTTLING = {
     0x4: "power cap",
     0x8: "hardware slowdown",
-    0x20: "temperature, by the driver",
-    0x40: "temperature, by the hardware",
+    0x20: "temperature (driver)",
+    0x40: "temperature (hardware)",
     0x80: "power brake",
 }
 
@@ -121,7 +121,7 @@ def _rapl(folder: Path) -> EnergyMeter:
         name.parent for name in folder.glob("intel-rapl:*/name") if name.read_text().startswith("package")
     )
     if not packages:
-        return EnergyMeter("none", f"no energy counters of the processor (RAPL) under {folder}")
+        return EnergyMeter("none", f"no processor energy counters (RAPL) in {folder}")
 
     def microjoules(package: Path) -> int:
         return int((package / "energy_uj").read_text())
@@ -149,7 +149,9 @@ def _nvml(devices: Sequence[torch.device]) -> EnergyMeter:
     try:
         import pynvml
     except ImportError:
-        return EnergyMeter("none", "the energy of a GPU needs the package nvidia-ml-py: pip install nvidia-ml-py")
+        return EnergyMeter(
+            "none", "measuring the energy of a GPU needs the package nvidia-ml-py: pip install nvidia-ml-py"
+        )
     try:
         pynvml.nvmlInit()
         names = [f"GPU-{torch.cuda.get_device_properties(device).uuid}" for device in devices]
@@ -160,7 +162,7 @@ def _nvml(devices: Sequence[torch.device]) -> EnergyMeter:
 
         read()  # fails here, not during a measurement, if the GPU has no counter
     except pynvml.NVMLError as error:
-        return EnergyMeter("none", f"no energy of this GPU (NVML: {error})")
+        return EnergyMeter("none", f"the energy of this GPU cannot be measured (NVML: {error})")
 
     def boards() -> list[dict]:
         return [_board(pynvml, handle) for handle in handles]

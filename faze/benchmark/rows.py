@@ -208,4 +208,4 @@ def why_same(full: Mapping[str, Any], variant: Mapping[str, Any]) -> str | None:
         return None
     full_reasons, variant_reasons = ({s["switch"]: s["reason"] for s in of["switches"]} for of in (full, variant))
     reasons = [full_reasons[key] or variant_reasons[key] or f"{key} acts as before" for key in changed]
-    return f"inactive here, so the same step: {'; '.join(reasons)}"
+    return f"inactive on this machine, so the step is the same: {'; '.join(reasons)}"

@@ -133,7 +133,7 @@ def refuse_debugging() -> None:
         # The first covers all threads, the second also the marks for Nsight and VTune.
         "torch's profiler": torch.autograd.profiler._is_profiler_enabled or torch.autograd._profiler_enabled(),
         "CUDA's sync debug mode": torch.cuda.is_initialized() and torch.cuda.get_sync_debug_mode() != 0,
-        "a tracer or profiler of Python": sys.gettrace() is not None or sys.getprofile() is not None,
+        "a Python tracer or profiler": sys.gettrace() is not None or sys.getprofile() is not None,
         "tracemalloc": tracemalloc.is_tracing(),
         "Python's development mode": sys.flags.dev_mode,
     }

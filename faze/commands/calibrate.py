@@ -30,8 +30,8 @@ from faze.fewshot.residual_model import ResidualModel
 
 @command(
     __doc__,
-    needed("--codes", "store of codes, as encode writes it, with the person"),
-    argument("--person", help="id of the person; not needed if the store contains only one"),
+    needed("--codes", "store of codes (from encode) that contains the person"),
+    argument("--person", help="name of the person; not needed if the store contains only one"),
     argument(
         "--shots", type=at_least_one, required=True, help="k, the number of calibration entries: the person's first k"
     ),
@@ -40,13 +40,13 @@ from faze.fewshot.residual_model import ResidualModel
         type=Path,
         help="file that meta_train wrote for the checkpoint of these codes (default: use offset)",
     ),
-    argument("--learner", choices=LEARNERS, help="refuse any other learner's file"),
+    argument("--learner", choices=LEARNERS, help="refuse files of other learners"),
     argument(
         "--query-entries",
         type=int,
-        help="number of last entries on which the error is measured (default: all that remain)",
+        help="number of last entries used to measure the error (default: all remaining)",
     ),
-    argument("--suggest", action="store_true", help="print which other entry would help most as the next sample"),
+    argument("--suggest", action="store_true", help="print the entry that would help most as the next sample"),
     needed("--out", "calibration to write"),
 )
 def main(args: Namespace) -> None:
@@ -81,13 +81,13 @@ def read_learner(path: Path | None, learner: str | None, shots: int) -> Learned 
     if path is None:
         if learner in (None, "offset"):
             return None
-        raise UserError(f"--learner {learner} needs --learner-file, the file that meta_train wrote")
+        raise UserError(f"--learner {learner} needs --learner-file (written by meta_train)")
     found = load_learned(path, learner, [])
     if found.learner not in LEARNERS:
-        raise UserError(f"{path}: is of a learner that this faze does not have: {found.learner:.100}")
+        raise UserError(f"{path}: contains a learner that this version of faze does not know: {found.learner:.100}")
     if LEARNERS[found.learner].takes_steps and shots not in found.shots:
         raise UserError(
-            f"--shots {shots}: {path} was trained for k = {', '.join(map(str, found.shots))}: take one of these"
+            f"--shots {shots}: {path} was trained for k = {', '.join(map(str, found.shots))}: choose one of these"
         )
     return found
 
@@ -100,10 +100,12 @@ def pick_person(codes: CodeStore, path: Path, name: str | None) -> PersonCodes:
     """
     persons = codes.persons()
     if name is None and len(persons) > 1:
-        raise UserError(f"{path}: holds {len(persons)} people, {persons[0]} to {persons[-1]}: say which with --person")
+        raise UserError(
+            f"{path}: contains {len(persons)} people, {persons[0]} to {persons[-1]}: choose one with --person"
+        )
     if name is not None and name not in persons:
         raise UserError(
-            f"{path}: holds no person {name}, but {persons[0]}" + (f" to {persons[-1]}" if persons[1:] else "")
+            f"{path}: contains no person {name}, but {persons[0]}" + (f" to {persons[-1]}" if persons[1:] else "")
         )
     return read_person(codes, name or persons[0])
 
@@ -121,7 +123,7 @@ def split_entries(person: PersonCodes, shots: int, query_entries: int | None) ->
     if count < wanted:
         query = f" + --query-entries {query_entries}" if query_entries else ""
         raise UserError(
-            f"{person} has {count} entries, fewer than --shots {shots}{query}: give fewer shots or more samples"
+            f"{person} has {count} entries, fewer than --shots {shots}{query}: use fewer shots or more samples"
         )
     first = shots if query_entries is None else count - query_entries
     return list(range(shots)), np.arange(first, count)
@@ -136,12 +138,12 @@ def suggest(person: PersonCodes, support: list[int], learned: Learned | None) ->
     learner = LEARNERS[learned.learner if learned else "offset"]
     if not isinstance(learner, ResidualModel):
         able = ", ".join(name for name, other in LEARNERS.items() if isinstance(other, ResidualModel))
-        raise UserError(f"--suggest: {learner.name} has no variance; give the --learner-file of one of {able}")
+        raise UserError(f"--suggest: {learner.name} has no variance; pass a --learner-file of one of {able}")
     if len(support) == len(person.code):
-        raise UserError(f"--suggest: {person} has no entry besides the {len(support)} that calibrate")
+        raise UserError(f"--suggest: {person} has no entries besides the {len(support)} used for calibration")
     (entry,) = learner.choose(learned, person.seen(slice(None)), 1, support)
     pitch, yaw = np.degrees(pitchyaw_from_vector(person.gaze_hat[entry]))
-    return f"next: entry {entry} would help most, where gaze is about {pitch:+.0f}° in pitch and {yaw:+.0f}° in yaw"
+    return f"next: entry {entry} would help most; its gaze is about {pitch:+.0f}° in pitch and {yaw:+.0f}° in yaw"
 
 
 def describe(found: PersonalEstimator, path: Path) -> str:

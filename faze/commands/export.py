@@ -44,7 +44,7 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
         "--strips",
         type=at_least_one,
         default=64,
-        help="number of strips to compare, evenly from all people (default: 64)",
+        help="number of strips to compare, spread evenly over all people (default: 64)",
     ),
     needed("--out", "checkpoint or graph to write"),
 )
@@ -52,7 +52,7 @@ def main(args: Namespace) -> None:
     """Write the copy or the decoder, and compare it with the network."""
     trained = load_model(args.checkpoint)
     if args.onnx == (args.precision is not None):
-        raise UserError("say either --precision, for a copy, or --onnx, for the decoder alone")
+        raise UserError("pass either --precision, for a copy, or --onnx, for only the decoder")
     if args.onnx:
         write_decoder(trained, args.out)
         return
@@ -63,7 +63,7 @@ def main(args: Namespace) -> None:
     copy = load_model(args.out)
     before, after = (path.stat().st_size / 2**20 for path in (args.checkpoint, args.out))
     print(f"{args.out}: {args.precision}, {after:.1f} MiB instead of {before:.1f} MiB")
-    print(f"gaze against the original on {len(pixels)} {'strips' if args.data else 'random patterns'}:")
+    print(f"gaze compared with the original on {len(pixels)} {'strips' if args.data else 'random patterns'}:")
     print(f"  computed in float32: {moved(trained, copy, pixels)}")
     copy.autocast = functools.partial(torch.autocast, copy.fc_enc.weight.device.type, dtype)
     print(f"  computed in {args.precision}:    {moved(trained, copy, pixels)}")
@@ -94,7 +94,7 @@ def stored_strips(path: Path, wanted: int) -> NDArray[np.uint8]:
     with StripStore(path) as strips:
         entries = [(person, i) for person in strips.persons() for i in range(strips.count(person))]
         if not entries:
-            raise UserError(f"{path}: holds no strips to compare on")
+            raise UserError(f"{path}: contains no strips for the comparison")
         chosen = np.linspace(0, len(entries) - 1, min(wanted, len(entries))).round().astype(int)
         return np.stack([strips.pixels(*entries[i]) for i in chosen])
 

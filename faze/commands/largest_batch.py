@@ -35,7 +35,7 @@ MARGIN_GIB = 1.0  # by which a process may exceed the limit before allocations f
     __doc__,
     argument("--tier", required=True, help="name of a tier"),
     CONFIGFILE,
-    argument("--memory-gib", type=float, help="memory that the batch has to fit into; needed on a CPU"),
+    argument("--memory-gib", type=float, help="memory into which the batch must fit; required on a CPU"),
     argument("--multiple", type=at_least_one, default=1, help="try only multiples of this number of pairs"),
     argument("--most", type=int, default=65536, help="largest number of pairs to try"),
     threads(),
@@ -50,12 +50,12 @@ def main(args: Namespace) -> None:
         return
     device = pick_device(tier_config(args.configfile, args.tier).engine.device)
     if device.type == "cpu" and not args.memory_gib:
-        raise UserError("give --memory-gib: on a CPU nothing else says when a batch is too large")
+        raise UserError("pass --memory-gib: a CPU has no fixed memory limit")
     peaks: dict[int, float] = {}
     with machine_shared():
         found = largest(lambda pairs: fits(pairs, args, peaks), most=args.most, multiple=args.multiple)
     if not found:
-        raise UserError(f"not even {args.multiple} pairs of tier {args.tier} fit")
+        raise UserError(f"not even {args.multiple} pairs of tier {args.tier} fit into memory")
     print(f"largest micro-batch of {args.tier}: {found} pairs, {peaks[found]:.3f} GiB{_slope(peaks)}")
 
 
@@ -87,7 +87,7 @@ def fits(pairs: int, args: Namespace, peaks: dict[int, float]) -> bool:
     command = [sys.executable, "-m", "faze", "largest-batch", *sys.argv[1:], "--pairs", str(pairs)]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if ended.returncode > 0:
-        raise UserError(f"the try with {pairs} pairs failed; its words are above")
+        raise UserError(f"the try with {pairs} pairs failed; see its output above")
     peak = json.loads(ended.stdout) if ended.returncode == 0 else None  # killed for lack of memory
     fitting = peak is not None and (not args.memory_gib or peak <= args.memory_gib)
     if peak is not None:

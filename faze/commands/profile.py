@@ -125,9 +125,9 @@ COSTLIEST = 10
     __doc__,
     argument("--tier", required=True, help="name of a tier"),
     CONFIGFILE,
-    argument("--data", type=Path, help="store of normalised strips (default: strips of noise)"),
+    argument("--data", type=Path, help="store of normalised strips (default: random strips)"),
     argument("--steps", type=at_least_one, default=3, help="number of steps to profile"),
-    threads("CPU threads, over all processes"),
+    threads("CPU threads in total"),
     argument("--out", type=Path, help="folder to write (default: results/NAME/profile/TIER)"),
 )
 def main(args: Namespace) -> None:

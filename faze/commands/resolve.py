@@ -21,7 +21,7 @@ from faze.config.validation import read_config
     argument("stage", choices=STAGES),
     CONFIGFILE,
     argument("--tier", help=f"tier, noise control or point of a sweep; needed for {', '.join(sorted(PER_RUN))}"),
-    argument("--seed", type=int, help="seed of the training; needed for the same stages"),
+    argument("--seed", type=int, help="seed of the run; needed for the same stages"),
     argument("--dataset", choices=RAW, help=f"data set; needed for {', '.join(PER_DATASET)}"),
     argument("--out", type=Path, help="file to write (default: standard output)"),
 )
@@ -29,7 +29,7 @@ def main(args: Namespace) -> None:
     """Read the configuration and write the part on which one stage depends."""
     for option, stages in {"tier": PER_RUN, "seed": PER_RUN, "dataset": PER_DATASET}.items():
         if (args.stage in stages) != (getattr(args, option) is not None):
-            raise UserError(f"--{option} is {'needed' if args.stage in stages else 'not'} for {args.stage}")
+            raise UserError(f"--{option} is {'required' if args.stage in stages else 'not accepted'} by {args.stage}")
     config = read_config(args.configfile)
     if args.tier is not None and args.tier not in (*CONTROLS, *points(config)):
         resolve_tier(config["tiers"], args.tier)  # raises an error if it is not defined

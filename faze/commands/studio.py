@@ -32,13 +32,16 @@ PORT = 8080
     argument("--checkpoint", type=Path, nargs="+", help=f"trained DT-ED (default: {OWN[0]}, else {OWN[1]})"),
     argument("--data", type=Path, default=STRIPS, help=f"store of normalised strips (default: {STRIPS})"),
     argument(
-        "--people", type=at_least_one, default=12, help="number of people, evenly from the test people (default: 12)"
+        "--people",
+        type=at_least_one,
+        default=12,
+        help="number of people, spread evenly over the test people (default: 12)",
     ),
     argument(
         "--port",
         type=port_number(0),
         default=PORT,
-        help=f"port of the page, for this machine only; 0: any free one (default: {PORT})",
+        help=f"port of the page, on this machine only; 0: any free port (default: {PORT})",
     ),
     argument("--out", type=Path, help="folder to write instead of serving"),
 )
@@ -50,7 +53,7 @@ def main(args: Namespace) -> None:
             raise UserError(
                 f"{path}: no such checkpoint; train one first: make weights, or snakemake --cores all ablation"
             )
-    print(f"studio: preparing {', '.join(map(str, checkpoints))} with strips of {args.data}", flush=True)
+    print(f"studio: preparing {', '.join(map(str, checkpoints))} with strips from {args.data}", flush=True)
     networks = {name_of(path, checkpoints): load_model(path) for path in checkpoints}
     with StripStore(args.data) as strips:
         people = choose(strips, args.people, args.data)
@@ -69,7 +72,7 @@ def choose(strips: StripStore, count: int, path: Path) -> list[str]:
     """Choose evenly spaced test people, or people of the whole store if there is no such split."""
     names = [name for name in strips.persons("test") or strips.persons() if strips.count(name)]
     if not names:
-        raise UserError(f"{path}: nobody has a strip")
+        raise UserError(f"{path}: contains no strips")
     return [names[at] for at in np.linspace(0, len(names) - 1, min(count, len(names))).round().astype(int)]
 
 
@@ -85,7 +88,7 @@ def serve(folder: Path, port: int) -> None:
     try:
         server = open_server(folder, port)
     except OSError as error:
-        raise UserError(f"port {port} of this machine cannot be used ({error.strerror}): give another --port") from None
+        raise UserError(f"port {port} cannot be used ({error.strerror}): choose another --port") from None
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with server:
         print(f"http://127.0.0.1:{server.server_address[1]}/\nEnd with Ctrl-C.", flush=True)

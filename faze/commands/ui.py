@@ -27,7 +27,7 @@ EVERY_SECONDS = 10.0
     __doc__,
     CONFIGFILE,
     argument("--results", type=Path, default=Path("results"), help="folder of all ablations"),
-    argument("--port", type=port_number(1), default=PORT, help="port of the page, for this machine only"),
+    argument("--port", type=port_number(1), default=PORT, help="port of the page, on this machine only"),
 )
 def main(args: Namespace) -> None:
     """Serve the store and mirror training runs until interrupted."""

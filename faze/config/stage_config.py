@@ -136,7 +136,8 @@ def load(path: Path | str, stage: str) -> Resolved:
     first, _, rest = Path(path).read_text(encoding="utf-8").partition("\n")
     if first.startswith(SUM) and hashlib.sha256(rest.encode()).hexdigest() not in first:
         raise ConfigError(
-            f"{path}: was changed after the workflow wrote it; delete it and run the same command again, or delete its "
+            f"{path}: was modified after the workflow wrote it; delete it and run the same command again, or delete "
+            "its "
             "first line if the change is intended"
         )
     return build_config(flat, stage, path)

@@ -66,20 +66,20 @@ def check_sweep(sweep: Mapping[str, Any]) -> Iterator[Fault]:
     for part in ("grid", "sobol"):
         for key in sweep[part]:
             if key not in KINDS:
-                known = f"a sweep varies parameters of a training, in {', '.join(SECTIONS)}"
+                known = f"a sweep varies parameters of training, in {', '.join(SECTIONS)}"
                 yield Fault(f"sweep.{part}.{key}", f"{known}{nearest(key, list(KINDS))}")
     for key in sweep["grid"].keys() & sweep["sobol"].keys():
-        yield Fault(f"sweep.sobol.{key}", "is under sweep.grid too; remove one of them")
+        yield Fault(f"sweep.sobol.{key}", "is also under sweep.grid; remove one of them")
     for key, bounds in sweep["sobol"].items():
         if key in KINDS:
             yield from _check_bounds(key, bounds)
     if bool(sweep["sobol"]) != bool(sweep["points"]):
         yield Fault(
-            "sweep.points", f"{sweep['points']}, with {len(sweep['sobol'])} keys under sweep.sobol: both or none"
+            "sweep.points", f"{sweep['points']}, with {len(sweep['sobol'])} keys under sweep.sobol: set both or neither"
         )
     count = math.prod(map(len, sweep["grid"].values())) * (sweep["points"] or 1)
     if count > MOST_POINTS:
-        yield Fault("sweep", f"has {count} points, each of which is a training; at most {MOST_POINTS} are allowed")
+        yield Fault("sweep", f"has {count} points, each of which is a training run; at most {MOST_POINTS} are allowed")
     if len(sweep["sobol"]) > MOST_SOBOL_KEYS:
         yield Fault("sweep.sobol", f"varies at most {MOST_SOBOL_KEYS} keys; put others under sweep.grid")
 

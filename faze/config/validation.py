@@ -118,7 +118,7 @@ def _check_points(c: Mapping[str, Any], kinds: Mapping[str, Any]) -> Iterator[Fa
     yield from faults
     for point, values in {} if faults else points(c).items():
         if point in c["tiers"]:
-            yield Fault(f"tiers.{point}", "is the name of a point of the sweep; choose another")
+            yield Fault(f"tiers.{point}", "is also the name of a sweep point; choose another name")
         of_point = at_point(c, point, values)
         wrong = list(check_mapping("", of_point, kinds)) + list(
             check_mapping("", of_point["tiers"][point], fields_of(Engine), False)
@@ -151,7 +151,7 @@ def _check_people(
     if rendered and synthetic[key] < data["min_entries"]:
         yield Fault(
             "data.min_entries",
-            f"{data['min_entries']} is more than synthetic.{key}: nobody would train",
+            f"{data['min_entries']} is more than synthetic.{key}: no person would be trained on",
         )
     if of_tasks and rendered and synthetic["gazecapture_train_people"] < fewshot["tasks"]:
         yield Fault("fewshot.tasks", f"{fewshot['tasks']} is more than synthetic.gazecapture_train_people")
@@ -185,4 +185,6 @@ def _check_switches(tier: str, engine: Engine) -> Iterator[Fault]:
         )
     both = sorted(set(engine.keep_fp32) & set(engine.force_low))
     if both:
-        yield Fault(f"tiers.{tier}", f"keep_fp32 and force_low both name {', '.join(both)}; remove it from one of them")
+        yield Fault(
+            f"tiers.{tier}", f"keep_fp32 and force_low both contain {', '.join(both)}; remove it from one of them"
+        )

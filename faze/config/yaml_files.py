@@ -24,11 +24,11 @@ def read_yaml(*paths: Path | str) -> dict[str, Any]:
     for path in paths:
         mapping, keys = _read(path)
         if mapping is not None and not isinstance(mapping, Mapping):
-            raise ConfigError(f"{path}: holds no keys and values")
+            raise ConfigError(f"{path}: contains no keys and values")
         lines: dict[str, int] = {}
         for key, line in keys:  # PyYAML would silently use the last of two values for a key
             if key in lines:
-                raise ConfigError(f"{path}:{line}: {key}: is given in line {lines[key]} already; remove one of them")
+                raise ConfigError(f"{path}:{line}: {key}: is already set in line {lines[key]}; remove one of them")
             lines[key] = line
         merged = merge(merged, mapping or {})
     return merged

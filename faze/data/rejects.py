@@ -45,11 +45,11 @@ def read_rejects(path: Path) -> list[Reject]:
 def _parse(content: bytes, path: Path) -> Iterator[Reject]:
     rows = csv.reader(io.StringIO(content.decode(errors="replace"), newline=""))
     if tuple(next(rows, ())) != COLUMNS:
-        raise UserError(f"{path}: not a list of rejects, its first line is not {','.join(COLUMNS)}")
+        raise UserError(f"{path}: not a list of rejects; its first line is not {','.join(COLUMNS)}")
     for row in filter(None, rows):
         if len(row) != len(COLUMNS):
             columns = f"{len(row)} of the columns {','.join(COLUMNS)}"
-            raise UserError(f"{path}: line {rows.line_num} has {columns}: preprocess again")
+            raise UserError(f"{path}: line {rows.line_num} has {columns}: run preprocess again")
         yield Reject(*row)
 
 

@@ -53,15 +53,19 @@ def set_fused_norm(module: nn.Module, wanted: bool, device: torch.device) -> Swi
     parts = [part for part in module.modules() if hasattr(part, "fused_norm")]
     ordinary = [part for part in parts if not getattr(part, "recompute", False)]
     triton = device.type == "cuda" and _has_triton(device)
-    reason = "" if parts else "no part of the model normalises and activates"
-    reason = reason or ("" if ordinary else "recompute normalises by itself, and every part is recompute")
+    reason = "" if parts else "no part of the model has a fused normalisation"
+    reason = reason or ("" if ordinary else "all parts are recompute layers, which normalise themselves")
     reason = reason or (_missing_compiler(device) if wanted and triton else "")
     switch = Switch.of("fused_norm", wanted, reason)
     for part in parts:
         part.fused_norm = wanted and switch.active
     if not wanted or reason:
         return switch
-    subset = "" if len(ordinary) == len(parts) else f", in {len(ordinary)} of {len(parts)} parts, the others recompute"
+    subset = (
+        ""
+        if len(ordinary) == len(parts)
+        else f", in {len(ordinary)} of {len(parts)} parts; the others are recompute layers"
+    )
     return replace(switch, acted=("Triton kernels" if triton else "torch operations") + subset)
 
 
@@ -102,7 +106,7 @@ def _missing_compiler(device: torch.device) -> str:
     """Return the requirement of torch.compile that this machine lacks; "" if it lacks none."""
     if device.type == "cuda":
         if not _has_triton(device):
-            return "no Triton, or a GPU older than compute capability 7.0"
+            return "Triton is missing, or the GPU is older than compute capability 7.0"
         compilers = [os.environ["CC"]] if "CC" in os.environ else ["clang", "gcc"]  # as Triton searches
     else:
         compilers = [os.environ.get("CXX", "g++")]  # as inductor searches
@@ -110,7 +114,7 @@ def _missing_compiler(device: torch.device) -> str:
         return "no C++ compiler: install g++, or set $CXX ($CC for the launchers of GPU kernels)"
     # The launchers of GPU kernels are compiled extensions too.
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
-        return "no header files of Python: install a package such as python3-dev"
+        return "Python's header files are missing: install a package such as python3-dev"
     return ""
 
 
@@ -134,8 +138,8 @@ def set_checkpointing(
         within: context that the second computation must enter; torch enters autocast by itself.
     """
     parts = [part for part in module.modules() if hasattr(part, "call")]
-    reason = "the recompute layers compute inner activations again anyway" if recompute else ""
-    reason = reason or ("" if parts else "no part of the model can be computed again")
+    reason = "the recompute layers already recompute inner activations" if recompute else ""
+    reason = reason or ("" if parts else "no part of the model can be recomputed")
     if wanted and not reason:
         # The network draws no random numbers, so there is no random state to restore.
         options = {"use_reentrant": False, "preserve_rng_state": False}
@@ -152,7 +156,7 @@ def allocator_switch(wanted: str) -> Switch:
     if wanted == acted:
         return Switch("allocator", wanted, acted)
     reasons = {
-        "keep": "this process keeps memory, as every training does whatever its tier",
+        "keep": "this process retains memory, like every training run regardless of its tier",
         "default": "this process was started without glibc's settings, or its C library is not glibc",
     }
     return Switch("allocator", wanted, acted, reasons[acted])

@@ -128,7 +128,7 @@ class Graph:
         if shapes != captured:
             raise ValueError(f"engine.graphs: a batch of {shapes} after the graph was captured with {captured}")
         if weights is not self._weights:
-            raise ValueError("engine.graphs: the loss has other terms than when the graph was captured")
+            raise ValueError("engine.graphs: the loss terms differ from those when the graph was captured")
 
 
 @contextlib.contextmanager

@@ -38,7 +38,7 @@ def build_optimizer(
         return _fused_sgd(groups, settings, device)
     if name not in ("sgd", *LARGE_BATCH):
         raise NotImplementedError(f"engine.optimizer {name}")
-    reason = "trained with SGD: pytorch-optimizer is not installed, pip install it" if name in LARGE_BATCH else ""
+    reason = "trained with SGD, because pytorch-optimizer is not installed" if name in LARGE_BATCH else ""
     optimizer = torch.optim.SGD(groups, **settings, foreach=False, fused=False)  # as the talk's baseline
     return optimizer, Switch("optimizer", name, "torch SGD, for loop", reason)
 
@@ -90,7 +90,7 @@ def _apex_fault(parameter: torch.Tensor, settings: dict) -> str:
     expected = step(torch.optim.SGD)
     if abs(found - expected) <= 1e-6 * abs(expected):
         return ""
-    return f"does another step than SGD ({found:g}, not {expected:g})"
+    return f"computes a different step from SGD ({found:g}, not {expected:g})"
 
 
 def _large_batch(name: str, momentum: float) -> Callable[..., torch.optim.Optimizer] | None:

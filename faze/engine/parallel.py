@@ -119,7 +119,7 @@ def count_processes(engine: Engine) -> int:
     gpus = torch.cuda.device_count()
     if engine.processes > gpus:
         raise UserError(
-            f"engine.processes {engine.processes}: each process needs its own GPU, and this machine shows {gpus}; set "
+            f"engine.processes {engine.processes}: each process needs its own GPU, but this machine has {gpus}; set "
             "0 to use all GPUs, or device: cpu"
         )
     return engine.processes or gpus
@@ -185,7 +185,7 @@ def _exit_as_children(failures: Mapping[int, Any]) -> None:
         raise Preempted("")
     killed = {rank: signal.Signals(-code).name for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM}
     for rank, name in sorted(killed.items()):
-        raise UserError(f"process {rank} of the training was killed by {name}; run the same command again to resume")
+        raise UserError(f"process {rank} was killed by {name}; run the same command again to resume")
     sys.exit(1)
 
 
@@ -312,7 +312,7 @@ def check_chunks(global_batch: int, chunk_pairs: int, shares: int) -> None:
     """
     if global_batch % (shares * chunk_pairs):
         raise UserError(
-            f"train.global_batch {global_batch} is not a multiple of {shares} processes, replicas or accumulated parts "
-            f"x loss.chunk_pairs {chunk_pairs}: take a multiple of {shares * chunk_pairs}, or show fewer GPUs by "
-            "CUDA_VISIBLE_DEVICES"
+            f"train.global_batch {global_batch} is not a multiple of {shares} processes, replicas or accumulated "
+            f"parts x loss.chunk_pairs {chunk_pairs}: use a multiple of {shares * chunk_pairs}, or fewer GPUs "
+            "(CUDA_VISIBLE_DEVICES)"
         )

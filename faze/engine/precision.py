@@ -138,7 +138,7 @@ def build_precision(engine: Engine, device: torch.device) -> Precision:
     switches = (
         Switch("precision", engine.precision, acted, reason),
         Switch.of("force", engine.force, "" if effective != "fp32" else "precision is fp32"),
-        Switch.of("tf32", engine.tf32, "" if device.type == "cuda" else "TF32 is a format of CUDA devices"),
+        Switch.of("tf32", engine.tf32, "" if device.type == "cuda" else "only CUDA devices have TF32"),
         Switch.of("keep_fp32", engine.keep_fp32, lists_reason),
         Switch.of("force_low", engine.force_low, lists_reason),
     )
@@ -154,11 +154,11 @@ def _nested(autocast: Context, operations: Context) -> Iterator[None]:
 def _unreachable_operations(effective: str, engine: Engine) -> str:
     """Return why single operations cannot use their own format; "" if they can."""
     if effective == "fp32":
-        return "no operation is in low precision"
+        return "no operation uses low precision"
     if engine.recompute:
-        return "the recompute layers follow autocast alone"
+        return "the recompute layers only follow autocast"
     if engine.fused_norm and {*engine.keep_fp32, *engine.force_low} & {"instance_norm", "leaky_relu"}:
-        return "fused_norm makes one operation of instance_norm and leaky_relu, which follows autocast alone"
+        return "fused_norm combines instance_norm and leaky_relu in one operation, which only follows autocast"
     return ""
 
 

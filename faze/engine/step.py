@@ -152,6 +152,6 @@ def split_batch(batch: Mapping[str, Tensor], parts: int) -> Iterator[dict[str, T
     """
     size = len(next(iter(batch.values())))
     if size % parts:
-        raise ValueError(f"{size} pairs on one process cannot be cut into engine.accumulate {parts} equal parts")
+        raise ValueError(f"{size} pairs on one process cannot be split into engine.accumulate = {parts} equal parts")
     for first in range(0, size, size // parts):
         yield {name: value[first : first + size // parts] for name, value in batch.items()}

@@ -80,5 +80,5 @@ def resident_switch(wanted: bool, *, size: int, cached: bool, device: torch.devi
     else:
         fits, where, limit = cached, "in memory, gathered from one table", "data.memory_gib"
     need = f"{size / 2**30:.2f} GiB"
-    switch = Switch.of("resident", wanted, "" if fits else f"the strips take {need}, more than {limit}")
+    switch = Switch.of("resident", wanted, "" if fits else f"the strips need {need}, more than {limit}")
     return replace(switch, acted=f"{need} {where}") if wanted and fits else switch

@@ -103,7 +103,7 @@ def _checks_of_run(ablation: Ablation, tier: str, seed: int, dataset: str, teste
         if abs(unadapted_error(arrays, query) - expected) > 0.01:
             raise UserError(
                 f"{path}: the unadapted error of person {person} differs from the one in the few-shot files, so these "
-                "files belong to different trainings or query sizes; run adapt again"
+                "files come from different training runs or query sizes; run adapt again"
             )
         for name, predictor in CHECKS.items():
             errors[name].append(predictor(arrays, query))

@@ -76,4 +76,4 @@ def _readable(path: Path, remedy: str) -> Iterator[None]:
         raise
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{path}: is not a readable parquet file ({reason}); {remedy}") from None
+        raise UserError(f"{path}: not a readable parquet file ({reason}); {remedy}") from None

@@ -109,7 +109,7 @@ def _read_learner(path: Path, learner: str) -> pd.DataFrame:
     if unknown := set(rows["dataset"]) - set(DATASETS):
         raise UserError(f"{path}: contains an unknown data set, {min(unknown):.100}; {AGAIN}")
     if rows.empty or not np.isfinite(rows["error_deg"]).all():
-        problem = "no error of any test person" if rows.empty else "an error that is not a number"
+        problem = "no error of any test person" if rows.empty else "an error that is nan"
         raise UserError(f"{path}: contains {problem}; see the log of adapt")
     last = rows.groupby(["dataset", "person", "k", "repeat"])["steps"].transform("max") == rows["steps"]
     means = rows[last].groupby(["dataset", "person", "k"], as_index=False)[["error_deg", "start_error_deg"]].mean()
@@ -125,8 +125,8 @@ def _join_unadapted(rows: pd.DataFrame, run: Path) -> pd.DataFrame:
             "no unadapted error (k = 0)" if spread.empty else f"different unadapted errors of {spread.idxmax()[1]}"
         )
         raise UserError(
-            f"{run}/fewshot: its files contain {problem}, so they belong to different trainings; delete them and run "
-            "adapt again"
+            f"{run}/fewshot: its files contain {problem}, so they come from different training runs; delete them and "
+            "run adapt again"
         )
     unadapted = unadapted.drop_duplicates(["dataset", "person"]).assign(learner=UNADAPTED)
     return pd.concat([unadapted, rows[rows["k"] > 0]], ignore_index=True)
@@ -139,7 +139,7 @@ def _check_same_people(persons: pd.DataFrame, paths: ResultPaths) -> None:
     if (counts != runs).any():
         dataset, person, learner, k = (counts != runs).idxmax()
         raise UserError(
-            f"{paths.root}: person {person} of {dataset} has errors (learner {learner}, k = {k}) in "
+            f"{paths.root}: person {person} of {dataset} has results (learner {learner}, k = {k}) in only "
             f"{counts[counts != runs].iloc[0]} of {runs} runs: run adapt again for all of them"
         )
     adapted = persons[persons["k"] > 0]
@@ -147,7 +147,7 @@ def _check_same_people(persons: pd.DataFrame, paths: ResultPaths) -> None:
     if (learners != adapted["learner"].nunique()).any():
         dataset, person, k = (learners != adapted["learner"].nunique()).idxmax()
         raise UserError(
-            f"{paths.root}: person {person} of {dataset} has errors for k = {k} of some learners only: run adapt "
+            f"{paths.root}: person {person} of {dataset} has results for k = {k} from only some learners: run adapt "
             "again for all of them"
         )
 

@@ -59,17 +59,18 @@ class FineTuned:
             return dict.fromkeys(learned.shots, settings.adapt_steps)
         if not learned.stop_steps:
             raise UserError(
-                f"the learner {self.name} was trained without people of the split val, on whom to choose when to stop: "
-                "set fewshot.stopping: fixed"
+                f"the learner {self.name} was trained without val people, on whom the number of steps is chosen: set "
+                "fewshot.stopping: fixed"
             )
         if not set(learned.stop_steps) <= set(recorded_steps(settings)):
             raise UserError(
-                f"the learner {self.name} is to stop after {learned.stop_steps} steps, which fewshot.record_steps and "
-                "fewshot.adapt_steps no longer hold: run meta_train again"
+                f"the learner {self.name} should stop after {learned.stop_steps} steps, which fewshot.record_steps "
+                "and fewshot.adapt_steps no longer contain: run meta_train again"
             )
         if learned.settings.get("adapt_lr", settings.adapt_lr) != settings.adapt_lr:
             raise UserError(
-                f"the learner {self.name} chose when to stop at fewshot.adapt_lr {learned.settings['adapt_lr']}, not "
+                f"the learner {self.name} chose the number of steps with fewshot.adapt_lr "
+                f"{learned.settings['adapt_lr']}, not "
                 f"{settings.adapt_lr}: run meta_train again"
             )
         return dict(zip(learned.shots, learned.stop_steps, strict=True))
@@ -121,7 +122,9 @@ class MetaLearner(FineTuned):
     def _initial(self, training: MetaTraining) -> InitialNetworks:
         settings = training.settings
         if settings.init == "gaze_head":
-            return trained_gaze_head(training, "meta-training starts from: encode again, or set fewshot.init: random")
+            return trained_gaze_head(
+                training, "meta-training starts from: run encode again, or set fewshot.init: random"
+            )
         inputs = training.train[0].code.shape[1]
         weights = random_weights(len(settings.shots), inputs, settings.hidden, training.seed)
         return InitialNetworks(settings.shots, weights)
@@ -136,7 +139,9 @@ class GazeHead(FineTuned):
     def meta_train(self, training: MetaTraining) -> Learned:
         """Return the head and the number of steps that is best for val people."""
         return self._learned(
-            trained_gaze_head(training, "the learner none fine-tunes: encode again, or take none off fewshot.learners"),
+            trained_gaze_head(
+                training, "the learner none fine-tunes: run encode again, or remove none from fewshot.learners"
+            ),
             training,
         )
 
@@ -148,7 +153,7 @@ def trained_gaze_head(training: MetaTraining, use: str) -> InitialNetworks:
         UserError: the store of codes does not contain it.
     """
     if training.gaze_head is None:
-        raise UserError(f"the store of codes comes without the trained gaze head, which {use}")
+        raise UserError(f"the store of codes does not contain the trained gaze head, which {use}")
     shots = list(training.settings.shots)
     weights = training.gaze_head.take(torch.zeros(len(shots), dtype=torch.int64))
     return InitialNetworks(shots, weights, activation="relu")
@@ -226,7 +231,9 @@ def fine_tune(
     """
     inputs, person = networks.weights.hidden_weight.shape[1], adaptation.calibrations[0].person
     if inputs != (found := person.code.shape[1]):
-        raise UserError(f"{person} has gaze codes of {found} numbers, the learner of {inputs}: run meta_train again")
+        raise UserError(
+            f"{person} has gaze codes of size {found}, but the learner's have size {inputs}: run meta_train again"
+        )
     for k in networks.shots:
         positions = np.flatnonzero([calibration.shots == k for calibration in adaptation.calibrations])
         if len(positions):

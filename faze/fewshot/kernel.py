@@ -178,7 +178,7 @@ def kernel_for(weights: Weights, activation: Activation) -> Kernel:
     """Return the compiled kernel for float32 if there is one, else the torch kernel."""
     _, inputs, hidden = weights.hidden_weight.shape
     if weights.hidden_weight.dtype == torch.float32:
-        code = library("fewshot/kernel.c", "few-shot learning uses torch, several times slower")
+        code = library("fewshot/kernel.c", "few-shot learning uses torch, which is several times slower")
         if code is not None:
             return CompiledKernel(code, inputs, hidden, activation)
     return TorchKernel(inputs, hidden, activation)

@@ -61,8 +61,8 @@ class Learned:
         """
         if self.state and checkpoint and self.checkpoint and checkpoint != self.checkpoint:
             raise UserError(
-                f"{path}: its codes are of another checkpoint than those that the learner {self.learner} learnt from: "
-                "run meta_train again, on codes of this one"
+                f"{path}: its codes come from another checkpoint than those used to train the learner {self.learner}: "
+                "run meta_train again with these codes"
             )
 
 
@@ -81,9 +81,9 @@ def load_learned(path: Path | str, learner: str | None, shots: Sequence[int]) ->
     learned = load_fields(Learned, path, "a learner: run meta_train again")
     fault = _fault(learned)
     if fault:
-        raise UserError(f"{path}: is not the file of a learner ({fault}): run meta_train again")
+        raise UserError(f"{path}: not a learner file ({fault}): run meta_train again")
     if learner not in (None, learned.learner):
-        raise UserError(f"{path}: is of the learner {learned.learner}, not {learner}")
+        raise UserError(f"{path}: contains the learner {learned.learner}, not {learner}")
     if missing := sorted(set(shots) - set(learned.shots)):
         raise UserError(f"{path}: was trained for k = {learned.shots}, not for {missing}: run meta_train again")
     return learned
@@ -99,7 +99,7 @@ def load_fields(kind: type[T], path: Path | str, what: str) -> T:
     try:
         fields = kind(**content)
     except TypeError:  # other fields
-        raise UserError(f"{path}: is not the file of {what}") from None
+        raise UserError(f"{path}: not the file of {what}") from None
     if wrong := wrong_field(content, kind):
         raise UserError(f"{path}: its {wrong} is not that of {what}")
     return fields
@@ -110,12 +110,12 @@ def _fault(learned: Learned) -> str:
     if len(set(learned.shots)) < len(learned.shots) or min(learned.shots, default=1) < 1:
         return f"shots {learned.shots[:20]}"
     if len(learned.stop_steps) not in (0, len(learned.shots)) or min(learned.stop_steps, default=1) < 0:
-        return "stop_steps are not one for each of shots"
+        return "stop_steps does not have one value per k"
     steps = learned.settings.get("adapt_steps", 0)
     if max([*learned.stop_steps, steps if isinstance(steps, int) else 0]) > MOST_STEPS:
-        return f"it would adapt by more than {MOST_STEPS} steps"
+        return f"it would adapt with more than {MOST_STEPS} steps"
     if not all(k.isdecimal() for k in learned.val_deg):
-        return "val_deg is not by k"
+        return "val_deg does not have one value per k"
     return state_fault(learned.learner, len(learned.shots), learned.state)
 
 
@@ -191,7 +191,7 @@ def state_fault(learner: str, shots: int, state: Mapping[str, Tensor]) -> str:
         if tensor.ndim != len(letters) or list(tensor.shape) != wanted or 0 in tensor.shape:
             return f"{name} has shape {tuple(tensor.shape)}"
         if not tensor.is_floating_point() or not tensor.isfinite().all():
-            return f"{name} holds what are no finite numbers"
+            return f"{name} contains numbers that are not finite"
     if sizes.get("H", 1) > MOST_HIDDEN:
         return f"{sizes['H']} hidden units are more than {MOST_HIDDEN}"
     return _value_fault(state)
@@ -202,4 +202,4 @@ def _value_fault(state: Mapping[str, Tensor]) -> str:
     for name in ("noise", "scale", "shrink"):
         if name in state and not (state[name] > 0).all():
             return f"{name} is not positive"
-    return "" if len({tensor.dtype for tensor in state.values()}) <= 1 else "its tensors are of several types"
+    return "" if len({tensor.dtype for tensor in state.values()}) <= 1 else "its tensors have different dtypes"

@@ -54,7 +54,7 @@ def open_codes(path: Path, default_split: str = "train") -> CodeStore:
     """
     codes = CodeStore(path, default_split)
     if not codes.persons():
-        raise UserError(f"{path}: holds no person: encode a data set that has some")
+        raise UserError(f"{path}: contains no people: encode a data set that has some")
     return codes
 
 
@@ -91,12 +91,13 @@ def read_person(codes: CodeStore, name: str) -> PersonCodes:
     arrays = codes[name]
     for key in ("z_gaze", "gaze", "gaze_hat", "head"):
         if key not in arrays:
-            raise UserError(f"person {name} of {codes.dataset}: the store of codes has no {key}: encode again")
+            raise UserError(f"person {name} of {codes.dataset}: the store of codes has no {key}: run encode again")
         bad = ~np.isfinite(arrays[key]).all(axis=tuple(range(1, arrays[key].ndim)))
         if bad.any():
             raise UserError(
                 f"person {name} of {codes.dataset}: {key} of {bad.sum()} of {len(bad)} entries is not finite "
-                f"(first: entry {bad.argmax()}); its checkpoint's training diverged: lower train.base_lr, run again"
+                f"(first: entry {bad.argmax()}); its checkpoint's training diverged: lower train.base_lr and train "
+                "again"
             )
     z_gaze = arrays["z_gaze"]
     code = z_gaze.reshape(len(z_gaze), math.prod(z_gaze.shape[1:])).astype(np.float32)  # -1 would fail without an entry

@@ -84,7 +84,9 @@ def calibrate(person: PersonCodes, support: Sequence[int], learned: Learned | No
     state = {name: value[0] for name, value in adapted._asdict().items()}
     state |= {name: state[name][0] for name in ("hidden_bias", "output_bias")}  # (1, ...) -> (...)
     if not all(value.isfinite().all() for value in state.values()):
-        raise UserError(f"adaptation of {person} with k = {len(entries)} diverged: lower fewshot.adapt_lr, learn again")
+        raise UserError(
+            f"adaptation of {person} with k = {len(entries)} diverged: lower fewshot.adapt_lr and run meta_train again"
+        )
     settings = {"steps": steps, "lr": learned.fewshot.adapt_lr}
     return PersonalEstimator(*about, settings, state, learned.activation)
 

@@ -75,7 +75,7 @@ def check_features(found: int, learnt: int) -> None:
         UserError: the sizes differ; the message contains both.
     """
     if found != learnt:
-        raise UserError(f"a person's codes give {found} features, the learner has {learnt}: run meta_train again")
+        raise UserError(f"a person's codes have {found} features, but the learner has {learnt}: run meta_train again")
 
 
 class Gaussian(NamedTuple):
@@ -156,7 +156,10 @@ class ResidualModel(ClosedForm):
         try:
             own = self.condition(prior, person.seen(support), residual_deg(person, support))
         except np.linalg.LinAlgError:
-            raise UserError(f"what {self.name} learnt is no covariance, so {person} cannot be calibrated") from None
+            raise UserError(
+                f"the trained state of {self.name} is not a covariance, so {person} cannot be calibrated: run "
+                "meta_train again"
+            ) from None
         return {name: torch.from_numpy(np.asarray(value)) for name, value in own.items()}
 
     def estimate(self, correction: Mapping[str, Tensor], seen: Seen) -> NDArray[np.float64]:

@@ -82,7 +82,7 @@ def for_inference(dted: DTED) -> DTED:
     fast.autocast = contextlib.nullcontext
     if dted.fc_enc.weight.device.type != "cpu" or dted.dtype != torch.float32:
         return fast
-    code = library("model/inference.c", "DT-ED is applied by torch, more slowly")
+    code = library("model/inference.c", "DT-ED is computed with torch, more slowly")
     if code is None:
         return fast
     code.scratch_floats.restype = code.plane_floats.restype = ctypes.c_int64

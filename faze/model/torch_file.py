@@ -31,7 +31,9 @@ def read_mapping(path: Path | str, map_location: torch.device | str = "cpu") -> 
     try:
         content = _load(path, map_location)
     except MemoryError:
-        raise UserError(f"{path}: needs more memory than there is; if it should be small, fetch it again") from None
+        raise UserError(
+            f"{path}: needs more memory than is available; if the file should be small, download it again"
+        ) from None
     if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
         raise UserError(f"{path}: contains no mapping from names to tensors")
     return content
@@ -60,7 +62,7 @@ def _check_records(path: Path | str) -> None:
         if any(record.compress_type != zipfile.ZIP_STORED for record in archive.infolist()):
             raise ValueError("its records are compressed")
         if damaged := archive.testzip():  # torch writes the CRC-32 of each record, but does not verify it
-            raise ValueError(f"its part {damaged} is corrupt (checksum mismatch)")
+            raise ValueError(f"its record {damaged} is corrupt (checksum mismatch)")
 
 
 def _is_plain(tensor: Tensor) -> bool:

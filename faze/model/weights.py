@@ -31,7 +31,7 @@ def load_model(path: Path | str, map_location: torch.device | str = "cpu") -> DT
     content = read_mapping(path, map_location)
     if not is_format(content, FORMAT):
         raise UserError(
-            f"{path}: not a checkpoint of faze in format {FORMAT}; import a published one with: faze import-checkpoint"
+            f"{path}: not a faze checkpoint of format {FORMAT}; to import a published one, run: faze import-checkpoint"
         )
     for key in ("model", "model_config"):
         if not isinstance(content.get(key), Mapping):
@@ -83,7 +83,7 @@ def strict_state(path: Path | str, state: Mapping[str, Tensor], model: Model) ->
         UserError: keys are missing, unknown, of another shape or not finite; the message lists them.
     """
     if not all(isinstance(key, str) for key in state):
-        raise UserError(f"{path}: the keys of its weights are not names; train again")
+        raise UserError(f"{path}: the keys of its weights are not text; train again")
     if all(key.startswith("module.") for key in state):
         state = {key.removeprefix("module."): value for key, value in state.items()}
     expected = _described(path, model).state_dict()
@@ -137,4 +137,4 @@ def _described(path: Path | str, model: Model) -> DTED:
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except (RuntimeError, OverflowError, TypeError):  # torch counts bytes in 64 bits
-        raise UserError(f"{path}: states impossible sizes of a network; train again") from None
+        raise UserError(f"{path}: contains impossible network sizes; train again") from None

@@ -102,8 +102,8 @@ class TrainedEstimator:
         """Raise UserError if the estimator was trained on any of these people, even under another name."""
         if seen := [person for person in people if strips.person_digest(person) in self.trained_on]:
             raise UserError(
-                f"{path}: the estimator was trained on {', '.join(seen)}, so it cannot evaluate them: give test people "
-                "the split test in every store, and run the rule estimator again"
+                f"{path}: the estimator was trained on {', '.join(seen)}, so it cannot evaluate them: use the split "
+                "test for them in every store, and run the rule estimator again"
             )
 
 

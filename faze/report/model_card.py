@@ -102,7 +102,7 @@ def _describe_pixels(source: str) -> str:
         return "rendered by faze; the images do not depict real people (docs/explanation/people.md)."
     if source == UNKNOWN_SOURCE:
         return "images of unknown origin. The licence of their owner also applies to derived works."
-    return f"photographs of {plain(source)}. Its licence also applies to derived works."
+    return f"photographs from {plain(source)}. Its licence also applies to derived works."
 
 
 def _errors(errors: pd.DataFrame) -> str:
@@ -125,7 +125,7 @@ def _limits(pixel_sources: Mapping[str, str], config: Mapping[str, Any], trained
         if all_rendered
         else "Errors with other people, cameras and lighting than in the data sets have not been measured.",
         f"Strips must be normalised with the camera of the recipe and scaled to {size}.",
-        "This is a single training. Another seed changes the error of a person by tenths of a degree.",
+        "This is a single training run. Another seed changes the error of a person by tenths of a degree.",
         "It is intended for research, not for decisions about people.",
         _describe_licence({trained_on, pixel_sources[TRAINED_ON]}),
     ]
@@ -134,8 +134,8 @@ def _limits(pixel_sources: Mapping[str, str], config: Mapping[str, Any], trained
 def _describe_licence(sources: Collection[str]) -> str:
     """Describe the licence of weights, given the sources of all pixels on which network and learners were trained."""
     if all(source == RENDERED for source in sources):
-        return "Licence: Apache-2.0, as faze itself. Network and learners were trained on rendered people alone."
+        return "Licence: Apache-2.0, like faze itself. Network and learners were trained on rendered people only."
     if UNKNOWN_SOURCE in sources:
-        return "Licence: unknown, as the origin of the pictures on which they were trained is not stated."
+        return "Licence: unknown, since the origin of the images used for training is unknown."
     known = [LICENCES.get(source, f"that of {plain(source)}") for source in sorted(sources) if source != RENDERED]
-    return f"Licence: that of the data they were trained on. {join(known)}."
+    return f"Licence: that of the training data. {join(known)}."

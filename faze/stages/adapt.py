@@ -41,7 +41,7 @@ from faze.fewshot.result_tables import errors_table, predictions_tables, trace_t
     needed("--codes", "stores of codes of different data sets", nargs="+"),
     threads(default=1),
     needed("--out", "errors to write (parquet), one file per learner", nargs="+"),
-    argument("--trace", type=Path, nargs="*", help="errors along the adaptation to write, one file per learner"),
+    argument("--trace", type=Path, nargs="*", help="errors during adaptation to write, one file per learner"),
     argument("--predictions", type=Path, nargs="*", help="gaze of every query entry to write, one file per learner"),
     KEEP_EXISTING,
 )
@@ -108,7 +108,7 @@ def people_of_test(
         codes = open_codes(path, default_split="test")
         if codes.dataset in sources:
             raise UserError(
-                f"{path} and {sources[codes.dataset]} are both of the data set {codes.dataset}: pass only one"
+                f"{path} and {sources[codes.dataset]} contain the same data set, {codes.dataset}: pass only one"
             )
         sources[codes.dataset] = path
         for learned in learnt:
@@ -116,9 +116,9 @@ def people_of_test(
         people, left_out = read_people(codes, "test", needed=wanted, reason=reason)
         if not people:
             if not left_out:
-                raise UserError(f"{path} has no person of the split test: encode a data set with test people")
+                raise UserError(f"{path} contains no people in the test split: encode a data set with test people")
             raise UserError(
-                f"{path}: no person of the split test has {wanted} entries, {reason} ({left_out[0]}): lower these "
+                f"{path}: no person in the test split has {wanted} entries, {reason} ({left_out[0]}): lower these "
                 "values, or encode a data set with more entries"
             )
         everyone += people

@@ -42,7 +42,7 @@ PAPER_WIDTH_ROUNDS = 3  # at most
     __doc__,
     CONFIG,
     needed("--data", "store of normalised strips"),
-    threads("CPU threads of each tier in its turn"),
+    threads("CPU threads for each tier"),
     needed("--out", "benchmark.json to write"),
 )
 def main(args: Namespace) -> None:

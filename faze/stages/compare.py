@@ -20,7 +20,7 @@ from faze.report.sweep_page import PAGE, write_sweep
 @command(
     __doc__,
     CONFIG,
-    needed("--results", "results/<name>; the page lists missing and unfinished trainings"),
+    needed("--results", "results/<name>; the page lists missing and unfinished runs"),
     needed("--out", "output folder of the page"),
 )
 def main(args: Namespace) -> None:
@@ -39,5 +39,5 @@ def main(args: Namespace) -> None:
     for row in best.to_dict("records"):
         print(f"compare: {row['point']} has the smallest error on val people, {row[ERROR]:.2f}°")
     if best.empty:
-        print("compare: no training has finished")
+        print("compare: no training run has finished")
     print(f"compare: open {args.out / 'index.html'}")

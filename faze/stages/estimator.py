@@ -22,8 +22,8 @@ from faze.redirection.estimator import TrainedEstimator, measure_errors, save_es
 @command(
     __doc__,
     CONFIG,
-    needed("--data", "store of normalised strips with the train people"),
-    argument("--evaluated", type=Path, nargs="*", default=[], help="other stores to measure its errors on"),
+    needed("--data", "store of normalised strips with train people"),
+    argument("--evaluated", type=Path, nargs="*", default=[], help="other stores on which to measure its errors"),
     threads(),
     needed("--out", "estimator to write"),
     needed("--errors", "JSON to write: the estimator's errors"),

@@ -27,7 +27,7 @@ from faze.report.dataset_page import PAGE, describe, write_page
 @command(
     __doc__,
     argument("store", type=Path, help="HDF5 of strips"),
-    argument("--rejects", type=Path, help="csv of the frames left out (default: STORE_rejects.csv, if any)"),
+    argument("--rejects", type=Path, help="CSV of the rejected frames (default: STORE_rejects.csv, if any)"),
     argument("--verify", action="store_true", help="check every checksum; reads all pixels"),
     argument("--out", type=Path, help="folder of the page to write"),
 )
@@ -47,7 +47,7 @@ def main(args: Namespace) -> None:
     damaged = [person.person_id for person in inspection.people if person.intact is False]
     if damaged:
         raise UserError(
-            f"{args.store}: the strips of {', '.join(damaged)} are corrupt (checksum mismatch): preprocess again"
+            f"{args.store}: the strips of {', '.join(damaged)} are corrupt (checksum mismatch): run preprocess again"
         )
 
 

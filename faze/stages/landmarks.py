@@ -21,7 +21,7 @@ from faze.data.store.supplementary import write_supplementary
 @command(
     __doc__,
     needed("--raw", "folder of GazeCapture, with 00002/frames ..."),
-    needed("--out", "HDF5 to write, in the layout of FAZE's supplementary"),
+    needed("--out", "HDF5 to write, in the layout of FAZE's supplementary file"),
     argument("--model", type=Path, help="MediaPipe Face Landmarker file; default: the mesh in MediaPipe"),
     threads("processes", default=1),
 )
@@ -29,7 +29,9 @@ def main(args: Namespace) -> None:
     """Annotate every recording."""
     people = list_recordings(args.raw)
     if not people:
-        raise UserError(f"{args.raw}: holds no folder 00002, ...; preprocess.gazecapture is the one that does")
+        raise UserError(
+            f"{args.raw}: contains no folder 00002, ...; set preprocess.gazecapture to the folder that does"
+        )
     open_detector(args.model)  # fails early if something is missing
     folder = args.out.with_name(f"{args.out.stem}.{identity_of(args.raw, args.model)}.parts")
     with output_lock(args.out):

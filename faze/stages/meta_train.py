@@ -33,7 +33,7 @@ from faze.fewshot.person_codes import PersonCodes, draw_calibrations, open_codes
     __doc__,
     CONFIG,
     argument("--learner", choices=LEARNERS, nargs="+", required=True),
-    needed("--codes", "store of codes with people of the split train"),
+    needed("--codes", "store of codes with people in the train split"),
     threads(default=1),
     needed("--out", "learners' files to write, one per learner", nargs="+"),
     KEEP_EXISTING,
@@ -43,7 +43,7 @@ def main(args: Namespace) -> None:
     learners = in_rows(args, "learner", "out")
     config = load(args.config, "meta_train")
     if config.seed is None:
-        raise UserError(f"{args.config} has no seed, which initial weights and tasks need: add the key seed")
+        raise UserError(f"{args.config} has no seed, which is needed for initial weights and tasks: add the key seed")
     codes = open_codes(args.codes)
     train, val, few = training_people(codes, args.codes, config.fewshot, [LEARNERS[name] for name in args.learner])
     for sentence in few["train"] + few["val"]:
@@ -106,12 +106,12 @@ def training_people(
         train, few["train"] = read_people(codes, "train", needed=needed, reason=reason + "meta_query")
     if settings.stopping == "validation" and not val and any(learner.takes_steps for learner in learners):
         raise UserError(
-            f"{path}: no person of the split val has enough entries to choose the number of adaptation steps: set "
+            f"{path}: no person in the val split has enough entries to choose the number of adaptation steps: set "
             "fewshot.stopping: fixed"
         )
     if from_tasks and len(train) < settings.tasks:
         raise UserError(
-            f"{path}: {len(train)} people of the split train have enough entries for a task, fewer than "
+            f"{path}: {len(train)} people in the train split have enough entries for a task, fewer than "
             f"fewshot.tasks = {settings.tasks}: lower fewshot.tasks, fewshot.meta_query or fewshot.shots"
         )
     return train, val, few

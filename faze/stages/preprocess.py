@@ -62,7 +62,7 @@ LOADED_AHEAD = (
     argument("--supplementary", type=Path, help="FAZE supplementary HDF5 of the data set"),
     threads("processes", default=1),
     needed("--out", "HDF5 of strips"),
-    needed("--rejects", "csv of the frames left out, with reasons"),
+    needed("--rejects", "CSV of the rejected frames, with reasons"),
     OUTPUT_CACHE,
 )
 def main(args: Namespace) -> None:
@@ -105,7 +105,7 @@ def normalise(args: Namespace, settings: Preprocess) -> RejectWriter:
     # Shards and store are both on the disk until the store is complete.
     check_disk_space(args.out.parent, (left + total) * strip_bytes, f"{total} frames")
     if left < total:
-        print(f"{args.out}: {total - left} of {total} frames are done from an earlier run", file=sys.stderr)
+        print(f"{args.out}: {total - left} of {total} frames were processed in an earlier run", file=sys.stderr)
     progress = Progress("preprocess", total, "frames", done=total - left)
     worker = Worker(reader, maker, folder, settings.off_screen == "exclude")
     make_shards(missing, worker, args.threads, lambda done: progress(total - left + done))

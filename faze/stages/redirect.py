@@ -88,9 +88,9 @@ class People:
         everyone = strips.persons("test") or strips.persons()
         self.names = [name for name in everyone if strips.count(name) >= MIN_STRIPS]
         if not self.names:
-            raise UserError(f"{path}: nobody has {MIN_STRIPS} strips, which redirection needs; add frames")
+            raise UserError(f"{path}: no person has {MIN_STRIPS} strips, which redirection requires; add frames")
         if left_out := [name for name in everyone if name not in self.names]:
-            print(f"{path}: {', '.join(left_out)} left out: redirection needs {MIN_STRIPS} strips of a person")
+            print(f"{path}: {', '.join(left_out)} left out: redirection requires {MIN_STRIPS} strips per person")
         strips.check(self.names)
         self._strips, self._most, self._like = strips, most, dted.fc_enc.weight
         self._size = (dted.model.image_height_px, dted.model.image_width_px)
@@ -153,7 +153,7 @@ def read_rendered(oracle: StripStore, name: str, people: People, pairs: int) -> 
     oracle.check([name])
     rows = oracle.frame_index(name)
     if len(rows) and rows.max() >= pairs:
-        raise UserError(f"the oracle has {rows.max() + 1} pairs of {name}, not {pairs}; run the rule oracle again")
+        raise UserError(f"the oracle has {rows.max() + 1} pairs for {name}, not {pairs}; run the rule oracle again")
     return people.to_images(oracle.pixels(name)), rows
 
 

@@ -23,12 +23,12 @@ from faze.data.synthetic.people import annotation_of, render_everybody
 @command(
     __doc__,
     CONFIG,
-    threads("people rendered at the same time", default=1),
-    argument("--mpiifacegaze", type=Path, help="folder to write: laptop users"),
-    argument("--mpiifacegaze-supplementary", type=Path, help="HDF5 to write, with this folder"),
-    argument("--gazecapture", type=Path, help="folder to write: phone and tablet users"),
-    argument("--gazecapture-supplementary", type=Path, help="HDF5 to write, with this folder"),
-    needed("--truth", "HDF5 to write: the bias-free ground truth of everybody"),
+    threads("number of people to render at the same time", default=1),
+    argument("--mpiifacegaze", type=Path, help="folder for the laptop users"),
+    argument("--mpiifacegaze-supplementary", type=Path, help="supplementary HDF5 for this folder"),
+    argument("--gazecapture", type=Path, help="folder for the phone and tablet users"),
+    argument("--gazecapture-supplementary", type=Path, help="supplementary HDF5 for this folder"),
+    needed("--truth", "HDF5 for everyone's ground truth without biases"),
     OUTPUT_CACHE,
 )
 def main(args: Namespace) -> None:
@@ -60,5 +60,5 @@ def choose_outputs(args: Namespace) -> tuple[dict[str, Path], dict[str, Path]]:
     folders = {dataset: folder for dataset, layout in RAW.items() if (folder := getattr(args, layout))}
     files = {dataset: path for dataset, layout in RAW.items() if (path := getattr(args, f"{layout}_supplementary"))}
     if not folders or folders.keys() != files.keys():
-        raise UserError("give --mpiifacegaze, --gazecapture or both, each with its --...-supplementary")
+        raise UserError("pass --mpiifacegaze, --gazecapture or both, each with its --...-supplementary")
     return folders, files

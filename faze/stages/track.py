@@ -21,7 +21,7 @@ from faze.tracking.store import address, bare, open_store, share_view
     __doc__,
     CONFIG,
     needed("--results", "results/<name>, with every run evaluated"),
-    argument("--points", nargs="+", help="points of a sweep: mirror their trainings and the sweep's page instead"),
+    argument("--points", nargs="+", help="points of a sweep: mirror their training runs and the sweep's page instead"),
     needed("--out", "tracked.json to write"),
 )
 def main(args: Namespace) -> None:

@@ -90,7 +90,8 @@ def write_walks(
                 for person in names:
                     if person not in strips.persons():
                         raise UserError(
-                            f"{path}: contains no person {person}, whom the baseline redirected; run redirect again"
+                            f"{path}: does not contain person {person}, whom the baseline redirected; run redirect "
+                            "again"
                         )
                     strips.check([person])
                     how = {"range_deg": walk.range_deg, "steps": walk.frames}
@@ -100,7 +101,7 @@ def write_walks(
                         sheets += atlas_sheets(fast, estimator, strips, person, walk.range_deg)
                     progress(len(walks))
         if not walks:
-            raise UserError(f"{out}: the stores contain nobody whom the baseline redirected; run redirect again")
+            raise UserError(f"{out}: the stores contain no people whom the baseline redirected; run redirect again")
         write_picture(folder / SHEET, contact_sheet(walks))
         write_atlas(folder, sheets, walk.range_deg)
         angles(walks).to_csv(folder / ANGLES, index=False, float_format="%.4f")

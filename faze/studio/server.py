@@ -49,7 +49,7 @@ def write_studio(out: Path, networks: Mapping[str, DTED], strips: StripStore, pe
         UserError: onnxruntime-web is missing, or a network's codes are not finite.
     """
     if absent := [name for name in RUNTIME if not (STATIC / "ort" / name).is_file()]:
-        raise UserError(f"{STATIC / 'ort' / absent[0]} is missing: run `make studio` once; it needs npm")
+        raise UserError(f"{STATIC / 'ort' / absent[0]} is missing: run `make studio` once, which needs npm")
     labels = np.degrees([strips.labels(person)[0] for person in people])
     with whole_folder(out) as folder:
         for name in PAGE:
@@ -82,7 +82,9 @@ def _codes(dted: DTED, strips: StripStore, people: Sequence[str]) -> dict[str, A
         fronts = [frontal(dted, strips, person)[2] for person in people]
     for person, front in zip(people, fronts, strict=True):
         if not all(code.isfinite().all() for code in front):
-            raise UserError(f"the codes of person {person} are not numbers: the training of this network diverged")
+            raise UserError(
+                f"the codes of person {person} are not finite, because the training of this network diverged"
+            )
     codes = Codes(*(torch.cat(parts).cpu() for parts in zip(*fronts, strict=True)))
     return {
         "codes": {name: _rounded(code.flatten(1).numpy()) for name, code in codes._asdict().items()},

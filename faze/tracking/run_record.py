@@ -238,7 +238,11 @@ def _description(training: RunRecord, results: Sequence[MetricValue], run: Logge
     """Write headline numbers, then inactive switches, as markdown. MLflow hides everything after the fifth line."""
     title = f"**{training.place.tier}** of the ablation *{training.tags['ablation']}*, seed {training.place.seed}"
     numbers = [f"{m.key} **{m.value:.4g}**" for m in results if m.key.startswith(("error/", "speed/", "memory/"))]
-    reused = [f"The training of {run.reused_from}, which is identical here, was reused."] if run.reused_from else []
+    reused = (
+        [f"The training run of {run.reused_from} was reused, since it is identical on this machine."]
+        if run.reused_from
+        else []
+    )
     inactive = [f"{switch['switch']} inactive: {switch['reason']}" for switch in run.switches if switch["reason"]]
     of_run = "" if pages_in == training.place else f" of run {pages_in.name}"
     report = f"Figures and intervals: artifact `report/index.html`{of_run}."

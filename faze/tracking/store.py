@@ -64,9 +64,9 @@ _FOREIGN = ("mlflow", "sqlalchemy", "alembic", "requests", "urllib3", "sqlite3",
 _REFUSALS = {  # HTTP status -> reason, and what makes the same command succeed
     401: (
         "it does not know this user or password",
-        "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, are those of a known user",
+        "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, are set for a known user",
     ),
-    403: ("it does not let this user write", "its administrator gives this user the right to edit the experiment"),
+    403: ("this user may not write to it", "its administrator allows this user to edit the experiment"),
 }
 
 Item, Answer = TypeVar("Item"), TypeVar("Answer")
@@ -177,7 +177,7 @@ def explained(uri: str) -> Iterator[None]:
         # mlflow's own errors have a status; those of requests have a response
         response = getattr(error, "response", None)
         status = getattr(error, "get_http_status_code", lambda: getattr(response, "status_code", None))()
-        reason, until = _REFUSALS.get(status) or (" ".join(str(root).split())[:300], "the store answers")
+        reason, until = _REFUSALS.get(status) or (" ".join(str(root).split())[:300], "the store responds")
         if uri.startswith(SQLITE) and any(text in reason for text in _DAMAGED):
             raise UserError(f"MLflow store {uri}: {reason}. Remove {_database_path(uri)}; {_REBUILD}") from error
         raise UserError(
@@ -217,8 +217,9 @@ def _check_address(uri: str) -> None:
         port = parts.port
     except ValueError:  # its message may contain a part of a password
         raise UserError(
-            "the address of the MLflow store, in tracking.uri or MLFLOW_TRACKING_URI, is invalid: a port is a number up"
-            " to 65535, an IPv6 host needs brackets, and in a password / is %2F, @ %40, ? %3F, # %23"
+            "the address of the MLflow store, in tracking.uri or MLFLOW_TRACKING_URI, is invalid: ports must be at "
+            "most 65535, IPv6 hosts need brackets, and special characters in a password must be percent-encoded (/ "
+            "as %2F, @ as %40, ? as %3F, # as %23)"
         ) from None
     scheme = parts.scheme.partition("+")[0]
     if scheme in DATABASES and parts.hostname:
@@ -290,7 +291,7 @@ def serving(store: Store, results: Path, port: int = PORT) -> Iterator[subproces
         yield None
         return
     if _answers(port):
-        raise UserError(f"port {port} of this machine is taken: close the page that is open there, or set --port")
+        raise UserError(f"port {port} is taken: close the page that uses it, or set --port")
     # Without job execution and with one worker it is two processes instead of fifteen.
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store.uri, "--workers", "1"]

@@ -265,7 +265,7 @@ class Fit:
         """Stop a run that has diverged. A loss scaler skips single steps that overflow, but not indefinitely many."""
         in_a_row = -self.setup.world.least(-int(window.lost))
         if not self.step.scaler.is_enabled() or in_a_row >= MOST_LOST_STEPS:
-            raise UserError(f"the loss is not a number after {pairs} pairs; lower train.base_lr or train.head_lr")
+            raise UserError(f"the loss is not finite after {pairs} pairs; lower train.base_lr or train.head_lr")
 
     def _save(self, step: int, window: LogWindow) -> None:
         state = window.state(self.setup.world)

@@ -80,7 +80,7 @@ class WorkFolder:
         try:
             state = self._read(dted.fc_enc.weight.device)
         except UserError as error:
-            print(f"{error}; the training starts from the beginning", file=sys.stderr)
+            print(f"{error}; training starts from the beginning", file=sys.stderr)
             return Resume()
         dted.load_state_dict(state["model"])
         step.load_state_dict(state)
@@ -97,9 +97,9 @@ class WorkFolder:
     def _read(self, device: torch.device | str = "cpu") -> Mapping[str, Any]:
         state = read_mapping(self.checkpoint, device)
         if state.get("identity") != self.identity:
-            raise UserError(f"{self.checkpoint}: is of another configuration, code or data")
+            raise UserError(f"{self.checkpoint}: belongs to another configuration, code or data")
         if not self.log.exists() or self.log.stat().st_size < state["log_bytes"]:
-            raise UserError(f"{self.log}: is shorter than when the checkpoint was written")
+            raise UserError(f"{self.log}: is shorter than it was when the checkpoint was written")
         return state
 
     def publish(self, out: Path, run_log: Path) -> None:

@@ -61,7 +61,7 @@ class RunIdentity:
             before |= {fact: first[fact] for fact in ROUNDING_FACTS if fact in first}
             now |= {fact: str(here.get(fact)) for fact in ROUNDING_FACTS}
         return "; ".join(
-            f"{name} {now[name]}, before {old}" for name, old in before.items() if now.get(name, old) != old
+            f"{name} {now[name]}, {old} before" for name, old in before.items() if now.get(name, old) != old
         )
 
     def log_start(self, log: RunLog, pairs: int) -> None:
@@ -130,7 +130,7 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
     people, validation = cache_what_fits((people, validation), config.data.memory_gib / world.processes_here)
     augmentation = build_augmentation(config.augment, config.preprocess, config.model, len(people.names))
     feed = build_feed(people, setup, workers=config.data.workers, augmentation=augmentation)
-    notes = [f"left out for too few entries (data.min_entries): {', '.join(left_out)}"] if left_out else []
+    notes = [f"left out because of too few entries (data.min_entries): {', '.join(left_out)}"] if left_out else []
     run = RunIdentity(config, fingerprint, (*step.switches, *feed.switches), (*notes, *feed.notes), pixel_source)
     with contextlib.ExitStack() as stack:
         reused = False

@@ -47,7 +47,7 @@ def choose_workers(source: Dataset, world: World, *, pin: bool, cached: bool) ->
             break
     chosen = fewest_of_the_fastest(ms)
     times = ", ".join(f"{count}: {time_ms:.3g} ms" for count, time_ms in ms.items())
-    return chosen, f"data.workers auto: {chosen}; time of a batch with {times}"
+    return chosen, f"data.workers auto: {chosen}; time per batch with {times}"
 
 
 def fewest_of_the_fastest(times: dict[int, float]) -> int:

@@ -91,7 +91,7 @@ def test_an_output_takes_the_place_of_its_like_only(tmp_path: Path) -> None:
     check_replaceable(tmp_path / "absent", ["a", "b"])
     check_replaceable(tmp_path, ["a", "b"])
     (tmp_path / "a").touch()
-    with pytest.raises(UserError, match="exists and has no a and b"):
+    with pytest.raises(UserError, match="exists, but does not contain a and b"):
         check_replaceable(tmp_path, ["a", "b"])
     with pytest.raises(UserError, match="exists"):
         check_replaceable(tmp_path / "a", ["a"])

@@ -75,8 +75,8 @@ def test_what_fits_a_node_of_its_partition_passes(request_, sinfo):
     [
         (
             Request("train", None, 16, 64000, 1, 4320),
-            "rule train asks for 16 CPUs, 64000 MB, 1 GPU, but the largest node of partition main, n2, "
-            "has 4 CPUs, 7000 MB, no GPU: the job would wait for ever; ask for less",
+            "rule train requests 16 CPUs, 64000 MB, 1 GPU, but the largest node of partition main, n2, "
+            "has 4 CPUs, 7000 MB, no GPU: the job would wait forever; request less",
         ),
         (Request("walk", None, 4, 7001), "rule walk asks for 4 CPUs, 7001 MB, no GPU, but the largest node"),
         (
@@ -90,7 +90,7 @@ def test_what_fits_a_node_of_its_partition_passes(request_, sinfo):
         ),
         (
             Request("train", "gpus"),
-            "slurm_partition: rule train asks for partition gpus; sinfo knows gpu, main, short",
+            "slurm_partition: rule train requests partition gpus, but sinfo lists gpu, main, short",
         ),
     ],
 )
@@ -109,7 +109,7 @@ def test_one_node_must_have_all_that_is_asked(sinfo):
 def test_rules_that_ask_alike_are_named_together(sinfo):
     requests = [Request("preprocess", None, 16), *[Request("train", None, 16, 64000)] * 2]
     with pytest.raises(
-        UserError, match=r"^rule train asks for 16 CPUs, 64000 MB, .* \(and so for preprocess\): the job"
+        UserError, match=r"^rule train requests 16 CPUs, 64000 MB, .* \(and so for preprocess\): the job"
     ):
         check(requests, read_nodes())
 
@@ -120,7 +120,7 @@ def test_a_cluster_that_does_not_answer_is_one_sentence(sinfo, monkeypatch, tmp_
         read_nodes()
     sinfo.unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="^sinfo: no such command"):
+    with pytest.raises(UserError, match="^sinfo: command not found"):
         read_nodes()
 
 

@@ -35,7 +35,7 @@ def test_files_are_read_whole_up_to_a_size(tmp_path: Path) -> None:
     assert read_plain(tmp_path / "x") == b"abc" * 100_000
     with (tmp_path / "y").open("wb") as file:
         file.truncate(2**28 + 1)
-    with pytest.raises(OSError, match="256 MiB are too large"):
+    with pytest.raises(OSError, match="256 MiB is too large"):
         read_plain(tmp_path / "y")
 
 

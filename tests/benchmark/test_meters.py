@@ -157,7 +157,7 @@ def test_boards_report_clocks_and_throttling(monkeypatch: pytest.MonkeyPatch) ->
     first, second = build_energy_meter(GPU, replicas=2).boards()
     clocks = {"sm_mhz": 1000, "memory_mhz": 2000, "temperature_c": 60}
     assert first == clocks | {"power_limit_w": None, "driver": "580.1", "throttled": []}
-    assert second["throttled"] == ["power cap", "temperature, by the driver"]
+    assert second["throttled"] == ["power cap", "temperature (driver)"]
 
 
 @pytest.mark.parametrize(

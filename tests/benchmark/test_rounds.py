@@ -122,7 +122,7 @@ def test_what_does_the_baselines_step_is_marked_and_unsteady_warm_ups_are_counte
     found.rates.matmul.update({"fp32": [1e11], "fp16": [1e11]})
     rows = tier_rows(found, work=SimpleNamespace(flop=1, bytes=1), global_batch=8)
     assert rows["baseline"]["same_as_baseline"] is None
-    assert rows["amp"]["same_as_baseline"] == "inactive here, so the same step: no kernels"
+    assert rows["amp"]["same_as_baseline"] == "inactive on this machine, so the step is the same: no kernels"
     assert (rows["amp"]["unsteady_rounds"], rows["amp"]["warmup_steady"]) == (1, False)
     assert (rows["baseline"]["unsteady_rounds"], rows["baseline"]["warmup_steady"]) == (0, True)
     assert rows["amp"]["phases_ms"] == {"forward": 48.75}  # the median of both rounds

@@ -159,23 +159,23 @@ def test_a_person_is_picked(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--shots", 21), "person me of mine has 20 entries, fewer than --shots 21: give fewer"),
+        (("--shots", 21), "person me of mine has 20 entries, fewer than --shots 21"),
         (("--shots", 15, "--query-entries", 6), "has 20 entries, fewer than --shots 15 + --query-entries 6"),
         (
             ("--shots", 3, "--learner-file", "maml.pt"),
             r"--shots 3: maml.pt was trained for k = 1, 4: take one of these",
         ),
         (("--shots", 4, "--learner", "maml"), "--learner maml needs --learner-file"),
-        (("--shots", 4, "--learner", "offset", "--learner-file", "maml.pt"), "is of the learner maml, not offset"),
+        (("--shots", 4, "--learner", "offset", "--learner-file", "maml.pt"), "contains the learner maml, not offset"),
         (("--shots", 4, "--learner-file", "mine.h5"), "mine.h5: "),
         (("--shots", 4, "--learner-file", "none.pt"), "none.pt"),
-        (("--shots", 4, "--person", "you"), "mine.h5: holds no person you, but me"),
-        (("--shots", 4, "--out", "mine.h5"), "--out mine.h5 is also what `codes` names: give it a name of its own"),
+        (("--shots", 4, "--person", "you"), "mine.h5: contains no person you, but me"),
+        (("--shots", 4, "--out", "mine.h5"), "--out mine.h5 is also the path of `codes`"),
         (("--shots", 4, "--out", "./none/../mine.h5"), "mine.h5 is also what `codes` names"),
-        (("--shots", 4, "--codes", "two.h5"), "two.h5: holds 2 people, me to you: say which with --person"),
+        (("--shots", 4, "--codes", "two.h5"), "two.h5: contains 2 people, me to you"),
         (("--shots", 4, "--codes", "none.h5"), "none.h5: no such file"),
         (("--shots", 4, "--codes", "nan.h5"), "z_gaze of 1 of 20 entries is not finite"),
-        (("--shots", 4, "--learner-file", "wide.pt"), "has gaze codes of 6 numbers, the learner of 9"),
+        (("--shots", 4, "--learner-file", "wide.pt"), "has gaze codes of size 6"),
         (("--shots", 4, "--learner-file", "wild.pt"), "adaptation of person me of mine with k = 4 diverged"),
     ],
 )
@@ -226,5 +226,5 @@ def test_who_cannot_tell_how_sure_it_is_suggests_nothing(run, capsys):
     assert "--learner-file of one of affine, bayes, gp" in capsys.readouterr().err
     write_bayes(Path("bayes.pt"))
     assert run("--shots", 20, "--learner-file", "bayes.pt", "--suggest") == 1
-    assert "has no entry besides the 20 that calibrate" in capsys.readouterr().err
+    assert "has no entries besides the 20" in capsys.readouterr().err
     assert not Path("my.pt").exists()

@@ -88,9 +88,9 @@ def test_an_output_is_no_input(tmp_path: Path, arguments: Callable, capsys: pyte
     for given, name in ((["x", "--data", a, b, "--out", c, b], "data"), ([a, "--data", b, "--out", a], "published")):
         arguments(*given)
         assert copy() == 1
-        assert f"is also what `{name}` names: give it a name of its own" in capsys.readouterr().err
+        assert f"is also the path of `{name}`" in capsys.readouterr().err
     arguments("x", "--data", a, "--out", c, c)
-    assert copy() == 1 and "--out names a file twice" in capsys.readouterr().err
+    assert copy() == 1 and "--out contains a path twice" in capsys.readouterr().err
     arguments("x", "--data", a, b, "--out", c)
     assert copy() == 0 and len(copied) == 1
 
@@ -140,7 +140,7 @@ def test_a_package_that_is_not_installed_is_one_sentence(tmp_path: Path) -> None
     start = [sys.executable, "-c", program, "evaluate", "--config", "x.yaml", "--results", "x", "--out", "y"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     answer = subprocess.run(start, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert answer.stderr == "faze evaluate: needs the package pandas: pip install 'faze[workflow]'\n"
+    assert answer.stderr == "faze evaluate: the package pandas is missing: pip install 'faze[workflow]'\n"
     assert answer.returncode == 1
     shown = subprocess.run([*start, "--traceback"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert "Traceback" in shown.stderr

@@ -97,7 +97,7 @@ def test_what_cannot_be_exported_is_one_sentence(trained, tmp_path, monkeypatch,
 
     out = tmp_path / "copy.pt"
     assert "none.pt" in refused("--checkpoint", tmp_path / "none.pt", "--out", out)
-    assert "is also what `checkpoint` names" in refused("--checkpoint", trained, "--out", trained)
+    assert "is also the path of `checkpoint`" in refused("--checkpoint", trained, "--out", trained)
     assert "missing.h5" in refused("--checkpoint", trained, "--out", out, "--data", tmp_path / "missing.h5")
     large = load_model(trained)
     with torch.no_grad():
@@ -150,4 +150,4 @@ def test_a_missing_library_is_one_sentence(trained, tmp_path, monkeypatch, capsy
 def test_a_copy_or_a_decoder_has_to_be_chosen(trained, tmp_path, monkeypatch, capsys):
     for words in ((), ("--onnx", "--precision", "fp16")):
         assert run(monkeypatch, *words, "--checkpoint", trained, "--out", tmp_path / "copy") == 1
-        assert "say either --precision, for a copy, or --onnx" in capsys.readouterr().err
+        assert "pass either --precision, for a copy, or --onnx" in capsys.readouterr().err

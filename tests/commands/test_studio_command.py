@@ -94,5 +94,5 @@ def test_a_port_that_is_taken_is_one_sentence(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(studio.UserError, match="cannot be used .*: give another --port"):
+        with pytest.raises(studio.UserError, match="cannot be used .*: choose another --port"):
             studio.serve(tmp_path, taken.getsockname()[1])

@@ -51,5 +51,5 @@ def test_the_page_serves_runs_under_way_and_ends_with_all_its_processes(tmp_path
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ValueError, match=f"port {port} of this machine is taken"), serving(store, results, port):
+        with pytest.raises(ValueError, match=f"port {port} is taken"), serving(store, results, port):
             pass

@@ -208,7 +208,7 @@ def test_who_is_not_rendered_needs_no_rendered_frames(defaults: dict) -> None:
 def test_train_people_have_as_many_frames_as_train_entries_are_asked_for(defaults: dict) -> None:
     defaults["data"]["min_entries"] = 31
     assert faults(defaults) == [
-        "data.min_entries: 31 is more than synthetic.gazecapture_train_frames: nobody would train"
+        "data.min_entries: 31 is more than synthetic.gazecapture_train_frames: no person would be trained on"
     ]
 
 

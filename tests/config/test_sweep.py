@@ -107,7 +107,7 @@ HUGE = 16**5000  # Python refuses to write it in digits
         ({"sobol": {"train.base_lr": [0.1]}, "points": 4}, r"is not \[lowest, highest\]"),
         ({"sobol": {"train.base_lr": [0.1, 0.2, "ln"]}, "points": 4}, r"is not \[lowest, highest\]"),
         ({"sobol": {"engine.precision": [0, 1]}, "points": 4}, "sweep.grid"),
-        ({"sobol": {"train.base_lr": [0.1, 0.2]}}, "sweep.points: 0, with 1 keys under sweep.sobol: both or none"),
+        ({"sobol": {"train.base_lr": [0.1, 0.2]}}, "sweep.points: 0, with 1 keys under sweep.sobol: set both"),
         ({"points": 8}, "sweep.points: 8, with 0 keys"),
         (
             {"grid": {"train.base_lr": [0.1]}, "sobol": {"train.base_lr": [0.1, 0.2]}, "points": 2},
@@ -130,5 +130,5 @@ def test_what_is_refused(sweep: dict, words: str) -> None:
 
 def test_a_tier_may_not_have_a_points_name() -> None:
     config = merge(swept(grid={"model.growth": [4]}), {"tiers": {"point00": {"recompute": True}}})
-    with pytest.raises(ConfigError, match=r"tiers\.point00: is the name of a point of the sweep"):
+    with pytest.raises(ConfigError, match=r"tiers\.point00: is also the name of a sweep point"):
         validate(config)

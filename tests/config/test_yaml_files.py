@@ -17,7 +17,7 @@ from faze.config.yaml_files import read_yaml
         ("train: {pairs: 1}\nwalk: {fps: 1}\ntrain: {pairs: 2}\n", r"mine\.yaml:3: train: .* line 1"),
         ("tiers:\n  a: {}\n  b: {}\n  a: {}\n", r"mine\.yaml:4: tiers\.a: .* line 2"),
         ("name: x\ntrain: {pairs: 1\nwalk:\n", r"mine\.yaml:3: not YAML"),
-        ("just words\n", r"mine\.yaml: holds no keys and values"),
+        ("just words\n", r"mine\.yaml: contains no keys and values"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_its_line(text: str, sentence: str, tmp_path: Path) -> None:

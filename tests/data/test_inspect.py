@@ -22,7 +22,7 @@ from faze.report.style import drawing
 from faze.stages import inspect as stage
 
 SIDECAR = """person,file_name,reason
-p01,p01/0001.jpg,JPEG cut short
+p01,p01/0001.jpg,truncated JPEG
 p01,p01/0002.jpg,"eyes are outside the 1280 x 720 frame, at (3, 700)"
 p02,p02/0001.jpg,"eyes are outside the 1280 x 720 frame, at (-31, 80)"
 p02,p02/0007.jpg,"eyes are outside the 1280 x 720 frame, at (9, 701)"
@@ -160,13 +160,13 @@ def test_reasons_that_differ_in_numbers_are_one_kind(store):
     found = kinds(read_rejects(store.with_name("data_rejects.csv")))
     assert found == [
         Kind("eyes are outside the 1280 x 720 frame, at (…, …)", frames=3, people=2, left_out=0),
-        Kind("JPEG cut short", frames=1, people=1, left_out=0),
+        Kind("truncated JPEG", frames=1, people=1, left_out=0),
         Kind("no folder …", frames=0, people=0, left_out=2),
     ]
 
 
 @pytest.mark.parametrize(("reasons", "told"), [
-    (["gaze target is (0, 0, 0), the mark"] * 2, "gaze target is (0, 0, 0), the mark"),
+    (["gaze target is (0, 0, 0), which marks"] * 2, "gaze target is (0, 0, 0), which marks"),
     (["line 3 of p01.txt: 27 columns, not 28", "line 4 of p02.txt: 27 columns, not 28"],
      "line … of …: 27 columns, not 28"),
     (["at -3.5 mm", "at 4 mm"], "at … mm"),
@@ -314,7 +314,7 @@ def test_arrows_point_where_eyes_look_in_the_picture(label, side):
 @pytest.mark.parametrize(("content", "sentence"), [
     (None, "no such file"),
     (b"x" * 3000, "not a readable HDF5 file"),
-    ({}, "holds no person"),
+    ({}, "contains no person"),
     ({"Data/data": np.zeros((3, 3))}, "Data"),
     ({"p00/pixels": np.zeros((3, 4, 4), np.uint8), "p00/labels": np.zeros((3, 4))}, "(3, 4, 4), not uint8"),
 ])  # fmt: skip
@@ -387,7 +387,7 @@ def test_a_page_takes_the_place_of_a_page_only(tmp_path, monkeypatch, capsys):
     assert run(monkeypatch, store, "--out", tmp_path / "page") == 0
     before = sorted(tmp_path.rglob("*"))
     assert run(monkeypatch, store, "--out", tmp_path) == 1
-    assert "exists and has no index.html and summary.json" in capsys.readouterr().err
+    assert "does not contain index.html and summary.json" in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
     (tmp_path / "empty").mkdir()
     assert run(monkeypatch, store, "--out", tmp_path / "empty") == 0

@@ -66,8 +66,8 @@ def test_noise_of_a_pixel_moves_the_pose_a_little() -> None:
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda points: points[:12], "landmarks are not 13 points"),
-        (lambda points: np.full((13, 2), np.nan), "landmarks are not 13 points"),
+        (lambda points: points[:12], "there are not 13 landmarks"),
+        (lambda points: np.full((13, 2), np.nan), "there are not 13 landmarks"),
         (lambda points: points[::-1], "not those of a face|behind the camera"),
         (lambda points: np.random.default_rng(0).uniform(0, 400, (13, 2)), "not those of a face|behind the camera"),
     ],
@@ -215,8 +215,8 @@ def test_what_the_stage_lacks_is_one_sentence(
         return capsys.readouterr().err.splitlines()[-1]
 
     monkeypatch.setitem(sys.modules, "mediapipe", None)
-    assert "envs/landmarks.yaml, which landmarks.python names" in sentence("--raw", flat)
-    assert "holds no folder 00002" in sentence("--raw", tmp_path)
+    assert "envs/landmarks.yaml (set landmarks.python" in sentence("--raw", flat)
+    assert "contains no folder 00002" in sentence("--raw", tmp_path)
     monkeypatch.delitem(sys.modules, "mediapipe")
     monkeypatch.syspath_prepend(fake_mediapipe.install(tmp_path / "fake", {}))
     assert "no frame of any recording has a head pose" in sentence("--raw", flat)

@@ -94,7 +94,7 @@ def test_poses_of_a_block_are_those_of_its_frames() -> None:
     assert [reasons[row] for row in (7, 9, 10, 11)] == [
         "head pose is not finite",
         "head pose is behind the camera",
-        "gaze target is (0, 0, 0), the mark of a missing one",
+        "gaze target is (0, 0, 0), which marks a missing one",
         "gaze target is at the gaze origin",
     ]
 
@@ -163,7 +163,7 @@ def test_the_strip_is_rgb_and_black_beyond_the_frame() -> None:
         ({"gaze_target_mm": [0, np.nan, 0]}, "gaze target is not finite"),
         ({"gaze_target_mm": [0, 0, 0]}, r"\(0, 0, 0\)"),
         ({"gaze_target_mm": [0, 0, 500]}, "at the gaze origin"),
-        ({"rotation_vector": [0, np.pi / 2, 0]}, "from its side"),
+        ({"rotation_vector": [0, np.pi / 2, 0]}, "from the side"),
     ],
 )
 def test_a_pose_that_gives_no_direction_is_named(change: dict[str, list[float]], reason: str) -> None:
@@ -190,8 +190,8 @@ def test_a_camera_that_does_not_see_the_eyes_is_named(matrix: NDArray, reason: s
 def test_frames_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     whole = jpeg(0)
     contents = [
-        ("JPEG cut short", whole[: len(whole) // 2]),
-        ("JPEG cut short", whole[:2]),
+        ("truncated JPEG", whole[: len(whole) // 2]),
+        ("truncated JPEG", whole[:2]),
         ("not an image", whole[:1]),
         ("not an image", b"hello"),
         ("empty file", b""),

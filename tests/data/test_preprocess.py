@@ -104,11 +104,11 @@ def test_bad_frames_are_skipped_and_listed(tmp_path: Path, run: Callable) -> Non
     (tmp_path / "raw" / "p02" / "p02.txt").write_text("")
     assert run("mpiigaze", threads=2) == 0
     assert [(r["person"], r["file_name"], r["reason"]) for r in read_rejects(tmp_path)] == [
-        ("p01", "p01/day01/0000.jpg", "JPEG cut short"),
+        ("p01", "p01/day01/0000.jpg", "truncated JPEG"),
         ("p01", "p01/day01/0001.jpg", "empty file"),
         ("p01", "p01/day01/0002.jpg", "cannot read the file: No such file or directory"),
         ("p01", "p01/day01/0005.jpg", "head pose is not finite"),
-        ("p01", "p01/day01/0006.jpg", "gaze target is (0, 0, 0), the mark of a missing one"),
+        ("p01", "p01/day01/0006.jpg", "gaze target is (0, 0, 0), which marks a missing one"),
         ("p01", "p01/../../x.jpg", "path leads out of the data folder"),
         ("p02", "", "no annotated frame"),
     ]
@@ -223,7 +223,7 @@ def test_a_second_run_makes_only_what_the_first_has_not_finished(
     monkeypatch.setattr(preprocess, "make_shards", make_and_stop)
     assert [run("mpiigaze"), run("mpiigaze")] == [1, 1]
     assert asked == [["p00", "p01"], []]
-    assert "6 of 6 frames are done from an earlier run" in capsys.readouterr().err
+    assert "6 of 6 frames were processed in an earlier run" in capsys.readouterr().err
     annotation = tmp_path / "raw" / "p01" / "p01.txt"
     annotation.write_text("".join(reversed(annotation.read_text().splitlines(keepends=True))))
     assert run("mpiigaze") == 1

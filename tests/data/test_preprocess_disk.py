@@ -56,7 +56,7 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_made(
     monkeypatch.setattr(preprocess, "make_shards", None)
     assert run(tmp_path, tmp_path / "out", monkeypatch, frames=2) == 1
     sentence = capsys.readouterr().err.splitlines()[-1]
-    assert sentence.startswith(f"preprocess: {tmp_path / 'out'}: 4 frames need 0.00 GiB here, and 0.00 GiB are free")
+    assert sentence.startswith(f"preprocess: {tmp_path / 'out'}: 4 frames need 0.00 GiB here, but 0.00 GiB are free")
 
 
 @pytest.mark.parametrize("frames", [100, 50])
@@ -75,7 +75,7 @@ def test_a_disk_that_fills_is_one_sentence_and_leaves_no_file(
     assert len(finished) == (1 if frames == 100 else 2)
     subprocess.run(["mount", "-o", "remount,size=32m", small_disk], check=True)
     assert again(tmp_path, small_disk, monkeypatch) == 0  # finished work is not repeated
-    assert f"{frames * len(finished)} of {2 * frames} frames are done" in capsys.readouterr().err
+    assert f"{frames * len(finished)} of {2 * frames} frames were processed" in capsys.readouterr().err
     with StripStore(small_disk / "strips.h5") as strips:
         assert [strips.count(person) for person in strips.persons()] == [frames, frames]
         assert all(strips.verify(person) for person in strips.persons())

@@ -80,7 +80,7 @@ def test_a_list_of_splits_tells_what_the_file_does_not(tmp_path: Path, run: Call
         assert [strips.persons(split) for split in ("train", "val", "test")] == [["00002"], ["00001"], []]
     assert rejects(tmp_path) == [
         ["00003", "", "not in the list of splits"],
-        ["00009", "", "in the list of splits, but not in the file of strips"],
+        ["00009", "", "listed in the splits, but not in the file of strips"],
     ]
 
 
@@ -125,7 +125,7 @@ def test_people_who_do_not_fit_are_listed_and_the_others_taken(tmp_path: Path, r
     assert rejects(tmp_path) == [
         ["00001", "", "labels are not finite"],
         ["00003", "", "no pixels"],
-        ["00004", "", "strips of 32 x 128 px, not the 64 x 256 px of the settings (H x W)"],
+        ["00004", "", "strips of 32 x 128 px, not the configured 64 x 256 px (H x W)"],
         ["00005", "", "pixels are float64 (2, 64, 256, 3), not uint8 (N, H, W, 3)"],
         ["00006", "", "labels have shape (3, 4), not (2, 4)"],
         ["00007", "", "no strip"],
@@ -183,7 +183,7 @@ def test_a_file_that_is_no_strips_is_named(tmp_path: Path, run: Callable, capsys
         tmp_path / "ours.h5", "gazecapture", [PersonStrips("1", "val", None, PIXELS["00003"], LABELS["00003"])]
     )
     assert run("mpiigaze", raw="ours.h5") == 1
-    assert "ours.h5: holds gazecapture, and is given as mpiigaze" in capsys.readouterr().err
+    assert "ours.h5: contains gazecapture, but was passed as mpiigaze" in capsys.readouterr().err
     (tmp_path / "torn.h5").write_bytes((tmp_path / "ours.h5").read_bytes()[:3000])
     assert run("mpiigaze", raw="torn.h5") == 1
     assert "torn.h5: not a readable HDF5 file" in capsys.readouterr().err

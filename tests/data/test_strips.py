@@ -110,7 +110,7 @@ def test_rows_that_an_interpolation_needs() -> None:
 def test_bad_frames_among_good_ones_are_named(tmp_path: Path, released: str | None) -> None:
     whole, (good,) = encode(), some_frames(tmp_path, [encode()])[:1]
     contents = {
-        "JPEG cut short": whole[: len(whole) // 2],
+        "truncated JPEG": whole[: len(whole) // 2],
         "empty file": b"",
         "not an image that can be decoded": b"hello",
         "cannot read the file: No such file or directory": None,

@@ -84,9 +84,9 @@ APEX = {
     SOUND: "apex FusedSGD",
     "raise ImportError('no apex_C')": "torch SGD, fused; apex failed at a trial step: ImportError, no apex_C",
     OTHER + "raise RuntimeError('no kernel')": "torch SGD, fused; apex failed at a trial step: RuntimeError, no kernel",
-    OTHER + "pass": "torch SGD, fused; apex does another step than SGD (1, not 0.4775)",
+    OTHER + "pass": "torch SGD, fused; apex computes a different step from SGD (1, not 0.4775)",
     OTHER + "super().step(); self.param_groups[0]['params'][0].data += 1e-4": (
-        "torch SGD, fused; apex does another step than SGD (0.4776, not 0.4775)"
+        "torch SGD, fused; apex computes a different step from SGD (0.4776, not 0.4775)"
     ),
 }
 
@@ -193,6 +193,6 @@ def test_data_parallel_takes_all_devices_and_whole_chunks_for_each(monkeypatch):
     wrap = build_wrapper(tier("baseline"), World(0, 1, CUDA))
     assert wrap.replicas == 2 and wrap.switches[0].acted == "DataParallel over 2 devices"
     check_chunks(2 * 256, 256, wrap.replicas)
-    with pytest.raises(ValueError, match="take a multiple of 512, or show fewer GPUs by CUDA_VISIBLE_DEVICES"):
+    with pytest.raises(ValueError, match="use a multiple of 512, or fewer GPUs"):
         check_chunks(256, 256, wrap.replicas)
     assert TRAIN.global_batch % wrap.replicas == 0

@@ -226,7 +226,7 @@ def test_none_needs_the_gaze_head_in_the_store(run, capsys, tmp_path):
     with h5py.File(tmp_path / "gazecapture.h5", "a") as file:
         del file.attrs["gaze2.bias"]
     assert run("meta_train", "none") == 1
-    assert_one_sentence(capsys, "without the trained gaze head.*: encode again, or take none off fewshot.learners")
+    assert_one_sentence(capsys, "not contain the trained gaze head.* remove none from fewshot.learners")
 
 
 def head_error_deg(person: h5py.Group, entries: int) -> float:
@@ -485,13 +485,13 @@ def test_adapt_refuses_another_learners_file_and_no_file(run, capsys):
     assert run("meta_train", "offset") == 0
     Path("offset.pt").rename("maml.pt")
     assert run("adapt", "maml") == 1
-    assert_one_sentence(capsys, "maml.pt: is of the learner offset, not maml")
+    assert_one_sentence(capsys, "maml.pt: contains the learner offset, not maml")
     Path("maml.pt").write_bytes(b"torn")
     assert run("adapt", "maml") == 1
     assert_one_sentence(capsys, "maml.pt: ")
     torch.save({"model": {}}, "maml.pt")
     assert run("adapt", "maml") == 1
-    assert_one_sentence(capsys, "maml.pt: is not the file of a learner: run meta_train again")
+    assert_one_sentence(capsys, "maml.pt: not a learner file")
     Path("maml.pt").unlink()
     assert run("adapt", "maml") == 1
     assert_one_sentence(capsys, "maml.pt: .*No such file")
@@ -500,7 +500,7 @@ def test_adapt_refuses_another_learners_file_and_no_file(run, capsys):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"tasks": 6}, "gazecapture.h5: 5 people of the split train have .* fewshot.tasks = 6"),
+        ({"tasks": 6}, "gazecapture.h5: 5 people in the train split have .* fewshot.tasks = 6"),
         ({"outer_lr": 1e30}, "meta-training diverged before outer step 25: lower fewshot.outer_lr"),
         ({"seed_of_run": None}, "has no seed"),
     ],
@@ -550,7 +550,7 @@ def spoil_code(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "of_training", "of_test"),
     [
-        (spoil_nobody, "gazecapture.h5: holds no person", "gazecapture.h5: holds no person"),
+        (spoil_nobody, "gazecapture.h5: contains no people", "gazecapture.h5: contains no people"),
         (
             spoil_split,
             "gazecapture.h5: 0 people of the split train have",
@@ -612,7 +612,7 @@ def test_codes_of_another_checkpoint_are_refused(run, capsys, tmp_path, learner)
     with h5py.File(tmp_path / "mpiigaze.h5", "a") as file:
         file.attrs["gaze1.bias"] = file.attrs["gaze1.bias"][:] + 1
     assert run("adapt", learner) == 1
-    assert_one_sentence(capsys, "mpiigaze.h5: its codes are of another checkpoint .*: run meta_train again")
+    assert_one_sentence(capsys, "mpiigaze.h5: its codes come from another checkpoint .*: run meta_train again")
 
 
 def test_offset_learnt_nothing_from_codes_and_serves_those_of_every_checkpoint(run, tmp_path):
@@ -626,7 +626,7 @@ def test_offset_learnt_nothing_from_codes_and_serves_those_of_every_checkpoint(r
 def test_steps_chosen_at_another_rate_are_refused(run, capsys):
     assert run("meta_train", "maml", stopping="validation") == 0
     assert run("adapt", "maml", stopping="validation", adapt_lr=1e-7) == 1
-    assert_one_sentence(capsys, "chose when to stop at fewshot.adapt_lr .*, not 1e-07: run meta_train again")
+    assert_one_sentence(capsys, "chose the number of steps with fewshot.adapt_lr .*, not 1e-07: run meta_train again")
 
 
 def test_two_stores_of_one_data_set_are_refused(run, capsys, tmp_path):

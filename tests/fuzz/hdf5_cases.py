@@ -113,7 +113,7 @@ STRIPS: dict[str, Case] = STORE | {
     "unknown sources": (attribute("label_sources", ["b", "c", "d", "guessed"]), "'guessed'"),
     "no sources": (
         edited(lambda file: file.attrs.__delitem__("label_sources")),
-        "label_source of person p00 has position",
+        "label_source of person p00 has index",
     ),
     "unreadable chunks": (edited(unreadable_chunks), "pixels of person p00 cannot be read"),
     **{f"flipped {name}": (flipped(name), "p00 is corrupt") for name in ("pixels", "labels", "file_name")},

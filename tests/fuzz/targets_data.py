@@ -186,7 +186,7 @@ _FRAME_CASES = {
         f"link to {target}": (_linked("given.jpg", target), "cannot read the file")
         for target in ("given.jpg", "/dev/zero", "pipe", "/")
     },
-    "too long": (_too_long, "256 MiB are too large"),
+    "too long": (_too_long, "256 MiB is too large"),
     "cut short": (lambda folder: os.truncate(folder / "given.jpg", 600), "cut short"),
     "empty": (lambda folder: os.truncate(folder / "given.jpg", 0), "empty file"),
 }
@@ -399,17 +399,20 @@ _MPIIFACEGAZE_CASES = {
     "other names": (_mat("Camera", K=np.eye(3)), "Camera.mat: has no 'cameraMatrix'"),
     "2 x 2 matrix": (_mat("Camera", cameraMatrix=np.eye(2), distCoeffs=np.zeros(5)), "not the 3 x 3 matrix"),
     "3 coefficients": (_mat("Camera", cameraMatrix=np.eye(3), distCoeffs=np.zeros(3)), "3 distortion coefficients"),
-    "complex": (_mat("Camera", cameraMatrix=1j, distCoeffs=np.zeros(5)), "cameraMatrix is no matrix"),
-    "words": (_mat("Camera", cameraMatrix="hello", distCoeffs=np.zeros(5)), "cameraMatrix is no matrix"),
+    "complex": (_mat("Camera", cameraMatrix=1j, distCoeffs=np.zeros(5)), "cameraMatrix is not a small matrix"),
+    "words": (_mat("Camera", cameraMatrix="hello", distCoeffs=np.zeros(5)), "cameraMatrix is not a small matrix"),
     "cells": (
         _mat("Camera", cameraMatrix=np.array([[1, "x"]], object), distCoeffs=np.zeros(5)),
-        "cameraMatrix is no matrix",
+        "cameraMatrix is not a small matrix",
     ),
-    "fields": (_mat("Camera", cameraMatrix={"a": 1}, distCoeffs=np.zeros(5)), "cameraMatrix is no matrix"),
-    "millions": (_mat("Camera", cameraMatrix=_TEN, distCoeffs=np.zeros(5)), "cameraMatrix is no matrix of a few"),
+    "fields": (_mat("Camera", cameraMatrix={"a": 1}, distCoeffs=np.zeros(5)), "cameraMatrix is not a small matrix"),
+    "millions": (
+        _mat("Camera", cameraMatrix=_TEN, distCoeffs=np.zeros(5)),
+        "cameraMatrix is not a small matrix of a few",
+    ),
     "foreign screen": (_text(b"x" * 500, "Calibration/screenSize.mat"), "screenSize.mat: the file cannot be read"),
     "half a screen": (_mat("screenSize", width_pixel=1280), "screenSize.mat: has no 'height_pixel'"),
-    "flat screen": (_mat("screenSize", width_pixel=1280, height_pixel=0), "not one positive number each"),
+    "flat screen": (_mat("screenSize", width_pixel=1280, height_pixel=0), "a single positive number"),
 }
 
 
@@ -493,7 +496,7 @@ def _list(text: str) -> Callable[[Path], object]:
 _SPLITS_CASES = {
     "torn": (_list("{"), "given.json: the file cannot be read"),
     "another split": (_list('{"training": ["00001"]}'), 'given.json: is not {"train"'),
-    "twice": (_list('{"train": ["1"], "val": ["1"]}'), "given.json: person 1 is in train and again in val"),
+    "twice": (_list('{"train": ["1"], "val": ["1"]}'), "given.json: person 1 is in train and also in val"),
     "absent": (lambda folder: (folder / "given.json").unlink(), "given.json: the file cannot be read"),
 }
 _REJECTS_CASES = {

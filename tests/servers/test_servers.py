@@ -301,4 +301,4 @@ def test_who_may_only_read_is_told_in_one_sentence(guarded, tmp_path, monkeypatc
     user = {"MLFLOW_TRACKING_USERNAME": "reader", "MLFLOW_TRACKING_PASSWORD": "another-long-one"}
     told = track(paths, **user)
     assert_one_sentence(told, guarded.uri)
-    assert "it does not let this user write" in told[1]
+    assert "this user may not write" in told[1]

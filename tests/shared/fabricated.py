@@ -169,7 +169,9 @@ class Fabricated:
                 "memory_ratio": memory,
                 "memory_low": 0.98 * memory,
                 "memory_high": 1.02 * memory,
-                "same_as_baseline": "inactive here, so the same step" if self.idle and tier == "amp" else None,
+                "same_as_baseline": "inactive on this machine, so the step is the same"
+                if self.idle and tier == "amp"
+                else None,
                 "unsteady_rounds": 2 if tier == "ddp" else 0,
                 "tflops": 0.31 / step_ms * 412.0,
                 "share_of_matmul_roof": 0.27 * speed,
@@ -192,7 +194,7 @@ class Fabricated:
         )
         left_out = {
             "ddp": measured | less | {"memory_ratio": 1.7, "blocks_ms": [[430.0] * 4] * 5},
-            "autotune": {"same": "inactive here, so the same step: cuDNN runs on CUDA devices only"},
+            "autotune": {"same": "inactive on this machine, so the step is the same: cuDNN runs on CUDA devices only"},
         }
         return {"leave_one_out": {"of": self.tiers[-1], "full": measured | full, "left_out": left_out}}
 
@@ -202,7 +204,7 @@ class Fabricated:
         row = peaks | {"step_ms": 4000.0, "speedup": {"ratio": 1.0, "low": 1.0, "high": 1.0}, "memory_ratio": 1.0}
         half = {name: [p / 2 for p in gib] if isinstance(gib, list) else gib / 2 for name, gib in peaks.items()}
         last = half | {"step_ms": 1000.0, "speedup": {"ratio": 4.0, "low": 3.5, "high": 4.6}, "memory_ratio": 2.0}
-        same = {"same": "inactive here, so the same step", "as": self.tiers[0]}
+        same = {"same": "inactive on this machine, so the step is the same", "as": self.tiers[0]}
         tiers = {tier: last if tier == self.tiers[-1] else same for tier in self.tiers} | {self.tiers[0]: row}
         model = {"growth": 32, "image_height_px": 64, "image_width_px": 256}
         return {"paper_width": {"model": model, "global_batch": 8, **ROUNDS, "rounds": 3, "tiers": tiers}}
@@ -283,7 +285,7 @@ def _write_log(path: Path, switches: list[dict], tier: str, seed: int, rng: np.r
     start = {"stage": "train", "name": "x", "tier": tier, "seed": seed, "config": config, "machine": MACHINE}
     events = [{"event": "start", **start}]
     events += [{"event": "switch", **switch} for switch in switches]
-    events += [{"event": "note", "text": "left out for too few entries (data.min_entries): 00107"}]
+    events += [{"event": "note", "text": "left out because of too few entries (data.min_entries): 00107"}]
     for pairs in range(1200, 12001, 1200):
         error = 4.3 + 14 * np.exp(-pairs / 2200) + 0.1 * rng.normal()
         events += [{"event": "metrics", "step": pairs, "values": {"train/loss": 2.0, "val/gaze_deg": error}}]

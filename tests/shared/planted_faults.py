@@ -305,7 +305,7 @@ def _jpeg(image: np.ndarray) -> bytes:
 # What plants a fault at a row of the first person's annotation, the same whichever others are planted, and the reason
 # to reject that frame, unless the planting returns a fuller one; "" where the frame is good.
 _FRAME_FAULTS: dict[str, tuple[Callable[..., str | None], str]] = {
-    "truncated_jpeg": (_truncate_jpeg, "JPEG cut short"),
+    "truncated_jpeg": (_truncate_jpeg, "truncated JPEG"),
     "zero_bytes": (lambda written, row: os.truncate(written.root / written.name(row), 0), "empty file"),
     "missing_file": (
         lambda written, row: (written.root / written.name(row)).unlink(),
@@ -323,7 +323,7 @@ _FRAME_FAULTS: dict[str, tuple[Callable[..., str | None], str]] = {
     ),
     "target_at_origin": (
         lambda written, row: written.change("gaze_target_mm", row, lambda target: np.zeros(3)),
-        "gaze target is (0, 0, 0), the mark of a missing one",
+        "gaze target is (0, 0, 0), which marks a missing one",
     ),
     "is_valid_0": (
         lambda written, row: written.set_number("appleLeftEye", "IsValid", row, 0),

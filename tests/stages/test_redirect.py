@@ -160,7 +160,7 @@ def test_a_person_of_one_strip_is_named(stage, capfd):
 
 def test_nobody_with_two_strips_is_said(stage, capfd):
     assert stage([("00005", "test", 1)]) == 1
-    assert "gazecapture.h5: nobody has 2 strips" in capfd.readouterr().err
+    assert "gazecapture.h5: no person has 2 strips" in capfd.readouterr().err
     assert not (stage.folder / "redirection.parquet").exists()
 
 

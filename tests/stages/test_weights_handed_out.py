@@ -120,7 +120,7 @@ def test_weights_take_the_place_of_weights_only(stage, capfd):
     stage.out.mkdir()
     (stage.out / "thesis.md").touch()
     assert stage() == 1
-    assert f"--out {stage.out} exists and has no dted.pt and model_card.md" in capfd.readouterr().err
+    assert f"--out {stage.out} exists, but does not contain dted.pt and model_card.md" in capfd.readouterr().err
     assert [path.name for path in stage.out.iterdir()] == ["thesis.md"]
     (stage.out / "thesis.md").unlink()
     assert stage() == stage("--tier", "amp") == 0

@@ -224,7 +224,7 @@ def test_components_are_the_directions_of_largest_deviation():
 
 def test_without_the_browser_runtime_the_remedy_is_said(networks, strips, tmp_path, monkeypatch):
     monkeypatch.setattr(studio_folder, "STATIC", tmp_path)
-    with pytest.raises(UserError, match="run `make studio` once; it needs npm"):
+    with pytest.raises(UserError, match="run `make studio` once"):
         write_studio(tmp_path / "page", networks, strips, PEOPLE)
     assert not (tmp_path / "page").exists()
 
@@ -233,6 +233,6 @@ def test_a_network_that_gives_no_numbers_is_refused(written, strips, tmp_path):
     diverged = network(0)
     with torch.no_grad():
         diverged.fc_enc.weight.fill_(float("nan"))
-    with pytest.raises(UserError, match="codes of person 00005 are not numbers"):
+    with pytest.raises(UserError, match="codes of person 00005 are not finite"):
         write_studio(tmp_path / "page", {"baseline": diverged}, strips, PEOPLE)
     assert list(tmp_path.iterdir()) == []

@@ -106,7 +106,7 @@ def test_another_training_does_not_resume(changed, tmp_path):
             {"global_batch": 12},
             "train.global_batch 12 is not a multiple of 1 processes, replicas or accumulated parts x loss.chunk_pairs",
         ),
-        ({"base_lr": 1.0e18}, "the loss is not a number after"),
+        ({"base_lr": 1.0e18}, "the loss is not finite after"),
     ],
 )
 def test_what_cannot_train_is_one_sentence(change, sentence, data, tmp_path):

@@ -48,7 +48,7 @@ def train_on(losses: list[float], scales: bool, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("lost", [NAN, INF])
 def test_a_loss_that_is_not_finite_ends_a_training_without_a_scaler(lost, monkeypatch):
     """Regression: infinity passed."""
-    with pytest.raises(UserError, match="the loss is not a number after 16 pairs; lower"):
+    with pytest.raises(UserError, match="the loss is not finite after 16 pairs; lower"):
         train_on([1.0, lost, 1.0, 1.0], False, monkeypatch)
 
 

@@ -147,7 +147,7 @@ def test_measured_job_is_refused_while_another_checkout_measures(measuring: Chec
     with machine_exclusive():
         refused = measuring.snakemake("--cores", "all", "--force", MEASURED)
     assert refused.code != 0
-    assert "this machine is not free" in refused.text and f"process {os.getpid()}" in refused.text
+    assert "this machine is in use" in refused.text and f"process {os.getpid()}" in refused.text
     assert "Traceback" not in refused.text
     answer = measuring.snakemake("--cores", "all", MEASURED)
     assert answer.code == 0, answer.text[-4000:]

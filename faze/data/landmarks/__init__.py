@@ -78,7 +78,7 @@ def estimate_pose(landmarks_px: NDArray, camera: NDArray) -> NDArray:
         UnusableFrame: No pose in front of the camera fits.
     """
     if landmarks_px.shape != (len(FACE_MODEL_MM), 2) or not np.isfinite(landmarks_px).all():
-        raise UnusableFrame(f"landmarks are not {len(FACE_MODEL_MM)} points")
+        raise UnusableFrame(f"there are not {len(FACE_MODEL_MM)} landmarks")
     fx, fy, cx, cy = camera
     lens = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1.0]]), np.zeros(5)
     points = np.asarray(landmarks_px, np.float64)
@@ -119,15 +119,15 @@ def open_detector(model: Path | None) -> Detector:
         import mediapipe  # only this environment has it
     except ImportError as error:
         raise UserError(
-            f"MediaPipe cannot be imported ({error}): run `faze landmarks` with the python of the environment "
-            "envs/landmarks.yaml, which landmarks.python names"
+            f"MediaPipe cannot be imported ({error}): run `faze landmarks` with the Python of the environment "
+            "envs/landmarks.yaml (set landmarks.python to its path)"
         ) from None
     if model is not None:
         return _open_task(mediapipe, model)
     if not hasattr(mediapipe, "solutions"):
         raise UserError(
-            f"MediaPipe {mediapipe.__version__} contains no face mesh: install the version of envs/landmarks.yaml, or "
-            "give a Face Landmarker file (landmarks.model)"
+            f"MediaPipe {mediapipe.__version__} contains no face mesh: install the version pinned in "
+            "envs/landmarks.yaml, or set landmarks.model to a Face Landmarker file"
         )
     mesh = mediapipe.solutions.face_mesh.FaceMesh(static_image_mode=True, max_num_faces=1)
 
@@ -183,7 +183,7 @@ def _focal_lengths_px() -> dict[str, float]:
 def check_device(device: str) -> None:
     """Raise a UserError if the camera of a device is unknown."""
     if device.casefold() not in _focal_lengths_px():
-        raise UserError(f"the camera of device {device!r} is not known: faze's devices.csv has no line for it")
+        raise UserError(f"the camera of device {device!r} is unknown: faze's devices.csv does not list it")
 
 
 def estimate_camera(device: str, width_px: int, height_px: int) -> NDArray:
@@ -266,7 +266,7 @@ def annotate(raw: Path, person: str, detect: Detector) -> Supplementary:
             raise UserError("dotInfo.json or screen.json: No such file or directory")
         check_device(recording.device)
         if not recording.names:
-            raise UserError("frames.json: lists no frame")
+            raise UserError("frames.json: contains no frames")
     except UserError as error:
         return _entries([""], np.full((1, 13), np.nan), [str(error)])
     names = [f"{person}/frames/{name}" for name in recording.names]

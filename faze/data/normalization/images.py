@@ -196,7 +196,7 @@ class FrameReader:
         if self._buffer.startswith(_JPEG, 0, length):
             header = self._read_header(length)
             if header is None or not is_whole(self._buffer, length, header):
-                raise UnusableFrame("JPEG cut short")
+                raise UnusableFrame("truncated JPEG")
             _check_work(header.stated_px, 1 if header.can_be_cut else count_scans(self._buffer, length, header))
         elif self._buffer.startswith(_PNG, 0, length):
             _check_work(tuple(int.from_bytes(self._buffer[at : at + 4]) for at in (16, 20)), 1)

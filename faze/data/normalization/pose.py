@@ -73,10 +73,10 @@ def normalize_poses(
         reasons = {
             "head pose is not finite": ~np.isfinite(np.hstack([rotation_vectors, translations_mm])).all(axis=1),
             "gaze target is not finite": ~np.isfinite(gaze_targets_mm).all(axis=1),
-            "gaze target is (0, 0, 0), the mark of a missing one": ~gaze_targets_mm.any(axis=1),
+            "gaze target is (0, 0, 0), which marks a missing one": ~gaze_targets_mm.any(axis=1),
             "head pose is behind the camera": origins[:, 2] <= 0,
             "gaze target is at the gaze origin": np.linalg.norm(gazes, axis=1) < 1,
-            "head is seen exactly from its side": across < 1e-3,
+            "head is seen exactly from the side": across < 1e-3,
         }
         # A frontal gaze points from the face to the camera, along -z; the labels describe its mirror image.
         directions = np.stack([-gazes, heads[:, :, 2]], axis=1) @ np.swapaxes(rotations, 1, 2)  # (n, 2, 3)

@@ -164,8 +164,8 @@ def _whole(path: Path) -> Iterator[None]:
     except (ValueError, EOFError, KeyError, FileNotFoundError, zipfile.BadZipFile):
         path.unlink(missing_ok=True)
         raise DamagedShard(
-            f"{path}: a shard of an earlier run is damaged, for example by a power cut; all damaged shards are "
-            "removed: give the same command again to make them again"
+            f"{path}: a shard of an earlier run is damaged, for example by a power cut; all damaged shards were "
+            "removed: run the same command again to recreate them"
         ) from None
 
 
@@ -260,11 +260,11 @@ def check_disk_space(folder: Path, needed: int, what: str) -> None:
         UserError: There is space for less than half of it.
     """
     free = shutil.disk_usage(folder).free
-    message = f"{folder}: {what} need {needed * _MARGIN / 2**30:.2f} GiB here, and {free / 2**30:.2f} GiB are free"
+    message = f"{folder}: {what} need {needed * _MARGIN / 2**30:.2f} GiB here, but {free / 2**30:.2f} GiB are free"
     if needed * _MARGIN / 2 > free:
         raise UserError(f"{message}: free some space, or write to another disk")
     if needed * _MARGIN > free:
-        print(f"{message}: enough only if many of them are rejected", file=sys.stderr)
+        print(f"{message}: this suffices only if many frames are rejected", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -277,6 +277,6 @@ def disk_may_fill(folder: Path) -> Iterator[None]:
         if not full:
             raise
         raise UserError(
-            f"{folder}: no space left on the disk: free some space and give the same command again; finished shards "
-            "are kept, and no output is half-written"
+            f"{folder}: no space left on the disk: free some space and run the same command again; finished shards "
+            "are kept, and no output is incomplete"
         ) from None

@@ -30,7 +30,7 @@ def read_splits(path: Path) -> dict[str, str]:
     for split, people in content.items():
         for person in map(str, people):
             if person in splits:
-                raise UserError(f"{path}: person {person:.100} is in {splits[person]} and again in {split}")
+                raise UserError(f"{path}: person {person:.100} is in {splits[person]} and also in {split}")
             splits[person] = split
     return splits
 
@@ -44,12 +44,12 @@ def open_stored(path: Path, dataset: str, splits: Mapping[str, str] | None) -> S
     check_untrusted(path, "strips")
     strips = StripStore(path, tolerant=True)
     if strips.dataset in ("mpiigaze", "gazecapture") and strips.dataset != dataset:
-        raise UserError(f"{path}: holds {strips.dataset}, and is given as {dataset}")
+        raise UserError(f"{path}: contains {strips.dataset}, but was passed as {dataset}")
     silent = [] if dataset == "mpiigaze" else [person for person in strips.persons() if not strips.states_split(person)]
     if silent and splits is None:
         raise UserError(
-            f"{path}: does not state whether person {silent[0]} is in train, val or test: give the list of people by "
-            "split as JSON (preprocess.gazecapture_split)"
+            f"{path}: does not contain the split of person {silent[0]}: pass a JSON with the people of each split "
+            "(preprocess.gazecapture_split)"
         )
     return strips
 
@@ -108,11 +108,11 @@ def _find_split(
     if person in strips.faults:
         return "", strips.faults[person]
     if person not in strips.persons():
-        return "", "in the list of splits, but not in the file of strips"
+        return "", "listed in the splits, but not in the file of strips"
     if not strips.count(person):
         return "", "no strip"
     if (found := strips.size(person)) != size:
-        return "", f"strips of {found[0]} x {found[1]} px, not the {size[0]} x {size[1]} px of the settings (H x W)"
+        return "", f"strips of {found[0]} x {found[1]} px, not the configured {size[0]} x {size[1]} px (H x W)"
     if not np.isfinite(strips.labels(person)).all():
         return "", "labels are not finite"
     try:

@@ -70,7 +70,7 @@ class Calibrations:
             return None
         width, height = (array.ravel() for array in self._matrices(path))
         if len(width) != 1 or len(height) != 1 or not (0 < width[0] < np.inf and 0 < height[0] < np.inf):
-            raise UserError(f"{path}: width_pixel and height_pixel are not one positive number each")
+            raise UserError(f"{path}: width_pixel and height_pixel must each be a single positive number")
         return float(width[0]), float(height[0])
 
 
@@ -94,7 +94,7 @@ def _parse(content: bytes, path: Path) -> list[list]:
         if name not in found:
             raise UserError(f"{path}: has no {name!r}")
         if found[name].dtype.kind not in "iuf" or found[name].size > _MOST_NUMBERS:
-            raise UserError(f"{path}: {name} is no matrix of a few real numbers")
+            raise UserError(f"{path}: {name} is not a small matrix of real numbers")
     return [found[name].astype(np.float64).tolist() for name in names]
 
 
@@ -104,4 +104,7 @@ def describe_unknown_screens(folders: Sequence[Path]) -> str:
     some = ", ".join(without[:3]) + (", ..." if len(without) > 3 else "")
     if not without:
         return ""
-    return f"{len(without)} of {len(folders)} people ({some}) have no {SCREEN}: whether they look off it is unknown"
+    return (
+        f"{len(without)} of {len(folders)} people ({some}) have no {SCREEN}: whether their targets are on the "
+        "screen is unknown"
+    )

@@ -125,8 +125,8 @@ class GazeCapture(SupplementaryReader):
         """
         if supplementary is None:
             raise UserError(
-                f"{raw}: raw GazeCapture has no head pose; give the FAZE supplementary HDF5 with it "
-                f"(preprocess.gazecapture_supplementary), or the one that `faze landmarks --raw {raw}` estimates"
+                f"{raw}: raw GazeCapture contains no head poses; set preprocess.gazecapture_supplementary to FAZE's "
+                f"supplementary HDF5, or to the one that `faze landmarks --raw {raw}` writes"
             )
         super().__init__(raw, supplementary, split="", layout="GazeCapture")  # each recording states its own split
 

@@ -78,7 +78,9 @@ class MPIIFaceGaze:
             UserError: There are no people.
         """
         if not self.persons():
-            raise UserError(f"{self._raw}: holds no folder p00, p01, ...; preprocess.mpiifacegaze is the one that does")
+            raise UserError(
+                f"{self._raw}: contains no folder p00, p01, ...; set preprocess.mpiifacegaze to the folder that does"
+            )
         if note := describe_unknown_screens([self.folder(person) for person in self.persons()]):
             print(f"{self._raw}: {note}", file=sys.stderr)
 
@@ -173,7 +175,7 @@ class MPIIGaze(MPIIFaceGaze):
             names += [f"{path.parent.name}/{line:04d}.jpg" for line in range(1, len(rows) + 1)]
             numbers.append(rows)
         if not numbers:
-            raise UserError(f"{folder}: has no dayYY/annotation.txt; fetch person {folder.name} again")
+            raise UserError(f"{folder}: has no dayYY/annotation.txt; download person {folder.name} again")
         return names, np.concatenate(numbers)
 
 
@@ -186,7 +188,7 @@ def read_columns(path: Path, columns: Columns) -> tuple[list[list[str]], NDArray
         UserError: The file is missing or in the wrong format; the message names file and line.
     """
     person = path.parent.name if columns.texts else path.parent.parent.name
-    remedy = f"fetch the annotation of person {person} again"
+    remedy = f"download the annotation of person {person} again"
     return read_untrusted(path, lambda content: _parse_columns(content, path, columns, remedy), remedy)
 
 
@@ -203,7 +205,7 @@ def _parse_columns(content: bytes, path: Path, columns: Columns, remedy: str) ->
         try:
             values = [np.nan if column in columns.texts else float(word) for column, word in enumerate(words)]
         except ValueError as error:
-            raise UserError(f"{path}:{number}: {error!s:.200}, where {columns.name} has numbers") from None
+            raise UserError(f"{path}:{number}: {error!s:.200}; expected numbers in {columns.name}") from None
         texts.append([words[column] for column in columns.texts])
         numbers.append(values)
     return texts, np.array(numbers, np.float64).reshape(len(numbers), columns.count)

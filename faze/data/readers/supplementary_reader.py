@@ -41,7 +41,7 @@ class SupplementaryReader:
         self._counts = supplementary_persons(supplementary)
         if not any((raw / person).is_dir() for person in self._counts):
             raise UserError(
-                f"{raw}: holds no folder of a person in {supplementary}, such as {min(self._counts, default='')}"
+                f"{raw}: contains no folder of any person in {supplementary}, such as {min(self._counts, default='')}"
             )
 
     def persons(self) -> list[str]:

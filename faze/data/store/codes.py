@@ -93,12 +93,14 @@ class CodeStore(PersonGroups):
         shapes = {name: array.shape for name, array in group.items()}
         counts = {name: shape[0] if shape else 1 for name, shape in shapes.items()}
         if len(set(counts.values())) != 1:
-            raise UserError(f"{self._path}: the codes of person {person} differ in number: {counts}")
+            raise UserError(f"{self._path}: the arrays of person {person} have different lengths: {counts}")
         wrong = [name for name, tail in _TAILS.items() if name in shapes and shapes[name][1:] != tail]
         if len(shapes["z_gaze"]) != 3 or shapes["z_gaze"][2] != 3:
             wrong.append("z_gaze")
         if wrong:
-            raise UserError(f"{self._path}: {wrong[0]} of person {person} has shape {shapes[wrong[0]]}: encode again")
+            raise UserError(
+                f"{self._path}: {wrong[0]} of person {person} has shape {shapes[wrong[0]]}: run encode again"
+            )
 
     @property
     def checkpoint(self) -> str:
@@ -123,7 +125,9 @@ def _check_layers(found: Mapping[str, NDArray], path: Path | str) -> dict[str, N
     wanted = dict(zip(GAZE_HEAD, ((hidden, inputs), (hidden,), (3, hidden), (3,)), strict=True))
     for name, layer in layers.items():
         if layer.shape != wanted[name] or layer.dtype.kind != "f":
-            raise UserError(f"{path}: {name} is {layer.dtype} {layer.shape}, not float {wanted[name]}: encode again")
+            raise UserError(
+                f"{path}: {name} is {layer.dtype} {layer.shape}, not float {wanted[name]}: run encode again"
+            )
     return layers
 
 

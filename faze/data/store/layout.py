@@ -26,7 +26,7 @@ SPLITS = ("train", "val", "test")
 LABEL_SOURCES = ("annotated", "supplementary", "estimated", "stored")
 # Sources of the pixels of a file. A store that does not state its source is of unknown origin; we cannot license it.
 RENDERED, UNKNOWN_SOURCE = "rendered by faze", "unknown"
-DAMAGED = "is corrupt (checksum mismatch): delete the file and give the same command again, or fetch it again"
+DAMAGED = "is corrupt (checksum mismatch): delete the file and run the same command again, or download it again"
 NUMBERS = "iuf"  # kinds of numpy's types
 LONGEST_NAME = 64  # bytes: it becomes part of file names, some of which write each byte as three
 _PAGE, _LARGE = 4096, 1 << 20  # large arrays begin at a page: a strip of 64 x 256 px then occupies 12 pages, not 13
@@ -52,7 +52,7 @@ class PersonGroups:
     def split(self, person: str) -> str:
         """Return the split of a person: train, val or test."""
         if person not in self._splits:
-            raise UserError(f"{self._path}: holds no person {person}")
+            raise UserError(f"{self._path}: contains no person {person}")
         return self._splits[person]
 
 
@@ -98,7 +98,7 @@ def whole_store(path: Path | str, schema: str, size: int = 0, **texts: str) -> I
         put_text(file, schema=schema, **texts)
         yield file
         if not len(file):
-            raise UserError(f"{path}: not written, since there is nothing to write for any person")
+            raise UserError(f"{path}: not written, since no person has any data")
 
 
 def _reserve(path: Path, first: int, count: int) -> None:
@@ -165,7 +165,7 @@ def open_file(path: Path | str) -> h5py.File:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
-        raise UserError(f"{path}: not a readable HDF5 file, write or fetch it again ({error})") from None
+        raise UserError(f"{path}: not a readable HDF5 file ({error}); recreate it or download it again") from None
 
 
 def name_fault(name: str) -> str:
@@ -181,7 +181,7 @@ def group_fault(file: h5py.File, person: str) -> str:
         return fault
     if not isinstance(file.get(person, getlink=True), h5py.HardLink):
         return "a link to something else"
-    return "" if isinstance(file[person], h5py.Group) else "no group of arrays"
+    return "" if isinstance(file[person], h5py.Group) else "not a group of arrays"
 
 
 def array_fault(group: h5py.Group, name: str, kinds: str = NUMBERS) -> str:
@@ -197,7 +197,7 @@ def array_fault(group: h5py.Group, name: str, kinds: str = NUMBERS) -> str:
         return f"no {name}" if link is None else f"{name} is a link to something else"
     array = group[name]
     if not isinstance(array, h5py.Dataset) or array.shape is None:
-        return f"{name} is no array"
+        return f"{name} is not an array"
     if array.size and array.dtype.kind not in kinds:
         return f"{name} is of the type {array.dtype}"
     layout = array.id.get_create_plist()
@@ -222,7 +222,7 @@ def group_of(
         UserError: The person or a required array is missing or cannot be read.
     """
     if not person or "/" in person or person not in file:
-        raise UserError(f"{path}: holds no person {person}")
+        raise UserError(f"{path}: contains no person {person}")
     if fault := group_fault(file, person):
         raise UserError(f"{path}: person {person!a:.100} is {fault}")
     for name in needed:
@@ -242,13 +242,13 @@ def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> 
         written = int(file.attrs.get("schema_version", 1))
         dataset = text_attribute(file.attrs, "dataset", path.stem)
     if found != schema:
-        raise UserError(f"{path}: holds {found}, not {schema}")
+        raise UserError(f"{path}: contains {found}, not {schema}")
     if fault := name_fault(dataset):
-        raise UserError(f"{path}: of its data set, {fault}")
+        raise UserError(f"{path}: invalid data set: {fault}")
     if written > version:
         raise UserError(
-            f"{path}: was written by a later faze (schema_version {written} of {schema}; this one knows {version}): "
-            "update faze, or write the file again with this one"
+            f"{path}: was written by a newer faze (schema_version {written} of {schema}; this one knows {version}): "
+            "update faze, or recreate the file with this version"
         )
     return dataset
 
@@ -280,5 +280,5 @@ def decoded(names: Iterable[object]) -> list[str]:
     """
     found = [name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name for name in names]
     if any(not isinstance(name, str) for name in found):
-        raise ValueError("some of its texts are no texts")
+        raise ValueError("some of its texts are not valid text")
     return found

@@ -314,13 +314,13 @@ class StripStore(PersonGroups, contextlib.AbstractContextManager["StripStore"]):
             positions, known = group[name][:], np.array(decoded(self._file.attrs.get(names, ())), np.str_)
         if len(positions) and positions.max() >= len(known):
             raise UserError(
-                f"{self._path}: {name} of person {person} has position {positions.max()} among {len(known)} {names}; "
-                "write the file again"
+                f"{self._path}: {name} of person {person} has index {positions.max()} for {len(known)} {names}; "
+                "recreate the file"
             )
         if unknown := set(known[positions].tolist()) - set(meanings):
             raise UserError(
-                f"{self._path}: {name} of person {person} is {min(unknown)!a:.100}, which faze does not know; "
-                "write the file again"
+                f"{self._path}: {name} of person {person} is {min(unknown)!a:.100}, which is unknown to faze; "
+                "recreate the file"
             )
         return known[positions]
 

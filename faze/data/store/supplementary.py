@@ -70,7 +70,7 @@ def supplementary_persons(path: Path | str) -> dict[str, int]:
         names = sorted(file)
         for person in names:
             if fault := name_fault(person):
-                raise UserError(f"{path}: of a person, {fault}")
+                raise UserError(f"{path}: invalid person: {fault}")
         return {person: _count_entries(file, person) for person in names}
 
 
@@ -103,7 +103,9 @@ def read_supplementary(path: Path | str, person: str) -> Supplementary:
         if shape != (wanted := (len(file_names), width or (shape or (0,))[-1])):
             raise UserError(f"{path}: {name} of person {person} has shape {shape}, not {wanted}")
     if len(reasons) not in (0, len(file_names)) or label_source not in LABEL_SOURCES:
-        raise UserError(f"{path}: reason or label_source of person {person} is not as `faze landmarks` writes them")
+        raise UserError(
+            f"{path}: reason or label_source of person {person} is not in the form that `faze landmarks` writes"
+        )
     if stated != found:
         raise DamagedFile(f"{path}: the annotation of person {person} {DAMAGED}")
     return Supplementary(file_names, *arrays.values(), reasons=reasons, label_source=label_source)

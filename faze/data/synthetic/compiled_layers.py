@@ -127,7 +127,7 @@ class CompiledLayers:
             _pointer(inside),
         )
         if failed:
-            raise MemoryError(f"no memory for {width} x {height} samples")
+            raise MemoryError(f"out of memory for {width} x {height} samples")
         return levels, inside
 
     def _spectacles(self, shot: Shot) -> ctypes.Structure | None:
@@ -164,7 +164,7 @@ def layers_for(person: SyntheticPerson, painted: Painted) -> CompiledLayers | Nu
 
 
 def _code() -> ctypes.CDLL | None:
-    return library("data/synthetic/kernel.c", "people are rendered by numpy, several times slower")
+    return library("data/synthetic/kernel.c", "people are rendered with numpy, several times more slowly")
 
 
 def _view(shot: Shot) -> ctypes.Structure:
