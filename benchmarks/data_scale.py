@@ -1,11 +1,12 @@
-"""How time and memory of each stage grow with people and strips, and which limit a large data set would meet first.
+"""How time and memory of each stage grow with people and strips, and which limit a large data set would reach first.
 
     python benchmarks/data_scale.py --sizes 40x250 160x250 640x250 --svg docs/data_scale.svg
-    python benchmarks/data_scale.py --raw results/default/raw    # preprocess, too, of rendered frames
+    python benchmarks/data_scale.py --raw results/default/raw    # also preprocess, with rendered frames
 
-Strips are noise, of PEOPLE x STRIPS; four fifths of the people train, a tenth validates, a tenth is for testing. Each
-stage is its own command with one thread: CPU seconds, on which other load has little effect, and the peak memory with
-its children's. A line through the sizes, seconds and memory against the strips in the store, is extrapolated to --to.
+Strips are noise, of PEOPLE x STRIPS; four fifths of the people are for training, a tenth each for validation and
+testing. Each stage is a separate command with one thread: CPU seconds, on which other load has little effect, and peak
+memory including its children. A line through the sizes, seconds and memory against the strips in the store, is
+extrapolated to --to.
 """
 
 import argparse
@@ -72,7 +73,7 @@ def measured(stage: str, strips: int, words: Sequence[object]) -> Cost:
 
 
 def made_up(people: int, strips: int) -> Iterator[PersonStrips]:
-    """Make people of noise; each person's strips are those of the first, rolled, since drawing takes longest."""
+    """Create people of noise; each person's strips are those of the first, rolled, since drawing takes longest."""
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 256, (strips, 64, 256, 3), dtype=np.uint8)
     for number in range(people):
@@ -82,7 +83,7 @@ def made_up(people: int, strips: int) -> Iterator[PersonStrips]:
 
 
 def configs(folder: Path) -> Mapping[str, Path]:
-    """Write the config file of each stage: the default's, with a short training."""
+    """Write the config file of each stage: the default, with a short training run."""
     config = validate(merge(read_yaml(DEFAULTS), unflatten(SMALL)))
     paths = {}
     for stage in ("preprocess", "train", "encode", "meta_train", "adapt", "redirect"):

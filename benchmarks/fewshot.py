@@ -83,7 +83,7 @@ def quick_start() -> Weights:
 def train_ours(
     to_there: Fewshot, train: Sequence[PersonCodes], validate: Callable, resume_file: ResumeFile
 ) -> OuterState:
-    """Meta-train from the file, if it is there, to an outer step."""
+    """Meta-train, starting from the file if it exists, up to an outer step."""
     initial = InitialNetworks(to_there.shots, random_weights(len(to_there.shots), 6, 64, 0))
     return meta_train("maml", initial, TaskDraws(train, to_there, seed=0), to_there, validate, resume_file)
 

@@ -22,7 +22,7 @@ from faze.data.synthetic.people import Role, render_frames, sample_frames, use_o
 
 
 def main() -> None:
-    """Print milliseconds a frame of both kinds, and their ratio with its interval over people."""
+    """Print milliseconds per frame of both kinds, and their ratio with its interval over people."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--people", type=int, default=24, help="of each data set")
     parser.add_argument("--frames", type=int, default=12)

@@ -59,7 +59,7 @@ def frames_of(folder: Path) -> list[list[Frame]]:
 
 
 class Share:
-    """The work of one process in every block: its people, with what it must read beforehand."""
+    """The work of one process in every block: its people, and the data that it must read in advance."""
 
     def __init__(self, people: list[list[Frame]], scratch: Path) -> None:
         self._blocks = [person[at : at + BLOCK] for person in people for at in range(0, len(person), BLOCK)]
@@ -105,7 +105,7 @@ def at_once(pool: Executor, what: str, processes: int) -> None:
 
 @contextlib.contextmanager
 def sides(folder: Path, scratch: Path, processes: int) -> Iterator[dict[str, Callable[[], object]]]:
-    """Return by name what processes all frames once, in processes that stay alive while the block runs."""
+    """Return, by name, functions that process all frames once, in processes that stay alive during the block."""
     with contextlib.ExitStack() as stack:
         kept = stack.enter_context(worker_processes(processes, begin, folder, scratch))
         plain = stack.enter_context(ProcessPoolExecutor(processes, get_context("spawn"), begin, (folder, scratch)))

@@ -63,7 +63,7 @@ def difference(paired: NDArray[np.float64]) -> str:
 
 
 def errors_deg(people: list[PersonCodes], learned: Learned, k: int, way: str, repeats: int) -> NDArray[np.float64]:
-    """Return each person's mean error (P,) over calibrations with samples chosen in one way."""
+    """Return each person's mean error (P,) over calibrations whose samples were chosen by one method."""
     settings = dataclasses.replace(learned.fewshot, shots=(k,), repeats=repeats)
     if way == "chosen":
         calibrations = list(chosen(people, learned, k, repeats))

@@ -53,7 +53,7 @@ def size_cases(engine: Engine, batches: Sequence[int], heights: Sequence[int], t
 
 
 def process_cases(engine: Engine, processes: Sequence[int], pairs: int, height: int) -> list[Case]:
-    """Return for each number of processes a case of all of them, and one of a single process with one share."""
+    """Return, for each number of processes, a case with all of them, and one with a single process and one share."""
     cases = []
     for count in processes:
         together = {"parallel": "ddp", "processes": count} if count > 1 else {"parallel": "single"}

@@ -53,7 +53,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
 
 @pytest.fixture(scope="session", autouse=True)
 def machine_lock(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep tests from delaying measured runs on this machine, and from being refused because of them."""
+    """Keep tests from delaying benchmarks on this machine, and from being refused because of them."""
     os.environ["FAZE_MACHINE_LOCK"] = str(tmp_path_factory.mktemp("machine") / "lock")
 
 
@@ -90,7 +90,7 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator["Browser"]:
-    """A browser without a window."""
+    """Start a browser without a window."""
     from playwright.sync_api import sync_playwright
 
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -111,11 +111,11 @@ def golden_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def golden(golden_dir: Path) -> Callable[[str], dict[str, np.ndarray]]:
-    """Return golden("normalize"), the arrays of normalize.npz by key; for arrays that tests/golden does not contain."""
+    """Return golden("normalize"), the arrays of normalize.npz by key, for arrays that tests/golden does not contain."""
     return lambda name: arrays_of(golden_dir / f"{name}.npz")
 
 
 @pytest.fixture(scope="session", params=FOLDERS.values(), ids=FOLDERS)
 def numbers(request: pytest.FixtureRequest) -> Callable[[str], dict[str, np.ndarray]]:
-    """Return the same from tests/golden, which is never skipped, and then from the larger files if available."""
+    """Return the same from tests/golden, without ever skipping, and then from the larger files if they exist."""
     return lambda name: arrays_of(request.param / f"{name}.npz")

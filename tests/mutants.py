@@ -80,7 +80,7 @@ class Mutant:
 
 
 def silent_spans(source: str) -> list[tuple[Place, Place]]:
-    """List places whose changes say nothing about the tests: annotations, strings, effects of decorators."""
+    """List places whose changes do not tell anything about the tests: annotations, strings, effects of decorators."""
     nodes: list[ast.AST | None] = []
     for node in ast.walk(ast.parse(source)):
         nodes.append(getattr(node, "annotation", None))
@@ -187,7 +187,7 @@ def run_tests(copy: Path, tests: Sequence[str], limit_s: float | None) -> tuple[
 
 
 def _run_pytest(copy: Path, tests: Sequence[str]) -> None:
-    """Be the process that runs tests in the copy."""
+    """Run as the process that runs tests in the copy."""
     os.setsid()
     os.chdir(copy)
     sys.path.insert(0, str(copy))
@@ -264,7 +264,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Try what was not killed before, and list what survives."""
+    """Try the mutants that were not killed before, and list the survivors."""
     args = parse()
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}  # before the imports read them
     os.environ.setdefault("FAZE_GOLDEN_DIR", str(ROOT.parent / "shared" / "golden"))

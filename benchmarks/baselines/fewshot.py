@@ -28,7 +28,7 @@ class Samples(NamedTuple):
 
 
 class GazeNetwork(nn.Module):
-    """6 -> 64, SELU -> 3, normalised."""
+    """The network 6 -> 64, SELU -> 3, normalised."""
 
     def __init__(self, inputs: int = 6, hidden: int = 64) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def adapt(
     every: int,
     loss: Callable[[Tensor, Tensor], Tensor] = mean_angle_deg,
 ) -> tuple[GazeNetwork, list[float]]:
-    """Fine-tune a copy on the support; mean angle of the query before any step, after each `every`, at the end."""
+    """Fine-tune a copy on the support; return the query's mean angles before, every `every` steps and after."""
     network, errors = copy.deepcopy(network), []
     optimizer = torch.optim.SGD(network.parameters(), lr=lr)
     for step in range(steps + 1):

@@ -1,17 +1,17 @@
-"""What every switch does on a CUDA machine: is it the same experiment, and what does it gain at the paper's size?
+"""The effect of every switch on a CUDA machine: is it the same experiment, and what does it gain at the paper's size?
 
     benchmarks/gpu.sh --budget-s 500
 
-In this order, so that a short lease is spent on the most important units (units.plan):
+Units run in this order (units.plan), so that a short lease is spent on the most important ones:
 
-    switch/VALUE   a small training with only this value of a switch: how it moves the weights, against the baseline
+    switch/VALUE   a small run with only this value of a switch: how it moves the weights, against the baseline
     check/TIER     the same with all changes up to a tier
-    tier/TIER      the speed of steps of 256 pairs a device, beside the baseline's, in fresh processes
+    tier/TIER      the speed of steps of 256 pairs per device, beside the baseline's, in fresh processes
     step/TIER      the second step of some chunks of 256 pairs, in parts, against the baseline's in one
     without/TIER   the speed of the last tier without the change of this one, beside that of the last tier
 
-Each result is recorded at once, with the code, the machine and the sizes that made it; the next call does the rest.
-Exit code 0: all is done and right; 1: a check failed; 3: another call is needed.
+Each result is recorded at once, with the code, the machine and the sizes; the next call continues.
+Exit code 0: everything is done and passed; 1: a check failed; 3: another call is needed.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Do what fits into the budget; report what is left."""
+    """Run the units that fit into the budget; report the remaining ones."""
     began, args = time.monotonic(), parse()
     c = settings(args.tiny)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def perform(unit: Unit, c: dict, args: argparse.Namespace, limit_s: float, recor
 
 
 def conclude(waiting: list[Unit], units: list[Unit], records: Records) -> int:
-    """Print what to do next, in the last lines."""
+    """Print the next step in the last lines."""
     failed = [unit.name for unit in units if records.failed(unit.name)]
     for name in failed:
         print(f"{name} failed: {records[name]['failed']}")

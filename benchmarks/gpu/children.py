@@ -1,4 +1,4 @@
-"""Processes that do a unit: forked ones for proofs, from one that has already imported torch; otherwise fresh ones."""
+"""Processes that run a unit: forked ones for proofs, from one that has already imported torch; otherwise fresh ones."""
 
 import contextlib
 import multiprocessing
@@ -38,12 +38,12 @@ def prove(wanted: proof.Proof, words: Path, processes: int, limit_s: float, *, f
     Args:
         wanted: the proof.
         words: file for their output.
-        processes: number that train together.
-        limit_s: seconds that they may take.
-        few: show them at most two GPUs.
+        processes: number of processes that train together.
+        limit_s: time limit in seconds.
+        few: let them see at most two GPUs.
 
     Returns:
-        the exit code; None if they were stopped at the limit.
+        The exit code; None if they were stopped at the limit.
     """
     words.write_text("", encoding="utf-8")
     make = multiprocessing.get_context("forkserver").Process

@@ -1,6 +1,6 @@
 """How a few steps move the weights, and how much of that is rounding.
 
-Losses alone stay close to each other if no weight moves. So the changes of the weights are compared for each part of
+Losses stay close to each other even if no weight moves. So the changes of the weights are compared for each part of
 the network: the distance from the baseline's change, relative to its length, is 1 if nothing moves.
 """
 
@@ -51,14 +51,14 @@ def take_steps(
     nudge: tuple[float, int] = (0.0, 0),
     settled: Callable[[], None] = lambda: None,
 ) -> Moved:
-    """Settle the step, restore its beginning, and train on the batches, the later ones faster.
+    """Settle the step, restore its beginning, and train on the batches, the later ones at a higher rate.
 
     Args:
-        step: as built; its graph, if any, is captured and replayed before anything is compared.
-        batches: the first one settles the step, too.
-        sections: of the configuration.
-        world: this process among those that train together.
-        nudge: each first weight moves by up to this share of itself; the seed, of which 0 leaves them.
+        step: the step as built; its graph, if any, is captured and replayed before anything is compared.
+        batches: the first one also settles the step.
+        sections: sections of the configuration.
+        world: this process's position among those that train together.
+        nudge: each initial weight moves by up to this share of itself; the seed, where 0 means no change.
         settled: called once the step has settled.
     """
     train, loss = sections
@@ -100,7 +100,7 @@ def compare(found: Moved, wanted: Moved, noise: Sequence[Moved], number_format: 
         found: result of the engine under test.
         wanted: result of the reference.
         noise: results of the reference, repeated and nudged.
-        number_format: of the engine under test, a key of ROUNDING.
+        number_format: number format of the engine under test, a key of ROUNDING.
     """
     gaps, _ = _distances(found, wanted)
     noises, whole_noises = zip(*(_distances(each, wanted) for each in noise), strict=True)
@@ -128,7 +128,7 @@ def compare(found: Moved, wanted: Moved, noise: Sequence[Moved], number_format: 
 
 
 def _distances(found: Moved, wanted: Moved) -> tuple[dict[str, float], float]:
-    """Return the distance of two changes relative to the wanted one's length, by part of the network and in all."""
+    """Return the distance of two changes relative to the expected one's length, by part of the network and in total."""
     lengths = {part: float(change.norm()) for part, change in wanted.weights.items()}
     gaps = {part: float((found.weights[part] - change).norm()) for part, change in wanted.weights.items()}
     whole = math.hypot(*lengths.values())
@@ -158,7 +158,7 @@ def _set_scale(step: Step) -> None:
 
 
 def _put_back(step: Step, parameters: Sequence[Tensor], first: Sequence[Tensor], state: dict) -> None:
-    """Reset weights, optimiser and loss scale to their first values, in place, where a captured graph finds them."""
+    """Reset weights, optimiser and loss scale to their initial values, in place, where a captured graph finds them."""
     with torch.no_grad():
         for parameter, value in zip(parameters, first, strict=True):
             parameter.copy_(value)

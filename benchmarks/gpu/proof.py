@@ -1,6 +1,6 @@
-"""A proof that an engine does the same experiment as a reference, in separate processes.
+"""A proof that an engine runs the same experiment as a reference, in separate processes.
 
-check: the small training of the equivalence tests, in float64 without the number format, then in float32 with it.
+check: the small run of the equivalence tests, in float64 without the number format, then in float32 with it.
 step: the talk's step, in parts on one side and whole on the other, with the number format.
 """
 
@@ -35,7 +35,7 @@ THREADS = 1  # of the CPU, on which next to nothing is computed; more would wait
 
 @dataclass(frozen=True)
 class Proof:
-    """What is to be proved, and where its parts are."""
+    """What is to be proved, and the files with its parts."""
 
     what: str  # check or step
     config: Path  # resolved, with two engines: the one to compare with, and the one to prove

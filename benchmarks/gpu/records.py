@@ -1,4 +1,4 @@
-"""Results by unit in one JSON file, each with the identity of what made it."""
+"""Results by unit in one JSON file, each with the identity of code, machine and sizes."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ class Records:
             raise SystemExit(f"{path} holds no results of this script: move it away or name another --out") from None
 
     def __getitem__(self, unit: str) -> dict | None:
-        """Return the result of a unit, if this code made it on this machine at these sizes."""
+        """Return the result of a unit, if this code measured it on this machine at these sizes."""
         found = self._all.get(unit)
         return found["result"] if found and found["identity"] == self.identity else None
 
@@ -38,7 +38,7 @@ class Records:
         return "failed" in (self[unit] or {})
 
     def add(self, unit: str, result: dict, seconds: float) -> None:
-        """Store a result, also on disk."""
+        """Store a result, in memory and on disk."""
         self._all[unit] = {"identity": self.identity, "seconds": seconds, "result": result}
         with whole_file(self._path) as temporary:
             whole = {"machine": self._machine, "units": self._all}

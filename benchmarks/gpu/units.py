@@ -1,4 +1,4 @@
-"""The units of work, the processes that do them, and their comparisons."""
+"""The units of work, their processes, and their comparisons."""
 
 import dataclasses
 import hashlib
@@ -75,7 +75,7 @@ def devices() -> int:
 
 
 def identity(c: dict) -> str:
-    """Hash everything that the results depend on: code, machine, sizes, tiers."""
+    """Hash everything on which the results depend: code, machine, sizes, tiers."""
     paths = [*ROOT.glob("faze/**/*.py"), *HERE.glob("*.py"), ROOT / "tests/shared/trajectory.py"]
     device = {name: fact for name, fact in machine.describe().items() if name != "commit"}
     whole = json.dumps([list(map(module_hash, sorted(paths))), device, flatten(c)], sort_keys=True)
@@ -130,14 +130,14 @@ def make_data(path: Path, c: dict) -> None:
 
 
 def run(unit: Unit, c: dict, out: Path, limit_s: float, *, made_by: str, tiny: bool) -> dict | None:
-    """Do a unit in separate processes.
+    """Run a unit in separate processes.
 
     Args:
         unit: the unit.
         c: the configuration.
         out: folder of its inputs and outputs.
-        limit_s: seconds that it may take.
-        made_by: the identity of code, machine and sizes.
+        limit_s: time limit in seconds.
+        made_by: identity of code, machine and sizes.
         tiny: use fewer steps.
 
     Returns:

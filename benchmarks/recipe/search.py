@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def train_and_judge(args: argparse.Namespace, name: str, overrides: dict[str, object], seed: int) -> None:
-    """Train one variant with one seed in a separate process, and evaluate it there, unless that is done."""
+    """Train one variant with one seed in a separate process and evaluate it there, unless that is already done."""
     folder = args.out / name / f"seed{seed}"
     config = validate(merge(read_yaml(ROOT / "config" / "config.yaml"), unflatten(overrides)))
     lines = to_lines(resolve(config, "train", config["run"]["tiers"][0], seed))

@@ -35,7 +35,7 @@ def test_without_a_writable_home_nothing_is_shared(no_cache):
 
 
 def test_compiled_code_is_never_loaded_from_a_predictable_folder(no_cache, monkeypatch, tmp_path):
-    """Regression: $TMPDIR/faze-UID/faze/inductor, which another user can create first."""
+    """Regression: the cache was $TMPDIR/faze-UID/faze/inductor, which another user could have created first."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
     (tmp_path / f"faze-{os.getuid()}").mkdir(mode=0o777)

@@ -156,7 +156,7 @@ def test_every_source_is_a_file_with_its_hash(stage: str) -> None:
 
 
 def test_fingerprint_depends_on_what_is_imported_late(package: Path) -> None:
-    """Regression: only modules loaded so far were hashed, without a kernel that is loaded by a step."""
+    """Regression: only modules loaded so far were hashed, which excluded a kernel that is loaded later."""
     told = "import faze.redirection.walk; print(fingerprint('faze.redirection.walk'))"
     before = ask(package, told)
     assert len(before) == 12 and int(before, 16) >= 0

@@ -58,7 +58,7 @@ def test_each_kernel_is_built_for_each_level_under_the_name_that_is_loaded(check
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no /proc")
 def test_no_library_comes_from_a_folder_that_others_can_write_to(tmp_path):
-    """Even without a home, when caches are in the folder for temporary files."""
+    """This also holds without a home directory, when caches are in the folder for temporary files."""
     environment = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}
     environment |= {"HOME": "~", "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", LOADED]

@@ -87,7 +87,7 @@ def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(tmp_path: Path, 
 
 
 def test_an_output_takes_the_place_of_its_like_only(tmp_path: Path) -> None:
-    """Regression: only one of the names was checked."""
+    """Regression: only the first name was checked."""
     check_replaceable(tmp_path / "absent", ["a", "b"])
     check_replaceable(tmp_path, ["a", "b"])
     (tmp_path / "a").touch()

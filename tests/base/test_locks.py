@@ -194,7 +194,7 @@ def test_what_others_wrote_into_it_breaks_nothing(text, hold, machine):
 
 @pytest.mark.parametrize("lock", ["machine_exclusive", "machine_shared", None])
 def test_the_benchmark_refuses_and_writes_nothing(lock, hold, run_stage, tmp_path, monkeypatch, capfd):
-    """A benchmark is refused while something else runs, or if debugging would slow it down."""
+    """A benchmark is refused while another job runs, or if a debugging mode would slow it down."""
     if lock:
         named = f"process {hold(lock).pid}"
     else:
@@ -262,7 +262,7 @@ def test_the_gpus_of_a_killed_job_are_free_at_once(job):
 
 
 def test_a_gpu_is_taken_as_long_as_anything_of_the_job_lives(job):
-    """The workers of a killed training live on for a moment, with their memory on the GPU."""
+    """The workers of a killed run continue for a moment, and their memory stays on the GPU."""
     holder = [*TAKE, "3", "sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"]
     started = subprocess.run(holder, cwd=ROOT, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, check=True)
     late = job(1)

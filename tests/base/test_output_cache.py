@@ -108,7 +108,7 @@ def test_what_is_gone_or_torn_is_not_taken(harm, tmp_path):
 
 
 def test_a_run_makes_its_own_output_again(tmp_path):
-    """`snakemake -F` asks for this, even where another run has copied the output."""
+    """`snakemake -F` must recreate the output even if another run could provide it."""
     make(tmp_path, "baseline")
     assert make(tmp_path, "amp")
     assert not make(tmp_path, "baseline", text="again") and read(tmp_path, "baseline")[0] == "again"

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def nothing() -> None:
-    """What a process of a pool does first."""
+    """Initialise a process of a pool."""
 
 
 def page_faults() -> int:
@@ -44,7 +44,7 @@ def test_freed_images_are_not_faulted_in_anew() -> None:
 
 
 def test_a_process_does_not_hold_our_locks(tmp_path: Path) -> None:
-    """An orphan of a killed run would delay the next run. Regression: forked processes."""
+    """Otherwise an orphan of a killed run would delay the next run. Regression: processes were forked."""
     with (tmp_path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with worker_processes(1, nothing) as pool:
@@ -74,12 +74,12 @@ with worker_processes(1, nothing) as pool:
 
 
 def loaded() -> bool:
-    """Check that the named modules are loaded, and nothing heavy with them."""
+    """Check that the named modules are loaded, and no large modules with them."""
     return "faze.data.preparation.work" in sys.modules and not {"torch", "scipy", "matplotlib"} & set(sys.modules)
 
 
 def test_modules_are_loaded_once_for_all_processes() -> None:
-    """Fails with spawned processes."""
+    """Fails if processes are spawned."""
     path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
     done = subprocess.run([sys.executable, "-c", SCRIPT], env={"PYTHONPATH": path}, capture_output=True, check=False)
     assert done.stdout == b"True\n", done.stderr

@@ -84,7 +84,7 @@ def test_data_sets_are_those_of_the_configuration() -> None:
 
 
 def test_no_other_module_spells_the_path_of_a_result() -> None:
-    """A training names the files in its own work folder, a meta-training the file of its checkpoint."""
+    """Exceptions: training names the files in its own work folder, and meta-training names its checkpoint."""
     files = re.compile(r"run\.jsonl|benchmark\.json|_errors\.parquet|truth\.h5|seed\{|/codes/|/walks/|/fewshot/")
     own = {"faze/base/result_paths.py", "faze/training/resume.py"}
     for path in sorted((ROOT / "faze").rglob("*.py")):

@@ -77,7 +77,7 @@ def test_a_log_shorter_than_its_checkpoint_says_does_not_fill_up_with_zeros(tmp_
 
 
 def test_a_switch_has_changed_where_it_wants_or_does_something_else():
-    """Regression: only wanted values were compared, so a switch disabled by another one was not listed."""
+    """Regression: only configured values were compared, so a switch disabled by another one was not listed."""
 
     def switch(name: str, wanted: str, acted: str, reason: str = "") -> dict[str, str]:
         return {"switch": name, "wanted": wanted, "acted": acted, "reason": reason}
@@ -95,7 +95,7 @@ def test_a_switch_has_changed_where_it_wants_or_does_something_else():
 
 
 def test_a_log_that_lost_its_end_or_has_a_flipped_bit_is_not_whole(tmp_path):
-    """Regression: a line made unreadable by a flipped bit was skipped silently, and so was everything after a cut."""
+    """Regression: a line damaged by a flipped bit was skipped silently, and so were all lines after a truncation."""
     path = tmp_path / "run.jsonl"
     with RunLog(path) as log:
         log.event("start", tier="baseline")
@@ -114,7 +114,7 @@ def test_a_log_that_lost_its_end_or_has_a_flipped_bit_is_not_whole(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_names_the_log(tmp_path):
-    """Regression: `[Errno 28] No space left on device`, without a file name."""
+    """Regression: the message was `[Errno 28] No space left on device`, without a file name."""
     log = RunLog(tmp_path / "run.jsonl")
     log._file = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115
     with pytest.raises(OSError, match="No space left on device") as caught:

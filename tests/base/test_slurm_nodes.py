@@ -1,4 +1,4 @@
-"""The output of sinfo, and the message if no node has the requested resources. The sinfo here is a script."""
+"""The output of sinfo, and the message if no node has the requested resources. A script replaces sinfo."""
 
 import os
 from pathlib import Path

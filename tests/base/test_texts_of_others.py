@@ -1,6 +1,6 @@
-"""Text files that others can write: reading always ends, with a value or a one-sentence error.
+"""Text files that anyone can write: reading always ends, with a value or a one-sentence error.
 
-Regression for each: a reading that never ended, or a traceback.
+Regression for each case: reading never ended, or ended with a traceback.
 """
 
 import errno

@@ -38,7 +38,7 @@ def run_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict], 
 
 @pytest.fixture(scope="session")
 def measured(run_benchmark: Callable) -> Measured:
-    """Measurements of a tier that cannot differ here and two that can, with leave-one-outs."""
+    """Measurements of one tier that cannot differ here and of two that can, with leave-one-outs."""
     tiers = {"baseline": SMOKE["tiers"]["baseline"] | {"device": "cpu"}}
     tiers |= {"autotune": {"cudnn_benchmark": True}, "set_to_none": {"set_to_none": True}}
     tiers |= {"allocator_retention": {"allocator": "keep"}, "recompute": {"recompute": True}}

@@ -35,7 +35,7 @@ from faze.training.loop import build_step  # noqa: E402
 
 
 def test_tiny_run_of_the_whole_plan_is_right(tmp_path: Path) -> None:
-    """Only the proofs themselves need CUDA; switches that cannot act on a CPU run in the same way."""
+    """Only the proofs themselves need CUDA; switches without effect on a CPU go through the same code."""
     command = [ROOT / "benchmarks" / "gpu.sh", "--tiny", "--budget-s", "3000", "--out", tmp_path]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     ended = subprocess.run(command, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=3000)
@@ -60,7 +60,7 @@ def test_every_value_of_every_switch_has_a_proof_of_its_own() -> None:
 
 
 def test_what_is_imported_before_processes_are_forked_leaves_cuda_alone() -> None:
-    """A fork after CUDA was initialised is refused. Regression: a module that asks for the device count."""
+    """Forking after CUDA was initialised is refused. Regression: a module asked for the number of devices."""
     program = """
 import torch
 def touched(*given, **named):
@@ -79,7 +79,7 @@ import proof, units, table, torch._dynamo
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_each_gpu_has_whole_chunks_in_every_unit(devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: with two GPUs, a global batch of one chunk, which DataParallel cannot divide."""
+    """Regression: with two GPUs, a global batch had one chunk, which DataParallel cannot divide."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=139 * 2**30))
@@ -131,7 +131,7 @@ def test_the_same_experiment_passes(switches, baseline) -> None:
 
 
 def frozen_rate(step: Step) -> Step:
-    """A graph that keeps the learning rate of its capture."""
+    """Simulate a graph that keeps the learning rate of its capture."""
     rates = [group["lr"] for group in step.optimizer.param_groups]
 
     def launch(step, *given):
@@ -147,7 +147,7 @@ def no_update(step: Step) -> Step:
 
 
 def stale_batches(step: Step) -> Step:
-    """A graph captured in the fourth step that always uses the batch of its capture."""
+    """Simulate a graph, captured in the fourth step, that always uses the batch of its capture."""
     seen: list[dict] = []
 
     def launch(step, batch, *given):
@@ -170,7 +170,7 @@ def test_another_experiment_fails(broken, baseline) -> None:
 
 
 def test_parts_that_are_added_up_fail(baseline) -> None:
-    """As if the loss were not divided by the number of parts."""
+    """The loss is not divided by the number of parts."""
     step, batches = built(accumulate=2)
     for parameter in step.model.parameters():
         parameter.register_hook(lambda gradient: 2 * gradient)
@@ -179,14 +179,14 @@ def test_parts_that_are_added_up_fail(baseline) -> None:
 
 
 def test_nothing_passes_that_does_not_move_however_coarse_the_format(baseline) -> None:
-    """No tolerance is so wide. Regression: only losses were compared, with 5e-2 in bf16 and learning rates of 0."""
+    """No tolerance may be wide enough. Regression: only losses were compared, within 5e-2 in bf16, at a rate of 0."""
     noise = [moved(*built(), nudge=(0.5, 1))]
     found = moves.compare(moved(no_update(built()[0]), built()[1]), baseline[0], noise, "bf16")
     assert found["tolerance"] == moves.MOST and "weights of" in found["failed"]
 
 
 def test_a_settled_step_begins_where_an_unsettled_one_does(baseline) -> None:
-    """The comparison starts from the first weights, whatever the number of steps before a graph is captured."""
+    """The comparison starts from the initial weights, whatever the number of steps before a graph is captured."""
     step, batches = built(optimizer="fused_sgd")
     settled = moved(dataclasses.replace(step, settling_steps=3), batches)
     for part, change in moved(*built(optimizer="fused_sgd")).weights.items():

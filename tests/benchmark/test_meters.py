@@ -111,7 +111,7 @@ class FakeNvml(ModuleType):
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
 
     class NVMLError(Exception):
-        """In pynvml, too, this is no OSError."""
+        """Like in pynvml, this is not an OSError."""
 
     def __init__(self, broken: str = "") -> None:
         super().__init__("pynvml")
@@ -140,7 +140,7 @@ class FakeNvml(ModuleType):
 
 @pytest.fixture(autouse=True)
 def uuids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NVML does not know CUDA_VISIBLE_DEVICES, but the UUID."""
+    """NVML ignores CUDA_VISIBLE_DEVICES, so the board is found by its UUID."""
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=f"uuid{device.index}"))
 
 
@@ -152,7 +152,7 @@ def test_energy_of_gpus_is_that_of_the_boards_that_compute(monkeypatch: pytest.M
 
 
 def test_boards_report_clocks_and_throttling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An idle GPU (bit 0) is not throttled; a fact that a board does not report is None."""
+    """An idle GPU (bit 0) is not throttled; facts that a board does not report are None."""
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
     first, second = build_energy_meter(GPU, replicas=2).boards()
     clocks = {"sm_mhz": 1000, "memory_mhz": 2000, "temperature_c": 60}

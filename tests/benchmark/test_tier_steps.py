@@ -43,7 +43,7 @@ def small_tier(changes: dict) -> TierSteps:
 
 
 def test_what_is_timed_is_the_step_as_it_trains() -> None:
-    """Regression: strips were not augmented, and were read by the process itself whatever data.workers was."""
+    """Regression: strips were not augmented, and the process itself read them whatever the value of data.workers."""
     plain, augmented = small_tier({}), small_tier({"augment": {"jitter_px": 4.0, "color_scale": 0.2}})
     (as_stored,), (changed,) = (list(tier.feed(range(1))) for tier in (plain, augmented))
     assert not torch.equal(as_stored["image_a"], changed["image_a"])
@@ -72,7 +72,7 @@ def test_only_later_blocks_use_up_what_was_read_ahead_while_others_ran() -> None
 
 
 def test_processes_of_a_tier_share_memory_gib(tmp_path: Path) -> None:
-    """Regression: each process took the whole budget."""
+    """Regression: each process used the whole budget."""
     pixels, labels = np.zeros((32, 32, 128, 3), np.uint8), np.zeros((32, 4), np.float32)
     people = [PersonStrips("one", "train", [f"f{i}" for i in range(32)], pixels, labels)]
     write_strips(tmp_path / "strips.h5", "made-up", people)

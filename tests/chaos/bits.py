@@ -1,8 +1,8 @@
-"""Measure what a flipped bit or a missing end does to each kind of file.
+"""Measure the effect of a flipped bit or a truncation on each kind of file.
 
     python tests/chaos/bits.py results/smoke --flips 300
 
-Each file is read as the stages read it. `noticed` is an error of one sentence, `fault` a traceback, `harmless` the same
+Each file is read like the stages read it. `noticed` is a one-sentence error, `fault` a traceback, `harmless` the same
 content as before, `SILENT` other content without an error, `hung` no end within some seconds.
 """
 

@@ -1,10 +1,10 @@
-"""make chaos MINUTES=30 SEED=1: the smoke ablation, damaged at random moments, must end with undisturbed results.
+"""make chaos MINUTES=30 SEED=1: the smoke ablation, damaged at random moments, must give the undisturbed results.
 
     python tests/chaos/chaos.py --minutes 30 --seed 1
 
-A first, undisturbed run is the reference, which is stored in .chaos/ for the same code. Then each seed is a run in a
-separate checkout: about forty faults occur, and the same command is repeated until it succeeds. faults.py contains
-the faults, facts.py what must be equal, tests/README.md the requirements.
+The first, undisturbed run is the reference, which is stored in .chaos/ and reused for the same code. Then each seed is
+a run in a separate checkout: about forty faults occur, and the same command is repeated until it succeeds. faults.py
+contains the faults, facts.py the results that must be equal, tests/README.md the requirements.
 """
 
 import argparse
@@ -95,7 +95,7 @@ def play(seed: int, wanted: dict[str, str], tally: Tally, until_s: float, keep: 
 
 
 def main() -> int:
-    """Run seeds until the time is over."""
+    """Run seeds until the time is up."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=1, help="of the first run; each further one has the next")

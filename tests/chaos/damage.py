@@ -1,4 +1,4 @@
-"""Damage to finished files, as by a disk, a cable or a user."""
+"""Damage to finished files, as caused by a disk, a cable or a user."""
 
 import os
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ def kind_of(relative: Path) -> str:
 
 
 def damage_one(results: Path, draw: Random, may_keep_time: bool = True) -> Damage | None:
-    """Damage a file at random; its modification time is kept or updated."""
+    """Damage a file at random; its modification time is either kept or updated."""
     kinds = candidates(results)
     if not kinds:
         return None

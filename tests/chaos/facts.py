@@ -48,7 +48,7 @@ def facts_of(results: Path, database: Path | None = None) -> dict[str, str]:
 
 
 def is_final(relative: Path) -> bool:
-    """Return whether a file of results/<name> is a result: not hidden, and no file of the workflow."""
+    """Return whether a file of results/<name> is a result: it is neither hidden nor a file of the workflow."""
     hidden = any(part.startswith(".") for part in relative.parts)
     return not hidden and not set(MARKS) & set(relative.parts)
 

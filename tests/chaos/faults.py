@@ -118,7 +118,7 @@ def disk_full(world: World, command: Command, draw: Random) -> Harm | None:
 
 
 def read_only(world: World, command: Command, draw: Random) -> Harm | None:
-    """Make one folder of the results read-only. Root may write anywhere, so the folder is mounted on itself."""
+    """Make one folder of the results read-only. Since root can write anywhere, the folder is mounted on itself."""
     folders = sorted(path for path in [world.root, *world.results.rglob("*")] if path.is_dir() and kept(path, world))
     if not folders:
         return None
@@ -144,7 +144,7 @@ def kept(folder: Path, world: World) -> bool:
 
 
 def clock_jump(world: World, command: Command, draw: Random) -> Harm | None:
-    """Make the clock jump: for processes by a preloaded library, for files by moving their present times."""
+    """Make the clock jump: a preloaded library shifts it for processes, and the times of existing files are moved."""
     by_s = draw.choice([-10, -5, -2, 5, 3600, 86400])
     world.set_clock(world.off_s + by_s)
     for path in [*world.root.rglob("*"), *(world.checkout.folder / ".snakemake").rglob("*")]:
@@ -155,7 +155,7 @@ def clock_jump(world: World, command: Command, draw: Random) -> Harm | None:
 
 
 def damage(world: World, command: Command, draw: Random) -> Harm | None:
-    """Truncate a finished file, or flip a bit in it; its modification time is kept or updated."""
+    """Truncate a finished file, or flip a bit in it; its modification time is either kept or updated."""
     done = damage_one(world.results, draw)
     return done and Harm(done.words, damage=done)
 
@@ -179,7 +179,7 @@ def second_snakemake(world: World, command: Command, draw: Random) -> Harm | Non
 
 
 def store_away(world: World, command: Command, draw: Random) -> Harm | None:
-    """Take MLflow's store away: the database is deleted, locked or damaged."""
+    """Make MLflow's store unavailable: the database is deleted, locked or damaged."""
     database = world.root / "mlflow.db"
     if not database.exists():
         return None

@@ -172,7 +172,7 @@ class Play:
             self.tally.add_damage(damaged.kind, outcome)
 
     def _afterwards(self) -> None:
-        """After everything is made, damage a file, or take MLflow's store away before `track` runs again."""
+        """After everything is finished, damage a file, or make MLflow's store unavailable before `track` runs again."""
         fault = self.draw.choice(AFTERWARDS)
         command = self.world.commands[-1]
         if fault is store_away:
@@ -180,7 +180,7 @@ class Play:
         self._one(command, fault)
 
     def _judge(self, command: Command) -> bool:
-        """Report how a command ended, follow the remedy of its message, and return whether it succeeded."""
+        """Report how a command ended, follow the remedy in its message, and return whether it succeeded."""
         text, code = command.text(), command.process.returncode
         if OUR_FAULT in text or f"{self.world.checkout.folder}/faze/" in text:
             self.fail(f"a traceback of faze in {command.log}:\n{excerpt(text)}")
@@ -219,7 +219,7 @@ def remove(path: Path) -> Path:
 
 
 def excerpt(text: str) -> str:
-    """Cut out the lines from the first traceback on."""
+    """Return the lines from the first traceback on."""
     lines = text.splitlines()
     first = next((i for i, line in enumerate(lines) if line.startswith("Traceback") or "/faze/" in line), 0)
     return "\n".join(lines[first : first + 40])

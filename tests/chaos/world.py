@@ -1,6 +1,6 @@
-"""A checkout with its results on a small disk of its own, and the workflow that runs in it.
+"""A checkout with its results on a separate small disk, and the workflow that runs in it.
 
-Every process that it starts has the variable MARK in its environment, so that remaining ones can be found.
+All processes that it starts have the variable MARK in their environment, so that remaining ones can be found.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ JOB = re.compile(r"^(?:local)?rule (\w+):\n((?:    .*\n)+)", re.MULTILINE)
 
 @dataclass
 class Command:
-    """One call of Snakemake, in a session of its own, and its output."""
+    """One call of Snakemake, in a separate session, and its output."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -99,7 +99,7 @@ class World:
             file.write(struct.pack("q", off_s))
 
     def start(self, *files: Path) -> Command:
-        """Return the command, always the same, with further files if any."""
+        """Return the command, which is always the same, with further files if any."""
         log = self.folder / f"command{len(self.commands):03d}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
@@ -142,7 +142,7 @@ class World:
         return family(parent)
 
     def read_since(self, path: Path, seen: tuple[int, int]) -> bool:
-        """Return whether a job that reads a file, or a folder that contains it, has started since."""
+        """Return whether a job has started since that reads a file, or a folder that contains it."""
         given, said = seen
         relative = path.relative_to(self.checkout.folder)
         names = {str(part) for part in [relative, *relative.parents]}
@@ -163,7 +163,7 @@ class World:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def left(self) -> Iterator[str]:
-        """Yield what must not remain at the end: processes, locks, incomplete files and work folders."""
+        """Yield everything that must not remain at the end: processes, locks, incomplete files and work folders."""
         began = time.monotonic()
         while (processes := self.processes()) and time.monotonic() - began < 20:
             time.sleep(0.2)
@@ -179,7 +179,7 @@ class World:
 
 
 def mounted(*arguments: object) -> bool:
-    """Mount something; without the right to, or the program, do nothing."""
+    """Mount something; do nothing without the permission or the program."""
     mount = shutil.which("mount")
     return bool(mount) and subprocess.run([mount, *map(str, arguments)], capture_output=True).returncode == 0
 

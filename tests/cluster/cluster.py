@@ -3,11 +3,11 @@
     sudo apt-get install --no-install-recommends slurm-wlm munge
     sudo python tests/cluster/cluster.py bash           a shell in which sinfo, sbatch and snakemake --profile find it
 
-It has its own namespaces of mounts and processes: nothing else sees its /etc/slurm, and when the command ends or is
-killed, every process of the cluster ends too. All nodes share this machine's memory, processors and files. Each has
-its own name, which is also its hostname, and claims two CPUs, 8000 MB and a GPU, which is /dev/null.
+It has separate namespaces for mounts and processes: nothing else sees its /etc/slurm, and when the command ends or is
+killed, every process of the cluster ends too. All nodes share this machine's memory, processors and files. Each has a
+name, which is also its hostname, and claims two CPUs, 8000 MB and a GPU, which is /dev/null.
 
-Two partitions: `main`, and `urgent`, whose jobs preempt and requeue those of `main`.
+There are two partitions: `main`, and `urgent`, whose jobs preempt and requeue those of `main`.
 """
 
 import contextlib

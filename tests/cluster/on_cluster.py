@@ -34,7 +34,7 @@ class Cluster:
         self.folder = folder
 
     def facts(self, job: str) -> dict[str, str]:
-        """Return what SLURM knows about a job, which it forgets after minutes."""
+        """Return SLURM's facts about a job, which it forgets after some minutes."""
         return dict(word.partition("=")[::2] for word in ask("scontrol", "show", "job", "-o", job).split())
 
     def running(self) -> list[str]:
@@ -67,7 +67,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def dead(self, node: str) -> Iterator[None]:
-        """Kill everything on a node at once, as a power failure does, until the block ends."""
+        """Kill everything on a node at once, like a power failure, until the block ends."""
         send(processes_of(node), signal.SIGKILL)
         try:
             yield
@@ -96,7 +96,7 @@ def processes_of(node: str) -> list[int]:
 
 @contextlib.contextmanager
 def held(node: str) -> Iterator[list[int]]:
-    """Stop the trainings of a node until SLURM resumes them."""
+    """Stop the training processes on a node until SLURM resumes them."""
     stages = [process for process in processes_of(node) if is_stage(process)]
     send(stages, signal.SIGSTOP)
     try:
@@ -112,7 +112,7 @@ def send(processes: list[int], number: signal.Signals) -> None:
 
 
 def is_stage(process: int) -> bool:
-    """Return whether a process is a training: a single one, one of several, or their launcher."""
+    """Return whether a process trains: a single process, one of several, or their launcher."""
     with contextlib.suppress(OSError):
         program, *words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
         return b"python" in program and words[:3] in ([b"-m", b"faze", b"train"], [b"-u", b"-m", b"faze"])
@@ -120,7 +120,7 @@ def is_stage(process: int) -> bool:
 
 
 def is_held(processes: list[int]) -> bool:
-    """Return whether the trainings are still stopped; SLURM resumes them when it sends a signal."""
+    """Return whether the training processes are still stopped; SLURM resumes them when it sends a signal."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{processes[0]}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     return False

@@ -1,4 +1,4 @@
-"""The smoke ablation on three nodes with the shipped profile, compared with a run on this machine alone."""
+"""The smoke ablation on three nodes with the shipped profile, compared with a run on this machine."""
 
 import re
 import time

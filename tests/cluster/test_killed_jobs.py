@@ -115,7 +115,7 @@ def test_a_job_that_is_cancelled_is_told_and_goes_on(start, undisturbed):
 
 
 def test_a_job_whose_time_is_over_has_been_warned_and_is_sent_again(start, cluster, undisturbed):
-    """The profile's `--signal` and `retries`."""
+    """This is the effect of `--signal` and `retries` in the profile."""
     command = start()
     with held(command.node) as stages:
         cluster.give_minutes(command.job, 3)
@@ -141,7 +141,7 @@ def test_a_job_that_is_preempted_is_sent_again(start, cluster, undisturbed, tmp_
 
 
 def test_snakemake_that_is_killed_leaves_its_job_and_takes_what_it_has_made(start, undisturbed):
-    """After the terminal was closed, the same command waits for the job's end, or replaces it."""
+    """After the terminal was closed, the same command waits for the job's end, or replaces the job."""
     command = start()
     command.process.kill()
     command.process.wait()

@@ -31,7 +31,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["baseline", "ddp"])
 def undisturbed(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Training:
-    """The same training on this machine alone."""
+    """Train in the same way on this machine."""
     training = Training(tmp_path_factory.mktemp(request.param), data, request.param, **PLAN)
     training.tier = request.param
     training.finish()
@@ -39,7 +39,7 @@ def undisturbed(request: pytest.FixtureRequest, data: Path, tmp_path_factory: py
 
 
 class Job:
-    """Submit a training to SLURM and wait until it has started."""
+    """Submit a training job to SLURM and wait until it has started."""
 
     def __init__(self, cluster: Cluster, undisturbed: Training, data: Path, folder: Path, *options: str) -> None:
         self.cluster, self.log = cluster, folder / "slurm.log"
@@ -71,7 +71,7 @@ class Job:
         return self.log.read_text(encoding="utf-8")
 
     def goes_on(self, undisturbed: Training, why: str) -> None:
-        """Wait for the end and compare the training with the undisturbed one."""
+        """Wait for the end, and compare the result with the undisturbed one."""
         assert self.cluster.ends(self.number) == "COMPLETED", self.words()
         assert self.restarts() >= 1
         assert why in self.words()
@@ -88,7 +88,7 @@ def test_a_signal_from_scancel_requeues_it(name, cluster, undisturbed, data, tmp
 
 
 def test_who_runs_out_of_time_is_warned_before(cluster, undisturbed, data, tmp_path):
-    """SLURM checks the time of its jobs periodically."""
+    """SLURM checks the time limits of jobs periodically."""
     job = Job(cluster, undisturbed, data, tmp_path, "--time=60", "--signal=USR1@100")
     with held(job.node) as stages:
         cluster.give_minutes(job.number, 3)
@@ -105,7 +105,7 @@ def test_a_job_of_a_higher_partition_takes_its_node_for_a_while(cluster, undistu
 
 
 def test_a_node_that_dies_costs_what_came_after_the_last_checkpoint(cluster, undisturbed, data, tmp_path):
-    """SLURM requeues the job itself, on a running node."""
+    """SLURM itself requeues the job, on a running node."""
     job = Job(cluster, undisturbed, data, tmp_path)
     ask("scancel", "--signal=USR1", job.number)  # so that there is a checkpoint
     until(lambda: job.restarts() == 1, "its first restart")

@@ -20,7 +20,7 @@ PORT = 29611
 
 
 def torchrun(nodes: int, processes: int) -> list[str]:
-    """The command of docs/how-to/slurm.md, except for the host, which is always this one."""
+    """The command from docs/how-to/slurm.md, except for the host, which is always this one."""
     each = [f"--nodes={nodes}", "--ntasks-per-node=1", "--cpus-per-task=2"]
     meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{PORT}", "--rdzv-id=test"]
     launcher = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={processes}"]
@@ -63,7 +63,7 @@ srun {python} -m faze train {arguments}
 
 
 def of_processes(count: int) -> dict:
-    """Start some processes on each machine; the batch is cut into chunks for four."""
+    """Start some processes on each machine; the batch is split into chunks for four processes."""
     return {"tiers": {"baseline": {"processes": count}}, "loss": {"chunk_pairs": 4}}
 
 
@@ -103,9 +103,9 @@ def one_node(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Training:
 
 
 def assert_alike(training: Training, other: Training) -> None:
-    """Until it resumes, the log equals that of one node; then the sums of four processes are rounded differently.
+    """Until it resumes, the log equals that of one node; after that, the sums of four processes round differently.
 
-    DistributedDataParallel adds the gradients of its first step in another order than those of later steps.
+    DistributedDataParallel adds the gradients of its first step in a different order from those of later steps.
     """
     [went_on] = [event["step"] for event in read_events(training.log) if event["event"] == "resume"]
     own, its = dict(measured(training.log)), dict(measured(other.log))
@@ -147,7 +147,7 @@ def test_a_node_that_dies_ends_the_training_and_the_same_command_goes_on(which, 
 
 
 def processes_of_training(node: str) -> list[int]:
-    """List the processes of a training that still run on a node."""
+    """List the training processes that still run on a node."""
     found = []
     for process in processes_of(node):
         try:

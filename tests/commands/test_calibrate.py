@@ -39,7 +39,7 @@ FEWSHOT = dataclasses.replace(
 
 
 def write_person(path: Path, names: tuple[str, ...] = ("me",), entries: int = 20, nan: bool = False) -> Path:
-    """Create people whose gaze head is off by 4 degrees in pitch, plus noise."""
+    """Create people whose gaze head is off by 4 degrees in pitch, with noise."""
     rng = np.random.default_rng(3)
 
     def codes() -> dict[str, np.ndarray]:
@@ -117,7 +117,7 @@ def test_offset_needs_no_learner_and_says_what_it_gained(run, capsys):
     ],
 )
 def test_adapted_weights_are_those_that_adapt_measures(run, learner, k, stopping, steps):
-    """Every entry after the k is a query entry, so the learner itself measures on the same entries."""
+    """All entries after the first k are query entries, so the learner itself measures on the same entries."""
     write_maml(Path("maml.pt"), learner=learner, stopping=stopping)
     assert run("--shots", k, "--learner-file", "maml.pt") == 0
     settings = dataclasses.replace(FEWSHOT, query_entries=20 - k, stopping=stopping)

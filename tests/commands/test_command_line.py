@@ -1,4 +1,4 @@
-"""What all stages and commands share: their arguments, and how an error ends them."""
+"""Features that all stages and commands share: their arguments, and how an error ends them."""
 
 import importlib
 import os
@@ -135,7 +135,7 @@ def test_configfiles_come_in_their_order(arguments: Callable) -> None:
 
 
 def test_a_package_that_is_not_installed_is_one_sentence(tmp_path: Path) -> None:
-    """The state after `pip install faze` without the extra."""
+    """This is the state after `pip install faze` without extras."""
     program = "import sys; sys.modules['pandas'] = None; from faze.__main__ import main; sys.exit(main())"
     start = [sys.executable, "-c", program, "evaluate", "--config", "x.yaml", "--results", "x", "--out", "y"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

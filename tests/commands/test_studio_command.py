@@ -1,6 +1,6 @@
-"""The command `faze studio`: its arguments, and where it serves.
+"""The command `faze studio`: its arguments, and where it serves the page.
 
-Checked by breaking the code: two networks with one name confused, a foreign folder replaced.
+Checked by breaking the code: two networks with the same name confused, a foreign folder replaced.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""Parameters: which are refused, with which message, and how a value gets from config.yaml to its stage."""
+"""Parameters: which values are refused, with which message, and how a value gets from config.yaml to its stage."""
 
 import hashlib
 import re
@@ -124,7 +124,7 @@ def test_batch_is_a_multiple_of_processes_times_chunk(defaults: dict) -> None:
 
 
 def test_each_part_of_the_batch_holds_whole_chunks(defaults: dict) -> None:
-    """Found from the configuration alone, before any frame is read."""
+    """The error is found from the configuration alone, before any frame is read."""
     defaults["tiers"]["recompute"] |= {"accumulate": 4}
     assert faults(defaults) == [
         "train.global_batch: 16 is not a multiple of 1 processes x accumulate 4 x loss.chunk_pairs 8 (tier recompute)"
@@ -154,7 +154,7 @@ def test_switches_that_exclude_each_other_are_refused(defaults: dict) -> None:
 
 
 def test_what_the_compiler_cannot_take_is_refused(defaults: dict) -> None:
-    """Regression: torch's assertions, after the tiers below were trained."""
+    """Regression: torch's assertions failed after the preceding tiers were trained."""
     defaults["tiers"]["compile"] |= {"checkpointing": True, "keep_fp32": ["mean"]}
     defaults["run"]["tiers"] = ["baseline", "ddp", "compile"]
     (fault,) = faults(defaults)
@@ -185,7 +185,7 @@ def test_too_few_synthetic_frames_are_found_before_rendering(defaults: dict) -> 
 
 
 def test_frames_of_train_people_are_enough_for_a_task(defaults: dict) -> None:
-    """Fails if train people must have query entries."""
+    """Fails if train people are required to have query entries."""
     defaults["synthetic"]["gazecapture_train_frames"] = 29
     validate(defaults)
     defaults["synthetic"]["gazecapture_train_frames"] = 28
@@ -198,7 +198,7 @@ def test_frames_of_train_people_are_enough_for_a_task(defaults: dict) -> None:
 
 
 def test_who_is_not_rendered_needs_no_rendered_frames(defaults: dict) -> None:
-    """Regression: real people were refused for something that only rendered people lack."""
+    """Regression: real people were refused for lacking something that only rendered people have."""
     defaults["synthetic"] |= {"gazecapture_train_people": 1, "gazecapture_train_frames": 2}
     assert len(faults(defaults)) == 2
     defaults["preprocess"]["gazecapture"] = "/data/gazecapture"
@@ -221,7 +221,7 @@ def test_an_image_leaves_something_to_normalise(defaults: dict, strip: tuple, im
 
 
 def test_any_text_comes_to_a_stage_as_it_was(defaults: dict, tmp_path: Path) -> None:
-    """Regression: YAML read letters beyond U+FFFF as halves, which no file can contain."""
+    """Regression: YAML read characters beyond U+FFFF as surrogates, which no file can contain."""
     defaults["report"]["title"] = title = "𠮷野 😀 é \\ud83d \u2028 \x85 \"'#: \t"
     (tmp_path / "report.yaml").write_text("\n".join(to_lines(resolve(validate(defaults), "report"))))
     assert load(tmp_path / "report.yaml", "report").report.title == title
@@ -248,7 +248,7 @@ def test_fewshot_steps_that_cannot_be(defaults: dict, changes: dict, words: str)
 
 
 def test_raw_gazecapture_needs_no_supplementary_file(defaults: dict) -> None:
-    """The rule `landmarks` makes one."""
+    """The rule `landmarks` creates such a file."""
     defaults["preprocess"]["gazecapture"] = "/data/gazecapture"
     validate(defaults, [])
     defaults["preprocess"]["gazecapture"] = "/data/GazeCapture.h5"  # strips, and so labels, already
@@ -328,7 +328,7 @@ def test_a_number_or_a_word_comes_back_as_it_is(defaults: dict, tmp_path: Path, 
 
 
 def test_training_knows_of_preprocessing_the_camera_alone(defaults: dict) -> None:
-    """A changed path of raw frames must not retrain on unchanged strips."""
+    """A changed path of raw frames must not re-run training on unchanged strips."""
     known = {key for key in resolve(defaults, "train", "amp", 0) if key.startswith("preprocess.")}
     assert known == {"preprocess.focal_length_px", "preprocess.width_px"}
 
@@ -357,7 +357,7 @@ def test_load_refuses_the_file_of_another_stage(defaults: dict, tmp_path: Path) 
 
 
 def test_load_refuses_what_the_workflow_did_not_write(defaults: dict, tmp_path: Path) -> None:
-    """Regression: a lost end turned `walk.fps: 15` into 1, a flipped bit changed the threads, unnoticed."""
+    """Regression: truncation changed `walk.fps: 15` to 1, and a flipped bit changed the threads, without an error."""
     path, text = tmp_path / "walk.yaml", "\n".join(to_lines(resolve(defaults, "walk"))) + "\n"
     path.write_text(f"# sha256 of what follows: {hashlib.sha256(text.encode()).hexdigest()}  -\n{text}")
     assert load(path, "walk").flat == resolve(defaults, "walk")

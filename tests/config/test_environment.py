@@ -1,4 +1,4 @@
-"""The installed packages: everything is pinned, once, and nothing shadows something else."""
+"""The installed packages: all are pinned exactly once, and none shadows another."""
 
 import importlib.metadata
 import itertools
@@ -47,14 +47,14 @@ TRITON_OF_TORCH = {
 
 
 def test_triton_is_the_version_that_torch_for_cuda_pins() -> None:
-    """Another version would keep pip from installing torch for CUDA. Regression: triton 3.7.0."""
+    """Another version would keep pip from installing torch for CUDA. Regression: triton 3.7.0 was pinned."""
     assert pins()["triton"] == TRITON_OF_TORCH[pins()["torch"]], "look up the triton that the new torch requires"
     required = [line for line in importlib.metadata.requires("torch") or () if plain(line) == "triton"]
     assert all(line.split(";")[0].strip() == f"triton=={pins()['triton']}" for line in required)
 
 
 def test_no_second_cv2_and_no_false_apex() -> None:
-    """Both packages of OpenCV install cv2/, and pip allows it; the registry's apex is not NVIDIA's."""
+    """Both OpenCV packages install cv2/, and pip does not object; the registry's apex is not NVIDIA's."""
     assert not {"opencv-python", "opencv-contrib-python", "apex"} & set(pins())
     importlib.metadata.version("opencv-python-headless")
     for other in ("opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless"):

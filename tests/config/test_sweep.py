@@ -1,4 +1,4 @@
-"""The points of a sweep: which ones there are, the values at each, and what is refused.
+"""The points of a sweep: which ones exist, the values at each, and refused sweeps.
 
 Checked by breaking the code: a direction number, the bounds of whole numbers, a point based on the last tier.
 """

@@ -1,4 +1,4 @@
-"""The order of the tiers, and folder names that tiers may not have."""
+"""The order of the tiers, and names of folders that tiers must not have."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""Parameter files: what is refused while they are read."""
+"""Parameter files that are refused while they are read."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_what_cannot_be_meant_is_refused_with_its_line(text: str, sentence: str,
     ],
 )
 def test_text_that_yaml_cannot_construct_is_one_sentence(text: str, sentence: str, tmp_path: Path) -> None:
-    """Regression: tracebacks."""
+    """Regression: each case ended with a traceback."""
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(ConfigError, match=rf"mine\.yaml(:\d+)?: .*{sentence}"):
         read_yaml(tmp_path / "mine.yaml")

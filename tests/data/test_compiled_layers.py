@@ -1,7 +1,7 @@
-"""Frames rendered by compiled code and by numpy are equal, within one grey level.
+"""Frames that compiled code and numpy render are equal, within one grey level.
 
-Checked by breaking kernel.c: the crease narrower by a fiftieth, and another rounding of the point where rays meet the
-eyeball. The test also fails if numpy computes that point by a matrix product with OpenBLAS's kernels for Haswell.
+Checked by breaking kernel.c: a crease that is narrower by a fiftieth, and different rounding of the point where rays
+meet the eyeball. The test also fails if numpy computes that point by a matrix product with OpenBLAS's Haswell kernels.
 """
 
 import dataclasses

@@ -1,8 +1,9 @@
-"""The positions of GazeCapture's dots: reader and rendered devices against the conversion by the data set's authors.
+"""The positions of GazeCapture's dots, compared with the conversion by the data set's authors.
 
-tests/golden/gazecapture_dots.csv has three points of each of the 15 devices in each of the four orientations, in points
-of the screen and in cm to the right and up of the camera, by the authors' own conversion; gazecapture_devices.csv has
-the sizes it starts from. Neither depends on our writer, whose errors our reader would undo.
+tests/golden/gazecapture_dots.csv has three points for each of the 15 devices in each of the four orientations, in
+points of the screen and in cm to the right of and above the camera, by the authors' own conversion;
+gazecapture_devices.csv has the sizes on which it is based. Neither depends on our writer, whose errors our reader would
+undo.
 """
 
 import csv
@@ -81,9 +82,9 @@ def test_reader_places_the_dots_where_the_screen_is(device: str, tmp_path: Path)
 
 
 def test_rendered_devices_place_the_dots_where_the_authors_do() -> None:
-    """Rendered people hold a device upright or on a side.
+    """Rendered people hold a device upright or sideways.
 
-    Regression: made-up sizes were wrong by 1.5 to 14 mm; the offsets of the two sides were exchanged.
+    Regression: invented sizes were wrong by 1.5 to 14 mm; the offsets of the two sides were exchanged.
     """
     settings = {s.device: s for s in (sample_device(np.random.default_rng(seed), varied=False) for seed in range(60))}
     assert len(settings) == 5

@@ -72,7 +72,7 @@ def run(monkeypatch, *arguments):
 
 
 def test_counts_of_our_store(store):
-    """Regression: validity read as origin; splits in the order of their names."""
+    """Regression: validity was read as origin; splits were in alphabetical order."""
     sidecar = store.with_name("data_rejects.csv")
     summary = summarise(look(store, sidecar=sidecar, rejects=read_rejects(sidecar)))
     assert (summary["people"], summary["strips"], summary["strip_px"]) == (4, 14, [64, 16])
@@ -156,7 +156,7 @@ def test_checksums_are_read_on_demand_only(store, monkeypatch, capsys):
 
 
 def test_reasons_that_differ_in_numbers_are_one_kind(store):
-    """Regression: every number was replaced; the people left out were counted as frames."""
+    """Regression: every number was replaced; people who were left out were counted as frames."""
     found = kinds(read_rejects(store.with_name("data_rejects.csv")))
     assert found == [
         Kind("eyes are outside the 1280 x 720 frame, at (…, …)", frames=3, people=2, left_out=0),
@@ -220,7 +220,7 @@ HOSTILE = ("<img src=x onerror=alert(1)>", "$(touch x); `id`", "a \"b\" 'c' & d"
 
 
 def test_people_may_be_called_anything_that_is_a_name(tmp_path, monkeypatch):
-    """The store refuses names that no file can have: tests/data/test_hostile_stores.py."""
+    """The store refuses names that are not valid file names: see tests/data/test_hostile_stores.py."""
     strip, label = np.zeros((1, 64, 256, 3), np.uint8), np.zeros((1, 4), np.float32)
     people = [PersonStrips(name, "train", ["0.jpg"], strip, label, name) for name in HOSTILE]
     path = tmp_path / "javascript:alert(1) #.h5"
@@ -246,7 +246,7 @@ def test_pages_of_the_same_store_are_the_same(store, tmp_path, monkeypatch):
 
 
 def test_density_holds_every_strip_of_its_split_where_it_looks(store):
-    """Regression: yaw and pitch exchanged; gaze drawn instead of head."""
+    """Regression: yaw and pitch were exchanged; gaze was drawn instead of head."""
     inspection = look(store)
     with drawing():
         figure = draw_density(inspection)
@@ -346,7 +346,7 @@ def test_file_names_that_are_not_utf8_are_read(store):
 
 
 def test_a_million_strips_take_seconds_since_no_pixel_is_read(tmp_path, monkeypatch, capsys):
-    """Regression: the pixels of every person were read for their shape."""
+    """Regression: the pixels of every person were read to find their shape."""
     with h5py.File(tmp_path / "large.h5", "w") as file:
         for i in range(300):
             group = file.create_group(f"{i:05d}")
@@ -394,7 +394,7 @@ def test_a_page_takes_the_place_of_a_page_only(tmp_path, monkeypatch, capsys):
 
 
 def test_a_name_with_dollars_is_a_name(tmp_path, monkeypatch):
-    """Regression: matplotlib parsed it as a formula, which failed."""
+    """Regression: matplotlib parsed it as a formula and failed."""
     write_strips(
         tmp_path / "data.h5",
         "mine",

@@ -1,4 +1,4 @@
-"""A cut JPEG decodes to the same upper rows without a warning; a file that cannot be cut safely is left whole."""
+"""A truncated JPEG decodes to the same upper rows without a warning; a file that is unsafe to truncate is unchanged."""
 
 import cv2
 import numpy as np
@@ -36,7 +36,7 @@ def upper_rows(data: bytes, rows: int) -> NDArray[np.uint8]:
 
 
 def assert_cut_is_the_same(data: bytes, capfd: pytest.CaptureFixture) -> None:
-    """Regression: no row of units beyond the needed ones; a restart marker too early; the end marker left in place."""
+    """Regression: rows beyond the needed ones were missing; a restart marker came too early, or the end remained."""
     full = decode(data)
     heights = []
     for rows in (0, 1, 15, 16, 17, 100, len(full) - 20, len(full) - 1, len(full), len(full) + 5):
@@ -64,7 +64,7 @@ def test_upper_rows_of_each_sampling(
 
 @pytest.mark.parametrize("restart", [0, 3])
 def test_upper_rows_of_gray_frames(restart: int, capfd: pytest.CaptureFixture) -> None:
-    """Whatever sampling the files state. Regression: the stated sampling was trusted."""
+    """The sampling factors that the files state do not matter. Regression: they were trusted."""
     data = bytearray(encode(333, 251, cv2.IMWRITE_JPEG_RST_INTERVAL, restart, gray=True))
     assert_cut_is_the_same(bytes(data), capfd)
     data[header_of(data).frame_at + 7] = 0x22
@@ -72,14 +72,14 @@ def test_upper_rows_of_gray_frames(restart: int, capfd: pytest.CaptureFixture) -
 
 
 def test_upper_rows_of_plain_colours(capfd: pytest.CaptureFixture) -> None:
-    """The rows below the cut are only a few bytes, fewer than a decoder reads ahead."""
+    """The rows below the cut have only a few bytes, fewer than a decoder prefetches."""
     for width in (8, 16, 320):
         data = cv2.imencode(".jpg", np.full((240, width, 3), (10, 200, 90), np.uint8))[1].tobytes()
         assert_cut_is_the_same(data, capfd)
 
 
 def test_what_stands_around_the_image_does_no_harm(capfd: pytest.CaptureFixture) -> None:
-    """Regression: fill bytes were read as a segment; one restart marker too many."""
+    """Regression: fill bytes were read as a segment; there was one restart marker too many."""
     data = encode()
     for framed in (
         encode(320, 240, cv2.IMWRITE_JPEG_OPTIMIZE, 1),
@@ -135,7 +135,7 @@ def not_cut() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", not_cut())
 def test_what_cannot_be_cut_safely_stays_whole(kind: str) -> None:
-    """Regression: any orientation was read as upright, progressive as baseline; components were not counted."""
+    """Regression: every orientation was read as upright, and progressive as baseline; components were not counted."""
     data = not_cut()[kind]
     header = header_of(data)
     stated = (0, 0) if kind == "height said later" else (320, 240)
@@ -169,7 +169,7 @@ def test_nothing_is_cut_where_the_last_row_of_units_is_needed() -> None:
 
 
 def test_fewer_restart_markers_than_stated_leave_the_image_data_whole() -> None:
-    """The file is cut behind its last marker."""
+    """The file is truncated after its last marker."""
     data = with_segment(encode(), 0xDD, (1).to_bytes(2))
     work = bytearray(data + bytes(len(PADDING)))
     assert cut(work, len(data), header_of(data), 16) == len(data) - 2 + len(PADDING)
@@ -181,7 +181,7 @@ def test_fewer_restart_markers_than_stated_leave_the_image_data_whole() -> None:
     [(0x14, (8, 32)), (0x41, (32, 8)), (0x15, None), (0x51, None), (0x01, None), (0x10, None)],
 )
 def test_units_are_as_large_as_the_sampling_says(sampling: int, units: tuple[int, int] | None, component: int) -> None:
-    """Up to four blocks in each direction, of whichever component has most (T.81, A.2 and B.2.2)."""
+    """A unit has up to four blocks in each direction, for the component that has the most (T.81, A.2 and B.2.2)."""
     data = bytearray(encode())
     at = header_of(data).frame_at + 7
     for place in (at, at + 3, at + 6):
@@ -193,7 +193,7 @@ def test_units_are_as_large_as_the_sampling_says(sampling: int, units: tuple[int
 
 
 def test_damaged_headers_raise_nothing() -> None:
-    """Whichever byte is wrong, the file is examined, and cut or not."""
+    """Whichever byte is wrong, the file is either truncated or left unchanged."""
     data, rng = encode(64, 48), np.random.default_rng(0)
     scan_at = header_of(data).scan_at
     for _ in range(3000):
@@ -206,7 +206,7 @@ def test_damaged_headers_raise_nothing() -> None:
 
 @pytest.mark.parametrize("marker", [0x00, 0x01, *range(0xD0, 0xDA)])
 def test_a_marker_without_a_length_hides_no_header(marker: int) -> None:
-    """The decoder continues after it, while a reader of lengths would skip the header that counts."""
+    """The decoder continues after such a marker, whereas a parser of lengths would miss the header that counts."""
     data = encode(48, 32)
     assert read_header(data[:2] + bytes([0xFF, marker]) + data[2:], len(data) + 2) is None
 

@@ -1,7 +1,7 @@
 """Head pose from landmarks: exact for exact ones, refused for impossible ones; the output is marked `estimated`.
 
-Regression: y of the target not turned; the principal point in the frame's corner; any points accepted as a face;
-landmarks half a frame off; an origin that is not written.
+Regression: y of the target was not turned; the principal point was in the frame's corner; any points were accepted as
+a face; landmarks were half a frame off; the origin was not written.
 """
 
 import dataclasses

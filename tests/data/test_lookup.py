@@ -1,4 +1,4 @@
-"""Look-up positions of strips, compared with OpenCV's own map of every pixel."""
+"""Positions in frames for the pixels of strips, compared with OpenCV's own map of every pixel."""
 
 import cv2
 import numpy as np
@@ -39,9 +39,9 @@ def opencvs_maps(matrix: NDArray, distortion: NDArray, pose: NormalizedPose) -> 
     ],
 )
 def test_maps_through_nodes_are_opencvs_own(distortion: tuple[float, ...]) -> None:
-    """Check every lens model to two thousandths of a pixel; strips computed pixel by pixel would hide a wrong node.
+    """All lens models are exact to two thousandths of a pixel; computing every pixel would hide a wrong node.
 
-    Regression: nodes in the wrong order; the scale of the virtual camera left out; half a pixel of shift.
+    Regression: nodes were in the wrong order; the scale of the virtual camera was left out; all was half a pixel off.
     """
     matrices, distortions, poses = poses_and_cameras(40, *distortion)
     lookup = StripLookup(matrices, distortions, poses, CAMERA)
@@ -52,7 +52,7 @@ def test_maps_through_nodes_are_opencvs_own(distortion: tuple[float, ...]) -> No
 
 
 def test_a_lens_that_no_polynomial_follows_is_looked_up_pixel_by_pixel() -> None:
-    """Fails without the check."""
+    """Fails without the accuracy check."""
     matrices, distortions, poses = poses_and_cameras(40, 0.0, 0, 0, 0, 0, -20, 80, 0)  # a pole within the frame
     lookup = StripLookup(matrices, distortions, poses, CAMERA)
     assert not lookup.is_smooth.all()

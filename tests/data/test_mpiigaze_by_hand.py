@@ -1,8 +1,8 @@
 """MPIIGaze's original layout against its documentation, with an example worked out by hand.
 
-Data/Original/pXX/dayYY holds NNNN.jpg and annotation.txt; line n annotates image n. Of its 41 columns, counted from 1,
-24 are eye landmarks, 25-26 the target on the screen (px), 27-29 the target (mm, camera frame), 30-35 the head pose
-(rotation vector, translation), 36-38 and 39-41 the centres of right and left eye (mm).
+Data/Original/pXX/dayYY contains NNNN.jpg and annotation.txt; line n annotates image n. Of its 41 columns, counted from
+1, 24 are eye landmarks, 25-26 the target on the screen (px), 27-29 the target (mm, camera frame), 30-35 the head pose
+(rotation vector, translation), 36-38 and 39-41 the centres of the right and the left eye (mm).
 """
 
 from pathlib import Path
@@ -55,7 +55,7 @@ def original(tmp_path: Path) -> Path:
 
 
 def test_line_n_of_a_day_annotates_image_n(original: Path) -> None:
-    """Regression: images counted from 0; days read as one list; columns shifted by one; days in another order."""
+    """Regression: images were counted from 0; days were read as one list, or in wrong order; columns were shifted."""
     frames = list(open_mpiifacegaze(original.parents[2], None).entries("p03"))
     assert all(isinstance(frame, Frame) for frame in frames)
     found = {frame.image_path.relative_to(original).as_posix(): frame for frame in frames}
@@ -67,7 +67,7 @@ def test_line_n_of_a_day_annotates_image_n(original: Path) -> None:
 
 
 def test_the_supplementary_annotation_knows_the_original_layout(original: Path, tmp_path: Path) -> None:
-    """Also from the root of the whole download. Regression: it was refused; no target was known as off the screen."""
+    """This also works from the root of the whole download. Regression: it was refused; no target was off the screen."""
     write_supplementary(tmp_path / "s.h5", [("p03", supplementary(["p03/day02/0001.jpg", "p03/day02/0003.jpg"]))])
     for raw in (original.parents[2], original.parent):
         frames = list(open_mpiifacegaze(raw, tmp_path / "s.h5").entries("p03"))
@@ -86,7 +86,7 @@ def test_the_supplementary_annotation_knows_the_original_layout(original: Path, 
     ],
 )
 def test_its_labels_are_those_worked_out_by_hand(original: Path, image: str, gaze_deg: tuple, head_deg: tuple) -> None:
-    """Regression: head pose and target exchanged; a translation from the columns of the right eye."""
+    """Regression: head pose and target were exchanged; a translation came from the columns of the right eye."""
     (frame,) = [
         f for f in open_mpiifacegaze(original.parents[2], None).entries("p03") if str(f.image_path).endswith(image)
     ]
@@ -96,7 +96,7 @@ def test_its_labels_are_those_worked_out_by_hand(original: Path, image: str, gaz
 
 
 def test_a_line_that_is_missing_shifts_no_image(original: Path) -> None:
-    """Regression: blank lines were skipped, so each later image got the annotation of the one before it."""
+    """Regression: blank lines were skipped, so each later image got the annotation of the one before."""
     path = original / "day02" / "annotation.txt"
     path.write_text("\n".join([LINES["day02"][0].strip(), "", LINES["day02"][2]]))
     (reject,) = open_mpiifacegaze(original.parents[2], None).entries("p03")

@@ -53,7 +53,7 @@ def test_signs_of_the_labels() -> None:
 
 
 def test_labels_do_not_feel_the_cameras_own_turn() -> None:
-    """The labels depend on face and target alone: turning the camera about its centre changes neither."""
+    """Labels depend only on face and target: turning the camera about its centre changes neither."""
     turn = cv2.Rodrigues(np.array([0.1, -0.15, 0.7]))[0]
     head, translation, target = cv2.Rodrigues(np.array([0.2, 0.3, -0.1]))[0], np.array([30.0, -20, 450]), [50, 90, -10]
     before = normalize_pose(cv2.Rodrigues(head)[0].ravel(), translation, INNER_EYE_CORNERS_6_MM, target)
@@ -109,7 +109,7 @@ def test_head_rotations_are_opencvs(angle_rad: float) -> None:
 
 @pytest.mark.parametrize("warp", ["fused", "two_step"])
 def test_points_in_space_appear_where_the_virtual_camera_sees_them(warp: str) -> None:
-    """Dots drawn through the lens into the frame are found at f S R p: distortion, R, S and both cameras at once."""
+    """Dots drawn through the lens appear at f S R p, which tests distortion, R, S and both cameras at once."""
     pose = normalize_pose([0.15, -0.2, 0.3], [25, -30, 480], INNER_EYE_CORNERS_6_MM, [10, 100, 0])
     strip_px = np.array([[40.0, 20], [128, 32], [200, 45]])
     scale = np.diag([1, 1, CAMERA.distance_mm / np.linalg.norm(pose.gaze_origin_mm)])
@@ -268,7 +268,7 @@ class TestReleasedProcedure:
     def test_the_fused_warp_differs_by_its_one_interpolation_alone(
         self, golden: Callable, dataset: str, undistorted: str, row: int
     ) -> None:
-        """Measured on these frames, whose content is smooth: at most 1 grey level, 0.20 on average.
+        """The measured difference on these frames, whose content is smooth, is at most 1 grey level, 0.20 on average.
 
         The bounds leave room for other releases of OpenCV. A wrong lens model or half a pixel of shift exceeds them.
         """

@@ -1,4 +1,4 @@
-"""Pairs: of one person, each entry once an epoch, the same for any number of processes."""
+"""Pairs: of one person, with each entry once per epoch, the same for any number of processes."""
 
 import numpy as np
 import pytest
@@ -105,7 +105,7 @@ def test_people_who_do_not_fit_in_memory_are_read_when_needed(tmp_path):
     ],
 )
 def test_strips_that_cannot_be_trained_on_are_refused_before_any_is_read(split, size, key_words, tmp_path):
-    """Regression: min_entries was blamed for a missing split; a wrong size gave the traceback of a loader process."""
+    """Regression: min_entries was blamed for a missing split; a wrong size ended with a loader process's traceback."""
     pixels, labels = np.zeros((2, 64, 256, 3), np.uint8), np.ones((2, 4), np.float32)
     few, enough = (PersonStrips(s, s, ["f"] * n, pixels[:n], labels[:n]) for s, n in (("train", 1), ("test", 2)))
     write_strips(tmp_path / "x.h5", "x", [few, enough])
@@ -115,7 +115,7 @@ def test_strips_that_cannot_be_trained_on_are_refused_before_any_is_read(split, 
 
 @pytest.mark.parametrize(("strips", "cached"), [(0, []), (5, [0]), (9, [0, 1]), (16, [0, 1, 2])])
 def test_memory_gib_is_the_budget_of_all_groups_together(strips, cached):
-    """Regression: every group got the whole budget."""
+    """Regression: every group used the whole budget."""
     counts = (5, 4, 7)
     rows = [Uncached(torch.zeros(n, 2, 8, 3, dtype=torch.uint8)) for n in counts]
     labels = [[np.zeros((n, 4), np.float32)] for n in counts]

@@ -1,4 +1,4 @@
-"""Shards of a synthetic data set: made in any order by any process, and joined as if never split."""
+"""Shards of a synthetic data set: made in any order by any process, and joined as if the set had never been split."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -109,7 +109,7 @@ def test_shards_in_any_order_come_together_in_the_annotations(folder: ShardFolde
 
 
 def test_a_process_goes_through_an_annotation_once_and_holds_a_shard_of_it(folder: ShardFolder, tmp_path: Path) -> None:
-    """Other processes make the shards in between. Regression: each shard was read again."""
+    """Other processes make the shards in between. Regression: each shard read the annotation again."""
     shards = [shard for shards in work.plan(Made()).values() for shard in shards]
     worker = work.Worker(Made(), Maker(), folder)
     for place in (0, 2, 3):
@@ -142,7 +142,7 @@ def test_a_person_without_a_strip_in_some_blocks(folder: ShardFolder, tmp_path: 
 
 @pytest.mark.parametrize("edited", ["p00/day01/annotation.txt", "p00/Calibration/Camera.mat", "p00/day01/0007.jpg"])
 def test_a_person_is_made_anew_when_one_of_its_files_changes(tmp_path: Path, edited: str) -> None:
-    """Regression: only the folder's direct entries were counted."""
+    """Regression: only entries directly in the folder were counted."""
     for name in ("day01/annotation.txt", "Calibration/Camera.mat"):
         for person in ("p00", "p01"):
             raw_data.write_file(tmp_path / person / name, "a")

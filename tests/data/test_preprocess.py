@@ -1,4 +1,4 @@
-"""The stage: from raw folders to strips, equal for any number of processes; bad frames are listed, bad files named."""
+"""The stage: from raw folders to strips, equal for any number of processes; bad frames and files are reported."""
 
 import csv
 import subprocess
@@ -155,7 +155,7 @@ def test_everybody_s_annotation_being_wrong_is_an_error(
 def test_synthetic_people_without_bias_get_their_true_labels(
     tmp_path: Path, run: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Generator and preprocess agree, from the frames' annotation to the labels."""
+    """Generator and preprocess agree, from the annotation of the frames to the labels."""
     people = ("mpiigaze_people", "gazecapture_train_people", "gazecapture_val_people", "gazecapture_test_people")
     config = write_config(
         tmp_path,
@@ -190,7 +190,7 @@ def test_wrong_arguments_are_named(tmp_path: Path, run: Callable, capsys: pytest
 
 
 def test_the_command_stands_alone(tmp_path: Path) -> None:
-    """Run as a separate process, whose pool must find the stage's functions under another module name."""
+    """The command is a separate process, whose pool must find the stage's functions under another module name."""
     raw_data.write_gazecapture(tmp_path / "raw", tmp_path / "supplementary.h5")
     write_config(tmp_path, "preprocess")
     command = [sys.executable, "-m", "faze", "preprocess", "--dataset", "gazecapture"]
@@ -210,7 +210,7 @@ def test_the_command_stands_alone(tmp_path: Path) -> None:
 def test_a_second_run_makes_only_what_the_first_has_not_finished(
     tmp_path: Path, run: Callable, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless settings, code, annotation or frames differ."""
+    """Finished shards are reused unless settings, code, annotation or frames differ."""
     raw_data.write_mpiifacegaze(tmp_path / "raw")
     asked = []
 
@@ -242,7 +242,7 @@ def test_a_second_run_makes_only_what_the_first_has_not_finished(
 def test_damaged_shards_are_named_and_made_again(
     tmp_path: Path, run: Callable, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The state after a power cut: renamed, but never written."""
+    """The files are in the state after a power failure: renamed, but never written."""
     raw_data.write_mpiifacegaze(tmp_path / "raw", people=3)
     assert run("mpiigaze") == 0
     wanted = (tmp_path / "strips.h5").read_bytes()

@@ -1,4 +1,4 @@
-"""A full disk is reported before the work starts if that can be known, or in one sentence when it is full."""
+"""A full disk is reported in one sentence, before the work starts if possible."""
 
 import csv
 import os
@@ -22,7 +22,7 @@ STRIP = 64 * 256 * 3
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a file system of 8 MiB, which holds 160 strips."""
+    """Mount a file system of 8 MiB, which has room for 160 strips."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = shutil.which("mount")
@@ -63,7 +63,7 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_made(
 def test_a_disk_that_fills_is_one_sentence_and_leaves_no_file(
     small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, frames: int
 ) -> None:
-    """With 100 frames per person it is full at the second shard, with 50 when the store is joined."""
+    """With 100 frames per person the disk is full at the second shard, with 50 when the store is joined."""
     monkeypatch.setattr(shards.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**40))
     assert run(tmp_path, small_disk, monkeypatch, frames) == 1
     *before, sentence = capsys.readouterr().err.splitlines()
@@ -84,7 +84,7 @@ def test_a_disk_that_fills_is_one_sentence_and_leaves_no_file(
 
 
 def test_a_process_of_its_own_ends_with_the_sentence_too(small_disk: Path, tmp_path: Path) -> None:
-    """On exit of the interpreter, HDF5 closes again what it could not write."""
+    """When the interpreter exits, HDF5 again closes the files that it could not write."""
     raw_data.write_mpiifacegaze(tmp_path / "raw", people=2, frames=50)
     (small_disk / "filler").write_bytes(b"\0" * 2**20)
     code = "import shutil, sys; from types import SimpleNamespace as S; shutil.disk_usage = lambda _: S(free=2**40)\n"
@@ -118,7 +118,7 @@ except OSError as error:
 def test_a_store_that_has_no_room_ends_before_hdf5_has_a_part_in_it(small_disk: Path, free_pages: int) -> None:
     """HDF5 2.0 crashes (signal 11) when it closes a file whose small arrays it cannot write.
 
-    Fails without reserving the space (signal 11), and without releasing the surplus.
+    Fails if the space is not reserved (signal 11), and if the surplus is not released.
     """
     (small_disk / "filler").write_bytes(b"\0" * (8 * 2**20 - 4096 * free_pages))
     done = subprocess.run(
@@ -145,7 +145,7 @@ def test_only_a_full_disk_is_called_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["codes", "supplementary"])
 @pytest.mark.parametrize("rows", [2000, 3], ids=["large", "small"])
 def test_other_files_on_a_disk_that_fills(small_disk: Path, kind: str, rows: int) -> None:
-    """In a separate process, which HDF5 may crash. Regression: space was not reserved before writing."""
+    """This runs in a separate process, which HDF5 may crash. Regression: no space was reserved before writing."""
     code = f"""
 import itertools, sys, numpy as np
 from faze.data.store.codes import write_codes

@@ -1,4 +1,4 @@
-"""Strips, partly decoded JPEGs included, compared with the numbers of the released procedure."""
+"""Strips, including those from partly decoded JPEGs, compared with the numbers of the released procedure."""
 
 import importlib.util
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def released(golden: Callable[[str], dict[str, NDArray]]) -> dict[str, NDArray]:
 
 
 def write_raw(folder: Path, released: dict[str, NDArray], encoded: bytes) -> None:
-    """Write the one frame under as many names as there are poses, with their annotation."""
+    """Write the frame under as many names as there are poses, with their annotation."""
     names = [f"p00/{row}.jpg" for row in range(len(released["patch"]))]
     (folder / "raw" / "p00").mkdir(parents=True)
     for name in names:
@@ -65,7 +65,7 @@ def by_baseline(baseline: ModuleType, folder: Path) -> tuple[NDArray, NDArray]:
 def test_the_baseline_is_the_released_procedure(
     tmp_path: Path, baseline: ModuleType, released: dict[str, NDArray]
 ) -> None:
-    """Measured: all pixels equal. Regression: no conversion to RGB; the map of another camera reused."""
+    """All pixels are equal. Regression: no conversion to RGB; the map of another camera was reused."""
     write_raw(tmp_path, released, cv2.imencode(".png", released["frame"])[1].tobytes())
     pixels, labels = by_baseline(baseline, tmp_path)
     off = np.abs(pixels.astype(int) - released["patch"])
@@ -77,7 +77,7 @@ def test_the_baseline_is_the_released_procedure(
 def test_partly_decoded_frames_give_the_released_strips(
     tmp_path: Path, baseline: ModuleType, released: dict[str, NDArray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Equal up to the one interpolation left out. Regression: half a pixel of shift; too few or all rows decoded."""
+    """Strips are equal except for the omitted interpolation. Regression: half a pixel of shift; wrong rows decoded."""
     heights, decode = [], cv2.imdecode
 
     def spy(data: NDArray, flags: int) -> NDArray:

@@ -66,7 +66,7 @@ def members(group: int) -> list[int]:
 
 
 def killed(raw: Path, out: Path, *, more_shards: int, delay_s: float, whole_group: bool) -> bool:
-    """Start, and kill once `more` further shards are finished; return whether the run was still alive then.
+    """Start, and kill after `more` further shards are finished; return whether the run was still alive then.
 
     With 0, kill once their folder exists.
     """
@@ -89,9 +89,9 @@ def killed(raw: Path, out: Path, *, more_shards: int, delay_s: float, whole_grou
 
 
 def test_any_kills_and_a_last_run_give_the_bytes_of_an_undisturbed_run(raw: Path, tmp_path: Path) -> None:
-    """Every other kill spares the processes of the pool, which must end by themselves.
+    """Every other kill spares the processes of the pool, which must exit on their own.
 
-    Regression: a shard was called finished before its strips were written; processes did not end.
+    Regression: a shard was marked as finished before its strips were written; processes did not exit.
     """
     undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
     undisturbed.mkdir()

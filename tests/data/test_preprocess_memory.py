@@ -31,7 +31,7 @@ def peaks_mib(raw: Path, out: Path) -> list[float]:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the high-water mark is read from /proc")
 def test_peak_memory_is_flat(tmp_path: Path) -> None:
-    """The strips alone of 2,200 more frames are 103 MiB. Regression: blocks of any size; a person's strips joined."""
+    """The strips of 2,200 more frames are 103 MiB. Regression: shards had any size; a person's strips were joined."""
     found = {}
     for frames in (FEW, MANY):
         raw = tmp_path / f"raw{frames}"

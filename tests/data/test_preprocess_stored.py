@@ -144,7 +144,7 @@ def test_what_our_own_file_knows_is_kept(tmp_path: Path, run: Callable) -> None:
 
 
 def test_strips_that_are_not_what_was_written_are_no_strips(tmp_path: Path, run: Callable) -> None:
-    """Regression: a new checksum was computed over the damage."""
+    """Regression: the checksum was recomputed over the damaged data."""
     people = [PersonStrips(p, "train", None, PIXELS[p], LABELS[p]) for p in ("00001", "00002")]
     write_strips(tmp_path / "ours.h5", "gazecapture", people)
     with h5py.File(tmp_path / "ours.h5", "r+") as file:
@@ -156,7 +156,7 @@ def test_strips_that_are_not_what_was_written_are_no_strips(tmp_path: Path, run:
 
 
 def test_stored_targets_off_the_screen_can_be_excluded(tmp_path: Path, run: Callable) -> None:
-    """Regression: they were kept; rows of the first piece were used for those of the second."""
+    """Regression: targets off the screen were kept; rows of the first part were used for those of the second."""
     off = np.zeros(300, np.uint8)
     off[[5, 260, 299]] = VALIDITIES.index("off_screen")
     names = [f"{row}.jpg" for row in range(300)]

@@ -1,4 +1,4 @@
-"""Readers: annotations arrive in the Frame; faults are named, or listed frame by frame."""
+"""Readers: annotations become Frames; errors are reported, or listed frame by frame."""
 
 import dataclasses
 import errno
@@ -90,7 +90,7 @@ SCREEN = Path("Calibration", "screenSize.mat")
     ("name", "count"), [("p01.txt", 1), ("Calibration/Camera.mat", 3), ("Calibration/screenSize.mat", 3)]
 )
 def test_a_person_with_a_damaged_file_is_one_reject(mpiifacegaze: Path, name: str, count: int) -> None:
-    """All damages are in the table of tests/fuzz."""
+    """The table in tests/fuzz contains all kinds of damage."""
     (mpiifacegaze / "p01" / name).write_bytes(b"1 2 3")
     reader = open_mpiifacegaze(mpiifacegaze, None)
     (reject,) = reader.entries("p01")
@@ -274,7 +274,7 @@ def test_a_frame_of_another_size_than_its_camera_s_is_unusable(
 
 
 def test_a_day_without_its_annotation_is_said(mpiifacegaze: Path, tmp_path: Path) -> None:
-    """Regression: silently ignored."""
+    """Regression: it was ignored silently."""
     write_mpiigaze(tmp_path / "original", mpiifacegaze)
     before = open_mpiifacegaze(tmp_path / "original", None)
     person = before.persons()[0]
@@ -294,7 +294,7 @@ def test_what_cannot_be_a_file_name_is_none(name: str, fits: bool) -> None:
 
 
 def test_a_disk_that_is_gone_ends_the_run(mpiifacegaze: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instead of rejecting every frame in it. Regression: a reject."""
+    """The alternative would be to reject every frame on that disk. Regression: the frame was a reject."""
 
     def stale(*_: object, **__: object) -> None:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))

@@ -1,4 +1,4 @@
-"""Stored data is read back bit for bit, released files can be opened, and a wrong file is named."""
+"""Stored data is read back bit for bit, released files can be opened, and invalid files are named."""
 
 import multiprocessing
 from collections.abc import Callable
@@ -78,7 +78,7 @@ def test_strips_are_indexed_as_numpy_does(path: Path, people: list[PersonStrips]
 
 
 def test_the_released_code_reads_our_strips(path: Path, people: list[PersonStrips]) -> None:
-    """A released file is opened in this way, for single entries."""
+    """The released code opens the file for single entries in this way."""
     with h5py.File(path, "r", libver="latest", swmr=True) as file:
         np.testing.assert_array_equal(file["00003"]["pixels"][2, :], people[0].pixels[2])
         np.testing.assert_array_equal(file["00003"]["labels"][2, :], people[0].labels[2])
@@ -102,7 +102,7 @@ def send_strips(strips: StripStore, send: Callable[[NDArray], None]) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_strips_are_read_in_other_processes(path: Path, people: list[PersonStrips], method: str) -> None:
-    """It is inherited by a forked process that reads at the same time as its parent, or sent to a spawned one."""
+    """A store is inherited by a forked process that reads at the same time as its parent, or sent to a spawned one."""
     context = multiprocessing.get_context(method)
     with StripStore(path) as strips:
         receiver, sender = context.Pipe(duplex=False)
@@ -205,7 +205,7 @@ def replace(name: str, data: NDArray) -> Callable[[h5py.File], None]:
 
 
 def test_a_tolerant_store_leaves_out_people_and_keeps_the_reason(path: Path) -> None:
-    """All faults are in the table of tests/fuzz."""
+    """The table in tests/fuzz contains all kinds of damage."""
     edit(path, replace("00003/labels", np.zeros((3, 4))))
     with pytest.raises(ValueError, match=r"strips.h5: labels of person 00003 .* \(3, 4\)"):
         StripStore(path)

@@ -62,7 +62,7 @@ def test_all_that_is_known_of_a_sample_is_kept(tmp_path: Path) -> None:
 
 
 def test_strips_given_in_pieces_are_those_given_whole(tmp_path: Path) -> None:
-    """A person too large to hold; 600 strips are more than one piece of the writer's own."""
+    """The person is too large for memory; 600 strips are more than one part of the writer's own."""
     written = described("00001", 600, (8, 32, 3))
     write_strips(tmp_path / "whole.h5", "gazecapture", [written])
     pieces = iter([written.pixels[:1], written.pixels[1:401], written.pixels[401:]])
@@ -74,7 +74,7 @@ def test_strips_given_in_pieces_are_those_given_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("array", ["pixels", "labels"])
 def test_a_changed_byte_is_found(path: Path, array: str) -> None:
-    """Fails with a checksum over the pixels alone."""
+    """Fails if the checksum covers only the pixels."""
     with StripStore(path) as strips:
         assert [strips.verify(name) for name in strips.persons()] == [True, True, True]
 
@@ -109,7 +109,7 @@ def test_strips_lie_at_the_place_that_is_told(tmp_path: Path) -> None:
 
 
 def read_as_released(path: Path, person: str, seed: int, send: Callable[[NDArray], None]) -> None:
-    """The released code's procedure: samples of a group, opened by each reader, pixels and labels to float."""
+    """Read like the released code: samples of a group, opened by each reader, pixels and labels as float."""
     with h5py.File(path, "r", libver="latest", swmr=True) as file:
         group = file[person]
         total = 0.0

@@ -1,7 +1,7 @@
 """Each planted fault is listed once, with its reason, by every reader that finds it; every good frame is present.
 
-Regression: a frame of the wrong size was accepted; a second listing of a frame was kept; EXIF was ignored; one person's
-broken annotation ended the run; a name that is not UTF-8 could not be read.
+Regression: a frame of the wrong size was accepted; a frame that was listed twice was kept; EXIF was ignored; one
+person's damaged annotation ended the run; a name that is not UTF-8 could not be read.
 """
 
 import contextlib

@@ -118,7 +118,7 @@ def test_mpiifacegaze_has_its_28_columns(raw: tuple[Path, list[PersonAnnotation]
 def test_mpiifacegaze_landmarks_are_the_annotated_models_up_to_the_bias(
     raw: tuple[Path, list[PersonAnnotation]],
 ) -> None:
-    """A generic model in a biased pose: near the person's own corners, not on them."""
+    """A generic model in a biased pose is near the person's own corners, but not on them."""
     from scipy.io import loadmat
 
     camera = loadmat(raw[0] / "mpiifacegaze/p00/Calibration/Camera.mat")

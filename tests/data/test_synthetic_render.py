@@ -36,7 +36,7 @@ def with_person(frames: PersonFrames, **changes: object) -> PersonFrames:
 
 
 def wide_awake(frames: PersonFrames) -> PersonFrames:
-    """Open the lids so far that the whole iris is visible."""
+    """Open the lids so wide that the whole iris is visible."""
     lids = dataclasses.replace(frames.person.lids[0], upper_mm=9.0, lower_mm=9.0, follow=(1.0, 1.0), lashes=0.0)
     return with_person(frames, lids=(lids, lids))
 
@@ -81,7 +81,7 @@ def test_pupil_is_the_dark_middle_of_the_iris(role: Role) -> None:
 
 
 def test_lids_follow_the_gaze() -> None:
-    """Looking down lowers the upper margin by most of the iris' way and narrows the opening; looking up reverses it."""
+    """Looking down lowers the upper margin by most of the iris's movement and narrows the opening."""
     person = sample_frames(ROLES[0], TINY).person
     centre = person.eye_centres_mm[1]
     y, x = np.mgrid[-14:14:0.1, -14:14:0.1].astype(np.float32)
@@ -135,7 +135,7 @@ def test_strips_show_both_eyes(role: Role) -> None:
 
 
 def test_landmarks_lie_on_the_lids_corners(role: Role) -> None:
-    """The opening of an eye is between its annotated corners, and nothing of it beyond."""
+    """The opening of an eye is between its annotated corners, and no part of it is outside."""
     frames = wide_awake(sample_frames(role, TINY))
     light = render(role, with_person(frames, sclera=np.ones(3), iris=np.ones(3)))
     dark = render(role, with_person(frames, sclera=np.zeros(3), iris=np.zeros(3)))
@@ -167,7 +167,7 @@ def test_the_face_passes_through_the_annotated_corners(role: Role) -> None:
 
 
 def test_speed(role: Role, capsys: pytest.CaptureFixture[str]) -> None:
-    """Printed only; machines differ too much for an assertion."""
+    """The speed is only printed, since machines differ too much for an assertion."""
     frames = sample_frames(role, dataclasses.replace(TINY, frames_per_person=24))
     renderer = Renderer(TINY.seed, role.domain, role.index, frames.person, frames.setting, rooms=3)
     began = time.process_time()

@@ -84,7 +84,7 @@ def rows_of_switches() -> list[tuple[list[str], str, str]]:
 
 @pytest.mark.parametrize(("switches", "cpu", "gpu"), rows_of_switches(), ids=lambda cell: str(cell)[:30])
 def test_what_shows_a_switch_does_so(switches: list[str], cpu: str, gpu: str, planned: dict[str, set[str]]) -> None:
-    """The test named in a row covers the switch; gpu.sh is named exactly where its plan checks the switch.
+    """The test named in a row covers the switch; gpu.sh is named exactly if its plan checks the switch.
 
     Regression: gpu.sh was named for tf32, which it did not use.
     """
@@ -126,7 +126,7 @@ def test_an_arrow_that_follows_from_others_is_left_out() -> None:
 
 
 def test_reading_order_is_short_and_true() -> None:
-    """A table in README: file, lines, subject; at most ten files and 1,500 lines, from config.yaml on."""
+    """Check README's table of files, lines and subjects: at most ten files and 1,500 lines, starting at config.yaml."""
     section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Reading the code")[1].split("\n## ")[0]
     rows = re.findall(r"^\| \[`?([\w./]+)`?\]\(([\w./]+)\) \| ([\d,]+) \|", section, re.MULTILINE)
     assert rows[0][1] == "config/config.yaml"
@@ -157,7 +157,7 @@ def test_log_has_every_entry_in_its_index() -> None:
 
 
 def test_each_reason_to_leave_a_frame_out_is_found_in_the_file_that_the_table_names() -> None:
-    """In both directions: the phrases are in the file, and every reason in the code is in the table."""
+    """Check both directions: the phrases are in the file, and every reason in the code is in the table."""
     text = (ROOT / "docs/how-to/real-data.md").read_text(encoding="utf-8").partition("## Why was this frame")[2]
     rows = re.findall(r"^\| (.*`.*) \| `(faze/[^`]+)`.*\|$", text, re.MULTILINE)
     assert len(rows) == text.count("| `faze/") > 5

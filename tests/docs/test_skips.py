@@ -9,7 +9,7 @@ SKIPS = re.compile(r"pytest\.skip\(|skipif\(|importorskip\(|mark\.gpu|[(,] ?(?:g
 
 
 def test_every_file_that_skips_is_named_with_what_that_leaves_unproved() -> None:
-    """Regression: a file with a skip that the page does not name; a named file that skips nothing."""
+    """Regression: the page did not name a file with a skip, or named a file that skips nothing."""
     text = (TESTS / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`tests/(\w+/test_\w+\.py)`", text)) - {"model/test_parity.py"}
     files = {path.relative_to(TESTS).as_posix(): path.read_text() for path in TESTS.glob("*/test_*.py")}

@@ -22,5 +22,5 @@ def baseline_float32(trained_float32: Trained) -> list[float]:
 
 @pytest.fixture
 def no_low_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CPU without kernels for fp16 and bf16."""
+    """Simulate a CPU without kernels for fp16 and bf16."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict)

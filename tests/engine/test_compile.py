@@ -1,7 +1,7 @@
 """The objective compiled as one graph, within seconds, from an empty kernel cache.
 
-The objective is the training's own, with every term. The network under it has one layer of each kind instead of 41,
-since the C++ compiler takes most of the time. test_fusion (make compiled) covers the whole network and its training.
+The objective is the one used in training, with every term. Its network has one layer of each kind instead of 41, since
+the C++ compiler takes most of the time. test_fusion (make compiled) covers the whole network and its training.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 
 
 class OneOfEach(nn.Module):
-    """A convolution, a fused norm and activation, a transposed convolution; codes and gaze head as in DT-ED."""
+    """A convolution, a fused norm and activation, a transposed convolution, and DT-ED's codes and head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ def nothing_compiled_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 @pytest.mark.compiled
 def test_kernels_of_the_objective_give_the_gradient_of_the_eager_one(tmp_path: Path) -> None:
-    """The terms of the default. Regression: a module stayed eager."""
+    """The terms of the default are used. Regression: a module stayed eager."""
     compiled = objective(DEFAULT_TERMS)
     assert set_compile(compiled, "default", device=CPU, replicas=1, recompute=False).active
     assert_one_graph(compiled)
@@ -100,7 +100,7 @@ def test_kernels_of_the_objective_give_the_gradient_of_the_eager_one(tmp_path: P
 
 
 def test_every_term_is_in_the_one_graph() -> None:
-    """Traced, but run without kernels. Regression: a branch on the value of a term, printing it, listing it."""
+    """The graph is traced, but runs without kernels. Regression: code branched on a term's value."""
     compiled = objective(EVERY_TERM)
     compiled.compile(backend="aot_eager", fullgraph=True, dynamic=False)
     assert_one_graph(compiled)

@@ -1,4 +1,4 @@
-"""Switches that act on a CPU, and the reasons of those that do not."""
+"""Switches that have an effect on a CPU, and the reasons of those that do not."""
 
 import ast
 import dataclasses
@@ -24,7 +24,7 @@ CPU = World(0, 1, torch.device("cpu"))
 
 
 class Line(torch.nn.Module):
-    """One weight; its loss is the squared distance to the target."""
+    """A module with one weight; its loss is the squared distance to the target."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ def test_baseline_turns_off_what_today_is_on_by_default():
 
 
 def test_cudnn_search_is_set_for_its_tier_alone(monkeypatch):
-    """All that a CPU can show of the tier autotune. Regression: a flag never set, or still set for the next tier."""
+    """A CPU cannot show more of the tier autotune. Regression: a flag was never set, or still set for the next tier."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     make("baseline", cudnn_benchmark=True)
     assert torch.backends.cudnn.benchmark
@@ -140,7 +140,7 @@ def test_cudnn_search_is_set_for_its_tier_alone(monkeypatch):
 
 
 def test_fused_sgd_skips_an_overflow_in_its_first_step(monkeypatch):
-    """Torch's fused kernel does not initialise new momentum buffers: here they are nan."""
+    """Torch's fused kernel does not initialise new momentum buffers, which are nan here."""
     monkeypatch.setattr(torch, "empty_like", lambda like: torch.full_like(like, float("nan")))
     weight = torch.nn.Parameter(torch.ones(3))
     settings = {"momentum": 0.9, "weight_decay": 0.0, "device": torch.device("cpu")}
@@ -196,7 +196,7 @@ def test_processes_default_to_two_on_a_cpu():
 
 
 def test_more_processes_than_gpus_are_refused(monkeypatch):
-    """Regression: torch's error about the number of a device was reported as a fault of faze."""
+    """Regression: torch's error about a device's index was reported as a bug in faze."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     ddp = resolve_tier(CONFIG["tiers"], "ddp")
@@ -227,6 +227,6 @@ def private_torch(path: Path) -> set[str]:
 
 
 def test_no_private_torch_function_is_used():
-    """Regression: torch._C._accelerator_setAllocatorSettings, torch._inductor, torch.cpu._is_amx_fp16_supported."""
+    """Regression: torch._C._accelerator_setAllocatorSettings, torch._inductor and torch.cpu._is_amx_fp16_supported."""
     used = {(path.name, name) for path in FAZE.rglob("*.py") for name in private_torch(path) - NO_PUBLIC_NAME}
     assert used == set()

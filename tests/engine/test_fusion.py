@@ -65,7 +65,7 @@ def test_fused_norm_is_the_stock_pair_in_the_same_layout(layout):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_fused_norm_sums_low_precision_in_float32(layout, dtype):
-    """The only loss is the rounding of input, output and gradient."""
+    """The loss of precision is only that of rounding input, output and gradient."""
     x, grad = planes(dtype, layout, (2, 3, 64, 96))
     x.requires_grad_()
     y = activate(x, fused=True)
@@ -97,7 +97,7 @@ def test_fused_norm_keeps_what_the_convolution_reads_and_nothing_else(fused, kep
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(2, 5, 3, 7), (1, 70, 4, 6), (2, 3, 64, 50)])
 def test_triton_kernels_are_the_stock_pair(dtype, layout, shape):
-    """Planes shorter and longer than a tile, channels that do not fill one, a gradient in another layout."""
+    """Planes are shorter and longer than a tile, channels do not fill one, and a gradient has another layout."""
     from faze.model import fused_norm_triton as kernels
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -135,13 +135,13 @@ def test_forced_bf16_with_fused_norm_moves_the_weights_as_the_baseline_does(trai
 
 @pytest.fixture
 def shallow(monkeypatch) -> None:
-    """One layer in each dense block: every kind of operation, and a third of the kernels to compile."""
+    """Build a network with one layer per dense block: all kinds of operations, and a third of the kernels."""
     monkeypatch.setattr("faze.model.densenet.LAYERS", 1)
 
 
 @pytest.fixture
 def process_group() -> Iterator[None]:
-    """DistributedDataParallel with one process: its hooks and its buckets in the graph, but no sums."""
+    """Train with DistributedDataParallel in one process, with its hooks and buckets in the graph."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
@@ -151,7 +151,7 @@ def process_group() -> Iterator[None]:
 @pytest.mark.compiled
 @pytest.mark.parametrize(("dtype", "steps", "rtol"), [(torch.float64, STEPS, 1e-10), (torch.float32, 5, 1e-6)])
 def test_compiled_step_gives_the_baseline(shallow, process_group, dtype, steps, rtol):
-    """Everything that the tier `fused_norm` compiles, in one test, since compiling takes long."""
+    """One test covers everything that the tier `fused_norm` compiles, since compiling takes long."""
     expected = losses(tier("baseline"), steps=steps, dtype=dtype)
     engine = tier("ddp", precision="fp32", compile="default", fused_norm=True, channels_last=True, accumulate=2)
     found = losses(engine, steps=steps, dtype=dtype)

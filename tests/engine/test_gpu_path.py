@@ -41,7 +41,7 @@ def tf32() -> tuple[bool, bool]:
 
 @pytest.fixture
 def with_tf32() -> Iterator[None]:
-    """The state after training a tier with TF32; cuDNN's is on by default."""
+    """Set the state after training a tier with TF32, which cuDNN uses by default."""
     before = tf32()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     yield
@@ -114,7 +114,7 @@ def test_apex_serves_only_if_it_does_a_step_of_sgd(source, tmp_path, monkeypatch
 
 @pytest.fixture
 def ended(monkeypatch) -> list[str]:
-    """The end of a DistributedDataParallel process on a GPU that has captured a graph."""
+    """Simulate the end of a DistributedDataParallel process on a GPU that has captured a graph."""
     order: list[str] = []
     monkeypatch.setattr(parallel, "pick_device", lambda device: CUDA)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
@@ -152,7 +152,7 @@ def test_a_process_that_fails_does_not_wait_in_nccl(ended):
 
 
 def settling(steps: int, done: list[int]) -> TierSteps:
-    """A small tier whose step settles after a given number of steps, and counts its calls."""
+    """A small tier whose step settles after a given number of steps, and which counts its calls."""
     small = {"model": {"growth": 2}, "tiers": {"baseline": {"device": "cpu"}}}
     config = tier_config([ROOT / "config" / "smoke.yaml"], "baseline", merge(small, {}))
     made = build_tier_steps(config, config.engine, World(0, 1, torch.device("cpu")), read_people(None, config))

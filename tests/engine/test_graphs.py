@@ -142,7 +142,7 @@ GRAPHED = [
 @pytest.mark.gpu
 @pytest.mark.parametrize("switches", GRAPHED)
 def test_graph_is_eager(switches):
-    """Over 30 steps; exact if the kernels add in a fixed order, which some of cuDNN's and atomics do not."""
+    """Compare 30 steps; exactly if the kernels add in a fixed order, which some of cuDNN's and atomics do not."""
     losses, moved = [], []
     for graphs_on in (False, True):
         step, feed = built(on_gpu(**switches, graphs=graphs_on), gpu())

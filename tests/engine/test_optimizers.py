@@ -23,7 +23,7 @@ def make(name: str, weight: torch.nn.Parameter, momentum: float = 0.9, decay: fl
 
 
 def moved(name: str, **settings) -> torch.Tensor:
-    """Do the first step."""
+    """Run the first step."""
     weight = torch.nn.Parameter(WEIGHT.clone())
     weight.grad = GRADIENT.clone()
     optimizer, switch = make(name, weight, **settings)
@@ -85,7 +85,7 @@ def test_continues_from_a_file_as_if_it_had_not_stopped(name, tmp_path):
 
 
 def test_no_name_is_trained_with_another_optimiser_in_silence():
-    """Regression: a name that no line handles gave SGD."""
+    """Regression: a name without an implementation selected SGD."""
     for name in get_args(get_type_hints(Engine)["optimizer"]):
         assert make(name, torch.nn.Parameter(WEIGHT.clone()))[1].wanted == name
     with pytest.raises(NotImplementedError, match="muon"):

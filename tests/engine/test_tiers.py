@@ -1,6 +1,6 @@
 """Every tier and switch trains the same experiment: only speed and memory may change.
 
-What only a GPU can show, such as cuDNN's search, is not tested here: see docs/switches.md.
+Effects that only a GPU can show, such as cuDNN's search, are not tested here: see docs/switches.md.
 
 Checked by breaking the code: fused_sgd without Nesterov; ddp with shares shifted by a pair, or with positives
 searched over all pairs of a process; fp16 without the scaler; parts not averaged; checkpoints that cut the gradient,
@@ -40,7 +40,7 @@ def step_and_batch(**switches):
 def test_training_learns(float64):
     """A trajectory that does not move would pass every other test here.
 
-    Regression: learning rates of 0; an optimiser that takes no step; a gaze head without a gradient.
+    Regression: learning rates were 0; an optimiser took no step; a gaze head had no gradient.
     """
     chosen = setup(tier("baseline"))
     step, batches = build_step(chosen), list(build_feed(people(), chosen)(range(STEPS)))
@@ -93,7 +93,7 @@ def test_switch_gives_the_baseline(switches, rtol, baseline_float64, baseline_fl
     ],
 )
 def test_two_processes_give_the_baseline(name, switches, baseline_float64, baseline_float32):
-    """In fp32: a CPU may have kernels for the format of the tier amp, which has its own tests."""
+    """The number format is fp32, since a CPU may have kernels for that of the tier amp, which has its own tests."""
     engine = tier(name, precision="fp32", **switches)
     found = losses(engine, steps=STEPS, dtype=torch.float64, processes=2)
     np.testing.assert_allclose(found, baseline_float64, rtol=REORDERED)
@@ -117,7 +117,7 @@ def test_two_processes_train_without_some_terms_too(without):
 
 
 def test_accumulated_parts_are_the_step_of_as_many_processes(float64):
-    """8 parts of 4 pairs on one device = the mean gradient of 8 processes of one chunk: 8 x 256 = 2048, scaled down."""
+    """8 parts of 4 pairs on one device have the mean gradient of 8 processes with a chunk each."""
     loss, train = dataclasses.replace(LOSS, chunk_pairs=4), dataclasses.replace(TRAIN, global_batch=32)
     one = build_step(setup(tier("baseline", accumulate=8), loss=loss, train=train))
     many = build_step(setup(tier("baseline"), loss=loss, train=train))
@@ -172,7 +172,7 @@ def test_checkpointing_computes_again_in_the_same_precision(formats):
 def test_forced_fp16_moves_the_weights_as_the_baseline_does(trained_float32):
     """Fp16 has 11 bits: 5e-4 per rounding. The initial loss scale fits; the default of 65536 overflows here.
 
-    Regression: learning rates of 0 in fp16 alone; a clip that measures the scaled gradient; no gradient of the encoder.
+    Regression: learning rates were 0 in fp16 only; a clip measured the scaled gradient; the encoder had no gradient.
     """
     found = trained(tier("amp", force=True), steps=5, dtype=torch.float32, loss_scale=64.0)
     assert_alike(found.moved, trained_float32.moved, "fp16")
@@ -181,7 +181,7 @@ def test_forced_fp16_moves_the_weights_as_the_baseline_does(trained_float32):
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_forced_bf16_moves_the_weights_as_the_baseline_does(recompute, trained_float32):
-    """Bf16 has 8 bits: 4e-3 per rounding. Regression: as for fp16; recomputed layers without gradients of weights."""
+    """Bf16 has 8 bits: 4e-3 per rounding. Regression: as for fp16; weights of recomputed layers had no gradients."""
     found = trained(tier("baseline", **BF16, recompute=recompute), steps=5, dtype=torch.float32)
     assert_alike(found.moved, trained_float32.moved, "bf16")
     np.testing.assert_allclose(found.losses, trained_float32.losses, rtol=5e-2)
@@ -190,7 +190,7 @@ def test_forced_bf16_moves_the_weights_as_the_baseline_does(recompute, trained_f
 def test_fp16_skips_a_step_that_overflows():
     """The weights stay, the scale is halved, the step is counted; the next step, whose scale fits, moves them.
 
-    Regression: a first scale of 64, with which nothing overflows; a scaler that is off; an optimiser that steps anyway.
+    Regression: with an initial scale of 64, nothing overflowed; a scaler was off; an optimiser stepped anyway.
     """
     chosen = setup(tier("amp", force=True))
     step, weights = build_step(chosen), loss_weights(0, LOSS, TRAIN.global_batch)
@@ -245,7 +245,7 @@ def test_formats_are_inactive_inside_joined_operations(formats, switches, reason
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb", "lars", "novograd"])
 def test_other_optimisers_train(optimizer, baseline_float32):
-    """They are another experiment; tests/engine/test_optimizers.py compares each with its formula."""
+    """They are different experiments; tests/engine/test_optimizers.py compares each with its formula."""
     if optimizer != "adamw":
         pytest.importorskip("pytorch_optimizer")
     found = losses(tier("baseline", optimizer=optimizer), steps=3, dtype=torch.float32)

@@ -1,7 +1,7 @@
 """The power of a design, compared with simulated ablations.
 
-Simulated rates of 2,000 draws have a standard error of at most 1.1 points. Regression: the exact power for an error
-with known degrees of freedom (0.12 instead of 0.01 at three seeds); a difference with the noise of one training.
+Rates simulated with 2,000 draws have a standard error of at most 1.1 points. Regression: the power was that for an
+error with known degrees of freedom (0.12 instead of 0.01 at three seeds); a difference had the noise of one run.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ def test_the_power_is_that_of_simulated_ablations(seeds, deviations):
 
 
 def test_the_power_of_three_seeds_and_two_people_is_simulated_too():
-    """A case in which each degree of freedom matters."""
+    """In this case, every degree of freedom matters."""
     variances = VarianceComponents(0.0, 0.0, 0.3**2)
     assert power_of(variances, 3, 2, 0.6) == pytest.approx(simulated_power(variances, 3, 2, 0.6), abs=0.03)
 

@@ -151,7 +151,7 @@ def test_redirected_strips_are_averaged_over_people(copied):
 
 
 def test_redirection_errors_are_averaged_over_people_and_compared(copied):
-    """Regression: every pair counted once, however many a person has; a control used as the redirected variant."""
+    """Regression: pairs had equal weights, instead of people; a control was used as the redirected variant."""
     case, paths = copied
     for tier in case.tiers:
         path = paths.redirected_pairs(tier, 0)
@@ -215,7 +215,7 @@ def test_changes_are_judged_against_the_baseline(settings, margin, verdict, tmp_
 
 
 def test_differences_of_all_tiers_are_judged_together(seeded):
-    """Regression: each was tested by itself, so in a quarter of runs one of four tiers differed by chance."""
+    """Regression: changes were tested separately, so a tier differed by chance in a quarter of ablations."""
     changes = seeded[1].tables["changes"]
     judged = changes[changes["decides"] & (changes["seeds"] == 3)]
     assert len(judged) == 2 * 2 * 2  # tiers, data sets, unadapted and adapted
@@ -224,7 +224,7 @@ def test_differences_of_all_tiers_are_judged_together(seeded):
 
 
 def test_noise_controls_are_compared_with_the_baseline_of_their_seed(seeded):
-    """Regression: their one seed was subtracted from the mean of the baseline's three."""
+    """Regression: the controls' one seed was subtracted from the mean of the baseline's three."""
     case, (_, tables, summary) = seeded
     changes, persons = tables["changes"], tables["persons"]
     assert changes["tier"].value_counts().to_dict() == dict.fromkeys(("amp", "ddp", "rounding", "seed"), 2 * CELLS)

@@ -23,7 +23,7 @@ def persons(
     spread: float = 0.05,
     seeds: tuple[int, ...] = (0,),
 ) -> pd.DataFrame:
-    """Return errors with an exact mean change by learner and k. People differ by degrees, pairs by `spread`."""
+    """Return errors with an exact mean change by learner and k. People differ by whole degrees, runs by `spread`."""
     rows = []
     names = [f"p{i:02d}" for i in range(PEOPLE)]
     own = np.linspace(2.0, 8.0, PEOPLE)

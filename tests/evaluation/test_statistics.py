@@ -161,7 +161,7 @@ def test_bootstrap_resamples_whole_seeds_and_people_independently():
 
 @pytest.mark.parametrize("people", [5, 15, 200])
 def test_bootstrap_intervals_are_as_wide_as_t_intervals(people):
-    """The expanded bootstrap (Hesterberg 2015, section 3.3)."""
+    """The bootstrap is expanded (Hesterberg 2015, section 3.3)."""
     errors = stats.norm.ppf((np.arange(people) + 0.5) / people)
     found = bootstrap_mean(errors, confidence=0.95, resamples=40_000, seed=0)
     expected = stats.t.ppf(0.975, people - 1) * errors.std(ddof=1) / np.sqrt(people)
@@ -228,7 +228,7 @@ def test_noise_of_two_tiers_is_that_of_their_differences():
 
 
 def test_noise_is_pooled_over_all_distinct_tiers():
-    """Effects of people and seeds that all tiers share are no difference. Regression: the baseline's own remained."""
+    """Effects of people and seeds that all tiers share do not count. Regression: those of the baseline remained."""
     found = [pool_noise(errors + np.arange(3)[:, None]) for errors in ablations(400, 4, 3, 0.1, 0.2, 0.3)]
     variances = {"residual": 0.3**2, "seeds": 0.3**2 + 20 * 0.1**2, "people": 0.3**2 + 3 * 0.2**2}
     for name, variance in variances.items():
@@ -246,7 +246,7 @@ def test_pooled_noise_is_ignored_below_three_seeds():
 
 @pytest.mark.parametrize("seed_sd", [0.0, 0.05, 0.13, 0.5])
 def test_false_differences_are_as_rare_as_the_p_value(seed_sd):
-    """Also in the tail that Holm's first step uses. Regression: 4 times as often with the noise of three seeds."""
+    """This includes the tail that Holm's first step uses. Regression: 4 times as often with three seeds."""
     small = 0.05 / 16
     found = [
         compare(errors[1] - errors[0], margin=0.3, noise=pool_noise(errors)).difference_p
@@ -257,7 +257,7 @@ def test_false_differences_are_as_rare_as_the_p_value(seed_sd):
 
 
 def test_holm_steps_down():
-    """R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm") is 0.03 0.06 0.06 0.02."""
+    """In R, p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm") is 0.03 0.06 0.06 0.02."""
     adjusted = holm([0.01, 0.04, np.nan, 0.03, 0.005])
     np.testing.assert_allclose(adjusted, [0.03, 0.06, np.nan, 0.06, 0.02])
     np.testing.assert_allclose(holm([0.6, 0.7]), [1.0, 1.0])

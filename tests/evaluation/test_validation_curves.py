@@ -1,7 +1,8 @@
 """Validation curves, and the time to the baseline's error.
 
-Regression: the last validation instead of the first that is good enough; the target of another seed, or the baseline's
-best instead of its last; images instead of pairs; the inverse ratio; no margin; another tier for a missing baseline.
+Regression: the last validation was used instead of the first that is good enough; the target was another seed's, or
+the baseline's best instead of its last; images were counted instead of pairs; the ratio was inverted; there was no
+margin; another tier replaced a missing baseline.
 """
 
 import json
@@ -49,7 +50,7 @@ def test_validations_without_a_number_are_left_out(tmp_path):
 
 
 def logged(*points: tuple[int, float]) -> LoggedRun:
-    """Return a training with these validations, (pairs, error) each."""
+    """Return a run with these validations, (pairs, error) each."""
     values = [LoggedValue("val/gaze_deg", pairs, error, 0.0) for pairs, error in points]
     return LoggedRun({"time": 0.0}, None, [], [], values)
 

@@ -35,7 +35,7 @@ Truth = Callable[[np.random.Generator, Seen], np.ndarray]  # of a person: residu
 
 
 def person(name: str, seed: int, residual: Truth, entries: int = 80, split: str = "train") -> PersonCodes:
-    """Create a person whose gaze_hat has a residual, and whose gaze code is gaze_hat plus something else."""
+    """Create a person whose gaze_hat is off by a residual, and whose code contains gaze_hat and noise."""
     rng = np.random.default_rng([11, seed])
     hat, head = rng.normal(0, 0.2, (entries, 2)), rng.normal(0, 0.15, (entries, 2))
     code = np.concatenate([vector_from_pitchyaw(hat), vector_from_pitchyaw(head)], axis=1).astype(np.float32)
@@ -70,7 +70,7 @@ def offset_person(rng: np.random.Generator, seen: Seen) -> np.ndarray:
 @pytest.mark.parametrize("learner", ["affine", "bayes"])
 @pytest.mark.parametrize("k", [1, 2, 9, 40])
 def test_the_posterior_is_brute_forces(learner: str, k: int) -> None:
-    """In the space of weights, precisions add. The code works in the space of samples."""
+    """The test adds precisions of weights, whereas the code works with covariances of samples."""
     learned = learn(learner, affine_person)
     someone, support = people(affine_person, 1, 900)[0], np.arange(k)
     found = LEARNERS[learner].fit(someone, support, learned)
@@ -177,7 +177,7 @@ def test_the_gaussian_process_is_scikit_learns() -> None:
 def test_the_kernel_maximises_the_likelihood() -> None:
     """Changing any of its numbers by a tenth makes the people less likely, also by scikit-learn's likelihood.
 
-    There is a small tolerance, since the prior counts too.
+    A small tolerance allows for the prior.
     """
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(30, 25, 2))
@@ -208,7 +208,7 @@ def test_the_kernel_maximises_the_likelihood() -> None:
 
 @pytest.mark.parametrize("learner", CLOSED)
 def test_nine_samples_mend_what_offset_cannot(learner: str) -> None:
-    """For people who differ by a slope, except for kappa, whose rotation is nearly an offset."""
+    """The people differ by a slope, except for kappa, whose rotation is nearly an offset."""
     fewshot = settings(shots=[9])
     test = people(affine_person, 12, 700, split="test")
     adaptation = Adaptation(draw_calibrations(test, fewshot, repeats=3), fewshot)
@@ -229,9 +229,9 @@ def test_the_uncertainty_is_true_of_others(learner: str, truth: Truth) -> None:
 
 @pytest.mark.parametrize("learner", CLOSED)
 def test_val_people_say_how_much_more_others_differ_than_train_people(learner: str) -> None:
-    """The network knows train people: they differ a third as much as others, with half the errors.
+    """The network was trained on train people: they differ a third as much as others, with half the errors.
 
-    Fails without the factors of val people.
+    Fails without the factors from val people.
     """
 
     def known(rng: np.random.Generator, seen: Seen) -> np.ndarray:
@@ -266,7 +266,7 @@ def test_factors_that_nothing_tells_stay_1_and_others_are_the_likeliest() -> Non
 
 @pytest.mark.parametrize("learner", CLOSED)
 def test_val_people_may_err_many_times_more_than_train_people(learner: str) -> None:
-    """A network that has memorised its train people. Regression: the search tried factors of e to the 45."""
+    """The network has memorised its train people. Regression: the search tried factors of e to the 45."""
 
     def known(rng: np.random.Generator, seen: Seen) -> np.ndarray:
         return rng.normal(0, 0.3, 2) + rng.normal(0, 1, (len(seen.head), 2))
@@ -282,9 +282,9 @@ def test_val_people_may_err_many_times_more_than_train_people(learner: str) -> N
 
 @pytest.mark.parametrize("learner", ["affine", "bayes", "gp"])
 def test_the_samples_that_are_asked_for_lower_the_variance_most(learner: str) -> None:
-    """Compared with brute force: calibrate with each entry in turn, and choose the one with the least later variance.
+    """Compare with brute force: calibrate with each entry in turn, and choose the one with the least later variance.
 
-    Among nine tenths of the entries, without outliers. Fails with all of them.
+    Only nine tenths of the entries, without outliers, are candidates. Fails if all of them are.
     """
     learned, someone = learn(learner, affine_person), people(affine_person, 1, 900)[0]
     everything, chosen = someone.seen(slice(None)), []
@@ -317,7 +317,7 @@ def test_covered_shares_are_those_of_a_normal_distribution() -> None:
 
 @pytest.mark.parametrize("learner", CLOSED)
 def test_people_whose_gaze_is_known_exactly_are_left_as_they_are(learner: str) -> None:
-    """Nothing to learn: no division by a variance of zero."""
+    """There is nothing to learn, and no division by a variance of zero."""
 
     def exact(rng: np.random.Generator, seen: Seen) -> np.ndarray:
         return np.zeros((len(seen.head), 2))

@@ -1,4 +1,4 @@
-"""Few-shot learning on the golden synthetic people: the sequential procedure's results, as good as the published ones.
+"""Few-shot learning on the golden synthetic people: it equals the sequential procedure and matches published errors.
 
 Checked by breaking the code: SGD's rate a tenth larger, and the calibration of the next person.
 """
@@ -98,7 +98,7 @@ def test_nine_samples_mend_much_of_the_error(people, maml, name):
 
 @pytest.mark.parametrize("learner", ["affine", "bayes", "gp"])
 def test_closed_forms_beat_offset_at_every_k(people, learner):
-    """Fails at k = 3 with ten times the covariance between people."""
+    """Fails at k = 3 if the covariance between people is ten times as large."""
     settings = dataclasses.replace(SHORT, shots=(1, 3, 9))
     learned = LEARNERS[learner].meta_train(MetaTraining(people("gc_train"), people("gc_val"), settings, seed=0))
     for k in settings.shots:
@@ -109,7 +109,7 @@ def test_closed_forms_beat_offset_at_every_k(people, learner):
 
 
 def test_meta_training_is_what_helps(people, maml):
-    """The same network without it needs far more than nine samples."""
+    """The same network without meta-training needs far more than nine samples."""
     persons = people("gc_test")[:3]
     once = dataclasses.replace(SHORT, outer_steps=1)
     untrained = LEARNERS["maml"].meta_train(MetaTraining(people("gc_train"), [], once, seed=0))
@@ -142,10 +142,10 @@ def sequential_errors(
 
 @pytest.mark.parametrize("k", [1, 3, 9])
 def test_adapted_errors_equal_the_sequential_implementations(people, maml, sequential, tmp_path, k):
-    """Same draws from one file, same start: mean error of ten people to 0.01 degrees after every 100 steps.
+    """With equal draws and weights, the mean error of ten people agrees to 0.01 degrees every 100 steps.
 
-    Single calibrations can differ by more: near an optimum, steps overshoot and return, and rounding of float32 grows;
-    see the next test.
+    Single calibrations can differ more: near an optimum, steps overshoot and return, and float32 rounding grows; see the
+    next test.
     """
     settings = dataclasses.replace(SHORT, shots=(k,), record_steps=RECORDED[1:-1])
     persons = people("gc_test")[:5] + people("mpi")[:5]
@@ -162,7 +162,7 @@ def test_adapted_errors_equal_the_sequential_implementations(people, maml, seque
 
 @pytest.mark.parametrize("k", [1, 3, 9])
 def test_in_double_precision_each_calibration_equals_the_sequential_implementations(people, maml, sequential, k):
-    """To 1e-8 degrees for 200 steps; at k = 3 rounding has grown to 0.06 after 400, even in double precision."""
+    """They agree to 1e-8 degrees for 200 steps; at k = 3, rounding has grown to 0.06 after 400."""
     settings, persons = dataclasses.replace(SHORT, shots=(k,)), people("gc_test")[:2]
     draws = draw_calibrations(persons, settings, repeats=1)
     weights = map_weights(Tensor.double, maml.networks.weights)
@@ -202,7 +202,7 @@ def released_draws(people: Sequence[Sequence[PersonCodes]], shots: int) -> list[
 def test_errors_after_2000_outer_steps_lie_within_the_seed_noise_of_the_table(people, learner):
     """Compare the mean of three seeds with the published three, for each data set and k.
 
-    The calibrations are drawn as for the table: at k = 1 they alone change the mean of all people by 0.1 degrees.
+    The calibrations are drawn as for the table, since at k = 1 they alone change the mean of all people by 0.1 degrees.
     """
     train, found = people("gc_train"), {}
     names = ("gc_test", "mpi")

@@ -123,7 +123,7 @@ def test_fomamls_gradient_is_the_querys_at_the_adapted_weights(rng, steps):
 
 
 def test_the_references_gradient_is_what_piles_up_in_the_released_loop(rng):
-    """Written as the loop runs: every support gradient stays, and the last task's query is backpropagated."""
+    """As in the released loop, support gradients add up, and only the last query is backpropagated."""
     shots, weights, support, query = [2, 4], networks(rng, 2), batch(rng, 3, 4), batch(rng, 3, 7)
     rates = map_weights(lambda p: torch.full_like(p, 2e-3), weights)
     found = reference_gradient(EXACT, weights, rates, tasks_of(shots, support, query))
@@ -141,7 +141,7 @@ def test_the_references_gradient_is_what_piles_up_in_the_released_loop(rng):
 
 
 class LinearRegression:
-    """What outer_gradient requires, of the mean squared error of code @ weight."""
+    """The methods that outer_gradient requires, for the mean squared error of code @ weight."""
 
     def gradient(self, weights, samples):
         x, y = samples.code[samples.row], samples.gaze[samples.row]
@@ -155,7 +155,7 @@ class LinearRegression:
 
 
 def test_mamls_gradient_of_linear_regression_is_its_closed_form(rng):
-    """Mean over tasks of (I - inner_lr H_support) times the query gradient at the adapted weights."""
+    """Expected: the mean over tasks of (I - inner_lr H_support) times the adapted query gradient."""
     weight = torch.randn(1, INPUTS, 3, generator=rng, dtype=torch.float64)
     weights = Weights(weight, *(torch.zeros(1, 1, 1, dtype=torch.float64) for _ in range(3)))
     support, query, rate = batch(rng, 4, 5), batch(rng, 4, 8), 0.05
@@ -171,7 +171,7 @@ def test_mamls_gradient_of_linear_regression_is_its_closed_form(rng):
 
 
 def test_padding_has_no_effect(rng):
-    """Each k among others, its support padded to the largest, equals that k alone."""
+    """Each k among others, with its support padded to the largest, equals that k by itself."""
     shots = [1, 3, 6]
     weights, support, query = networks(rng, len(shots)), batch(rng, 2, max(shots)), batch(rng, 2, 5)
     rates = map_weights(lambda p: torch.full_like(p, 1e-3), weights)
@@ -274,7 +274,7 @@ def chunked(make: Callable[..., Kernel], models: int) -> Kernel:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["compiled where it can be", "torch"])
 def test_a_network_that_is_right_stays(rng, dtype):
-    """At angle 0 the gradient is 0, not NaN; so is the Hessian product."""
+    """At angle 0, the gradient and the Hessian product are 0, not NaN."""
     zeros = [torch.zeros(1, *p.shape[1:], dtype=dtype) for p in random_weights(1, INPUTS, HIDDEN, seed=1)[:3]]
     weights = Weights(*zeros, torch.tensor([[[0.0, 0.0, 2.0]]], dtype=dtype))
     code = torch.randn(1, 3, INPUTS, generator=rng, dtype=dtype)

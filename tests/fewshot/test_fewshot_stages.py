@@ -43,7 +43,7 @@ COVERED = ["covered_68", "covered_95"]
 
 
 def codes(rng: np.random.Generator, entries: int, offset_rad: float = 0.06) -> dict[str, np.ndarray]:
-    """Rows of the gaze code turn with the gaze and a person's offset, which gaze_hat does not know."""
+    """Rows of the gaze code are rotated by the gaze and by a person's offset, which gaze_hat ignores."""
     gaze = rng.uniform(-0.3, 0.3, (entries, 2))
     seen = gaze + offset_rad * rng.normal(size=2)
     z_gaze = np.stack([vector_from_pitchyaw(seen), vector_from_pitchyaw(seen + [0.5, -0.5])], axis=1)
@@ -59,7 +59,7 @@ def write_people(path: Path, dataset: str, entries: dict[str, list[int]]) -> Non
 
 
 def straight_head() -> list[np.ndarray]:
-    """Return a gaze head that passes on the first vector of the code: ReLU of it and of its opposite."""
+    """Return a gaze head that returns the first vector of the code: ReLU of it and of its opposite."""
     both = np.concatenate([np.eye(3), -np.eye(3)])
     return [np.concatenate([both, np.zeros((6, 3))], axis=1), np.zeros(6), both.T, np.zeros(3)]
 
@@ -210,7 +210,7 @@ def test_rules_differ(run):
 
 
 def test_none_is_the_trained_gaze_head_with_its_own_activation(run):
-    """Before any step its error is that of gaze_hat. Fails with SELU, and with exchanged axes of the layers."""
+    """Before any step, its error is that of gaze_hat. Fails with SELU, and with exchanged axes of the layers."""
     assert run("meta_train", "none") == 0
     assert run("adapt", "none") == 0
     errors = pd.read_parquet("none.parquet").set_index(["dataset", "person"])
@@ -230,7 +230,7 @@ def test_none_needs_the_gaze_head_in_the_store(run, capsys, tmp_path):
 
 
 def head_error_deg(person: h5py.Group, entries: int) -> float:
-    """The estimates of straight_head, which passes on the first vector of the code, for a person's last entries."""
+    """Compute the estimates of straight_head, the first vector of the code, for a person's last entries."""
     estimate, gaze = person["z_gaze"][-entries:, 0], vector_from_pitchyaw(person["gaze"][-entries:])
     cosine = (estimate * gaze).sum(axis=1) / np.linalg.norm(estimate, axis=1)
     return np.degrees(np.arccos(cosine)).mean()
@@ -238,7 +238,7 @@ def head_error_deg(person: h5py.Group, entries: int) -> float:
 
 @pytest.mark.parametrize("learner", META_LEARNERS)
 def test_a_meta_learner_can_start_from_the_trained_gaze_head(run, tmp_path, learner):
-    """With tiny steps nothing moves: the error is that of `none`. Fails with SELU in meta-training or validation."""
+    """With tiny steps the weights do not move, and the error is that of `none`. Fails with SELU."""
     still = {"init": "gaze_head", "inner_lr": 1e-12, "outer_lr": 1e-12, "adapt_lr": 1e-12}
     assert run("meta_train", "none", **still) == run("meta_train", learner, **still) == 0
     assert run("adapt", "none", **still) == run("adapt", learner, **still) == 0
@@ -265,7 +265,7 @@ def test_a_meta_learner_that_starts_from_the_gaze_head_needs_it(run, capsys, tmp
 @pytest.mark.parametrize("learner", ["maml", "meta_sgd", "none", "offset", "affine", "kappa", "bayes", "gp"])
 @pytest.mark.parametrize("stopping", ["fixed", "validation"])
 def test_predictions_hold_the_estimate_for_every_query_entry(run, tmp_path, learner, stopping):
-    """Their angles to the labels are the errors. Fails with the next person's support, and with the first entries."""
+    """Their angles to the labels are the errors. Fails with another person's support, and with the first entries."""
     wanted = {"predictions": True, "stopping": stopping}
     assert run("meta_train", learner, **wanted) == 0
     if stopping == "fixed":
@@ -335,7 +335,7 @@ def test_the_stopping_rule_writes_the_chosen_steps_and_their_error(run):
 @pytest.mark.parametrize("learner", ["maml", "meta_sgd"])
 @pytest.mark.parametrize("killed_after", [25, 50])
 def test_a_killed_meta_training_goes_on_to_the_same_end(run, monkeypatch, learner, killed_after):
-    """Killed right after a checkpoint. Fails without the state of the draws, and without the optimiser's."""
+    """The kill follows a checkpoint. Fails if the state of the draws, or of the optimiser, is not restored."""
     assert run("meta_train", learner) == 0
     whole = Path(f"{learner}.pt").read_bytes()
     Path(f"{learner}.pt").unlink()
@@ -435,7 +435,7 @@ def test_another_trainings_checkpoint_is_not_continued(run, monkeypatch):
 
 
 def test_another_learners_checkpoint_is_not_continued(run, monkeypatch):
-    """Regression: fomaml reused maml's weights, to the bit."""
+    """Regression: fomaml reused maml's weights, bit for bit."""
     monkeypatch.setattr(meta_training.ResumeFile, "remove", lambda self: None)
     assert run("meta_train", "fomaml") == 0
     alone = torch.load("fomaml.pt", weights_only=True)["state"]
@@ -525,14 +525,14 @@ def test_a_store_without_splits_as_the_released_code_writes_is_all_test(run, tmp
 
 
 def spoil_nobody(path: Path) -> None:
-    """No group at all."""
+    """Leave no group at all."""
     with h5py.File(path, "a") as file:
         for person in list(file):
             del file[person]
 
 
 def spoil_split(path: Path) -> None:
-    """Nobody to train on or to test."""
+    """Leave no people for training or testing."""
     with h5py.File(path, "a") as file:
         for person in file.values():
             person.attrs["split"] = "val"
@@ -540,7 +540,7 @@ def spoil_split(path: Path) -> None:
 
 
 def spoil_code(path: Path) -> None:
-    """One code of each person is not finite."""
+    """Make one code of each person infinite or nan."""
     with h5py.File(path, "a") as file:
         for person in file.values():
             person["z_gaze"][2, 1, 0] = np.nan
@@ -586,7 +586,7 @@ def test_who_learns_from_no_task_needs_nobody_to_train_on(run, tmp_path, learner
 
 
 def test_what_trains_no_learner_is_not_told_to_meta_train(run):
-    """Otherwise each of these keys would retrain every learner. Fails with the whole section."""
+    """Otherwise a change of any of these keys would re-run meta-training. Fails if the whole section is passed."""
     trained = []
     for changes in ({}, {"learners": ["fomaml"]}, {"predictions": True}, {"min_entries": 9}, {"hidden": 8}):
         run("meta_train", "offset", **changes)
@@ -595,7 +595,7 @@ def test_what_trains_no_learner_is_not_told_to_meta_train(run):
 
 
 def test_test_people_need_the_entries_that_the_protocol_asks_for(run):
-    """Fails without the key."""
+    """Fails if the key is missing."""
     assert run("meta_train", "offset") == 0
     assert run("adapt", "offset", min_entries=21) == 1  # nobody of mpiigaze has more than 20
     assert run("adapt", "offset", min_entries=20) == 0
@@ -607,7 +607,7 @@ def test_test_people_need_the_entries_that_the_protocol_asks_for(run):
 
 @pytest.mark.parametrize("learner", ["maml", "none"])
 def test_codes_of_another_checkpoint_are_refused(run, capsys, tmp_path, learner):
-    """Regression: negated codes gave errors of 166 degrees without a message."""
+    """Regression: negated codes led to errors of 166 degrees without a message."""
     assert run("meta_train", learner) == 0
     with h5py.File(tmp_path / "mpiigaze.h5", "a") as file:
         file.attrs["gaze1.bias"] = file.attrs["gaze1.bias"][:] + 1
@@ -616,7 +616,7 @@ def test_codes_of_another_checkpoint_are_refused(run, capsys, tmp_path, learner)
 
 
 def test_offset_learnt_nothing_from_codes_and_serves_those_of_every_checkpoint(run, tmp_path):
-    """Regression: it was refused, though its file contains nothing that came from codes."""
+    """Regression: it was refused, although its file contains nothing that depends on codes."""
     assert run("meta_train", "offset") == 0
     with h5py.File(tmp_path / "mpiigaze.h5", "a") as file:
         file.attrs["gaze1.bias"] = file.attrs["gaze1.bias"][:] + 1
@@ -638,7 +638,7 @@ def test_two_stores_of_one_data_set_are_refused(run, capsys, tmp_path):
 
 @pytest.mark.parametrize("learner", ["maml", "offset", "bayes"])
 def test_a_learners_file_says_how_val_people_fare_and_adapt_hands_it_on(run, tmp_path, learner):
-    """The estimate for test people: with the val people called test, the errors are the same."""
+    """The estimate for test people is checked by calling the val people test people: the errors are the same."""
     assert run("meta_train", learner) == run("adapt", learner) == 0
     told = torch.load(f"{learner}.pt", weights_only=True)["val_deg"]
     assert json.loads(pq.read_schema(f"{learner}.parquet").metadata[b"val_deg"]) == told

@@ -132,7 +132,7 @@ def test_fields_are_of_their_kinds(changed: dict[str, Any], fault: str, tmp_path
 
 
 def test_a_learner_that_is_not_known_is_said(tmp_path: Path) -> None:
-    """A learner of another checkout, such as `own-learner`: its state is unknown, and it cannot be adapted here."""
+    """The learner is from another checkout, such as `own-learner`: its state is unknown here."""
     path = file_of(tmp_path, "of_others", {"x": torch.ones(1)})
     assert state_fault("of_others", 1, {"x": torch.ones(1)}) == ""
     with pytest.raises(UserError, match="does not know: of_others"):

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Draw:
-    """Random choices from a seed."""
+    """Random choices that depend on a seed."""
 
     def __init__(self, *seed: object) -> None:
         self._random = random.Random(repr(seed))
@@ -93,7 +93,7 @@ def edited_json(draw: Draw, document: Any, most: int = 3) -> bytes:
 
 
 def to_json(document: Any) -> bytes:
-    """Write a document, with its raw values verbatim."""
+    """Write a document with its raw values verbatim."""
     raw: list[str] = []
 
     def marked(value: Any) -> Any:

@@ -30,7 +30,7 @@ _ARRAYS: tuple[object, ...] = (
 
 @functools.cache
 def zeros_deflated() -> bytes:
-    """A chunk that grows a thousandfold when it is read."""
+    """A chunk that becomes a thousand times as large when it is read."""
     return zlib.compress(bytes(_CHUNK), 9)
 
 
@@ -87,7 +87,7 @@ def _replace(draw: Draw, file: h5py.File, name: str) -> None:
 
 
 def _retype(draw: Draw, file: h5py.File, name: str) -> None:
-    """Keep the shape, change the type."""
+    """Keep the shape and change the type."""
     shape = file[name].shape
     kind = draw.pick(["f2", "f4", "f8", ">f8", "i1", "i8", "u8", "bool", "S3", "c16", "V3", h5py.string_dtype(), "O"])
     del file[name]
@@ -104,7 +104,7 @@ def _huge(draw: Draw, file: h5py.File, name: str) -> None:
 
 
 def _bomb(draw: Draw, file: h5py.File, name: str) -> None:
-    """Fill an array with chunks of zeros that take a thousandth of their size in the file."""
+    """Fill an array with chunks of zeros that need a thousandth of their size in the file."""
     for one in [name] if isinstance(file[name], h5py.Dataset) else [f"{name}/{key}" for key in file[name]]:
         kind, rest = file[one].dtype, file[one].shape[1:]
         each = kind.itemsize * int(np.prod(rest))

@@ -52,7 +52,7 @@ def limited_time() -> Iterator[None]:
 
 
 class Watch:
-    """Records what is opened for writing, made, renamed or removed while it is active."""
+    """Records everything that is opened for writing, created, renamed or removed while it is active."""
 
     def __init__(self, folder: Path) -> None:
         self._within, self._on = str(folder.resolve()), False

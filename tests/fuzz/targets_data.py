@@ -43,13 +43,13 @@ from faze.fewshot.person_codes import open_codes, read_people
 
 
 def here(path: Path, read: Callable, *arguments: object) -> object:
-    """Replace `read_isolated`: a process for each of thousands of random files would take hours."""
+    """Replace `read_isolated`, since a process for each of thousands of random files would take hours."""
     with untrusted.untrusted(path):
         return read(str(path), *arguments)
 
 
 def in_this_process(parse: Callable[[Path], object]) -> Callable[[Path], object]:
-    """Let a parser read in this process what it reads in an isolated one."""
+    """Let a parser read in this process instead of an isolated one."""
 
     def patched(folder: Path) -> object:
         with (
@@ -235,7 +235,7 @@ def _parse_store(folder: Path) -> None:
 
 
 def _copy_store(path: Path) -> None:
-    """Copy as preprocess does, which leaves out people with a reason."""
+    """Copy like preprocess, which leaves out people with a reason."""
     try:
         strips = open_stored(path, "gazecapture", {"p00": "train", "p09": "val"})
     except UserError:
@@ -295,7 +295,7 @@ def _parse_annotation(folder: Path) -> None:
 
 
 def _check_people(reader: object) -> None:
-    """Read all people; a person who is rejected as a whole is an error here."""
+    """Read all people; a person who is rejected entirely is an error here."""
     for person in reader.persons():
         assert reader.count(person) > 0 or not list(reader.entries(person))
         for entry in itertools.islice(check_entries(reader.entries(person), True), 10_000):

@@ -1,4 +1,4 @@
-"""Targets written by stages and the workflow, which anybody may have changed: logs, tables, pages, records."""
+"""Targets that stages and the workflow write, and anyone may have changed: logs, tables, pages, records."""
 
 import argparse
 import contextlib
@@ -58,7 +58,7 @@ def _results() -> dict[str, bytes]:
 
 
 def _paths(folder: Path, *names: str) -> ResultPaths:
-    """Write the files with these endings that a case does not make."""
+    """Write the files with these endings that a case does not contain."""
     for name, content in _results().items():
         path = folder / name
         if name.endswith(names) and not path.exists():
@@ -173,7 +173,7 @@ def _edited_table(draw: Draw, content: bytes) -> bytes:
 
 @functools.cache
 def _huge(name: str) -> bytes:
-    """Repeat the first row so often that the table is huge, though the file is small."""
+    """Repeat the first row until the table is huge, although the file is small."""
     table = pq.read_table(io.BytesIO(_results()[name])).slice(0, 1)
     columns = {key: pa.repeat(table[key][0], 1_000_000) for key in table.column_names}
     out = io.BytesIO()

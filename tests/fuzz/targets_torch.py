@@ -34,7 +34,7 @@ MODEL = Model(2, 1, 32, 128, 4, 2, 3, 4, normalize_axis=1, backprop_gaze=True)
 
 
 def _repeated() -> torch.Tensor:
-    """Return one number that claims to be a tebibyte of numbers."""
+    """Return a single number in a tensor whose header claims a tebibyte of data."""
     return torch.zeros(1).expand(2**38)
 
 
@@ -105,7 +105,7 @@ class _Bytes:
 
 @functools.cache
 def _whole() -> tuple[bytes, ...]:
-    """Make completely hostile files."""
+    """Create files that are hostile from the start."""
     found = [
         pickle.dumps({"format": 1, "model": _Runs()}),
         pickle.dumps({"model": _Bytes()}, protocol=2),

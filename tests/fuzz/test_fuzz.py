@@ -1,4 +1,4 @@
-"""The table of hostile files that every reader refuses, some random ones, and the fuzzer itself.
+"""Hostile files that every reader refuses, some random ones, and the fuzzer itself.
 
 `make fuzz CASES=50000` reads more random files.
 """

@@ -139,7 +139,7 @@ def test_search_among_codes_that_occur_twice_finds_one_of_them(distance):
 
 
 class Largest(TorchDispatchMode):
-    """Record the elements of the largest tensor."""
+    """Record the number of elements of the largest tensor."""
 
     elements = 0
 

@@ -118,7 +118,7 @@ def bytes_of_a_step(*, recompute: bool) -> tuple[int, int]:
 
 
 def test_a_step_needs_a_fraction_of_the_memory_of_a_stock_step(slice_bytes):
-    """With slices of two images, as at paper width on a CPU. Measured: 0.15 stored, 0.19 at the peak."""
+    """Slices have two images, as at paper width on a CPU. Measured: 0.15 stored, 0.19 at the peak."""
     slice_bytes["cpu"] = 2 * 16 * 32 * 128 * 4
     kept, peak = bytes_of_a_step(recompute=False)
     recompute_kept, recompute_peak = bytes_of_a_step(recompute=True)

@@ -189,7 +189,7 @@ def test_exact_angles_differ_from_clipped_ones_by_rounding_where_the_clip_is_idl
 
 
 def test_objective(small):
-    """The objective of the training, with one chunk of three pairs and all terms."""
+    """The objective used in training is tested, with one chunk of three pairs and all terms."""
     weights = Loss(1.0, 2.0, 0.1, 1.0, 1.0, 1.0, 1.0, triplet_margin=0.0, ramp_pairs=1, chunk_pairs=3)
     names = {
         "reconstruction_l1": "recon_l1",

@@ -16,7 +16,7 @@ PEOPLE, STRIPS = 4, 6
 
 @pytest.fixture
 def strips():
-    """Each person has an image, from which strips deviate less than people differ."""
+    """Create people with an image each, from which strips deviate less than people differ."""
     rng = np.random.default_rng(0)
     of_person = rng.uniform(-0.5, 0.5, (PEOPLE, 1, 3, 4, 8))
     images = torch.from_numpy(of_person + rng.uniform(-0.2, 0.2, (PEOPLE, STRIPS, 3, 4, 8)))
@@ -49,7 +49,7 @@ def test_one_mean_face_for_all_people_resembles_nobody(strips):
 
 
 def test_a_decoder_that_knows_only_the_person(strips):
-    """Its image is the mean of the person's other strips; a mean that includes the strip itself would be nearer."""
+    """The image is the mean of the person's other strips; a mean that includes the strip itself would be nearer."""
     found, _ = evaluate(strips, lambda image, *_: (image.sum(0) - image.roll(-1, 0)) / (STRIPS - 1))
     assert found["right_person"] == 1 and found["l1"] == pytest.approx(found["own_mean_l1"], rel=1e-6)
     means = iter(strips[0].mean(1))
@@ -69,7 +69,7 @@ def test_strips_are_redirected_to_the_gaze_and_head_of_the_next_one(strips):
 
 
 def test_a_real_strip_does_not_count_in_its_own_mean():
-    """With noise only, a strip is nearest to a mean that includes it, but not to its person's mean without it."""
+    """With only noise, a strip is nearest to a mean that includes it, but not to its person's mean without it."""
     rng = np.random.default_rng(1)
     noise = torch.from_numpy(rng.normal(size=(20, 2, 3, 8, 16)))
     strips = noise, torch.zeros(20, 2, 4)

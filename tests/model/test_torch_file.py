@@ -1,6 +1,6 @@
-"""Torch files, damaged or from strangers: no code, no compressed records, no tensor without its numbers.
+"""Torch files that are damaged or from strangers: no code, no compressed records, no tensors without data.
 
-Regression for each: a gibibyte of zeros from a kilobyte, a request for a tebibyte, a traceback.
+Regression for each case: a gibibyte of zeros from a kilobyte, a request for a tebibyte, a traceback.
 """
 
 import ast
@@ -87,7 +87,7 @@ def test_a_tensor_has_its_numbers_in_the_file(tensor: torch.Tensor, older: bool,
 
 @pytest.mark.parametrize("older", [False, True])
 def test_what_torch_writes_is_read(older: bool, tmp_path: Path) -> None:
-    """Older formats too, as of the published checkpoint; with views, parameters and numbers of other dtypes."""
+    """Older formats, like that of the published checkpoint, are read too; so are views, parameters and other dtypes."""
     content = {
         **{"view": torch.arange(6.0).reshape(2, 3).T, "parameter": torch.nn.Parameter(torch.ones(2))},
         **{"half": torch.ones(2).half(), "brain": torch.ones(2).bfloat16(), "bytes": torch.ones(2, dtype=torch.uint8)},
@@ -118,7 +118,7 @@ def test_a_flipped_bit_of_a_tensor_is_noticed(path: Path) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 3, 200, 5000, 12000, -1])
 def test_a_truncated_file_is_refused(path: Path, size: int) -> None:
-    """Regression: for 5000 bytes torch raised an OSError, `Invalid argument`, without the name of the file."""
+    """Regression: for 5000 bytes, torch raised an OSError, `Invalid argument`, without the name of the file."""
     cut(path, size)
     with pytest.raises(UserError, match="weights.pt: .*torch file"):
         read_mapping(path)
@@ -161,7 +161,7 @@ def test_names_of_weights_are_texts_and_not_all_are_told(tmp_path: Path) -> None
 
 
 def test_no_code_of_faze_unpickles_what_can_run() -> None:
-    """Each torch.load has weights_only=True, and nothing imports pickle or marshal, or calls a loader of yaml."""
+    """Every torch.load has weights_only=True, and no module imports pickle or marshal, or calls a YAML loader."""
     found = 0
     for path in [*ROOT.glob("faze/**/*.py"), *ROOT.glob("benchmarks/**/*.py"), ROOT / "docs/generated.py"]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -74,7 +74,7 @@ def test_people_are_spread_from_the_best_redirected_to_the_worst():
 
 
 def test_each_step_is_the_strip_redirected(strips):
-    """Compared with encoding again for every step, with the absolute pose of the step and the other factor frontal."""
+    """The reference encodes again for every step, with the step's absolute pose and the other factor frontal."""
     dted = build()
     walk = walk_person(dted, ESTIMATOR, strips, "00005", range_deg=30.0, steps=5)
     assert list(walk.steps) == list(WALKS) and walk.angles_deg.tolist() == [-30, -15, 0, 15, 30]
@@ -152,7 +152,7 @@ def test_positions_of_steps_on_the_sheet(strips):
 
 
 def test_a_sheet_of_the_atlas_has_each_picture_where_the_pad_has_its_angles(strips):
-    """Regression: pitch and yaw exchanged, the gaze turned instead of the head, the first row at the lowest pitch."""
+    """Regression: pitch and yaw, or gaze and head, were exchanged; the first row had the lowest pitch."""
     dted, label = build(), torch.from_numpy(strips.labels("00005")[:1])
     image = to_network(torch.from_numpy(strips.pixels("00005", slice(1))), 32, 128)
     sheets = atlas_sheets(dted, ESTIMATOR, strips, "00005", 30.0)
@@ -247,7 +247,7 @@ def test_a_missing_person_is_an_error(folder, monkeypatch, capsys):
 
 
 def test_walks_are_computed_in_fp32(folder, monkeypatch):
-    """Regression: computed in TF32 on a GPU, cuDNN's default."""
+    """Regression: the walk was computed in TF32 on a GPU, cuDNN's default."""
     seen = []
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
 
@@ -261,7 +261,7 @@ def test_walks_are_computed_in_fp32(folder, monkeypatch):
 
 
 def test_walks_use_the_network_for_inference(folder, monkeypatch):
-    """Fails with the network for training."""
+    """Fails if the network for training is used."""
     seen = []
 
     def walked(dted, *given, of=stage.walk_person, **more):

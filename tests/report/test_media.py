@@ -145,7 +145,7 @@ def test_sheets_that_are_too_large_leave_the_person_out(page_file, monkeypatch):
     ([{"sheet": "../../secret"}], "'../../secret'"), ([{"sheet": "/etc/passwd"}], "'/etc/passwd'"),
 ])  # fmt: skip
 def test_a_manipulated_index_embeds_no_other_file(tmp_path, sheets, expected):
-    """Regression: the page embedded any readable file, although it is meant to be passed on."""
+    """Regression: the page embedded any readable file, although pages are meant to be shared."""
     paths = ResultPaths(tmp_path)
     paths.walks("baseline", 0).mkdir(parents=True)
     (tmp_path / "baseline/secret").write_text("x")

@@ -87,7 +87,7 @@ def page(tmp_path_factory) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory) -> tuple[Path, str]:
-    """One tier of rendered people, with a note and a person who is left out."""
+    """Fabricate one tier of rendered people, with a note and a person who is left out."""
     folder, case = (
         tmp_path_factory.mktemp("single"),
         Fabricated(tiers=("baseline",), pixel_sources=dict.fromkeys(DATASETS, RENDERED), **SMALL),
@@ -102,7 +102,7 @@ def single(tmp_path_factory) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory) -> tuple[Path, str]:
-    """Three seeds of two tiers, whose benchmark has one round."""
+    """Fabricate three seeds of two tiers, whose benchmark has one round."""
     folder = tmp_path_factory.mktemp("seeds")
     spread = {"seeds": (0, 1, 2), "seed_spread_deg": 0.5, "one_round": True, "people": (9, 8)}
     case = Fabricated(tiers=("baseline", "amp"), **SMALL | spread)
@@ -154,7 +154,7 @@ def test_tier_table_has_every_number_and_labels_for_narrow_windows(page):
 
 
 def test_speed_intervals_have_the_confidence_of_the_benchmark(single, page):
-    """Regression: labelled with evaluate.confidence, which the benchmark does not use."""
+    """Regression: intervals were labelled with evaluate.confidence, which the benchmark does not use."""
     text = text_of(single[1])
     assert "80 % bootstrap interval" in text and "its 95 % interval over 5 rounds" in text
     assert "its 95 % interval over 5 rounds" in text_of(page[1])
@@ -174,7 +174,7 @@ def test_paper_width_leave_one_out_and_roofline(page):
 
 
 def test_time_to_accuracy(page, seeds):
-    """Regression: a mean over only those seeds that reach the error."""
+    """Regression: the mean only included seeds that reach the error."""
     for (out, html), tier in ((page, "ddp"), (seeds, "amp")):
         times = pd.read_csv(out.parent / "evaluation" / "convergence.csv")
         times = times[times["tier"] == tier]
@@ -355,7 +355,7 @@ def results_of(case: Fabricated) -> Results:
 
 @pytest.mark.parametrize(("tiers", "learners", "shots"), [(1, 1, 1), (2, 2, 1), (6, 3, 4), (12, 6, 18)])
 def test_curves_show_every_learner_tier_and_k_with_its_band(tiers, learners, shots, tmp_path):
-    """Regression: no band in the small panels, empty bands of the second data set, all 19 ticks in a small panel."""
+    """Regression: small panels had no bands, or all 19 ticks; the second data set had empty bands."""
     kept = {f"learner{i}": tuple(0.9 - 0.03 * k + 0.05 * i for k in range(shots)) for i in range(learners)}
     names = tuple(f"tier{i}" for i in range(tiers))
     results = results_of(Fabricated(tiers=names, shots=range(1, shots + 1), kept=kept))
@@ -383,7 +383,7 @@ def test_curves_show_every_learner_tier_and_k_with_its_band(tiers, learners, sho
 
 
 def test_learners_are_drawn_against_offset_and_the_first(tmp_path):
-    """Fails with the sign of a pair that names the first learner first."""
+    """Fails if a pair that names the first learner first keeps its sign."""
     kept = {"maml": (0.8, 0.6, 0.55, 0.5), "offset": (0.9, 0.7, 0.6, 0.55), "bayes": (0.7, 0.5, 0.45, 0.4)}
     results = results_of(Fabricated(tiers=("baseline",), kept=kept))
     with drawing():
@@ -427,7 +427,7 @@ def test_changes_of_noise_controls_are_below_those_of_the_tiers(page):
 
 
 def test_labels_of_the_talks_charts_do_not_overlap(page):
-    """Regression: 58.30 was printed over 53.50 if adaptation is harmful."""
+    """Regression: 58.30 was printed over 53.50 if adaptation increases the error."""
     _, results = read_evaluation(ResultPaths(page[0].parent))
     tiers = results.tables["tiers"].copy()
     tiers.loc[tiers["k"] > 0, "mean_deg"] *= 4
@@ -474,7 +474,7 @@ def test_texts(found, expected):
 
 
 def test_people_and_tiers_may_be_called_na(tmp_path):
-    """Regression: they were read as missing, and vanished from the figures."""
+    """Regression: they were read as missing, and disappeared from the figures."""
     (tmp_path / "persons.csv").write_text("tier,person,error_deg\nnull,NA,\nNone,007,1.5\n")
     table = read_csv(tmp_path / "persons.csv", "run evaluate again")
     assert table[["tier", "person"]].to_numpy().tolist() == [["null", "NA"], ["None", "007"]]

@@ -1,4 +1,4 @@
-"""A team's MLflow: server, PostgreSQL, S3; started once, and restarted by any test that stops one."""
+"""A team's MLflow: server, PostgreSQL, S3; started once, and restarted by tests that stop one of them."""
 
 import shutil
 from collections.abc import Iterator

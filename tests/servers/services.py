@@ -1,4 +1,4 @@
-"""PostgreSQL, moto's S3, MLflow's server, each a process on the loopback interface, and a proxy."""
+"""PostgreSQL, moto's S3 and MLflow's server, each in a separate process on the loopback interface; and a proxy."""
 
 import contextlib
 import http.client
@@ -48,7 +48,7 @@ class Service:
         wait_for(self.port, self._process)
 
     def kill(self) -> None:
-        """End it with all its children, as a crash of the machine would."""
+        """End it with all its children, like a crash of the machine."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -98,7 +98,7 @@ class Postgres(Service):
         self.start()
 
     def recovered(self, seconds: float = 60) -> None:
-        """Wait until it accepts users: for some seconds after a crash it listens, but refuses them."""
+        """Wait until it accepts users: for some seconds after a crash, it listens but refuses them."""
         import psycopg2
 
         end = time.monotonic() + seconds
@@ -179,12 +179,12 @@ class Proxy:
             return len(self.calls)
 
     def at_path(self, method: str, part: str, act: Callable[[], None]) -> None:
-        """Do something before passing on each further call whose path contains this."""
+        """Call a function before passing on each further call whose path contains this text."""
         del self.calls[:]
         self.before = lambda n: act() if self.calls[n - 1][0] == method and part in self.calls[n - 1][1] else None
 
     def at_call(self, number: int, act: Callable[[], None]) -> None:
-        """Do something once, before passing on the n-th further call."""
+        """Call a function once, before passing on the n-th further call."""
         del self.calls[:]
         self.before = lambda n: act() if n == number else None
 

@@ -22,7 +22,7 @@ DATA = "results/smoke/data/mpiigaze.h5"  # a target behind two jobs, one of whic
 
 @pytest.fixture(scope="module", autouse=True)
 def reached(s3):
-    """The variables that a user exports."""
+    """Set the variables that a user exports."""
     from services import KEYS
 
     with pytest.MonkeyPatch.context() as patch:
@@ -142,7 +142,7 @@ def test_learners_are_made_anew_in_s3(made, s3, tmp_path: Path) -> None:
 
 
 def test_another_checkout_is_refused(made, checkout) -> None:
-    """Regression: whatever its values, there was nothing to do."""
+    """Regression: there was nothing to do, whatever the other checkout's values."""
     answer = in_s3(checkout("another"), "ablation", MADE, "-n")
     assert_one_sentence(answer, f"s3://faze/{MADE}/results/smoke/ was made from another checkout")
 
@@ -198,7 +198,7 @@ def test_same_command_goes_on_when_the_server_was_away(made, checkout, s3, proxy
 
 
 def test_killed_with_all_its_jobs_the_same_command_goes_on(made, checkout, s3, proxy, tmp_path: Path) -> None:
-    """Killed by -9 with its jobs while it stores a folder, a file or the page, and during the training."""
+    """It is killed with -9, including its jobs, while it stores a folder, a file or the page, and during training."""
     own, training = checkout("killed"), "results/smoke/baseline/seed0"
     copies = own.folder / ".snakemake/storage/s3/faze/killed"
 

@@ -76,9 +76,9 @@ def proxy(team):
 
 
 def test_eight_ablations_at_once_as_if_from_eight_machines(team, proxy, tmp_path):
-    """Each has its own temporary folder, so that no lock of the machine separates them, as on a cluster.
+    """Each has a separate temporary folder, so that no lock of the machine separates them, as on a cluster.
 
-    All find at the same moment that the experiment does not exist.
+    At the same moment, all find that the experiment does not exist.
     """
     all_paths = [ablation(tmp_path, f"at_once_{n}", proxy.uri, "eight") for n in range(8)]
     together, asked = threading.Barrier(8), iter(range(8))
@@ -124,7 +124,7 @@ def test_the_server_is_killed_in_the_middle(team, proxy, tmp_path, call):
 
 @pytest.mark.parametrize("call", [2, 5, 8, 11, 20])
 def test_the_database_is_restarted_in_the_middle(team, proxy, tmp_path, call):
-    """Every connection breaks; started work is undone, and MLflow's own second try may succeed."""
+    """All connections break; unfinished work is rolled back, and MLflow's own retry may succeed."""
     paths = ablation(tmp_path, f"restarted_{call}", proxy.uri, "restarted")
     proxy.at_call(call, team.database.restart)
     told = track(paths)
@@ -161,7 +161,7 @@ def test_a_database_that_stays_away_is_one_sentence(team, proxy, tmp_path):
     ],
 )
 def test_a_request_whose_answer_is_lost_acts_once(team, proxy, tmp_path, lost):
-    """The server acted, the connection broke, and MLflow's client repeats the request."""
+    """The server acts on the request, the connection breaks, and MLflow's client repeats the request."""
     name = "lost_" + "".join(filter(str.isalpha, lost))
     paths, left = ablation(tmp_path, name, proxy.uri, name), [1]
     proxy.loses = lambda method, path: (
@@ -184,7 +184,7 @@ def test_a_request_whose_answer_is_lost_acts_once(team, proxy, tmp_path, lost):
 
 
 def test_a_slow_server_takes_its_time_and_nothing_else(team, proxy, tmp_path):
-    """Each call takes a second, with eight at a time; the second time there is almost nothing to send."""
+    """Each call takes a second, and eight run at a time. The second time, there is almost nothing to send."""
     paths = ablation(tmp_path, "slow", proxy.uri, "slow")
     proxy.delay_s = 1.0
     began = time.monotonic()
@@ -209,7 +209,7 @@ def full_disk(tmp_path):
 
 
 def test_the_disk_of_the_servers_artifacts_is_full(postgres, tmp_path, full_disk):
-    """All values are there in spite of it; once there is space, the same command stores the files completely."""
+    """All values are still stored. Once there is space, the same command stores the files, too."""
     from services import Mlflow
 
     server = Mlflow(tmp_path / "log", postgres.uri, f"file://{full_disk}")

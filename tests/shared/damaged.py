@@ -1,4 +1,4 @@
-"""Damage to files, for tests of whether it is noticed."""
+"""Damage to files, for tests of whether it is detected."""
 
 from pathlib import Path
 

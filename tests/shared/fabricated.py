@@ -43,7 +43,7 @@ ACTED = {"fp16": "fp32", "dp": "one device", "ddp": "2 processes, gloo", "sgd": 
 
 @dataclass(frozen=True)
 class Fabricated:
-    """How the runs differ; the baseline's unadapted error is about 4.6 degrees, spread over people."""
+    """Differences between runs; the baseline's unadapted error is about 4.6 degrees, spread over people."""
 
     tiers: Sequence[str] = TIERS
     seeds: Sequence[int] = (0,)
@@ -199,7 +199,7 @@ class Fabricated:
         return {"leave_one_out": {"of": self.tiers[-1], "full": measured | full, "left_out": left_out}}
 
     def _wide(self) -> dict[str, dict]:
-        """Return the first and the last tier at the paper's width; those in between have the first one's step."""
+        """Return the first and the last tier at the paper's width; those in between have the same step as the first."""
         peaks = {"peak_gib": 1.5, "peak_gib_low": 1.4, "peak_gib_high": 1.6, "peaks_gib": [1.5, 1.4, 1.6]}
         row = peaks | {"step_ms": 4000.0, "speedup": {"ratio": 1.0, "low": 1.0, "high": 1.0}, "memory_ratio": 1.0}
         half = {name: [p / 2 for p in gib] if isinstance(gib, list) else gib / 2 for name, gib in peaks.items()}

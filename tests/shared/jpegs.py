@@ -1,4 +1,4 @@
-"""JPEGs of every kind, for tests of their readers."""
+"""JPEGs of all kinds, for tests of their readers."""
 
 import cv2
 import numpy as np

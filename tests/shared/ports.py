@@ -1,4 +1,4 @@
-"""Ports of this machine."""
+"""Ports on this machine."""
 
 import contextlib
 import socket

@@ -1,4 +1,4 @@
-"""Processes of the machine, read from /proc: which are alive, and their parents."""
+"""Processes on the machine, read from /proc: which are alive, and their parents."""
 
 import contextlib
 import os
@@ -43,7 +43,7 @@ def family(process: int) -> set[int]:
 
 
 def marked(variable: str, value: str) -> set[int]:
-    """List living processes with this value of an environment variable: all that was started with it, orphans too."""
+    """List living processes with this value of an environment variable, including orphans."""
     wanted, found = f"{variable}={value}".encode(), set()
     for process in table():
         with contextlib.suppress(OSError):

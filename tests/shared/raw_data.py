@@ -19,7 +19,7 @@ TARGET_MM = np.array([-30.0, 80, 5])
 
 
 def jpeg(seed: int) -> bytes:
-    """Return an encoded frame of smooth colours."""
+    """Return an encoded frame with smooth colours."""
     noise = np.random.default_rng(seed).integers(0, 256, (12, 16, 3), dtype=np.uint8)
     image = cv2.resize(noise, (WIDTH_PX, HEIGHT_PX), interpolation=cv2.INTER_CUBIC)
     return cv2.imencode(".jpg", image)[1].tobytes()

@@ -1,4 +1,4 @@
-"""Compare two runs of one ablation, which must be equal to the bit in everything that is not measured."""
+"""Compare two runs of one ablation, which must be bit-identical in everything that is not measured."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ MEASURED = ("evaluation/performance.csv", "report/table.csv")  # hold nothing bu
 
 
 def assert_same_results(one: Path, other: Path) -> dict[str, int]:
-    """Compare the other results with all of the first ones.
+    """Compare the other run's results with all those of the first.
 
     Returns:
         The number of compared files of each kind, at least one each.

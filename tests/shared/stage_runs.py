@@ -1,4 +1,4 @@
-"""Run a stage or command in this process: overrides of the defaults -> its own config file -> its main function."""
+"""Run a stage or command in this process: overrides of the defaults -> a config file -> its main function."""
 
 import functools
 import importlib
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @functools.cache
 def defaults() -> dict[str, Any]:
-    """Read config/config.yaml; `merge` copies it, so change nothing in it."""
+    """Read config/config.yaml. Do not modify the result; `merge` copies it."""
     return read_yaml(ROOT / "config" / "config.yaml")
 
 
@@ -43,7 +43,7 @@ def write_config(
 
 
 def as_words(options: Mapping[str, object]) -> list[str]:
-    """Convert options to words: `run_log=path` is --run-log path; a list gives several values, None leaves it out."""
+    """Convert options to words: `run_log=path` becomes --run-log path; a list passes several values, None omits it."""
     words = []
     for name, value in options.items():
         if value is None:
@@ -67,15 +67,15 @@ def call_stage(
     """Run a stage or command and return its exit code.
 
     Args:
-        stage: its name on the command line, as "meta_train" or "import-checkpoint".
-        folder: where its config file is written, if it has one.
-        overrides: of the defaults.
-        words: of the command line, before the options.
-        tier: of the run, if the stage is run per tier and seed.
-        seed: of the run.
-        dataset: of a config that is the data set's own; it is no option of the command line.
-        config: instead of the defaults.
-        options: of the command line, see `as_words`.
+        stage: name on the command line, such as "meta_train" or "import-checkpoint".
+        folder: folder for its config file, if it has one.
+        overrides: overrides of the defaults.
+        words: words of the command line before the options.
+        tier: tier, if the stage runs per tier and seed.
+        seed: seed of the run.
+        dataset: data set, if the config depends on it; it is not an option of the command line.
+        config: replaces the defaults.
+        options: options of the command line, see `as_words`.
     """
     arguments = [*map(str, words), *as_words(options)]
     if stage in parameters.STAGES:

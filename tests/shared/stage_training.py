@@ -1,4 +1,4 @@
-"""A training in separate processes: started, stopped, and compared with an undisturbed one."""
+"""A training run in separate processes: started, stopped, and compared with an undisturbed one."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ def write_store(path: Path, seed: int = 0) -> Path:
 
 
 class Training:
-    """One training in a separate folder."""
+    """One training run in a separate folder."""
 
     def __init__(self, folder: Path, data: Path, tier: str, *, sections: dict | None = None, **train) -> None:
         self.out, self.log = folder / "checkpoint.pt", folder / "run.jsonl"
@@ -88,7 +88,7 @@ def children(process: int) -> list[int]:
 
 
 def measured(log: Path) -> list[tuple]:
-    """Return what a log contains about the training, without its speed."""
+    """Return the content of a log without its speed."""
     kept = [event for event in read_events(log) if event["event"] == "metrics"]
     return [(e["step"], {k: v for k, v in e["values"].items() if k != "train/images_per_s"}) for e in kept]
 

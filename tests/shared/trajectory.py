@@ -1,4 +1,4 @@
-"""A small training, run by every tier; it returns the loss of each step."""
+"""A small training run, which every tier repeats; it returns the loss of each step."""
 
 import dataclasses
 import os

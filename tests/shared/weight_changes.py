@@ -1,4 +1,4 @@
-"""The direction and size of weight changes: losses alone stay close to each other if no weight moves."""
+"""The direction and size of weight changes: losses stay close to each other even if no weight moves."""
 
 import math
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ NEAR = {"fp16": (0.985, 0.05), "bf16": (0.9, 0.15)}
 
 
 def assert_alike(found: Weights, wanted: Weights, precision: str) -> None:
-    """Fail if a part of DT-ED moved in another direction or less than rounding to a low precision explains."""
+    """Fail if a part of DT-ED moved in another direction, or less, than rounding to a low precision explains."""
     least, most = NEAR[precision]
     for part in PARTS:
         cosine, ratio = compare(of_part(found, part), of_part(wanted, part))

@@ -7,7 +7,7 @@ from faze.engine.parallel import World
 
 @dataclasses.dataclass(frozen=True)
 class Apart(World):
-    """A process that need not wait for the others, which have this number, or the same as it."""
+    """A process that need not wait for the others, which have the same number as it, or this one."""
 
     others: int | None = None
 

@@ -1,6 +1,6 @@
-"""An ablation reuses rendered frames and prepared strips of another with the same values, whatever its name.
+"""An ablation reuses rendered frames and preprocessed strips of another one with the same values, whatever its name.
 
-Fails with `name` in the stages' own configs, and without the comparison of digests.
+Fails if `name` is in the stages' own configs, or if digests are not compared.
 """
 
 import sys
@@ -20,7 +20,7 @@ FEW |= {"frames_per_person": 2, "gazecapture_train_frames": None, "people": "sim
 
 
 def run(stage: object, root: Path, monkeypatch: pytest.MonkeyPatch, changes: dict, *words: object) -> None:
-    """Run a stage for the ablation in the folder `root`, as the workflow does."""
+    """Run a stage for the ablation in the folder `root`, like the workflow."""
     name = stage.__name__.rpartition(".")[2]
     values = merge(merge(CONFIG, {"name": root.name, "synthetic": FEW}), changes)
     config = root / "configs" / f"{name}.yaml"
@@ -43,7 +43,7 @@ def render(root: Path, monkeypatch: pytest.MonkeyPatch, **synthetic: object) -> 
 
 
 def prepare(root: Path, monkeypatch: pytest.MonkeyPatch, **settings: object) -> bool:
-    """Return whether strips were prepared instead of reused."""
+    """Return whether strips were preprocessed instead of reused."""
     prepared, real = [], preprocess.normalise
     with monkeypatch.context() as seen:
         seen.setattr(preprocess, "normalise", lambda *a: (prepared.append(1), real(*a))[1])

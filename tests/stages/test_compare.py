@@ -88,7 +88,7 @@ def test_the_best_may_have_one_ended_seed(stage):
 
 
 def test_a_key_of_lists_is_told_in_words(stage):
-    """Regression: the figures could not place a list, after all trainings."""
+    """Regression: after all training runs, the figures could not place a list."""
     assert stage({"grid": {"engine.keep_fp32": [["conv"], ["conv", "linear"], [], ["linear"]]}}) == 0
     page = (stage.paths.sweep / "index.html").read_text()
     assert "<b>point01</b>: engine.keep_fp32 conv, linear." in page

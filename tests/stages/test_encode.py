@@ -70,7 +70,7 @@ def test_every_strip_is_encoded(stage):
 
 
 def test_who_has_no_strip_has_no_codes(stage):
-    """Regression: a traceback."""
+    """Regression: a traceback was shown."""
     add_nobody(stage.folder / "data.h5", "00001")
     assert stage() == 0
     assert CodeStore(stage.folder / "codes.h5").persons() == ["00002", "00003", "00010"]
@@ -95,7 +95,7 @@ def test_stores_that_are_not_as_many_are_refused(stage, capsys):
 
 
 def test_codes_are_computed_in_fp32(stage, monkeypatch):
-    """cuDNN rounds to TF32 by default. Regression: on a GPU all codes were in TF32."""
+    """cuDNN uses TF32 by default. Regression: on a GPU, all codes were computed in TF32."""
     seen = []
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     monkeypatch.setattr(
@@ -108,7 +108,7 @@ def test_codes_are_computed_in_fp32(stage, monkeypatch):
 
 
 def test_strips_are_encoded_by_the_network_for_inference(stage, monkeypatch):
-    """Regression: encoded by the training's network."""
+    """Regression: strips were encoded by the network for training."""
     seen = []
     monkeypatch.setattr(
         encode, "encode_strips", lambda dted, *given, of=encode.encode_strips: seen.append(dted) or of(dted, *given)
@@ -119,7 +119,7 @@ def test_strips_are_encoded_by_the_network_for_inference(stage, monkeypatch):
 
 
 def test_the_stored_gaze_head_makes_the_stored_gaze_hat(stage):
-    """With the activation that the few-shot learner `none` gives it."""
+    """The activation is the one that the few-shot learner `none` uses."""
     stage.dted.gaze1.bias.data.normal_()
     save_weights(stage.folder / "checkpoint.pt", stage.dted)
     assert stage() == 0

@@ -133,7 +133,7 @@ WHOLE = {"format": 1, "channels": 2, "size": [16, 64], "trained_on": ["0123"]}
 
 @functools.cache
 def state() -> dict[str, torch.Tensor]:
-    """Made only when a test requests it: computing before the threads are set would give other numbers."""
+    """Train only when a test requests it: computing before the threads are set would change the numbers."""
     return GazeHeadEstimator(2, (16, 64)).state_dict()
 
 
@@ -152,7 +152,7 @@ def test_what_is_no_estimator_is_said(tmp_path, content):
     ],
 )
 def test_whatever_a_file_states_it_is_said(tmp_path, changed):
-    """Regression: a request for a terabyte, or a traceback."""
+    """Regression: a terabyte was requested, or a traceback was shown."""
     torch.save(WHOLE | {"estimator": state()} | changed, tmp_path / "file.pt")
     with pytest.raises(UserError, match=r"file.pt: "):
         load_estimator(tmp_path / "file.pt")

@@ -1,4 +1,4 @@
-"""Each reader describes a fault of any file in one sentence, and never shows a traceback."""
+"""Every reader describes damage to any file in one sentence, and never shows a traceback."""
 
 import json
 from argparse import Namespace

@@ -1,6 +1,6 @@
-"""Modules excluded from code hashes change no output: a stage writes the same without them.
+"""Modules that are excluded from code hashes do not affect outputs: a stage writes the same without them.
 
-It failed while it compared the length of the run log, which grows with the digits of its times.
+The test once failed because it compared the length of the run log, which depends on the digits of its times.
 """
 
 import ast
@@ -136,7 +136,7 @@ def test_every_neutral_module_is_tried_or_has_nothing_to_leave_out() -> None:
 
 
 def test_what_is_tried_hands_no_value_back() -> None:
-    """Their functions that others call return nothing, and no constant of theirs is imported."""
+    """Functions that other modules call return nothing, and their constants are not imported."""
     for path in sorted((ROOT / "faze").rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         if is_neutral(module):

@@ -1,6 +1,6 @@
 """Target strips of rendered people: equal to the stored strips if nothing is exchanged, else with the labels of b.
 
-Checked by breaking the code: lids of b, noise of b, labels of a, another person's role.
+Checked by breaking the code: lids from b, noise from b, labels from a, another person's role.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A tier whose change has no effect here reuses the training of another run, and nothing else does.
+"""A tier whose change has no effect here reuses another run, and no other tier does.
 
 `idle` sets cuDNN's search, which no CPU has; `recompute` has an effect everywhere. Checked by breaking the code: a key
 with the switches as configured, without the data, without the code; no weight moved.
@@ -48,7 +48,7 @@ def write_people(root: Path, seed: int = 0) -> None:
 
 @pytest.fixture
 def trained(tmp_path: Path, run_stage: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Return trained(tier, seed, processes) -> the folder of a training in the ablation at tmp_path."""
+    """Return trained(tier, seed, processes), which returns the folder of a run in the ablation at tmp_path."""
     monkeypatch.setenv("FAZE_MACHINE_LOCK", str(tmp_path / "machine.lock"))
     config = merge(defaults(), SMALL)
     config["tiers"] = {"baseline": config["tiers"]["baseline"] | {"device": "cpu"}, **TIERS}
@@ -159,7 +159,7 @@ def test_the_same_people_written_again_are_the_same_experiment(trained, tmp_path
 
 
 def test_noise_controls_are_trainings_of_the_baseline_that_noise_alone_changes(trained):
-    """Regression: one weight of the codes' layer was rounded away, and the training equalled the baseline otherwise."""
+    """Regression: a weight of the codes' layer was rounded away, so the run equalled the baseline."""
     runs = baseline, rounding, other = [trained(tier) for tier in ("baseline", "rounding", "seed")]
     assert not any(map(donor_of, runs))
     configs = [read_logged_run(run / "run.jsonl").start["config"] for run in runs]

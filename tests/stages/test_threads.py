@@ -15,11 +15,11 @@ from faze.fewshot.mlp import InitialNetwork, SampleSets, map_weights, random_wei
 
 
 def nothing() -> None:
-    """What a process of a pool does first."""
+    """Initialise a process of a pool."""
 
 
 def test_pool_processes_use_one_blas_thread_each(monkeypatch):
-    """Snakemake exports the job's threads to all that a job starts."""
+    """Snakemake exports the job's number of threads to all processes that a job starts."""
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "8")
     with worker_processes(1, nothing) as pool:
         assert pool.submit(os.getenv, "OPENBLAS_NUM_THREADS").result() == "1"
@@ -30,7 +30,7 @@ def kernel_of_torch(weights, activation):
 
 
 def test_adapting_threads_have_been_told_to_use_one_torch_thread_each(monkeypatch):
-    """OpenMP has a number for each thread. (Asking torch for it would set it.)"""
+    """OpenMP has a separate number for each thread. (Asking torch for it would set it.)"""
     told, seen = {}, []
     monkeypatch.setattr(torch, "set_num_threads", lambda number: told.update({threading.get_ident(): number}))
     monkeypatch.setattr(kernel, "kernel_for", kernel_of_torch)

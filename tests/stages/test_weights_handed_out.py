@@ -1,4 +1,7 @@
-"""Checked by breaking the code: another tier copied, people counted as one split, rendered people called real."""
+"""The published weights and their model card.
+
+Checked by breaking the code: another tier copied, people counted as one split, rendered people called real.
+"""
 
 import json
 import sys
@@ -135,7 +138,7 @@ def test_what_is_missing_is_named_and_nothing_is_written(stage, capfd):
 
 
 def test_names_in_a_log_are_text_on_the_card(stage):
-    """Regression: a log that somebody changed put links and tables into a card that is passed on."""
+    """Regression: a modified log put links and tables into a card that is passed on."""
     path = stage.paths.run_log("amp", 0)
     first, rest = path.read_text().split("\n", 1)
     start = json.loads(first)

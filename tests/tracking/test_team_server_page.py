@@ -19,7 +19,7 @@ FIRST, SECOND = TIERS[:2]
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
-    """Mirror two ablations, one of them evaluated twice; return what the snippets print."""
+    """Mirror two ablations, one of which is evaluated twice; return the output of the snippets."""
     results = tmp_path_factory.mktemp("team") / "results"
     for name, shifts in (("monday", (-0.9, 0.0)), ("tuesday", (-0.5,))):
         paths = write_results(results / name, TIERS[:2], steps=8)

@@ -46,7 +46,7 @@ def test_interrupted_values_are_completed_in_the_same_run(store, paths, search_r
 
 
 def test_values_without_their_tag_are_not_duplicated(store, paths, monkeypatch):
-    """The server dies between the two: it has the values, but not the tag that records them."""
+    """The server stops between the two: it has the values, but not the tag that records them."""
     log_batch = store.client.log_batch
 
     def dying(run_id, metrics=(), tags=(), **rest):
@@ -64,7 +64,7 @@ def test_values_without_their_tag_are_not_duplicated(store, paths, monkeypatch):
 
 
 def test_values_are_sent_before_files(store, paths, search_runs):
-    """If the artifact store is full, everything else is there."""
+    """If the artifact store is full, everything else is stored."""
     records = read_runs(paths, PLACES)
     root = store.lock.parent / "mlartifacts"
     root.mkdir(exist_ok=True)

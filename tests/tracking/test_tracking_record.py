@@ -192,7 +192,7 @@ def test_bad_input_is_reported(paths):
 @pytest.mark.parametrize("key", ["name", "tier"])
 @pytest.mark.parametrize("value", ["x' or ''='", "<script>alert(1)</script>", "../../x", "a b", "", "x" * 300])
 def test_names_that_are_inserted_into_queries_are_checked(paths, key, value):
-    """Regression: a quote in a log ended the filter by which MLflow's runs are found."""
+    """Regression: a quote in a log ended the filter that finds MLflow's runs."""
     log = paths.run_log("amp", 0)
     write_log(log, start_event(paths.root, "amp", 0) | {key: value})
     with pytest.raises(ValueError, match=r"run\.jsonl"):
@@ -209,7 +209,7 @@ def test_tags_and_params_are_strings(paths):
 
 
 def test_tier_has_the_same_colour_in_mlflow_and_in_the_report():
-    """Regression: black, orange, blue in MLflow; grey, blue, orange on the page."""
+    """Regression: colours were black, orange, blue in MLflow, but grey, blue, orange on the page."""
     for number in (1, 5, 7, 12):
         tiers = [f"t{i}" for i in range(number)]
         found = {place.tier: place.color for place in run_places(tiers, [0, 1])}

@@ -1,7 +1,7 @@
-"""Augmentation: the geometry of the labels follows that of the pixels; draws depend on seed and step alone.
+"""Augmentation: the geometry of labels follows that of pixels; draws depend only on seed and step.
 
-Checked by breaking the code: the sign of the yaw, the rotation transposed in the labels and in the pixels, the centre
-some pixels aside, the zoom inverted, member b with the shift of a, a share that ignores its rank, draws that use it.
+Checked by breaking the code: the sign of the yaw, the rotation transposed in labels and pixels, the centre off by some
+pixels, the zoom inverted, member b with the shift of a, a share that ignores its rank, draws that use it.
 """
 
 from dataclasses import replace
@@ -94,7 +94,7 @@ def test_only_those_drawn_are_mirrored():
 @pytest.mark.parametrize("shift", [(8.0, 0.0), (0.0, -6.0), (-30.0, 12.0)])
 @pytest.mark.parametrize("size", [(64, 256), (32, 128)])
 def test_a_turned_camera_sees_what_the_frame_shows_it(shift, size):
-    """Compare with the normalisation: the frame warped by a virtual camera that looks shift px aside."""
+    """Compare with normalisation: the frame is warped by a virtual camera that is aimed shift px away."""
     pose = normalize_pose(HEAD, PLACE, CORNERS, TARGET)
     u = np.array([*shift, 1300.0]) / np.linalg.norm([*shift, 1300.0])
     y = np.cross(u, [1.0, 0, 0]) / np.linalg.norm(np.cross(u, [1.0, 0, 0]))
@@ -122,7 +122,7 @@ def test_the_axis_turns_by_the_angle_of_the_shift(shift):
 
 
 def test_magnified_from_the_axis_and_labels_stay():
-    """A camera of 1.25 times the focal length."""
+    """The camera has 1.25 times the focal length."""
     pose = normalize_pose(HEAD, PLACE, CORNERS, TARGET)
     closer = NormalizedCamera(1300.0 * 1.25, 600.0, 256, 64)
     wanted = torch.from_numpy(warp_fused(frame(), K, np.zeros(5), pose, closer))[None]
@@ -134,7 +134,7 @@ def test_magnified_from_the_axis_and_labels_stay():
 
 
 def test_shrinking_moves_the_centre_of_pixels():
-    """A network pixel covers two stored ones, whose centres are a quarter of it to either side of its own."""
+    """A network pixel covers two stored ones, whose centres are a quarter of a pixel to either side of its own."""
     assert VirtualCamera.of(LENS, model(64, 256)) == VirtualCamera(1300.0, (128.0, 32.0), 1.0)
     assert VirtualCamera.of(LENS, model(32, 128)) == VirtualCamera(650.0, (63.75, 15.75), 0.5)
 

@@ -87,7 +87,7 @@ def test_each_switch_of_the_transfer_says_why_it_does_not_act_on_a_cpu():
 
 
 class NoWaiting(TorchDispatchMode):
-    """Refuses every operation whose result the host would have to wait for."""
+    """A tensor mode that refuses every operation whose result the host would have to wait for."""
 
     READS = ("_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "unique", "_unique2")
 
@@ -107,7 +107,7 @@ WAITLESS = [
 
 
 def train_without_waiting(**switches) -> None:
-    """Do two steps: the first creates the optimiser's state."""
+    """Run two steps, of which the first creates the optimiser's state."""
     chosen = setup(tier("baseline", **switches))
     step = build_step(chosen)
     batches = build_feed(people(), chosen)(range(2))
@@ -123,7 +123,7 @@ def test_nothing_in_a_step_waits_for_the_device(switches):
 
 
 def test_a_loss_scaler_waits_where_the_optimiser_is_not_fused():
-    """Torch's own scaler, which reads the overflow on the host; the tier fused_sgd avoids that."""
+    """Torch's own scaler reads the overflow on the host; the tier fused_sgd avoids that."""
     with pytest.raises(AssertionError, match="_local_scalar_dense"):
         train_without_waiting(precision="fp16", force=True)
 
@@ -140,7 +140,7 @@ def test_numbers_on_the_device_are_the_floats(monkeypatch):
 
 
 def test_rates_on_the_device_go_through_a_checkpoint(tmp_path):
-    """The optimiser's state contains them as tensors, which a resumed step must keep using."""
+    """The optimiser's state contains the rates as tensors, which a resumed step must continue to use."""
     chosen = setup(tier("fused_sgd", parallel="single"))
     steps = [build_step(replace(chosen, seed=seed)) for seed in (3, 4)]
     batches = list(build_feed(people(), chosen)(range(3)))

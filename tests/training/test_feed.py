@@ -84,7 +84,7 @@ WAYS = [
 @pytest.mark.parametrize("how", WAYS, ids=str)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_way_gives_the_pairs_of_the_order_and_batches_that_never_alias(path, how, threads, monkeypatch):
-    """All batches are kept at the same time, so memory that is reused too early would be noticed."""
+    """All batches are kept at the same time, so that memory that is reused too early would be noticed."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     found = feed(people(path, how["memory_gib"]), **{k: v for k, v in how.items() if k != "memory_gib"})
     batches = list(found(range(STEPS)))
@@ -121,7 +121,7 @@ def test_a_resumed_training_sees_the_same_augmented_batches(path):
 
 
 def test_strips_are_on_all_devices_or_on_none(path: Path) -> None:
-    """Regression: each process chose alone."""
+    """Regression: each process chose by itself."""
     whom = people(path, 1.0)
     assert {s.switch: s.active for s in feed(whom, resident=True, least=[1]).switches}["resident"]
     lonely = feed(whom, resident=True, least=[0], processes=2)

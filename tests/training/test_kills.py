@@ -1,7 +1,7 @@
-"""A training killed at any write and run again ends with the same weights and a complete log.
+"""A training run that is killed at any write and repeated ends with the same weights and a complete log.
 
-The kill ends the process at once, without cleaning up, before each write in turn: log line, checkpoint, rename, copy,
-removal of the work folder. As the workflow does before a job, the second run finds no outputs.
+The kill ends the process immediately, without cleaning up, before each write in turn: log line, checkpoint, rename,
+copy, removal of the work folder. As in the workflow, the second run finds no outputs.
 
 Regression: after a kill between the renames of log and checkpoint, the second run's log lost its start; if the
 checkpoint is renamed first, it has no log.
@@ -72,7 +72,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Path, Path]]:
-    """Train in a folder of this name; with `shares`, reuse the training of another tier."""
+    """Train in a folder of this name; with `shares`, reuse the run of another tier."""
     small = {"growth": 2, "decoder_channels": 2, "z_app": 2, "z_head": 2}
     plan = {"pairs": 16, "global_batch": 8, "log_every_pairs": 8, "checkpoint_every_pairs": 8}
     values = merge(read_yaml(ROOT / "config" / "config.yaml"), {"model": small, "train": plan})
@@ -96,7 +96,7 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def told(log: Path) -> list[tuple]:
-    """Return what the log contains about the run and its progress, without times."""
+    """Return the log's content about the run and its progress, without times."""
     kinds = ("start", "switch", "reused_from", "metrics")
     events = [event for event in read_events(log) if event["event"] in kinds]
     return [
@@ -106,7 +106,7 @@ def told(log: Path) -> list[tuple]:
 
 
 def exit_status(work: Callable[[], object]) -> int:
-    """Do this in a copy of the process, and return how the copy ended."""
+    """Run this in a copy of the process, and return how the copy ended."""
     child = os.fork()
     if not child:
         status = 1
@@ -123,7 +123,7 @@ def exit_status(work: Callable[[], object]) -> int:
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 @pytest.mark.parametrize("what", [("baseline", False), ("idle", True)], ids=["trained", "reused"])
 def test_a_kill_at_any_write_costs_neither_weights_nor_log(what, run, tmp_path, monkeypatch):
-    """Reused, from the first write of the lock and the copies on."""
+    """This includes a reused run, from the first write of the lock and the copies on."""
     if what == ("idle", True):
         run("donor", "baseline", True)
     out, log = run("undisturbed", *what)
@@ -149,7 +149,7 @@ def test_a_kill_at_any_write_costs_neither_weights_nor_log(what, run, tmp_path, 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_checkpoint_whose_log_lost_its_end_is_not_resumed_from(run, tmp_path, monkeypatch, capfd):
-    """The state after a crash of the machine. Regression: the log kept the gap."""
+    """The files are in the state after a crash of the machine. Regression: the log kept the gap."""
     wanted = told(run("undisturbed")[1])
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copyfile", lambda *_: os._exit(KILLED))
@@ -164,7 +164,7 @@ def test_a_checkpoint_whose_log_lost_its_end_is_not_resumed_from(run, tmp_path, 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_training_that_was_elsewhere_says_so_and_nobody_takes_it_over(run, tmp_path, monkeypatch, capfd):
-    """From this machine to another and back. Regression: another machine's work was recorded as this one's."""
+    """The run moves to another machine and back. Regression: the other machine's work was recorded as this one's."""
     facts, save = machine.describe(), WorkFolder.save
     before = f"processor another one, before {facts['processor']}"
     for processor, pairs in ((facts["processor"], 8), ("another one", 16)):

@@ -1,4 +1,4 @@
-"""A training that is asked to stop writes a checkpoint after its step, reports it, and resumes like an undisturbed one.
+"""A run that is asked to stop writes a checkpoint after its step, reports it, and resumes like an undisturbed one.
 
 Regression: the checkpoint did not contain the window of a log line, so the next line was the mean of fewer steps; two
 processes failed, one of them killed, without a message.
@@ -68,7 +68,7 @@ def stop(training: Training, number: signal.Signals, whom: Callable[[subprocess.
     indirect=["undisturbed"],
 )
 def test_a_training_that_is_asked_to_go_resumes_without_a_difference(number, undisturbed, data, tmp_path):
-    """Between two checkpoints and two log lines; ddp by torchrun, which passes the signal on."""
+    """The signal arrives between two checkpoints and two log lines; for ddp, torchrun passes it on."""
     tier = "ddp" if undisturbed.out.parent.name.startswith("ddp") else "baseline"
     training = Training(tmp_path, data, tier, **FAR)
     words = stop(training, number, lambda process: [process.pid])
@@ -89,7 +89,7 @@ def test_one_of_several_processes_is_asked_and_all_stop_at_the_same_step(undistu
 
 
 def test_a_signal_to_every_process_of_a_job_is_as_one(undisturbed, data, tmp_path):
-    """SLURM sends it to torchrun, its processes, and the loader processes."""
+    """SLURM sends the signal to torchrun, its processes, and the loader processes."""
     tier = "ddp" if undisturbed.out.parent.name.startswith("ddp") else "baseline"
     training = Training(tmp_path, data, tier, sections={"data": {"workers": 1, "memory_gib": 0.0}}, **FAR)
 
@@ -105,7 +105,7 @@ def test_a_signal_to_every_process_of_a_job_is_as_one(undisturbed, data, tmp_pat
 
 
 def test_ctrl_c_is_no_traceback_and_the_same_command_goes_on(undisturbed, data, tmp_path):
-    """It reaches every process, and those of ddp again through torchrun. Regression: two tracebacks of each."""
+    """The signal reaches every process, and those of ddp twice. Regression: each had two tracebacks."""
     tier = "ddp" if undisturbed.out.parent.name.startswith("ddp") else "baseline"
     training = Training(tmp_path, data, tier, **FAR)
     process = training.start()
@@ -122,7 +122,7 @@ def test_ctrl_c_is_no_traceback_and_the_same_command_goes_on(undisturbed, data, 
 
 
 def test_ctrl_c_that_python_loses_is_heard_after_the_step():
-    """Regression: one training in several hundred, interrupted in a finaliser, ran to its end with exit code 0."""
+    """Regression: one run in several hundred, interrupted in a finaliser, continued to its end with exit code 0."""
     lost = """
 import os, signal
 from faze.base.preemption import install_handlers, received_signal
@@ -140,7 +140,7 @@ received_signal()
 
 
 def test_who_comes_up_when_torchrun_was_killed_already_ends_at_once(data, tmp_path):
-    """Regression: it took the process that adopted it for torchrun, and waited for hours with all its locks."""
+    """Regression: it mistook the process that adopted it for torchrun, and waited for hours with all its locks."""
     training = Training(tmp_path, data, "ddp")
     killed = subprocess.Popen(["true"])
     killed.wait()
@@ -187,7 +187,7 @@ def test_before_its_first_step_a_training_ends_at_once(data, tmp_path):
 
 
 def test_who_waits_for_another_writer_can_be_asked_to_go(data, tmp_path):
-    """Regression: a signal that is only recorded left it waiting."""
+    """Regression: a signal that was only recorded left it waiting."""
     first, second = (Training(tmp_path, data, "baseline") for _ in range(2))
     holder = first.start()
     wait_for(first.work, holder)
@@ -202,7 +202,7 @@ def test_who_waits_for_another_writer_can_be_asked_to_go(data, tmp_path):
 
 
 def test_a_signal_that_comes_when_all_is_written_ends_nothing(data, tmp_path):
-    """Regression: while exiting, Python restores signal defaults, and the workflow lost the written results."""
+    """Regression: while exiting, Python restored the signal defaults, and the workflow lost the written results."""
     training = Training(tmp_path, data, "baseline", pairs=BATCH)
     late = """
 import os, signal, sys

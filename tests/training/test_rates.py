@@ -59,7 +59,7 @@ def test_peak_follows_the_global_batch(scaling: str, peak: float) -> None:
 
 
 def test_both_rates_decay_alike() -> None:
-    """Constant for the first half, then both fall by the same factor."""
+    """Rates are constant for the first half, then both fall by the same factor."""
     assert learning_rates(0, TRAIN) == pytest.approx([0.01, 0.5])
     network, head = learning_rates(900, TRAIN)
     assert network < 0.01 and network / 0.01 == pytest.approx(head / 0.5)

@@ -1,4 +1,4 @@
-"""A training killed in any way at any time ends with the weights of an undisturbed one."""
+"""A training run that is killed in any way at any time ends with the weights of an undisturbed one."""
 
 import os
 import random
@@ -85,7 +85,7 @@ def test_rerun_waits_for_an_orphan_and_takes_what_it_wrote(undisturbed, data, tm
 
 @pytest.mark.parametrize("changed", ["configuration", "strips"])
 def test_another_training_does_not_resume(changed, tmp_path):
-    """Regression: strips prepared again with the same labels were accepted, since only labels were compared."""
+    """Regression: re-created strips with the same labels were accepted, since only labels were compared."""
     store = write_store(tmp_path / "gazecapture.h5")
     training = Training(tmp_path, store, "baseline")
     process = training.start()

@@ -1,4 +1,4 @@
-"""What ends a training early, and how much of the machine it may use."""
+"""Conditions that end a run early, and how much of the machine it may use."""
 
 import itertools
 import math
@@ -47,13 +47,13 @@ def train_on(losses: list[float], scales: bool, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("lost", [NAN, INF])
 def test_a_loss_that_is_not_finite_ends_a_training_without_a_scaler(lost, monkeypatch):
-    """Regression: infinity passed."""
+    """Regression: infinity was accepted."""
     with pytest.raises(UserError, match="the loss is not finite after 16 pairs; lower"):
         train_on([1.0, lost, 1.0, 1.0], False, monkeypatch)
 
 
 def test_a_scaler_that_skips_an_overflow_goes_on(monkeypatch):
-    """Regression: the first overflow ended the training."""
+    """Regression: the first overflow ended the run."""
     train_on([1.0, NAN, 1.0, INF, NAN, 1.0], True, monkeypatch)
 
 
@@ -71,7 +71,7 @@ def test_what_does_not_divide_is_said_before_strips_are_read(tmp_path):
 
 
 def test_processes_of_one_machine_share_memory_gib(tmp_path, monkeypatch):
-    """Regression: each process took the whole budget, for train and for val people."""
+    """Regression: each process used the whole budget, for train and for val people."""
 
     def stop(groups: list, memory_gib: float) -> None:
         raise UserError(f"{len(groups)} groups, {memory_gib} GiB")

@@ -1,4 +1,4 @@
-"""data.workers: auto chooses the smallest number that is as fast as any, equal for all processes. Pairs stay."""
+"""data.workers: auto chooses the smallest number that is as fast as any, equal for all processes."""
 
 import dataclasses
 import itertools
@@ -31,7 +31,7 @@ def test_the_fewest_of_the_fastest(times, chosen):
 
 
 class Steps(Dataset):
-    """Records what was read."""
+    """Records the items that were read."""
 
     def __init__(self) -> None:
         self.read: list[int] = []
@@ -58,7 +58,7 @@ def test_workers_are_tried_for_real():
 
 @dataclasses.dataclass(frozen=True)
 class OtherSeesOpposite(World):
-    """Beside a process for which two workers are far faster."""
+    """Two workers are far faster for the other process."""
 
     others: list[float] = dataclasses.field(default_factory=lambda: [10.0, 8.0, 1.0])
 
@@ -86,7 +86,7 @@ def test_strips_in_memory_need_no_trial():
 
 @dataclasses.dataclass(frozen=True)
 class OtherReadsFromTheFile(World):
-    """Beside an equally fast process whose strips did not fit into memory."""
+    """The other process is equally fast, but its strips did not fit into memory."""
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         return 2 * values
@@ -96,7 +96,7 @@ class OtherReadsFromTheFile(World):
 
 
 def test_where_one_process_reads_from_the_file_all_try(monkeypatch):
-    """Regression: each asked its own strips, and one waited forever for the times of the other."""
+    """Regression: each checked its own strips, and one waited forever for the times of the other."""
     monkeypatch.setattr(worker_count, "_counts", lambda most: [0, 1])
     monkeypatch.setattr(worker_count, "seconds_per_batch", lambda transfer, *_: 0.2 - 0.1 * transfer.workers)
     assert choose_workers(Steps(), OtherReadsFromTheFile(0, 2, CPU), pin=False, cached=True)[0] == 1
@@ -133,7 +133,7 @@ def test_batches_that_are_read_ahead_fit_into_shared_memory(monkeypatch, tmp_pat
 
 
 def test_what_is_timed_is_a_batch_after_those_that_were_read_ahead(monkeypatch):
-    """With a clock that shows how much was read. Regression: all of the batches; those at the start too."""
+    """The clock shows how much was read. Regression: all of the batches were timed, including those at the start."""
     source, transfer = Steps(), build_transfer(pin=False, workers=0, device=CPU)
     monkeypatch.setattr(worker_count.time, "perf_counter", lambda: 3.0 * len(source.read))
     assert seconds_per_batch(transfer, source, itertools.count()) == 3.0

@@ -1,4 +1,4 @@
-"""One smoke run for all questions about a finished ablation."""
+"""A smoke run for all tests of a finished ablation."""
 
 import pytest
 from checkout import Answer, Checkout

@@ -1,4 +1,4 @@
-"""The smoke ablation, end to end, and what a change re-runs afterwards."""
+"""The smoke ablation, end to end, and the jobs that a change re-runs afterwards."""
 
 import contextlib
 import csv
@@ -21,13 +21,13 @@ AFTER_TRAINING = {"evaluate": 1, "report": 1, "track": 1}
 
 
 def of_runs(runs: int) -> dict[str, int]:
-    """Return the jobs of this many trainings and everything after them."""
+    """Return the jobs of this many training runs and everything after them."""
     per_run = dict.fromkeys((*NOT_WALK, "walk"), 1)
     return {rule: runs * count for rule, count in per_run.items()} | AFTER_TRAINING
 
 
 def everything() -> dict[str, int]:
-    """Return the jobs of all trainings and noise controls."""
+    """Return the jobs of all training runs and noise controls."""
     jobs, controls = of_runs(len(TIERS)), of_runs(CONTROLS)
     return {rule: jobs[rule] + (controls[rule] if rule in NOT_WALK else 0) for rule in jobs}
 
@@ -94,7 +94,7 @@ def test_the_benchmark_takes_every_core_and_a_training_those_of_its_threads(fres
 def test_the_benchmark_had_the_machine_to_itself_and_the_baseline_was_trained_first(
     finished: tuple[Checkout, Answer],
 ) -> None:
-    """From Snakemake's output: what started, with which wildcards, and what ended."""
+    """Read from Snakemake's output which jobs started, with which wildcards, and which ended."""
     running: set[str] = set()
     measured, trained = "", []
     for rule, jobid, wildcards, ended in re.findall(
@@ -183,7 +183,7 @@ def test_override_that_repeats_a_default_changes_nothing(done: Checkout) -> None
 
 
 def test_one_learner_more_leaves_the_others_as_they_are(done: Checkout, tmp_path: Path) -> None:
-    """Fails without `update`: Snakemake removed all of a job's outputs before it made them."""
+    """Fails without `update`, since Snakemake then removes all outputs of a job before it starts."""
     more = Checkout(tmp_path / "faze", done.config, of=done.folder)
     run = Path("results/smoke/baseline/seed0")
     of_maml = [more.folder / run / f"fewshot/maml{part}" for part in (".pt", "_errors.parquet", "_trace.parquet")]

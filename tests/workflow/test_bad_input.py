@@ -33,7 +33,7 @@ def test_number_read_as_text(fresh: Checkout) -> None:
 
 
 def test_a_key_given_twice(fresh: Checkout) -> None:
-    """Snakemake's reader and YAML's would silently keep the last one."""
+    """Snakemake's and PyYAML's readers would silently keep the last one."""
     with fresh.appended("config/smoke.yaml", "\nname: again\n"):
         text = refusal(fresh)
     assert re.search(r"config/smoke\.yaml:\d+: name: .*line \d+", text)
@@ -74,7 +74,7 @@ def test_overrides_without_a_name_do_not_mix_with_the_defaults_results(fresh: Ch
 
 
 def test_values_on_the_command_line(fresh: Checkout) -> None:
-    """Snakemake reads a number in a section as text, and the results would be among those of the file."""
+    """Snakemake reads a number in a section as text, and the results would overwrite those of the file."""
     text = refusal(fresh, "--config", "train={pairs: 4000}")
     assert "--config train=...: " in text
     assert "--configfile" in text

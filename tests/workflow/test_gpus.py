@@ -1,4 +1,4 @@
-"""`--resources gpu=N`: which job gets which GPU. The GPUs are fake; this torch has none, and trains on the CPU."""
+"""`--resources gpu=N` assigns GPUs to jobs. The GPUs are fake; torch sees none and trains on the CPU."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ SINGLE = ("baseline", "alone")
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A checkout with an ablation of tiers that take one GPU, two, and all."""
+    """Create a checkout with an ablation of tiers that use one GPU, two, and all."""
     made = Checkout(tmp_path_factory.mktemp("gpus") / "faze", "config/gpus.yaml")
     smoke = yaml.safe_load((ROOT / "config/smoke.yaml").read_text(encoding="utf-8"))
     values = smoke | {"name": "gpus", "tiers": TIERS, "run": {"tiers": [*TIERS], "controls": []}}
@@ -25,7 +25,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 
 def trainings(text: str) -> dict[str, tuple[int, int]]:
-    """Return GPUs and cores of each tier's training, from Snakemake's output."""
+    """Return the GPUs and cores of each tier's training run, from Snakemake's output."""
     told = {}
     for block in re.findall(r"^(?:local)?rule train:\n((?:    .*\n)+)", text, re.MULTILINE):
         threads, gpus = re.search(r"    threads: (\d+)", block), re.search(r"gpu=(\d+)", block)

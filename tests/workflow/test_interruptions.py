@@ -28,7 +28,7 @@ def checkout(tmp_path: Path) -> Checkout:
 
 @pytest.fixture
 def groups() -> Iterator[list[int]]:
-    """Process groups that a test has started; whatever still lives at its end is ended."""
+    """Process groups that a test has started; any that remain at its end are killed."""
     started: list[int] = []
     yield started
     for group in started:
@@ -55,7 +55,7 @@ def children_of(group: int) -> list[int]:
 
 
 def stage_runs(log: Path, stage: str, group: int) -> bool:
-    """Return whether a stage has started in this process group, and writes."""
+    """Return whether a stage has started in this process group and is writing."""
     for process in children_of(group):
         with contextlib.suppress(OSError):
             if f"faze\0{stage}\0".encode() in Path(f"/proc/{process}/cmdline").read_bytes():
@@ -91,7 +91,7 @@ def test_killed_with_all_its_jobs(checkout: Checkout, tmp_path: Path, groups: li
 def test_killed_alone_its_orphan_and_the_re_run_do_not_write_together(
     checkout: Checkout, tmp_path: Path, groups: list[int]
 ) -> None:
-    """The orphan is stopped until the next run has met it: on a slow machine it would have ended before."""
+    """The orphan is stopped until the next run has encountered it: on a slow machine it would have ended before."""
     group = killed_while_synthesising(checkout, tmp_path, groups, whole_group=False)
     assert children_of(group), "the job died with Snakemake: nothing is tested"
     os.killpg(group, signal.SIGSTOP)
@@ -108,7 +108,7 @@ def test_killed_alone_its_orphan_and_the_re_run_do_not_write_together(
 
 @pytest.fixture(scope="module")
 def measuring(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A checkout with everything that a benchmark of one tier needs."""
+    """Create a checkout with everything that a benchmark of one tier needs."""
     checkout = Checkout(tmp_path_factory.mktemp("measuring") / "faze", "config/measured.yaml")
     smoke = yaml.safe_load((ROOT / "config/smoke.yaml").read_text(encoding="utf-8"))
     values = smoke | {"name": "measured", "run": {"tiers": ["baseline"]}}
@@ -156,7 +156,7 @@ def test_measured_job_is_refused_while_another_checkout_measures(measuring: Chec
 def test_re_run_waits_for_its_own_orphaned_benchmark(
     measuring: Checkout, tmp_path: Path, groups: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a separate checkout it first waits for the machine; by then the machine is free, and nothing is refused."""
+    """In a separate checkout, it first waits for the machine; by then the machine is free, and nothing is refused."""
     machine = tmp_path / "machine.lock"
     monkeypatch.setenv("FAZE_MACHINE_LOCK", str(machine))
     killed = measuring.start("--cores", "all", "--force", MEASURED, log=tmp_path / "first.log")

@@ -1,4 +1,4 @@
-"""A training killed through Snakemake, in any way at any time: the same plain command ends with the same weights.
+"""A run killed through Snakemake, in any way at any time: the same plain command ends with the same weights.
 
 The effect of a kill on the stage is tested in tests/training/test_resume.py. Moments are drawn in pairs, not in
 seconds, so that they are the same on a busy machine. Checked by breaking the code: a resume that leaves out the
@@ -40,7 +40,7 @@ OVERRIDES = {
 
 
 class End(NamedTuple):
-    """Return the outputs of a training, without its times."""
+    """Return the outputs of a run, without its times."""
 
     weights: dict[str, torch.Tensor]
     metrics: list[tuple[int, dict[str, float]]]
@@ -63,7 +63,7 @@ class Training:
         self.processes.add(self.snakemake.pid)
 
     def reached(self) -> int:
-        """Return the number of pairs at the last log line of the running training."""
+        """Return the number of pairs at the last log line of the running training process."""
         with contextlib.suppress(FileNotFoundError):
             return (self.work / "run.jsonl").read_text(encoding="utf-8").count('"event": "metrics"') * BATCH
         return 0
@@ -114,7 +114,7 @@ class Training:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A checkout with a configuration in which every step is logged, and checkpoints are frequent."""
+    """Create a checkout with a configuration in which every step is logged and checkpoints are frequent."""
     checkout = Checkout(tmp_path_factory.mktemp("kill") / "faze", "config/kill.yaml")
     values = yaml.safe_load((ROOT / "config/smoke.yaml").read_text(encoding="utf-8")) | {"name": "kill"}
     for section, changed in OVERRIDES.items():
@@ -125,7 +125,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 @pytest.fixture(scope="module")
 def undisturbed(checkout: Checkout, tmp_path_factory: pytest.TempPathFactory) -> dict[str, End]:
-    """Each tier's uninterrupted training, by the workflow from raw frames on; the killed ones use the same data."""
+    """Train each tier without interruption, starting from raw frames; killed runs use the same data."""
     trainings = {tier: Training(checkout, tier, tmp_path_factory.mktemp(tier)) for tier in ("baseline", "ddp")}
     answer = checkout.snakemake("--cores", "all", *(training.target for training in trainings.values()))
     assert answer.code == 0, answer.text[-4000:]
@@ -135,7 +135,7 @@ def undisturbed(checkout: Checkout, tmp_path_factory: pytest.TempPathFactory) ->
 
 @contextlib.contextmanager
 def fresh(checkout: Checkout, tier: str, logs: Path) -> Iterator[Training]:
-    """A tier's training of which only the data exist; remaining processes are ended at the end."""
+    """Prepare a tier's training run of which only the data exist; remaining processes are killed at the end."""
     training = Training(checkout, tier, logs)
     shutil.rmtree(training.folder)
     try:
@@ -167,7 +167,7 @@ def end_of_re_run(training: Training, undisturbed: End) -> str:
 
 
 def assert_resumed(training: Training, reached: int) -> None:
-    """It resumed neither from the beginning nor from before the last checkpoint, and had something left to do."""
+    """It resumed neither from the beginning nor from before the last checkpoint, and had steps left."""
     (event,) = training.events("resume")
     assert 0 < reached - EVERY <= event["step"] <= reached < PAIRS
 
@@ -189,7 +189,7 @@ def test_killed_with_all_its_jobs(baseline: Training, undisturbed: dict[str, End
 
 
 def start_beside(training: Training, orphans: set[int]) -> None:
-    """Start a re-run and stop the orphans until it waits for them, since it starts slowly."""
+    """Start a re-run, and stop the orphans until it waits for them, since it starts slowly."""
     send(orphans, signal.SIGSTOP)
     training.start()
     until(lambda: "held by process" in training.read_log(), "waiting", seconds=120)
@@ -236,7 +236,7 @@ def test_killed_alone_and_its_orphan_lives(baseline: Training, undisturbed: dict
 
 
 def test_killed_group_of_two_processes(checkout: Checkout, undisturbed: dict[str, End], tmp_path: Path) -> None:
-    """Torchrun's workers have separate groups, and end by themselves when it is gone."""
+    """Torchrun's workers have separate process groups, and exit on their own when it is gone."""
     with fresh(checkout, "ddp", tmp_path) as ddp:
         ddp.start()
         ddp.wait_for(random.Random("ddp").randint(*ANY))

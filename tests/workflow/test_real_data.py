@@ -37,7 +37,7 @@ def errors(checkout: Checkout) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def from_raw(done_raw: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """Raw folders, MPIIFaceGaze with its own annotation, GazeCapture with the supplementary file."""
+    """Return raw folders: MPIIFaceGaze with its own annotation, GazeCapture with the supplementary file."""
     paths = {
         "mpiifacegaze": done_raw / "mpiifacegaze",
         "gazecapture": done_raw / "gazecapture",
@@ -68,7 +68,7 @@ def test_raw_folders_make_the_ablation(from_raw: Checkout, done_raw: Path) -> No
 
 
 def test_strips_in_the_released_layout_give_the_same_errors(from_raw: Checkout, tmp_path: Path) -> None:
-    """Without frames: pixels and labels, a chunk for each strip, compressed, and the splits in a separate file."""
+    """There are no frames, only pixels and labels, in compressed chunks of one strip, and a separate file of splits."""
     split: dict[str, list[str]] = {"train": [], "val": [], "test": []}
     paths = {}
     for dataset, key in zip(DATASETS, ("mpiifacegaze", "gazecapture"), strict=True):

@@ -1,8 +1,8 @@
-"""docs/reruns.md, row by row: each change, and the jobs that run again after it.
+"""docs/reruns.md, row by row: each change, and the jobs that it re-runs.
 
-Jobs and their files come from one dry run of Snakemake. The reasons to run again are computed by the functions that
-make the jobs' params, so that a row needs no start of Snakemake; only rows with other jobs need one each.
-`test_ablation.py` asks Snakemake itself about some of them.
+Jobs and their files come from one dry run of Snakemake. The reasons to re-run are computed by the functions that make
+the jobs' params, so that a row needs no start of Snakemake; only rows with other jobs need one each. `test_ablation.py`
+asks Snakemake itself about some of them.
 """
 
 import re
@@ -71,7 +71,7 @@ def jobs_of(answer: Answer) -> list[Job]:
 
 
 def run_again(jobs: list[Job], first: Iterable[Job]) -> set[Job]:
-    """Return the jobs with a reason of their own, and all that read their outputs; without targets."""
+    """Return the jobs that have a reason to re-run, and all that read their outputs, without targets."""
     found: set[Job] = set()
     waiting = list(first)
     while waiting:
@@ -196,7 +196,7 @@ def _sources(job: Job) -> list[str]:
 
 
 def test_the_page_has_rows_of_each_kind() -> None:
-    """A table that the expression above no longer matches would pass."""
+    """Otherwise, a table that the expression above does not match would pass."""
     assert (len(VALUES), len(MORE), len(CODE), len(FILES)) == (
         PAGE.count("\n| `", PAGE.index("## A value"), PAGE.index("## Additions")),
         PAGE.count("\n| `", PAGE.index("## Additions"), PAGE.index("## Code")),

@@ -1,4 +1,4 @@
-"""The lines of progress that a real Snakemake run prints."""
+"""The progress lines that a real Snakemake run prints."""
 
 import io
 import re
