@@ -144,8 +144,8 @@ def sequential_errors(
 def test_adapted_errors_equal_the_sequential_implementations(people, maml, sequential, tmp_path, k):
     """With equal draws and weights, the mean error of ten people agrees to 0.01 degrees every 100 steps.
 
-    Single calibrations can differ more: near an optimum, steps overshoot and return, and float32 rounding grows; see the
-    next test.
+    Single calibrations can differ more: near an optimum, steps overshoot and return, so that rounding in float32 grows;
+    see the next test.
     """
     settings = dataclasses.replace(SHORT, shots=(k,), record_steps=RECORDED[1:-1])
     persons = people("gc_test")[:5] + people("mpi")[:5]
