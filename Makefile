@@ -1,16 +1,16 @@
 # make ablation   everything, from raw frames to the report (CONFIG=config/smoke.yaml for another experiment)
-# make demo       a small ablation in three minutes, and its page in a browser where there is one
+# make demo       a small ablation in three minutes; opens its page if there is a browser
 # make test       style, tests and documentation, as CI does
-# make weights    the baseline alone: results/default/weights, its network and learners with a model card, to hand out
-# make studio     a page on which a network's gaze, head and appearance codes move; needs npm once
-# make servers    MLflow as a team has it, with PostgreSQL and S3, through its failures; results in S3
-# make cluster    a SLURM cluster of three nodes on this machine, and what only a cluster shows; needs root
-# make chaos      kill, fill, damage: the smoke ablation ends as if nothing had happened (MINUTES=30 SEED=1)
+# make weights    only the baseline: results/default/weights contains its network and learners with a model card
+# make studio     a page to change a network's gaze, head and appearance codes; needs npm once
+# make servers    tests of a team's MLflow with PostgreSQL and S3, of its failures, and of results in S3
+# make cluster    tests on a SLURM cluster of three nodes on this machine; needs root
+# make chaos      the smoke ablation with random faults, which must not change results (MINUTES=30 SEED=1)
 # make fuzz       hostile files for every parser (CASES=50000 for each)
-# make docs       these pages: docs/_build/index.html
-# make ui         MLflow on the results
-# Each makes .venv first where it is missing or older than what it is made from. Needs python3 (3.11-3.13, with venv),
-# and, to be fast, a C and a C++ compiler: for the kernels of faze and for torch.compile.
+# make docs       the documentation: docs/_build/index.html
+# make ui         MLflow's page for the results
+# Each creates .venv first if it is missing or outdated. Requires python3 (3.11-3.13, with venv) and, for speed, a C and a
+# C++ compiler, for the kernels of faze and for torch.compile.
 
 PYTHON ?= python3
 CORES ?= all
@@ -20,7 +20,6 @@ SEED ?= 1
 CASES ?= 50000
 
 BIN := .venv/bin
-# Written in plain English so far; the other packages follow.
 INSTALLED := .venv/installed
 BROWSER_RUNTIME := faze/studio/ort/ort.wasm.bundle.min.mjs
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -30,10 +29,10 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 ablation: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) ablation $(VALUES)
 
-# Snakemake would tell of a missing file by a traceback.
+# Snakemake would show a traceback for a missing file.
 VALUES = $(if $(CONFIG),--configfile $(or $(wildcard $(CONFIG)),$(error CONFIG=$(CONFIG): there is no such file)))
 
-# Without a display nothing is opened, as a browser would take the terminal; that none opens is no failure.
+# Without a display nothing is opened, since a browser would use the terminal; failing to open it is not an error.
 demo: PAGE := $(CURDIR)/results/demo/report/index.html
 demo: $(INSTALLED)
 	$(BIN)/snakemake ablation --cores $(CORES) --configfile config/demo.yaml --quiet rules
@@ -46,9 +45,9 @@ weights: $(INSTALLED)
 studio: $(INSTALLED) $(BROWSER_RUNTIME)
 	$(BIN)/python -m faze studio
 
-# onnxruntime-web, of which a page needs two files: it is not on PyPI.
+# Two files of onnxruntime-web, which is not on PyPI.
 $(BROWSER_RUNTIME):
-	@command -v npm >/dev/null || { echo "make studio needs npm once, to fetch onnxruntime-web"; exit 1; }
+	@command -v npm >/dev/null || { echo "make studio needs npm once, to download onnxruntime-web"; exit 1; }
 	rm -rf build/studio && mkdir -p build/studio $(dir $@)
 	npm pack --silent --pack-destination build/studio onnxruntime-web@1.30.0
 	tar -xzf build/studio/*.tgz -C build/studio --strip-components 2 \
@@ -68,40 +67,40 @@ lint: $(INSTALLED)
 	$(BIN)/codespell --skip docs/_build,faze/studio/ort Snakefile Makefile NOTICE CITATION.cff *.md benchmarks config docs envs faze profiles tests workflow
 	$(BIN)/python tests/english.py *.md Snakefile benchmarks config docs faze profiles tests workflow
 
-# One thread per process: two workers on two cores. Each begins with half of the tests, so that what the tests of a
-# file share is made once. Without npm the tests of the studio are skipped.
+# One thread per process: two workers on two cores. Each starts with half of the tests, so that fixtures of a file are
+# created once. Without npm, the tests of the studio are skipped.
 unit: $(INSTALLED)
 	-@test -e $(BROWSER_RUNTIME) || ! command -v npm >/dev/null || $(MAKE) --no-print-directory $(BROWSER_RUNTIME)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m "not workflow and not compiled and not cluster and not servers"
 
-# Minutes where no kernel is kept from before, so not part of `test`.
+# Takes minutes without cached kernels, so it is not part of `test`.
 compiled: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m compiled
 
-# A team's MLflow: PostgreSQL (Debian: postgresql) and an S3 of moto's, started and stopped by the tests. There lie an
-# ablation's results, too.
+# The tests start and stop PostgreSQL (Debian: postgresql), moto's S3 and MLflow, and also store an ablation's results in
+# S3.
 servers: $(INSTALLED)
 	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { echo "make servers needs Debian's postgresql"; exit 1; }
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[servers]'
 	$(BIN)/pytest -m servers
 
-# A finding leaves its files in a folder that is named.
+# The files of a finding are kept in a folder, whose path is printed.
 fuzz: $(INSTALLED)
 	nice $(BIN)/python tests/fuzz --cases $(CASES)
 
 workflow: $(INSTALLED)
 	$(BIN)/pytest -n 2 --dist loadfile -m workflow
 
-# As root, with Debian's slurm-wlm and munge; some twenty minutes on two cores, so not part of `test`.
+# Needs root, and Debian's slurm-wlm and munge. Takes some twenty minutes on two cores, so it is not part of `test`.
 cluster: $(INSTALLED)
 	$(BIN)/pip install --quiet --constraint constraints.txt snakemake-executor-plugin-slurm
 	$(BIN)/python tests/cluster/cluster.py $(BIN)/python -m pytest -m cluster tests/cluster -o faulthandler_timeout=1800
 
-# As root, also full disks and folders that root cannot write to either. Not part of `test`.
+# As root, faults include full disks and read-only folders. Not part of `test`.
 chaos: $(INSTALLED)
 	$(BIN)/python tests/chaos/chaos.py --minutes $(MINUTES) --seed $(SEED)
 
-# Every warning is an error. Nothing is kept from a former build (-E), since the pages take much from the code.
+# Every warning is an error. Nothing is reused from an earlier build (-E), since many pages depend on the code.
 docs: $(INSTALLED)
 	$(BIN)/python -m sphinx -b html -E -W --keep-going -q docs docs/_build
 	@echo "documentation: docs/_build/index.html"
@@ -109,7 +108,7 @@ docs: $(INSTALLED)
 ui: $(INSTALLED)
 	$(BIN)/python -m faze ui
 
-# The C kernels are compiled here, once; after a change of one, again.
+# This compiles the C kernels, and recompiles them after a change.
 $(INSTALLED): pyproject.toml constraints.txt setup.py faze/base/compiled.py $(wildcard faze/*/*.c faze/*/*/*.c)
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 11) <= v < (3, 14) else \
 		f"{sys.executable} is Python {v[0]}.{v[1]}; faze needs 3.11, 3.12 or 3.13: make PYTHON=python3.12 ...")'

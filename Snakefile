@@ -7,7 +7,7 @@ min_version("9.27")
 report: "workflow/report/workflow.rst"
 
 
-include: "workflow/rules/storage.smk"  # where results and data lie, if not on this machine
+include: "workflow/rules/storage.smk"  # location of results and data, if not on this machine
 include: "workflow/rules/common.smk"  # reads and checks the configuration
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
@@ -34,8 +34,8 @@ rule sweep:
     localrule: True
 
 
-# tier_baseline, tier_amp ...: one tier, up to the files that the report reads. Walks of later tiers need the first tier's
-# redirected strips, which select the people, so only `ablation` makes them.
+# tier_baseline, tier_amp ...: one tier, up to the files that the report reads. Walks of later tiers depend on the first
+# tier's redirected strips, which select the people, so only `ablation` makes them.
 for tier in config["tiers"]:
 
     rule:

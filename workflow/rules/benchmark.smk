@@ -1,4 +1,4 @@
-# Speed and memory of every tier, interleaved in one job, with the machine to itself.
+# Speed and memory of every tier, interleaved in one job with exclusive use of the machine.
 
 
 rule benchmark:

@@ -38,7 +38,7 @@ def check_data(preprocess):
     """Check that the user's data sets exist: folders, or files of strips."""
     for key in (f"{raw}{part}" for raw in RAW.values() for part in faze.config.parameters.RAW_PATHS):
         path = preprocess.get(key)
-        # The stage itself opens the list of splits, and cannot read from a storage.
+        # The stage itself opens the list of splits, and cannot read from a storage provider.
         here = key.endswith("_split") or not in_storage(path or "")
         if path and here and not Path(path).exists():
             raise faze.config.check.ConfigError(f"preprocess.{key}: no such file or folder: {path}")
@@ -104,7 +104,7 @@ in_one_sentence(check_data, config["preprocess"])
 check_storage(config["name"])
 
 
-# Points of a sweep: trainings of the first tier with other values. Their names are used like tiers'.
+# Points of a sweep: training runs of the first tier with other values. Their names are used like those of tiers.
 POINTS = list(faze.config.tiers.points(config))
 
 
@@ -118,15 +118,15 @@ wildcard_constraints:
 # `python` in a shell command is the one that runs Snakemake, even if its environment is not activated.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
-# The benchmark claims every core, so Snakemake runs nothing else meanwhile. On a cluster the profile sets the number.
+# The benchmark reserves all cores, so Snakemake runs nothing else meanwhile. On a cluster, the profile sets the number.
 CORES = workflow.resource_settings.cores or 1
 
-# With `--resources gpu=N`, N GPUs are shared: a job on one GPU gets one (faze.base.locks), and trainings run side by side.
+# With `--resources gpu=N`, N GPUs are shared: a job on one GPU gets one (faze.base.locks), and training runs share the machine.
 # Without it (0), a job sees all of them. On a cluster the profile requests GPUs, and the scheduler assigns them.
 GPUS = getattr(workflow.global_resources.get("gpu"), "value", None) or 0 if workflow.is_main_process else 0
 ONE_GPU = min(GPUS, 1)
 
-# Snakemake does not know jobs left by a killed Snakemake, nor a second one in this checkout. Therefore the benchmark runs
+# Snakemake does not know about jobs of a killed Snakemake, or about a second one in this checkout. Therefore the benchmark runs
 # `exclusive` and all other jobs `shared`, under one lock per machine, which the kernel releases with its last holder. The
 # stages themselves lock out other checkouts (faze.base.locks). `GPUS=2 shared ...` also takes GPUs. (A prefix replaces
 # Snakemake's own strict mode.)
@@ -147,8 +147,8 @@ shell.prefix(r"""
     """)
 
 
-# Rendered frames and prepared strips are reused from other ablations with the same values. This is not a param, because
-# where they are found changes nothing.
+# Rendered frames and preprocessed strips are reused from other ablations with the same values. This is not a param,
+# because their location does not affect results.
 SHARED_RECORDS = [f"--output-cache={folder}" for folder in [faze.base.output_cache.shared_folder()] if folder]
 
 

@@ -111,7 +111,7 @@ rule preprocess:
         "results/{name}/logs/preprocess_{dataset}.log",
     benchmark:
         "results/{name}/benchmarks/preprocess_{dataset}.tsv"
-    priority: 3  # before trainings: what needs both data sets could not fill the cores that they leave free
+    priority: 3  # before training, since jobs that need both data sets could not use the free cores otherwise
     conda:
         "../../envs/faze.yaml"
     threads: CORES

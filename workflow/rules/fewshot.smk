@@ -1,8 +1,8 @@
 # Codes of every strip, then few-shot adaptation on them, per person.
 
-# One process handles all data sets or learners of a run: it takes longer to start than most learners take to run. `kept`
+# One process handles all data sets or learners of a run: starting it takes longer than running most learners. `kept`
 # keeps Snakemake from deleting the learners' outputs: the stages reuse those whose inputs, values and code are the same,
-# so that one more learner leaves the others as they are. Their names are no params for the same reason.
+# so that adding a learner does not re-run the others. For the same reason, their names are not params.
 LEARNERS = config["fewshot"]["learners"]
 # The targets request every table: if an output is missing and nothing requests it, Snakemake does not compare params.
 TABLES = ["errors", "trace"] + ["predictions"] * config["fewshot"]["predictions"]

@@ -1,4 +1,4 @@
-# Results in a storage, selected by --default-storage-provider s3 (docs/how-to/s3.md), and data in one.
+# Results and data in a storage provider, selected by --default-storage-provider s3 (docs/how-to/s3.md).
 from pathlib import Path
 from urllib.parse import urlsplit
 

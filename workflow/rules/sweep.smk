@@ -1,4 +1,4 @@
-# A sweep: trainings with different values of the keys under `sweep`, compared by validation.
+# A sweep: training runs with different values of the keys under `sweep`, compared by validation.
 
 
 def trainings_of_points(wildcards):

@@ -55,7 +55,7 @@ rule train:
         config=config_file("train"),
     shell:
         r"""
-        trap '' TERM # SLURM sends it to every process of a job: the training heeds it, and tee hears it out
+        trap '' TERM # SLURM sends it to every process of a job: the stage handles it, and tee must not exit before
         GPUS={resources.gpu} shared python -m faze train \
             --config {params.config:q} \
             --data {input.data:q} \

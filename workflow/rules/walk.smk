@@ -1,4 +1,4 @@
-# Latent walks and redirected strips: what a network has learnt, as images and as numbers.
+# Latent walks and redirected strips, and their evaluation.
 
 
 rule walk:
