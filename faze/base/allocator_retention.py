@@ -1,6 +1,6 @@
 """Allocator retention: glibc keeps freed memory in the process instead of returning it to the kernel, in huge pages.
 
-A training step allocates and frees the same hundreds of MiB each time. By default, glibc maps that memory again in every
+A training step allocates and frees the same hundreds of MiB. By default, glibc maps that memory again in every
 step, and the kernel clears every page. Glibc reads its settings when a process starts, so a process without them
 restarts itself. Results do not change.
 """
