@@ -19,8 +19,8 @@ COMMANDS = {
     for module in pkgutil.iter_modules(faze.commands.__path__)
 }
 
-PREEMPTIBLE = ("train",)  # go on where they were; what takes minutes is made again
-KEEP_MEMORY = ("train", "encode", "walk", "redirect")  # they compute networks; what is measured says what it has
+PREEMPTIBLE = ("train",)  # these resume; others are repeated
+KEEP_MEMORY = ("train", "encode", "walk", "redirect")  # these compute networks
 
 
 def main() -> int:
@@ -37,11 +37,11 @@ def main() -> int:
             ignore_signals()
         return code
     except Preempted as asked:
-        if str(asked) and os.environ.get("RANK", "0") == "0":  # the first of several processes speaks for all
+        if str(asked) and os.environ.get("RANK", "0") == "0":  # only the first process prints
             print(f"{sys.argv[0]}: {asked}", file=sys.stderr)
         return PREEMPTED
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # several come, from the terminal and from who started us
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # several may arrive, from terminal and parent process
         if os.environ.get("RANK", "0") == "0":
             print(f"{sys.argv[0]}: {INTERRUPTED}", file=sys.stderr)
         return 128 + signal.SIGINT

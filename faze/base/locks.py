@@ -30,7 +30,7 @@ from faze.base.files import open_plain, torn
 LOCK = "/tmp/faze-measured-run.lock"
 LOCK_VARIABLE = "FAZE_MACHINE_LOCK"  # another path, for tests and for containers that share a machine and a folder
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-BRIEF_S = 0.2  # a job that starts holds the machine's lock for less
+BRIEF_S = 0.2  # a starting job holds the machine's lock for less time
 POLL_S = 0.5
 
 
@@ -156,7 +156,7 @@ def take_gpus(wanted: int) -> dict[str, FileLock]:
 def main(arguments: Sequence[str]) -> int:
     """Execute a command with exclusive GPUs; return an exit code only if that fails."""
     count, *command = arguments
-    # A rule's shell may ignore SIGTERM for the sake of its training; while we wait, the signal ends us.
+    # A rule's shell may ignore SIGTERM for its training process; while we wait, the signal ends this process.
     former = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         taken = take_gpus(int(count))
@@ -179,7 +179,7 @@ def _signed(path: str, *, everyone: bool = False, inheritable: bool = False) -> 
 
     def sign(handle: int) -> None:
         os.set_inheritable(handle, inheritable)
-        if os.fstat(handle).st_nlink == 1:  # otherwise it may be a link to a file of somebody
+        if os.fstat(handle).st_nlink == 1:  # otherwise it may be a link to another user's file
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
 

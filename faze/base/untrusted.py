@@ -44,7 +44,7 @@ def untrusted(
     except (UserError, MemoryError):
         raise
     except Exception as error:  # on foreign bytes, a parser may raise any error
-        # An archive may lead to a position before the beginning of the file: EINVAL.
+        # An archive may refer to a position before the beginning of the file: EINVAL.
         of_system = isinstance(error, OSError) and error.errno not in (None, 0, errno.EINVAL)
         reason = reason_of(error) if of_system else " ".join(str(error).split())[:200]
         raise DamagedFile(f"{path}: {what} cannot be read ({reason or type(error).__name__}): {remedy}") from error

@@ -20,7 +20,7 @@ from faze.config.parameters import Benchmark
 ROOFLINE = "the roofline"
 
 Descriptions = Mapping[str, Mapping[str, Any]]  # tier -> description by its first process
-Same = dict[str, tuple[str, str]]  # tier -> the tier whose step it does, and the reason
+Same = dict[str, tuple[str, str]]  # tier -> the tier with the same step, and the reason
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Rounds:
     """Measurements of each tier in each round."""
 
     tiers: dict[str, list[TierRound]]
-    same: Same  # tiers without further rounds after the first, since they do the step of another
+    same: Same  # tiers without further rounds after the first, since another tier has the same step
     rates: RooflineRates = field(default_factory=RooflineRates)
 
 

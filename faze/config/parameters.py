@@ -96,7 +96,7 @@ AutocastOperation = Literal[
 ]
 
 
-# Trainings that differ from the baseline by chance only. Their names are used like those of tiers.
+# Training runs that differ from the baseline only by chance. Their names are used like those of tiers.
 Control = Literal["rounding", "seed"]
 CONTROLS = get_args(Control)
 
@@ -358,7 +358,7 @@ SECTIONS: dict[str, type] = {
     "tracking": Tracking,
 }
 
-# What each stage knows of the parameters: a change of anything else does not re-run it. These are sections, some of
+# The parameters on which each stage depends: a change of any other does not re-run it. These are sections, some of
 # them in part, and the switches of one tier (engine) or of several by name (engines, leave_one_out).
 STAGES: dict[str, dict[str, Any]] = {
     "synthesise": {"synthetic": Synthetic},

@@ -19,7 +19,7 @@ from faze.config.tiers import at_point, leave_one_out, points, resolve_tier
 from faze.config.validation import check_steps
 from faze.config.yaml_files import flatten, read_yaml, refuse, unflatten
 
-# What a file belongs to. `name` is None if ablations share the outputs of the stage (SHARED). Only trainings have a
+# Identity of a file. `name` is None if ablations share the outputs of the stage (SHARED). Only training runs have a
 # `control`; elsewhere its name is in `tier`.
 IDENTITY = {"stage": str, "name": str | None, "tier": str | None, "seed": int | None, "control": str | None}
 

@@ -91,7 +91,7 @@ def set_compile(module: nn.Module, mode: str, *, device: torch.device, replicas:
     reason = "the loops of recompute would be unrolled: minutes of compiling" if recompute else reason
     if reason := reason or _missing_compiler(device):
         return Switch("compile", mode, "eager", reason)
-    # Torch names precompiled headers with the command openssl.
+    # Torch calls openssl to name precompiled headers.
     headers = {} if shutil.which("openssl") else {"cpp_cache_precompile_headers": False}
     module.compile(options=COMPILE_OPTIONS[mode] | headers, fullgraph=True, dynamic=False)
     return Switch("compile", mode, f"torch.compile, inductor, {mode}")
@@ -143,7 +143,7 @@ def set_checkpointing(
     if wanted and not reason:
         # The network draws no random numbers, so there is no random state to restore.
         options = {"use_reentrant": False, "preserve_rng_state": False}
-        if within is not None:  # torch.compile rejects a context_fn of ours, even one that does nothing
+        if within is not None:  # torch.compile rejects our context_fn, even if it does nothing
             options["context_fn"] = lambda: (contextlib.nullcontext(), within())
         for part in parts:
             part.call = functools.partial(checkpoint, **options)

@@ -28,7 +28,7 @@ PATIENCE = datetime.timedelta(hours=12)
 # Gloo's messages when a process at the other end has ended, on this machine or another.
 PEER_GONE = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
 LAUNCHER = "FAZE_LAUNCHER"  # process id of torchrun, which may have been killed before its workers can ask for it
-LEAVE_S = 600  # torchrun gives its processes so long to end a step and write a checkpoint; a cluster may give less
+LEAVE_S = 600  # time for torchrun's processes to finish a step and write a checkpoint; a cluster may grant less
 
 
 # --- processes ------------------------------------------------------------------------------------------------------

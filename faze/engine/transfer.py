@@ -12,7 +12,7 @@ from faze.engine.step import Clock
 from faze.engine.switches import Switch
 
 Tensors = dict[str, Tensor]  # a batch by name; the engine does not know what the names mean
-RESIDENT_SHARE = 0.5  # of the free device memory that strips may take; the step needs the rest
+RESIDENT_SHARE = 0.5  # share of free device memory that strips may use; the step needs the rest
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from faze.model.norm_act import EPSILON, SLOPE
 PIXELS = 2**15  # pixels of the images that are processed at a time
 
 Taps = Sequence[tuple[int, int, int, int]]  # row and column of a neighbour; row and column of its weight in the kernel
-# What inference.c can make of an output. Means and maps are results of a network.
+# The ways in which inference.c processes an output. Means and maps are results of a network.
 Kind = Literal["active", "pooled", "split", "tiles", "doubled", "raw_doubled", "means", "maps"]
 
 _NEIGHBOURS: Taps = [(y - 1, x - 1, y, x) for y in range(3) for x in range(3)]

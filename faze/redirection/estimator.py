@@ -142,7 +142,7 @@ def _fill(content: Mapping[str, Any], device: torch.device | str) -> TrainedEsti
         raise ValueError("invalid sizes")
     if not all(isinstance(digest, str) for digest in content["trained_on"]):
         raise ValueError("invalid trained_on")
-    with torch.device("meta"):  # sizes that the file states allocate nothing until its tensors have them
+    with torch.device("meta"):  # sizes in the file allocate nothing until its tensors have them
         network = GazeHeadEstimator(content["channels"], (height, width))
     dtypes = {key: value.dtype for key, value in network.state_dict().items()}
     state = {key: value.to(dtypes.get(key, value.dtype)) for key, value in content["estimator"].items()}

@@ -31,8 +31,8 @@ from faze.redirection.pairs import VARIANTS
 ANGLES = ("gaze_pitch", "gaze_yaw", "head_pitch", "head_yaw")
 OWN, WANTED, SEEN = (tuple(f"{kind}_{angle}" for angle in ANGLES) for kind in ("own", "wanted", "seen"))
 METRICS = ("l1", "psnr", "ssim", "ms_ssim")
-# A strip is too low for the usual five scales of MS-SSIM (Wang et al. 2003): these are the first three published
-# weights, scaled to sum to 1.
+# A strip is not high enough for the usual five scales of MS-SSIM (Wang et al. 2003): these are the first three
+# published weights, scaled to sum to 1.
 _PUBLISHED = (0.0448, 0.2856, 0.3001)
 BETAS = tuple(beta / sum(_PUBLISHED) for beta in _PUBLISHED)
 # Minimum height of a strip -> standard deviation and side of the Gaussian window, px, which fits a quarter of it.

@@ -46,7 +46,7 @@ class Embedder:
         if image.width > width_px:
             image = image.resize((width_px, round(image.height * width_px / image.width)), Image.Resampling.LANCZOS)
         jpeg, png = _encode(image, "jpeg", quality=88, optimize=True), _encode(image, "png", compress_level=1)
-        if len(jpeg) > len(png) / 2:  # otherwise a photograph, whose optimal PNG takes seconds and is larger anyway
+        if len(jpeg) > len(png) / 2:  # otherwise a photograph, for which an optimal PNG takes seconds and is larger
             png = _encode(image, "png", optimize=True)
         kind, content = ("image/png", png) if len(png) < len(jpeg) else ("image/jpeg", jpeg)
         return self._embed(content, kind)

@@ -30,7 +30,7 @@ from faze.training.feed import Feed, TrainingSetup, build_feed
 from faze.training.loop import Fit, bare_model, build_step
 from faze.training.resume import WorkFolder
 
-# Facts of the machine that change rounding: the same steps on another processor end with slightly other weights.
+# Facts of the machine that change rounding: another processor leads to slightly different weights.
 ROUNDING_FACTS = ("processor", "gpus", "cuda", "cudnn", "torch")
 
 
@@ -138,12 +138,12 @@ def train(config: Resolved, data: Path, world: World, out: Path, run_log: Path, 
             before = work.events()
             run = replace(run, moved=run.changes_since(before))
             if run.moved or any(event.get("moved") for event in before):
-                records = None  # a training on two machines equals one on neither
+                records = None  # a run on two machines equals none on either
             outputs, copies = (run_log, out), (work.donor_log, work.checkpoint)
             reused = stack.enter_context(output_cache(records, run.key(world, content), outputs, copies))
-            defer()  # to the end: if this process left between writing outputs and its end, Snakemake would delete them
+            defer()  # to the end: if it stopped between writing outputs and its end, Snakemake would delete them
         reused = not world.least(int(not reused))
-        defer()  # on other ranks only now: while the first one waits for another training, they end at once
+        defer()  # on other ranks only now: while the first one waits for another run, they exit
         if not reused:
             fit(run, setup, step, feed, validation, work)
         elif world.rank == 0:

@@ -14,9 +14,9 @@ from torch.utils.data import Dataset
 from faze.engine.parallel import World
 from faze.engine.transfer import Transfer, build_transfer
 
-BATCHES = 8  # fewest that are timed for each number; more with more processes, each of which has read ahead
-WITHIN = 1.1  # times up to this factor above the fastest count as equal: so few batches measure no finer
-SHARED_MEMORY = Path("/dev/shm")  # where torch's loader processes put their batches
+BATCHES = 8  # minimum number of timed batches; more with more processes, each of which prefetches
+WITHIN = 1.1  # times within this factor of the fastest are considered equal, since few batches are timed
+SHARED_MEMORY = Path("/dev/shm")  # memory in which torch's loader processes store batches
 SHARED_SHARE = 0.5  # of the free shared memory that they may use
 
 

@@ -77,7 +77,7 @@ class ShardFolder:
 
     def __init__(self, out: Path, key: str, strip: tuple[int, int, int]) -> None:
         """Locate the shards of an output with a key, a hash of everything that determines them, and a strip's shape."""
-        self._all = out.parent / f".work.{out.name}"  # a name that no output's lock takes for an unfinished file
+        self._all = out.parent / f".work.{out.name}"  # a name that no lock mistakes for an unfinished file
         self.path = self._all / key
         self._strip = strip
 

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from faze.data.synthetic.setting import Spread
 from faze.data.synthetic.texture import Image, Light, ramp
 
-FRONT_RADIUS_MM = 110.0  # of the lenses' front, which mirrors
+FRONT_RADIUS_MM = 110.0  # radius of the lenses' front surface, which reflects
 TILT = 0.12  # tangent of the angle by which the lenses' lower rim is nearer to the face: 7 degrees
-EDGE_MM = 0.5  # over which a rim's edge runs out
-BRIDGE_MM = (-5.0, 1.2)  # of the bar between the lenses: above their middles, and half its height
+EDGE_MM = 0.5  # width over which a rim's edge fades
+BRIDGE_MM = (-5.0, 1.2)  # the bridge between the lenses: its height above their centres, and half its thickness
 
 
 class Meeting(NamedTuple):
@@ -44,7 +44,7 @@ class Spectacles:
     power_dioptres: NDArray  # (2,)
     centre_mm: NDArray  # (2, 2) x, y of each lens's optical centre, which is its middle
     plane_mm: float  # z of both lenses
-    behind_mm: float  # from the lenses to the irises: what the camera sees is exact there
+    behind_mm: float  # from the lenses to the irises, where the image is exact
     half_mm: tuple[float, float]  # half the width and height of a lens
     rim_mm: float
     rim_rgb: NDArray  # (3,) 0..1
@@ -129,8 +129,8 @@ KAPPA_UP_DEG = 1.5  # ... and upward
 
 # Streams of random numbers: each aspect of a person has its own, so that aspects do not affect each other.
 ANATOMY, SKIN, SCENE, ROOM, PIXELS, FILES = range(6)
-# The seed of each domain's people. Test people had 0 and 3 until defaults had been tuned on them; today's are new, and
-# tuning uses val people only (decision 10).
+# The seed of each domain's people. Test people had 0 and 3 until defaults were tuned on them; the current ones are new,
+# and tuning uses val people only (decision 10).
 DOMAINS = {"mpiigaze_test": 4, "gazecapture_train": 1, "gazecapture_val": 2, "gazecapture_test": 5}
 
 _SKINS = np.array([[243, 208, 184], [230, 186, 158], [214, 167, 135], [190, 138, 104], [150, 103, 74], [104, 70, 52]])
@@ -167,7 +167,7 @@ class Fixation:
 class SyntheticPerson:
     """A person to be rendered. Angles are (pitch, yaw) in radians; colours RGB 0..1."""
 
-    inner_half_mm: float  # half the distance of the inner corners
+    inner_half_mm: float  # half the distance between the inner corners
     outer_half_mm: float  # ... and of the outer ones
     outer_depth_mm: float  # outer corners behind the inner ones
     eye_centres_mm: NDArray  # (2, 3) of the eyeballs

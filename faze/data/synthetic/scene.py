@@ -21,7 +21,7 @@ from faze.data.synthetic.setting import Screen, Setting
 
 MODEL_OUTER_HALF_MM = 45.6  # half the outer corners' distance in the generic face models that annotators fit
 _EYE_LIMITS_DEG = ((-33.0, 22.0), (-30.0, 30.0))  # pitch, yaw of the eyes in the head
-_STRIP_HALF_MM = np.array([62.0, 17.0])  # must lie within the frame, around the gaze origin
+_STRIP_HALF_MM = np.array([62.0, 17.0])  # area around the gaze origin that must be within the frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ def sample_scene(rng: np.random.Generator, person: SyntheticPerson, setting: Set
 class _Habits:
     """The distribution of one person's head poses."""
 
-    follow: float  # share of the gaze that the head takes part in; negative: it turns against it
+    follow: float  # share of the gaze angle by which the head turns; negative: in the opposite direction
     toward_screen: float  # neutral pose: 0 faces the camera, 1 the middle of the screen
     neutral_rad: NDArray  # (3,) usual pitch, yaw, roll relative to the neutral pose
     aside_mm: NDArray  # (2,) usual place of the head beside the camera's axis
@@ -158,7 +158,7 @@ def _true_target(
         around = np.tan(np.radians(person.fixation.spread_deg)) * reach_mm * rng.normal(size=(len(target), 2))
         in_plane = np.stack([seen.rotation[:, :2] for seen in screens])[screen]
         return target + np.einsum("nij,nj->ni", in_plane, person.fixation.screen_shift_mm + around)
-    # A row vector times a rotation is turned by its transpose: this takes the bias away.
+    # A row vector times a rotation is rotated by its transpose, which removes the bias.
     direction = (target - annotated_origin) @ bias_rotation(person.gaze_bias_rad)
     normal = np.stack([seen.rotation[:, 2] for seen in screens])[screen]
     corner = np.stack([seen.translation_mm for seen in screens])[screen]

@@ -144,7 +144,7 @@ _DEVICES = {
 }
 _SHARES = (0.15, 0.3, 0.2, 0.25, 0.1)
 _LAPTOPS = ((1280, 800), (1440, 900), (1920, 1080), (1680, 1050))
-_MARGIN = 0.03  # of the screen's sides, free of targets
+_MARGIN = 0.03  # share of the screen's width and height without targets
 # Usual distances of measured people: docs/explanation/people.md.
 PHONE_MM, TABLET_MM, LAPTOP_MM = Spread(293, 47, 225, 400), Spread(380, 50, 300, 480), Spread(500, 60, 420, 640)
 
@@ -180,9 +180,9 @@ class Screen:
 class Picture:
     """Image quality of one person's camera."""
 
-    blur_px: tuple[float, float] = (0.4, 0.95)  # range over frames of the standard deviation of the blur
+    blur_px: tuple[float, float] = (0.4, 0.95)  # range of the blur's standard deviation over frames
     moved: float = 0.0  # share of frames in which the hand or head moves
-    dimmest: float = 1.0  # of rooms, against the darkest that the simple people sit in
+    dimmest: float = 1.0  # brightness of the darkest room, relative to that of simple people
     jpeg_quality: int = 100  # at most
 
 
@@ -192,7 +192,7 @@ class Setting:
 
     device: str
     screens: list[Screen]
-    distance_mm: float  # usual distance of the eyes to the camera
+    distance_mm: float  # typical distance of the eyes from the camera
     picture: Picture = Picture()
 
 

@@ -111,9 +111,9 @@ SHAPE_PER_MM, COLOUR_PER_MM = 1, 2  # map samples
 LEFT, TOP, _RIGHT, _BOTTOM = -104.0, -136.0, 104.0, 152.0
 CENTRE_MM = np.array([0.0, 20.0, 84.0])
 AXES_MM = np.array([77.0, 120.0, 96.0])
-ROUNDS = 3  # of correcting a ray for the displacement; each shrinks the error by the slope
-_SOFT_MM = 3.0  # of the lids' bulge where it runs out into the face
-_LID_SLOPE = 1.2  # of its sides; steeper ones would hide the outer corners of a turned head
+ROUNDS = 3  # iterations that correct a ray for the displacement; each reduces the error by the slope
+_SOFT_MM = 3.0  # slope at which the lids' bulge ends in the face
+_LID_SLOPE = 1.2  # slope of its sides; steeper ones would hide the outer corners of a turned head
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +155,7 @@ class Face:
             x = np.float32(origin[0]) + t * rays[..., 0]
             y = np.float32(origin[1]) + t * rays[..., 1]
             if round_ < ROUNDS - 1:
-                # A ray meets the displaced surface where one that starts less deep, by as much, meets the ellipsoid.
+                # A ray meets the displaced surface where a ray shifted by the displacement meets the ellipsoid.
                 depth = start[2] - _look_up(self.displacement, x, y, SHAPE_PER_MM) / np.float32(AXES_MM[2])
         return Hit(x, y, inside)
 
@@ -208,7 +208,7 @@ def _features(person: SyntheticPerson, x: Image, y: Image) -> Image:
     height = -(1.0 + 21.0 * nose**1.3) * np.exp(-((x / width) ** 2)) * step(54 - y, 3.0) * step(y + 16, 8.0)
     lips = 3.5 * bump(x, y, (0.0, mouth_y - 4), (24.0, 5.0)) + 3.5 * bump(x, y, (0.0, mouth_y + 6), (22.0, 5.0))
     hills = [
-        -7.0 * bump(side, y, (12.5, 46.0), (5.0, 5.0)),  # nostrils' wings
+        -7.0 * bump(side, y, (12.5, 46.0), (5.0, 5.0)),  # wings of the nose
         8.5 * bump(side, y, (person.inner_half_mm - 1.0, 0.0), (9.0, 11.0)),  # a hollow at the inner corners
         3.0 * bump(side, y, (eye_x, eye_y - 11.0), (15.0, 5.5)),  # between lid and brow
         -2.5 * bump(side, y, (eye_x - 2, eye_y - person.brow_height_mm), (19.0, 6.0)),
