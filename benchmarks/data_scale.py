@@ -49,7 +49,7 @@ class Cost:
 
 
 def measured(stage: str, strips: int, words: Sequence[object]) -> Cost:
-    """Run a command of faze, and sample it and its children every few hundredths of a second."""
+    """Run a faze command, and sample its resource use, including its children, every few hundredths of a second."""
     threads = ["--threads", 1] if stage not in ("inspect", "train") else []
     command = [sys.executable, "-m", "faze", stage, *map(str, [*words, *threads])]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "FAZE_OUTPUT_CACHE": ""}
@@ -153,7 +153,7 @@ def line(costs: Sequence[Cost], what: str, to: int) -> tuple[float, float, float
 
 
 def draw(costs: Mapping[str, Sequence[Cost]], to: int, path: Path) -> None:
-    """Draw time and memory of each stage against strips, measured and extrapolated."""
+    """Plot the time and memory of each stage against the number of strips, measured and extrapolated."""
     from faze.report.style import INK, MARKERS, MUTED, WIDTH, drawing, learner_colors, panels
 
     with drawing():

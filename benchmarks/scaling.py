@@ -105,7 +105,7 @@ def fit_sizes(cases: Sequence[Case], blocks_ms: Mapping[str, Sequence[float]]) -
 def communication(
     processes: Sequence[int], blocks_ms: Mapping[str, Sequence[float]], gradient_bytes: int
 ) -> list[dict[str, Any]]:
-    """Return compute and communication times by number of processes; a ring moves 2 (p - 1) / p gradients for each."""
+    """Return compute and communication times by number of processes p; each sends 2 (p - 1) / p of all gradients."""
     rows = []
     for count in processes:
         together = np.asarray(blocks_ms[f"together{count}"])

@@ -1,10 +1,10 @@
-"""When each job of a workflow run ran, and on how many cores: a table, and a figure of several runs.
+"""The times and core counts of the jobs in a workflow run: a table, and a figure of several runs.
 
     python benchmarks/timeline.py --log .snakemake/log/DATE.snakemake.log --out docs/timeline/before.csv
     python benchmarks/timeline.py --draw docs/timeline/before.csv docs/timeline/after.csv --svg docs/timeline.svg
 
-The times come from Snakemake's log of that one run, to the second. What Snakemake records of each output file
-(.snakemake/metadata) belongs to whichever run made the file last. A run with `--quiet rules` leaves no such log.
+The times come from Snakemake's log of that one run, to the second. Snakemake's records of output files
+(.snakemake/metadata) describe whichever run made each file last. A run with `--quiet rules` leaves no such log.
 """
 
 import argparse

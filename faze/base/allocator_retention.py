@@ -25,7 +25,7 @@ def with_allocator_retention(given: str) -> str:
 
 
 def keeps_memory() -> bool:
-    """Return whether this process was started with the settings."""
+    """Return whether this process was started with these settings."""
     given = os.environ.get(VARIABLE, "")
     return given == with_allocator_retention(given) and _is_glibc()
 

@@ -90,7 +90,7 @@ def read_json(path: Path, keys: Collection[str], remedy: str) -> dict[str, Any]:
     except ValueError:
         content = None
     if not isinstance(content, dict) or not content.keys() >= set(keys):
-        raise UserError(f"{path} is incomplete or not JSON with the keys {', '.join(keys)}: {remedy}")
+        raise UserError(f"{path} is incomplete, or not a JSON object with the keys {', '.join(keys)}: {remedy}")
     if content.pop("checksum", None) not in (None, _checksum(content)):  # of `write_json`; others have none
         raise UserError(f"{path} is corrupt (checksum mismatch): delete it, and {remedy}")
     return content

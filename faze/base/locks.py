@@ -172,7 +172,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _signed(path: str, *, everyone: bool = False, inheritable: bool = False) -> FileLock:
-    """Create a lock whose file contains the process that holds it; with `everyone`, all users may lock and write it.
+    """Create a lock whose file records its process; with `everyone`, all users may acquire and write it.
 
     filelock does not follow links, and opens an existing file in a sticky folder without O_CREAT.
     """

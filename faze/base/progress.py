@@ -97,7 +97,7 @@ class RunProgress(logging.Handler):
                 self._print(f"{self._done} of {self._total} jobs{self._left()}{self._now_running()}")
 
     def close(self) -> None:
-        """Print how far the run came; Snakemake closes its handlers however a run ends."""
+        """Print how far the run got; Snakemake closes its handlers however a run ends."""
         if self._began_s is not None and not self._ended.is_set():
             took = duration(time.monotonic() - self._began_s)
             self._print(f"{self._done} of {self._total} jobs done in {took}")

@@ -73,7 +73,7 @@ def read_events(path: Path | str, first_bytes: int | None = None) -> list[dict[s
 
 
 def is_whole(path: Path | str) -> bool:
-    """Return whether a log has an end event, with a correct checksum if it has one."""
+    """Return whether a log ends with an end event whose checksum, if present, is correct."""
     before, _, end = Path(path).read_bytes().rstrip(b"\n").rpartition(b"\n")
     try:
         event = json.loads(end)

@@ -134,13 +134,13 @@ def _node(line: str) -> Node:
 
 
 def _gpus(gres: str) -> int:
-    """Count the GPUs of `gpu:2`, `gpu:a100:4(S:0-1)`, `gpu:a100:2,gpu:t4:1,fpga:1`, `(null)`."""
+    """Count the GPUs in a string such as `gpu:2`, `gpu:a100:4(S:0-1)`, `gpu:a100:2,gpu:t4:1,fpga:1`, `(null)`."""
     counts = re.findall(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)", gres)
     return sum(map(int, counts))
 
 
 def _minutes(limit: str) -> float:
-    """Read `infinite`, `1-12:00:00`, `02:30:00`, `30:00`."""
+    """Read a time limit such as `infinite`, `1-12:00:00`, `02:30:00`, `30:00`."""
     found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit)
     if not found:
         return NO_LIMIT

@@ -115,7 +115,7 @@ def steps_lasting(least_s: float, steps: int, seconds: float) -> int:
 
 
 def _rapl(folder: Path) -> EnergyMeter:
-    """Add up the counters of all processor packages. Each counter wraps around to 0 at its maximum."""
+    """Return the sum of the counters of all processor packages. Each counter wraps around to 0 at its maximum."""
     # The folder also has the parts of each package and, on many laptops, the whole platform (psys) around them.
     packages = sorted(
         name.parent for name in folder.glob("intel-rapl:*/name") if name.read_text().startswith("package")
@@ -145,7 +145,7 @@ def _rapl(folder: Path) -> EnergyMeter:
 
 
 def _nvml(devices: Sequence[torch.device]) -> EnergyMeter:
-    """Add up the millijoules of GPUs since the driver was loaded (Volta and later)."""
+    """Return the energy in mJ that the GPUs have used since the driver was loaded (Volta and later)."""
     try:
         import pynvml
     except ImportError:

@@ -117,7 +117,8 @@ def _warm_up(rounds: Sequence[TierRound], step_ms: float, baseline_ms: float, gl
 def compare(rounds: Sequence[TierRound], reference: Sequence[TierRound]) -> dict[str, Any]:
     """Compute time and memory of a step, with ratios above 1 if the tier is faster, or needs less memory.
 
-    The quotient of two step_ms is the ratio: each is the geometric mean over rounds of the medians of their blocks.
+    The ratio is the quotient of two values of step_ms. Each is the geometric mean, over rounds, of the median over
+    blocks.
     """
     peaks, theirs = ([r.memory["peak_gib"] for r in series] for series in (rounds, reference))
     saved = ratio_interval(theirs, peaks) if len(peaks) >= ENOUGH_ROUNDS else {"low": None, "high": None}
@@ -172,7 +173,7 @@ def without_tier(top: str, tier: str) -> str:
 
 
 def paper_width_rows(found: Rounds) -> dict[str, Any]:
-    """Compute time and memory of every tier against the baseline.
+    """Compute time and memory of every tier relative to the baseline.
 
     For a tier whose step is the same as another tier's, return that tier and the reason.
     """

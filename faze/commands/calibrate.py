@@ -111,7 +111,7 @@ def pick_person(codes: CodeStore, path: Path, name: str | None) -> PersonCodes:
 
 
 def split_entries(person: PersonCodes, shots: int, query_entries: int | None) -> tuple[list[int], NDArray[np.int64]]:
-    """Split the entries: the first k for calibration, the others, or the last of them, for measurement.
+    """Split the entries: the first k are for calibration; the rest, or the last ones, are for measurement.
 
     Raises:
         UserError: the person has too few entries.

@@ -57,7 +57,7 @@ RAW_PATHS = ("", "_supplementary", "_split")  # suffixes of the keys that name f
 
 @dataclass(frozen=True)
 class StripCamera:
-    """The part of the section `preprocess` on which training depends: the camera of the strips."""
+    """The part of the `preprocess` section on which training depends: the camera of the strips."""
 
     focal_length_px: Annotated[float, Range(1)]
     width_px: Positive
@@ -155,7 +155,7 @@ class Model:
 
 @dataclass(frozen=True)
 class ImageSize:
-    """The part of the section `model` on which the estimator depends."""
+    """The part of the `model` section on which the estimator depends."""
 
     image_height_px: Positive
     image_width_px: Positive
@@ -198,7 +198,7 @@ class Train:
 
 @dataclass(frozen=True)
 class TrainSection(Train):
-    """The complete section `train`. The benchmark has its own number of threads."""
+    """The complete `train` section. The benchmark has its own number of threads."""
 
     threads: Positive
 
@@ -216,7 +216,7 @@ META_LEARNERS = frozenset({"maml", "fomaml", "meta_sgd", "reference"})  # learne
 
 @dataclass(frozen=True)
 class Fewshot:
-    """The part of the section `fewshot` on which meta-training and adaptation depend."""
+    """The part of the `fewshot` section on which meta-training and adaptation depend."""
 
     shots: list[Positive]
     seed: Count
@@ -248,7 +248,7 @@ class FewshotAdapt(Fewshot):
 
 @dataclass(frozen=True)
 class FewshotSection(FewshotAdapt):
-    """The complete section `fewshot`. Adding a learner re-runs none of the others."""
+    """The complete `fewshot` section. Adding a learner re-runs none of the others."""
 
     learners: list[
         Literal["maml", "fomaml", "meta_sgd", "reference", "none", "offset", "affine", "kappa", "bayes", "gp"]
@@ -313,7 +313,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Training runs of the first tier with other values (`faze.config.tiers`)."""
+    """Training runs of the first tier with other parameter values (`faze.config.tiers`)."""
 
     grid: dict[str, list[object]]
     sobol: dict[str, list[object]]

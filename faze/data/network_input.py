@@ -1,7 +1,7 @@
-"""Convert stored strips to images of the network and back: shrinking, histogram equalisation, scaling, on any device.
+"""Convert stored strips to network images and back: shrinking, histogram equalisation, scaling, on any device.
 
-The equalisation equals OpenCV's cvtColor(RGB2YCrCb), equalizeHist of Y, and back, bit for bit and in integers. On a
-CPU, OpenCV is used; on other devices, torch operations on the whole batch.
+The equalisation uses only integers and is bit-identical to OpenCV's (cvtColor(RGB2YCrCb), equalizeHist of Y, and back).
+On a CPU, OpenCV is used; on other devices, torch operations on the whole batch.
 
 Shapes: B strips of H x W pixels, RGB.
 """

@@ -126,7 +126,7 @@ class Graph:
         shapes = {name: tuple(value.shape) for name, value in batch.items()}
         captured = {name: tuple(value.shape) for name, value in self._batch.items()}
         if shapes != captured:
-            raise ValueError(f"engine.graphs: a batch of {shapes} after the graph was captured with {captured}")
+            raise ValueError(f"engine.graphs: got a batch of {shapes}, but the graph was captured with {captured}")
         if weights is not self._weights:
             raise ValueError("engine.graphs: the loss terms differ from those when the graph was captured")
 

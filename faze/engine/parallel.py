@@ -102,7 +102,7 @@ def pick_device(device: str) -> torch.device:
     if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise UserError("engine.device is cuda, but torch finds no CUDA device; set auto or cpu")
+        raise UserError("engine.device is cuda, but torch finds no CUDA device; set it to auto or cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
 
 
@@ -119,8 +119,8 @@ def count_processes(engine: Engine) -> int:
     gpus = torch.cuda.device_count()
     if engine.processes > gpus:
         raise UserError(
-            f"engine.processes {engine.processes}: each process needs its own GPU, but this machine has {gpus}; set "
-            "0 to use all GPUs, or device: cpu"
+            f"engine.processes {engine.processes}: each process needs its own GPU, but this machine has {gpus}; "
+            "set it to 0 to use all GPUs, or set device to cpu"
         )
     return engine.processes or gpus
 
@@ -202,7 +202,7 @@ def rank_environments(engine: Engine) -> list[dict[str, str]]:
 
 @contextlib.contextmanager
 def join(engine: Engine, threads: int) -> Iterator[World]:
-    """Join the processes that train together, or train as a single one, with `threads` CPU threads in this process."""
+    """Join the processes that train together, or set up a single process, with `threads` CPU threads."""
     device = pick_device(engine.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)

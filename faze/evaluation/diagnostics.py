@@ -61,7 +61,7 @@ def permuted_error(codes: Mapping[str, NDArray], query_entries: int) -> float:
 
 
 def _query(codes: Mapping[str, NDArray], query_entries: int) -> tuple[NDArray, NDArray]:
-    """Return true and predicted gaze of a person's query, (Q, 3) each."""
+    """Return the true and the predicted gaze for a person's query, (Q, 3) each."""
     gaze = vector_from_pitchyaw(codes["gaze"][-query_entries:].astype(np.float64))
     return gaze, codes["gaze_hat"][-query_entries:].astype(np.float64)
 

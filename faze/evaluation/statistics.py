@@ -291,8 +291,9 @@ class DesignPower:
     Attributes:
         power: probability that the design shows equivalence if there is no change.
         margin_deg: smallest margin with sufficient power.
-        seeds_needed: seeds that suffice with the same people; MOST_SEEDS + 1 stands for more.
-        people_needed: people that suffice with the same seeds; MOST_PEOPLE + 1 stands for more, or for no number.
+        seeds_needed: seeds that suffice with the same people; MOST_SEEDS + 1 means that more are needed.
+        people_needed: people that suffice with the same seeds; MOST_PEOPLE + 1 means that more are needed, or that no
+            number suffices.
     """
 
     power: float

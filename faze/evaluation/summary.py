@@ -116,7 +116,7 @@ def _run_metrics(tables: Tables, tier: str, seed: int, learner: str, largest_k: 
 
 
 def _redirection_metrics(tables: Tables, tier: str, seed: int) -> dict[str, float]:
-    """Collect errors, similarities and gains of redirected strips and their controls, means over people."""
+    """Collect errors, similarities and gains of redirected strips and their controls, as means over people."""
     people, turned = (
         table[(table["tier"] == tier) & (table["seed"] == seed)]
         for table in (tables["redirected_people"], tables["turned_people"])
@@ -163,7 +163,7 @@ def left_out(ablation: Ablation, persons: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def _code_stores(ablation: Ablation) -> dict[str, CodeStore]:
-    """Open the first run's codes of each data set."""
+    """Open the first run's codes for each data set."""
     run = next(ablation.runs())
     return {dataset: CodeStore(ablation.paths.codes(*run, dataset), default_split="test") for dataset in DATASETS}
 

@@ -1,4 +1,4 @@
-"""Tables of an evaluation: mean errors, changes against the baseline, differences of learners, speed and memory."""
+"""Tables of an evaluation: mean errors, their changes, differences between learners, speed and memory."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -53,11 +53,11 @@ def matrix(persons: pd.DataFrame) -> NDArray:
 
 
 def mean_errors(persons: pd.DataFrame, keys: list[str], evaluate: Evaluate) -> pd.DataFrame:
-    """Compute the mean error of each run, with an interval over people, or of each tier, also over its seeds.
+    """Compute the mean error of each run, with an interval over people, or of each tier, over people and seeds.
 
     Args:
         persons: errors of every test person (`runs.read_errors`).
-        keys: RUN_CELL or TIER_CELL, one row for each.
+        keys: RUN_CELL or TIER_CELL, the columns that identify a row.
         evaluate: confidence, resamples and seed of the bootstrap.
 
     Returns:

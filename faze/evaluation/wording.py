@@ -56,7 +56,7 @@ def p_value(p: float) -> str:
 
 
 def plain(value: object) -> str:
-    """Replace characters with a meaning in Markdown: `|`, backticks, brackets and control characters."""
+    """Escape characters that are special in Markdown: `|`, backticks, brackets and control characters."""
     return "".join(letter if letter.isprintable() and letter not in "`|<>[]" else "?" for letter in str(value))
 
 

@@ -137,7 +137,7 @@ class GazeHead(FineTuned):
     learns_from_tasks = False
 
     def meta_train(self, training: MetaTraining) -> Learned:
-        """Return the head and the number of steps that is best for val people."""
+        """Return the head and the number of steps, the best one for val people."""
         return self._learned(
             trained_gaze_head(
                 training, "the learner none fine-tunes: run encode again, or remove none from fewshot.learners"

@@ -92,7 +92,7 @@ class TorchKernel:
 
 
 def _laid_out(samples: ModelSamples) -> tuple[Tensor, Tensor, Tensor]:
-    """Gather code (M, n, F), gaze (M, n, 3) and each sample's share (M, n): 1 / count for the first count, else 0."""
+    """Gather code (M, n, F), gaze (M, n, 3) and weights (M, n): 1 / count for the first `count`, else 0."""
     first = torch.arange(samples.code.shape[1]) < samples.count[:, None]
     share = first.to(samples.code.dtype) / samples.count[:, None]
     return samples.code[samples.row], samples.gaze[samples.row], share

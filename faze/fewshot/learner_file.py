@@ -76,7 +76,7 @@ def load_learned(path: Path | str, learner: str | None, shots: Sequence[int]) ->
     """Read a learner's file and check it; any learner is accepted if `learner` is None.
 
     Raises:
-        UserError: the file is invalid, belongs to another learner, or lacks one of the k.
+        UserError: the file is invalid, belongs to another learner, or lacks one of the values of k.
     """
     learned = load_fields(Learned, path, "a learner: run meta_train again")
     fault = _fault(learned)

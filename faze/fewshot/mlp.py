@@ -37,7 +37,7 @@ def map_weights(function: Callable[..., Tensor], *weights: Sequence[Tensor]) -> 
 
 
 class InitialNetwork(NamedTuple):
-    """The one network from which calibrations adapt."""
+    """The single network from which every calibration starts."""
 
     weights: Weights  # (1, ...)
     rates: Weights  # of SGD, for each parameter (1, ...), per degree
@@ -46,7 +46,7 @@ class InitialNetwork(NamedTuple):
 
 @dataclass(frozen=True)
 class InitialNetworks:
-    """The network from which each k adapts."""
+    """The networks from which calibrations start, one for each k."""
 
     shots: Sequence[int]
     weights: Weights  # one network for each entry of shots
@@ -54,7 +54,7 @@ class InitialNetworks:
     activation: Activation = "selu"
 
     def of_k(self, k: int, adapt_lr: float) -> InitialNetwork:
-        """Return the network of one k and the rates at which it adapts."""
+        """Return the network for one k and its adaptation rates."""
         only = torch.tensor([self.shots.index(k)])
         weights = self.weights.take(only)
         scales = map_weights(torch.ones_like, weights) if self.scales is None else self.scales.take(only)

@@ -1,4 +1,4 @@
-"""Learners of two or three numbers per person: the mean angular offset, and the angle between optical and visual axes.
+"""Learners with two or three parameters per person: the mean angular offset, or a rotation (angle kappa).
 
 `kappa` is one rotation per person with a prior. The person's gaze is gaze_hat, rotated in the head's frame:
 g' = H exp([w]) H^T gaze_hat, H the head's axes in the normalised camera, w a rotation vector with components from

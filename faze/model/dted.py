@@ -57,8 +57,8 @@ class DTED(nn.Module):
         if height % times or width % times or height * width <= times**2:
             raise UserError(
                 f"model.image_height_px {height} and model.image_width_px {width} must be multiples of {times}, and "
-                f"one of them larger: an encoder with model.blocks {model.blocks} shrinks a strip {times} times and "
-                "normalises over the remaining pixels"
+                f"one must be larger than {times}: an encoder with model.blocks {model.blocks} shrinks a strip by a "
+                f"factor of {times}, and normalisation needs more than one remaining pixel"
             )
         self.model = model
         self.autocast = autocast

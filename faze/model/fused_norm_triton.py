@@ -29,7 +29,7 @@ def forward(x: Tensor, y: Tensor, scale: Tensor, eps: float, slope: float) -> No
 
 
 def backward(grad: Tensor, y: Tensor, scale: Tensor, by_x: Tensor, slope: float) -> None:
-    """Write the gradient with respect to x into by_x, given that with respect to y; all but scale are (B, C, N)."""
+    """Compute the gradient with respect to x from that with respect to y; all but scale are (B, C, N)."""
     grid, tile = _tiles(y)
     strides = *grad.stride(), *y.stride(), *by_x.stride()
     with torch.cuda.device_of(y):

@@ -22,7 +22,7 @@ class CodeDistance(Protocol):
     """A distance between codes."""
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute distances with gradients: (..., F, 3), (..., F, 3) -> (...)."""
+        """Compute differentiable distances: (..., F, 3), (..., F, 3) -> (...)."""
 
     def grid(self, codes: Tensor) -> Tensor:
         """Compare every code with every other, up to a factor and without gradients: (..., N, F, 3) -> (..., N, N)."""
@@ -61,7 +61,7 @@ class CodeAngle:
     clip: float | None = None
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute distances with gradients: (..., F, 3), (..., F, 3) -> (...)."""
+        """Compute differentiable distances: (..., F, 3), (..., F, 3) -> (...)."""
         return angle_deg(a, b, self.clip).mean(-1)
 
     @torch.no_grad()
@@ -81,7 +81,7 @@ class CodeEuclidean:
     """The mean euclidean distance between rows."""
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute distances with gradients: (..., F, 3), (..., F, 3) -> (...)."""
+        """Compute differentiable distances: (..., F, 3), (..., F, 3) -> (...)."""
         return torch.linalg.vector_norm(a - b, dim=-1).mean(-1)
 
     @torch.no_grad()

@@ -106,7 +106,7 @@ def _forward(x: Tensor, y: Tensor, scale: Tensor) -> None:
 
 
 def _backward(grad: Tensor, y: Tensor, scale: Tensor, by_x: Tensor) -> None:
-    """Write the gradient with respect to x into by_x, given that with respect to y; all but scale are (B, C, N)."""
+    """Compute the gradient with respect to x from that with respect to y; all but scale are (B, C, N)."""
     wide = y.to(scale.dtype)
     normal = F.leaky_relu(wide, 1 / SLOPE)
     by_normal = torch.ops.aten.leaky_relu_backward(grad.to(scale.dtype), wide, SLOPE, True)

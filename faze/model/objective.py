@@ -83,8 +83,8 @@ class Objective(nn.Module):
         pairs = self.loss.chunk_pairs
         if len(person) % pairs:
             raise ValueError(
-                f"{len(person)} pairs on one device are not a multiple of loss.chunk_pairs {pairs}: choose "
-                "train.global_batch as a multiple of devices x loss.chunk_pairs"
+                f"{len(person)} pairs on one device are not a multiple of loss.chunk_pairs {pairs}: set "
+                "train.global_batch to a multiple of devices x loss.chunk_pairs"
             )
         # (B, G, 3) twice -> (B / P, 2 P, G, 3)
         codes = torch.cat([code.unflatten(0, (-1, pairs)) for code in (frontal_a, frontal_b)], dim=1)

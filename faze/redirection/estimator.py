@@ -128,7 +128,7 @@ def load_estimator(path: Path, device: torch.device | str = "cpu") -> TrainedEst
     """
     content = read_mapping(path, device)
     if not is_format(content, FORMAT) or "estimator" not in content:
-        raise UserError(f"{path}: not an estimator of faze, format {FORMAT}; run the rule estimator again")
+        raise UserError(f"{path}: not a faze estimator of format {FORMAT}; run the rule estimator again")
     try:
         return _fill(content, device)
     except (KeyError, TypeError, RuntimeError, ValueError, AttributeError, OverflowError) as error:

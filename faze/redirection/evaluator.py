@@ -1,4 +1,4 @@
-"""Redirect a person's strips, and measure them and their controls as rows of a table.
+"""Redirect a person's strips, measure them and their controls, and return the measurements as table rows.
 
 | column | meaning |
 |---|---|
@@ -8,7 +8,7 @@
 | seen_* | the same, estimated in the image |
 | l1, psnr, ssim, ms_ssim | similarity to strip b; nan for strip b itself |
 
-All results on redirection are computed from these rows (`faze.evaluation.redirected_angles`).
+All redirection results are computed from these rows (`faze.evaluation.redirected_angles`).
 """
 
 from collections.abc import Mapping

@@ -105,7 +105,7 @@ def frontal(dted: DTED, strips: StripStore, person: str) -> tuple[torch.Tensor, 
     """Encode a person's first strip.
 
     Returns:
-        The image (1, 3, H, W), its codes, and its codes turned to the front according to its labels.
+        The image (1, 3, H, W), its codes, and its codes, rotated to frontal by its labels.
     """
     like = dted.fc_enc.weight
     pixels = torch.from_numpy(strips.pixels(person, slice(1))).to(like.device)

@@ -115,7 +115,7 @@ def draw_people(inspection: Inspection) -> Figure:
 
 
 def _draw_bars(axes: Axes, counts: NDArray, above: NDArray, edges: NDArray, color: str) -> None:
-    """Draw bars, with gaps if there are few of them and as one path if there are many."""
+    """Draw bars, separated by gaps if there are few, or as one path if there are many."""
     if len(counts) > NAMED_PEOPLE:
         axes.stairs(above + counts, edges, baseline=above, fill=True, color=color)
     else:
@@ -133,7 +133,7 @@ class SheetStrip(NamedTuple):
 
 
 def pick_strips(strips: StripStore, most: int = SHEET_STRIPS) -> list[SheetStrip]:
-    """Select strips of people at regular distances in the store, and of entries at regular distances in a recording."""
+    """Select people at regular intervals in the store and, for each, strips at regular intervals in the recording."""
     persons = [person for person in strips.persons() if strips.count(person)]
     positions = np.unique(np.linspace(0, len(persons) - 1, min(most, len(persons))).round().astype(int))
     chosen = [persons[i] for i in positions]

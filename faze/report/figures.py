@@ -43,7 +43,7 @@ def _with_legend(figure: Figure, axes: Axes) -> Figure:
 
 
 def draw_talk_charts(results: Results) -> Figure:
-    """Draw time, memory and error per tier like the talk's charts, with the talk's own numbers as the last bars."""
+    """Plot time, memory and error per tier like the talk's charts; the last bars use the talk's ratios."""
     several = len(results.tiers) > 1
     rows = len(results.tiers) + several
     figure, [[time, memory, error]] = panels(WIDTH, 1.9 + 0.36 * rows, 1, 3, sharey=True)
@@ -309,7 +309,7 @@ def _label_shots(axes: Axes, shots: pd.Series, title: str, size: str) -> None:
 
 
 def thinned(numbers: Sequence[int], most: int) -> list[int]:
-    """Select at most `most` numbers at equal distances, including the first and the last."""
+    """Select at most `most` evenly spaced numbers, including the first and the last."""
     if len(numbers) <= most:
         return list(numbers)
     return [numbers[i] for i in np.linspace(0, len(numbers) - 1, most).round().astype(int)]

@@ -70,7 +70,7 @@ def write_sweep(
 
 
 def format_value(value: object) -> str:
-    """Format a swept value like YAML, or the items of a list."""
+    """Format a swept value, or each item of a list, as YAML."""
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -97,7 +97,7 @@ class Scale:
                 self.ticks[position] = f"{value:.3g}"
 
     def at(self, values: pd.Series) -> NDArray[np.float64]:
-        """Return the positions of values."""
+        """Return the positions of values on this axis."""
         return np.array([self.positions[value] for value in values])
 
 

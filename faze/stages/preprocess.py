@@ -124,7 +124,7 @@ def normalise(args: Namespace, settings: Preprocess) -> RejectWriter:
 
 
 def copy_strips(args: Namespace, settings: Preprocess) -> RejectWriter:
-    """Copy strips that are already normalised into our layout."""
+    """Copy already normalised strips into our layout."""
     listed = settings.gazecapture_split if args.dataset == "gazecapture" else None
     splits = read_splits(Path(listed)) if listed else None
     size = (settings.height_px, settings.width_px)

@@ -149,7 +149,7 @@ def redirect_store(
 
 
 def read_rendered(oracle: StripStore, name: str, people: People, pairs: int) -> tuple[Tensor, np.ndarray]:
-    """Read a person's rendered target strips, and the numbers of their pairs."""
+    """Read a person's rendered target strips, and the indices of their pairs."""
     oracle.check([name])
     rows = oracle.frame_index(name)
     if len(rows) and rows.max() >= pairs:

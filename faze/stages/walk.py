@@ -1,6 +1,6 @@
 """Rule `walk`: checkpoint, estimator and normalised strips -> latent walks: a contact sheet, videos, an atlas, angles.
 
-The people are the same in every tier. They are chosen by the baseline's error, from the smallest to the largest.
+The people are the same in every tier. They are chosen to span the baseline's errors, from the smallest to the largest.
 """
 
 from argparse import Namespace

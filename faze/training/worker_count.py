@@ -83,5 +83,5 @@ def _most_in_shared_memory(source: Dataset, world: World) -> int:
 
 
 def _counts(most: int) -> list[int]:
-    """Return the numbers to try: 0, 1, 2, 4 ... up to and including `most`; [0] if no process is possible."""
+    """Return the worker counts to try: 0, 1, 2, 4 ... up to and including `most`; [0] if no process can be started."""
     return sorted({0, *(2**power for power in range(most.bit_length())), most})

@@ -49,7 +49,7 @@ def test_processes_are_fresh_forks_in_the_order_of_their_ranks() -> None:
 
 @pytest.mark.parametrize("start", ["at once", "in a request"])
 def test_a_process_that_exits_is_reported_in_one_sentence(start: str, capfd: pytest.CaptureFixture) -> None:
-    """This holds even while another process of the tier is waiting for it."""
+    """The exit is reported even while another process of the tier waits for the exited one."""
     job = Job(partial(probe, fails=start), engine(parallel="ddp", processes=2, device="cpu"))
     with ForkServer({}) as server:
         tier = TierProcesses("some tier", server.start(job))

@@ -214,7 +214,7 @@ def test_train_people_have_as_many_frames_as_train_entries_are_asked_for(default
 
 @pytest.mark.parametrize(("strip", "image"), [((96, 64), (24, 16)), ((64, 64), (16, 16))])
 def test_an_image_leaves_something_to_normalise(defaults: dict, strip: tuple, image: tuple) -> None:
-    """Regression: the network refused it after all people were rendered."""
+    """Regression: an image size that is too small was refused only after all people had been rendered."""
     defaults["preprocess"] |= dict(zip(("width_px", "height_px"), strip, strict=True))
     defaults["model"] |= dict(zip(("image_width_px", "image_height_px"), image, strict=True)) | {"blocks": 3}
     assert faults(defaults) == ["model.image_width_px: must be a multiple of 16 (2^(model.blocks + 1)) above 16"]

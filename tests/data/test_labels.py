@@ -43,7 +43,7 @@ def run(patch: pytest.MonkeyPatch, folder: Path, stage: object, changes: dict, *
 def preprocessed(
     folder: Path, dataset: str, raw: Path, supplementary: Path | None = None
 ) -> dict[str, tuple[list[str], NDArray]]:
-    """Return file names and (N, 4) labels by person, through JPEG and store."""
+    """Return each person's file names and labels (N, 4) after a round trip through JPEG files and the store."""
     arguments = ["--dataset", dataset, "--raw", raw, "--out", folder / "strips.h5", "--rejects", folder / "rejects.csv"]
     arguments += ["--supplementary", supplementary] if supplementary else []
     with pytest.MonkeyPatch.context() as patch:
@@ -164,7 +164,7 @@ def test_gazecapture_s_own_files_with_exact_landmarks(
 
 
 def exact_landmarks(true: Supplementary) -> list[NDArray]:
-    """Return (13, 2) px of the face model in each frame."""
+    """Return the pixel positions (13, 2) of the face model's points in each frame."""
     points = []
     for (fx, fy, cx, cy), lens, pose in zip(
         true.camera_parameters, true.distortion_parameters, true.head_pose, strict=True

@@ -40,7 +40,7 @@ DEFAULT = Synthetic(**VALUES | {"gazecapture_train_frames": None})
 
 
 def project(pose: NDArray, matrix: NDArray = LENS, distortion: NDArray | None = None) -> NDArray:
-    """Return the face model in a pose, (13, 2) px."""
+    """Return the pixel positions (13, 2) of the face model in a pose."""
     return cv2.projectPoints(FACE_MODEL_MM, pose[:3], pose[3:], matrix, distortion)[0].reshape(-1, 2)
 
 
@@ -99,7 +99,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
 
 
 def exact_landmarks(true: Supplementary) -> list[NDArray]:
-    """Return (13, 2) px of each frame, through the true camera with its distortion."""
+    """Return the landmarks of each frame, (13, 2) px, projected through the true camera with its distortion."""
     cameras = (np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]) for fx, fy, cx, cy in true.camera_parameters)
     return [project(*row) for row in zip(true.head_pose, cameras, true.distortion_parameters, strict=True)]
 

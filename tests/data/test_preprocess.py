@@ -242,7 +242,7 @@ def test_a_second_run_makes_only_what_the_first_has_not_finished(
 def test_damaged_shards_are_named_and_made_again(
     tmp_path: Path, run: Callable, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The files are in the state after a power failure: renamed, but never written."""
+    """The files are as a power failure leaves them: renamed, but never written."""
     raw_data.write_mpiifacegaze(tmp_path / "raw", people=3)
     assert run("mpiigaze") == 0
     wanted = (tmp_path / "strips.h5").read_bytes()

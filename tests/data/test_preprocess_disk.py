@@ -84,7 +84,7 @@ def test_a_disk_that_fills_is_one_sentence_and_leaves_no_file(
 
 
 def test_a_process_of_its_own_ends_with_the_sentence_too(small_disk: Path, tmp_path: Path) -> None:
-    """When the interpreter exits, HDF5 again closes the files that it could not write."""
+    """When the interpreter exits, HDF5 tries again to close the files that it could not write."""
     raw_data.write_mpiifacegaze(tmp_path / "raw", people=2, frames=50)
     (small_disk / "filler").write_bytes(b"\0" * 2**20)
     code = "import shutil, sys; from types import SimpleNamespace as S; shutil.disk_usage = lambda _: S(free=2**40)\n"

@@ -90,7 +90,7 @@ SCREEN = Path("Calibration", "screenSize.mat")
     ("name", "count"), [("p01.txt", 1), ("Calibration/Camera.mat", 3), ("Calibration/screenSize.mat", 3)]
 )
 def test_a_person_with_a_damaged_file_is_one_reject(mpiifacegaze: Path, name: str, count: int) -> None:
-    """The table in tests/fuzz contains all kinds of damage."""
+    """The table in tests/fuzz lists every kind of damage."""
     (mpiifacegaze / "p01" / name).write_bytes(b"1 2 3")
     reader = open_mpiifacegaze(mpiifacegaze, None)
     (reject,) = reader.entries("p01")
@@ -269,7 +269,7 @@ def test_a_frame_of_another_size_than_its_camera_s_is_unusable(
     if fits:
         check_size(frame, *size)
     else:
-        with pytest.raises(UnusableFrame, match=f"the {size[0]} x {size[1]} frame is not its camera's"):
+        with pytest.raises(UnusableFrame, match=f"the {size[0]} x {size[1]} frame does not match its camera"):
             check_size(frame, *size)
 
 

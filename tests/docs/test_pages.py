@@ -126,7 +126,8 @@ def test_an_arrow_that_follows_from_others_is_left_out() -> None:
 
 
 def test_reading_order_is_short_and_true() -> None:
-    """Check README's table of files, lines and subjects: at most ten files and 1,500 lines, starting at config.yaml."""
+    """Check the README's table of files, lines and subjects: at most ten files and 1,500 lines, starting at
+    config.yaml."""
     section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Reading the code")[1].split("\n## ")[0]
     rows = re.findall(r"^\| \[`?([\w./]+)`?\]\(([\w./]+)\) \| ([\d,]+) \|", section, re.MULTILINE)
     assert rows[0][1] == "config/config.yaml"

@@ -170,7 +170,7 @@ def test_checkpointing_computes_again_in_the_same_precision(formats):
 
 
 def test_forced_fp16_moves_the_weights_as_the_baseline_does(trained_float32):
-    """Fp16 has 11 bits: 5e-4 per rounding. The initial loss scale fits; the default of 65536 overflows here.
+    """Rounding to fp16 has an error of 5e-4. The initial loss scale fits; the default of 65536 overflows here.
 
     Regression: learning rates were 0 in fp16 only; a clip measured the scaled gradient; the encoder had no gradient.
     """
@@ -181,7 +181,7 @@ def test_forced_fp16_moves_the_weights_as_the_baseline_does(trained_float32):
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_forced_bf16_moves_the_weights_as_the_baseline_does(recompute, trained_float32):
-    """Bf16 has 8 bits: 4e-3 per rounding. Regression: as for fp16; weights of recomputed layers had no gradients."""
+    """Rounding to bf16 has an error of 4e-3. Regression: as for fp16; weights of recomputed layers had no gradients."""
     found = trained(tier("baseline", **BF16, recompute=recompute), steps=5, dtype=torch.float32)
     assert_alike(found.moved, trained_float32.moved, "bf16")
     np.testing.assert_allclose(found.losses, trained_float32.losses, rtol=5e-2)

@@ -638,7 +638,7 @@ def test_two_stores_of_one_data_set_are_refused(run, capsys, tmp_path):
 
 @pytest.mark.parametrize("learner", ["maml", "offset", "bayes"])
 def test_a_learners_file_says_how_val_people_fare_and_adapt_hands_it_on(run, tmp_path, learner):
-    """The estimate for test people is checked by calling the val people test people: the errors are the same."""
+    """Check the estimate for test people by relabelling val people as test people: the errors must be the same."""
     assert run("meta_train", learner) == run("adapt", learner) == 0
     told = torch.load(f"{learner}.pt", weights_only=True)["val_deg"]
     assert json.loads(pq.read_schema(f"{learner}.parquet").metadata[b"val_deg"]) == told

@@ -91,7 +91,7 @@ def test_gradients_are_the_stock_ones_however_the_batch_is_cut(images_per_slice,
 
 @pytest.mark.parametrize("part", [Initial(4), DenseBlock(8, 4, nn.ConvTranspose2d), TransitionDown(8), Last(8, 4)])
 def test_gradients_under_autocast_agree_to_the_precision_of_its_dtype(part, slice_bytes):
-    """Bf16 has 8 bits, 4e-3 per rounding; recomputed tensors must have the dtype of the forward pass."""
+    """Rounding to bf16 has an error of 4e-3; recomputed tensors must have the dtype of the forward pass."""
     slice_bytes["cpu"] = 2**14
     channels = 3 if isinstance(part, Initial) else 8
     x = torch.randn(IMAGES, channels, 16, 64, generator=torch.Generator().manual_seed(1), requires_grad=True)

@@ -87,7 +87,7 @@ def page(tmp_path_factory) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory) -> tuple[Path, str]:
-    """Fabricate one tier of rendered people, with a note and a person who is left out."""
+    """Fabricate the results of one tier on rendered people, with a note and a person who is left out."""
     folder, case = (
         tmp_path_factory.mktemp("single"),
         Fabricated(tiers=("baseline",), pixel_sources=dict.fromkeys(DATASETS, RENDERED), **SMALL),

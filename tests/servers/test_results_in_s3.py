@@ -127,7 +127,7 @@ def test_a_value_runs_what_knows_it(made, old: str, new: str, jobs: dict[str, in
 
 
 def test_learners_are_made_anew_in_s3(made, s3, tmp_path: Path) -> None:
-    """Regression: an output that is to be updated was copied from this machine, where it does not exist."""
+    """Regression: to update an output, the plugin tried to copy it from this machine, where it did not exist."""
     errors = "results/smoke/baseline/seed0/fewshot/bayes_errors.parquet"
     with made[1].edited("config/smoke.yaml", "query_entries: 6", "query_entries: 5"):
         answer = in_s3(made[1], errors, MADE)

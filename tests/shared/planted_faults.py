@@ -279,7 +279,7 @@ def _halve(written: WrittenData, row: int) -> str:
     path = written.root / written.name(row)
     small = cv2.resize(cv2.imread(str(path)), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
     path.write_bytes(_jpeg(small))
-    return f"the {small.shape[1]} x {small.shape[0]} frame is not its camera's"
+    return f"the {small.shape[1]} x {small.shape[0]} frame does not match its camera"
 
 
 def _repeat_flags(written: WrittenGazeCapture, person: str) -> None:
@@ -312,7 +312,7 @@ _FRAME_FAULTS: dict[str, tuple[Callable[..., str | None], str]] = {
         "cannot read the file: No such file or directory",
     ),
     "exif_rotated": (_rotate_by_exif, ""),
-    "wrong_size": (_halve, "the frame is not its camera's"),
+    "wrong_size": (_halve, "the frame does not match its camera"),
     "nan_pose": (
         lambda written, row: written.change("head_pose", row, lambda pose: np.full(6, np.nan)),
         "head pose is not finite",

@@ -149,7 +149,8 @@ def test_a_kill_at_any_write_costs_neither_weights_nor_log(what, run, tmp_path, 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_checkpoint_whose_log_lost_its_end_is_not_resumed_from(run, tmp_path, monkeypatch, capfd):
-    """The files are in the state after a crash of the machine. Regression: the log kept the gap."""
+    """The files are as a machine crash leaves them. Regression: training resumed, and its log lacked the lost
+    events."""
     wanted = told(run("undisturbed")[1])
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copyfile", lambda *_: os._exit(KILLED))

@@ -39,7 +39,7 @@ class NormalizedCamera:
 
 @dataclass(frozen=True, eq=False)
 class NormalizedPose:
-    """The orientation of a frame's virtual camera, and the labels in its frame; arrays of n frames begin with n."""
+    """The orientation of one frame's virtual camera, and the labels in its frame; or those of n frames."""
 
     rotation: NDArray  # (3, 3) R, camera -> virtual camera
     gaze_origin_mm: NDArray  # (3,) in the camera frame

@@ -249,11 +249,11 @@ _MARGIN = 1.01  # for names and labels besides the strips
 def check_disk_space(folder: Path, needed: int, what: str) -> None:
     """Refuse a disk with less than half the space needed, and warn if it may be too small.
 
-    The number of frames that will have a strip is not yet known.
+    Half, because the number of usable frames is not yet known.
 
     Args:
         folder: Folder to write into.
-        needed: Bytes of strips, if every frame has one.
+        needed: Bytes required if every frame yields a strip.
         what: Description of the content, for the message.
 
     Raises:

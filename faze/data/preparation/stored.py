@@ -25,7 +25,7 @@ def read_splits(path: Path) -> dict[str, str]:
     content = read_untrusted(path, parse_json, "write it again as JSON")
     lists = list(content.values()) if isinstance(content, dict) else []
     if not lists or set(content) - set(SPLITS) or not all(isinstance(people, list) for people in lists):
-        raise UserError(f'{path}: is not {{"train": [...], "val": [...], "test": [...]}} with lists of people')
+        raise UserError(f'{path}: expected {{"train": [...], "val": [...], "test": [...]}} with lists of people')
     splits: dict[str, str] = {}
     for split, people in content.items():
         for person in map(str, people):

@@ -96,7 +96,7 @@ def check_distortion(count: int, where: str) -> None:
         UserError: There is no such model; the message contains `where`.
     """
     if count not in _DISTORTION_LENGTHS:
-        raise UserError(f"{where}: {count} distortion coefficients, not one of {_DISTORTION_LENGTHS}")
+        raise UserError(f"{where}: {count} distortion coefficients, but OpenCV has models for {_DISTORTION_LENGTHS}")
 
 
 def lie_on_screen(targets: ArrayLike, sizes: ArrayLike | None) -> OnScreen:
@@ -119,7 +119,7 @@ def lie_on_screen(targets: ArrayLike, sizes: ArrayLike | None) -> OnScreen:
 
 
 def check_entries(entries: Iterable[Frame | Reject], exclude_off_screen: bool) -> Iterator[Frame | Reject]:
-    """Replace a frame that is listed twice by a reject, and optionally one whose target is off the screen.
+    """Replace frames that are listed twice, and optionally those whose target is off the screen, with rejects.
 
     A target is off the screen only if the screen is known.
 
@@ -153,5 +153,6 @@ def check_size(frame: Frame, width_px: int, height_px: int) -> None:
         principal_px = float(frame.camera_matrix[axis, 2])
         if not abs(principal_px / side_px - 0.5) <= _PRINCIPAL_SHARE:
             raise UnusableFrame(
-                f"the {width_px} x {height_px} frame is not its camera's: principal point {name} = {principal_px:.0f}"
+                f"the {width_px} x {height_px} frame does not match its camera: "
+                f"principal point {name} = {principal_px:.0f}"
             )

@@ -102,7 +102,7 @@ def whole_store(path: Path | str, schema: str, size: int = 0, **texts: str) -> I
 
 
 def _reserve(path: Path, first: int, count: int) -> None:
-    """Reserve bytes of the disk for a file, so that writing them cannot fail."""
+    """Reserve disk space for a file, so that writing it cannot fail."""
     with path.open("r+b") as file:
         try:
             os.posix_fallocate(file.fileno(), first, count)
@@ -247,8 +247,8 @@ def check_schema(file: h5py.File, path: Path, schema: str, version: int = 1) -> 
         raise UserError(f"{path}: invalid data set: {fault}")
     if written > version:
         raise UserError(
-            f"{path}: was written by a newer faze (schema_version {written} of {schema}; this one knows {version}): "
-            "update faze, or recreate the file with this version"
+            f"{path}: was written by a newer version of faze ({schema} schema_version {written}; this version "
+            f"supports {version}): update faze, or recreate the file with this version"
         )
     return dataset
 

@@ -1,10 +1,10 @@
-"""The layout of strips, and writing them.
+"""The layout of files of strips, and functions that write them.
 
 Attributes of the file: schema `strips`, schema_version, dataset, pixel_source (source of the pixels: `rendered by
 faze`, the layout of the raw data set, or `unknown`), and the lists of names `label_sources` and `validities`, into
 which the samples index. Attributes of a person: split, device (the camera), checksum (over pixels, then labels) and
-checksum_of_samples (over name, split, device and the arrays by sample).
-Arrays of a person, by sample: pixels (H, W, 3) uint8 RGB; labels: gaze pitch, yaw, head pitch, yaw, float32 rad;
+checksum_of_samples (over name, split, device and the per-sample arrays).
+Per-sample arrays of a person: pixels (H, W, 3) uint8 RGB; labels: gaze pitch, yaw, head pitch, yaw, float32 rad;
 file_name (bytes), frame_index int64, label_source uint8, validity uint8.
 
 Files from the released code, which contain only pixels and labels, can be read too.

@@ -21,7 +21,7 @@ _CARUNCLE_RGB = np.array([0.80, 0.50, 0.46], np.float32)
 
 
 def paint_iris(rng: np.random.Generator, person: SyntheticPerson) -> Image:
-    """Paint fibres, collarette and dark rim around the optical axis, but no pupil: (n, n, 4) RGB and padding."""
+    """Paint the iris around the optical axis, without the pupil: (n, n, 4) RGB and padding."""
     samples = np.arange(-IRIS_HALF_MM, IRIS_HALF_MM + 1e-6, 1 / IRIS_PER_MM)
     x, y = np.meshgrid(samples, samples)
     radius, angle = np.hypot(x, y) / person.iris_mm, np.arctan2(y, x)
@@ -214,7 +214,7 @@ def draw_lashes(rng: np.random.Generator, strength: float) -> Image:
 
 
 def shadow(opening: Opening) -> Image:
-    """Compute the share of the light that the lids leave to the eyeball."""
+    """Compute the fraction of the light that reaches the eyeball past the lids."""
     above = np.float32(0.42) + np.float32(0.58) * ramp(opening.upper / np.float32(3.2))
     below = np.float32(0.8) + np.float32(0.2) * ramp(opening.lower / np.float32(1.0))
     corner = np.minimum(opening.along, 1 - opening.along)

@@ -102,7 +102,7 @@ class Spectacles:
         return (self.power_dioptres * (self.behind_mm / 1000)).astype(np.float32)
 
     def glow(self, light: Light) -> float:
-        """Compute the brightness of reflections on the lenses other than those of the lights."""
+        """Compute the brightness of the lens reflections that are not caused by the lights."""
         return 0.5 * float(light.ambient_rgb.mean())
 
     def metal(self, light: Light) -> Image:

@@ -120,7 +120,7 @@ def crop_noise(rng: np.random.Generator, noise: NDArray[np.uint8], shape: tuple[
 
 
 def smear(rng: np.random.Generator, image: NDArray[np.uint8]) -> None:
-    """Blur an image in place along a line of a few pixels, like motion of the hand."""
+    """Blur an image in place along a line of a few pixels, like the motion of a hand-held camera."""
     length, angle = rng.uniform(2.0, 5.0), rng.uniform(0.0, np.pi)
     kernel = np.zeros((9, 9), np.uint8)
     half = 0.5 * length * np.array([np.cos(angle), np.sin(angle)])

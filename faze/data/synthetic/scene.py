@@ -1,12 +1,13 @@
 """One person's frames in three dimensions: head poses, targets, eye directions, and their annotation.
 
 The eyes fixate the true target: each eye's visual axis goes through it, and the optical axis, along which the iris is
-drawn, deviates by kappa. Spectacles turn both. The annotated target is the dot on the screen. For simple people, the
-dot, seen from the gaze origin, deviates from the true target by the person's bias, a rotation in the camera frame. For
-measured people, the eyes fixate a point near the dot, the screen's position differs slightly from the annotated one,
-and a generic face model places the person too near or too far. The annotated head pose has a separate bias.
+drawn, deviates by kappa. Spectacles deflect both axes. The annotated target is the dot on the screen. For simple
+people, the dot, seen from the gaze origin, deviates from the true target by the person's bias, a rotation in the camera
+frame. For measured people, the eyes fixate a point near the dot, the screen's position differs slightly from the
+annotated one, and a generic face model places the person too near or too far. The annotated head pose has a separate
+bias.
 
-Shapes: N frames, 2 eyes. Everything in the camera frame and mm unless a name says otherwise.
+Shapes: N frames, 2 eyes. Everything is in the camera frame and in mm unless a name indicates otherwise.
 """
 
 from dataclasses import dataclass
@@ -176,7 +177,7 @@ def optical_axes(person: SyntheticPerson, rotation: NDArray, origin: NDArray, ta
 
 
 def _plausible(scene: Scene, person: SyntheticPerson, setting: Setting) -> NDArray:
-    """Return, for N frames, whether the eyes are not turned too far and the strip is within the frame."""
+    """Return, for each of N frames, whether the eyes are in their range and the strip is in the frame."""
     turn = np.degrees(pitchyaw_from_vector(-scene.optical_in_head))
     low, high = np.transpose(_EYE_LIMITS_DEG)
     good = np.all((turn > low) & (turn < high), axis=(1, 2))
