@@ -5,8 +5,8 @@ all tiers equally; the other processes wait for their next request.
 
 Importing torch takes seconds, longer than measuring many a tier. Therefore the processes of a round are forked from a
 fork server, which has imported torch but computed nothing: it has no threads and no tensors. Each round has new fork
-    servers, so the addresses of libraries and memory differ between rounds, but not between the tiers of a round. glibc
-    reads its allocator settings when a process starts, so each allocator setting has its own fork server.
+servers, so the addresses of libraries and memory differ between rounds, but not between the tiers of a round. glibc
+reads its allocator settings when a process starts, so each allocator setting has its own fork server.
 """
 
 import contextlib

@@ -6,7 +6,7 @@
 
 The copy is half as large. It contains what encode and walk need, but not the state for resuming training. It is read
 like any other checkpoint: weights are converted back to float32, and codes are computed in float32. The printed angles
-    show the effect of rounding the weights, with and without computing in that precision (autocast).
+show the effect of rounding the weights, with and without computing in that precision (autocast).
 
 The decoder computes an image from an appearance, a gaze and a head code; `faze.model.onnx_decoder` documents their
 layout. Its output in onnxruntime is compared with the network's before the file is written.

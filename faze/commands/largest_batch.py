@@ -6,7 +6,7 @@
 Every size is tried in a fresh process, with two steps after the warm-up steps (a graph is captured in the last of
 those); the second step includes the optimiser's state. Sizes are doubled until one does not fit, then bisected. Memory
 is the maximum over all steps: the larger of peak_gib and warmup_peak_gib of the benchmark. All pairs form one chunk;
-    accumulation is off.
+accumulation is off.
 """
 
 import bisect

@@ -1,7 +1,7 @@
 """One optimisation step. It does not branch on switches, which are resolved when it is built.
 
 It never waits for the device: numbers that change between steps are written to the device, and none is read back. There
-    is one exception, in torch: a loss scaler with an optimiser that is not fused reads whether to skip the step.
+is one exception, in torch: a loss scaler with an optimiser that is not fused reads whether to skip the step.
 """
 
 import contextlib

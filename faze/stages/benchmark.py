@@ -1,7 +1,7 @@
 """Rule `benchmark`: speed and memory of every tier, in rounds of fresh processes on fixed batches.
 
 It needs exclusive use of the machine: the rule reserves all cores, and the stage refuses to start while another
-    benchmark or a training run of any checkout or user is running on the machine.
+benchmark or a training run of any checkout or user is running on the machine.
 """
 
 import dataclasses

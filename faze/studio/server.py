@@ -1,7 +1,7 @@
 """The folder of a studio (static files, decoders as ONNX graphs, codes of some strips) and its server for this machine.
 
 A browser needs nothing else: the decoders run in it with onnxruntime-web. Codes are stored in frontal orientation, so
-    that the page needs one rotation each for gaze and head pose, like a walk.
+that the page needs one rotation each for gaze and head pose, like a walk.
 
 Shapes: N strips; A numbers in an appearance code.
 """

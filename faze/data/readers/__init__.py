@@ -142,9 +142,9 @@ def check_size(frame: Frame, width_px: int, height_px: int) -> None:
     """Refuse an image that its annotated camera cannot have taken because it was scaled, cropped or rotated.
 
     Annotations do not contain the frame size, so the rule depends only on image and intrinsics: the principal point
-        must be near the centre. In an image of half or twice the size it is off by a quarter of width and height or
-        more; in a 4:3 image that was rotated by 90 degrees, by about a sixth. That suffices unless the camera's
-        principal point is far from the centre.
+    must be near the centre. In an image of half or twice the size it is off by a quarter of width and height or more;
+    in a 4:3 image that was rotated by 90 degrees, by about a sixth. That suffices unless the camera's principal point
+    is far from the centre.
 
     Raises:
         UnusableFrame: The message contains the size.

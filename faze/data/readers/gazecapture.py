@@ -1,10 +1,10 @@
 """Read GazeCapture: NNNNN/frames/*.jpg and parallel JSON arrays, one entry per frame.
 
 GazeCapture annotates the dot, not the head: head pose and camera are FAZE's, or estimated by `faze landmarks`. Its own
-    files contain each recording's split and device, and the frames on which its detectors failed.
+files contain each recording's split and device, and the frames on which its detectors failed.
 
 Camera frame: x right, y down, z away from the camera; mm. GazeCapture's own dots are in cm from the camera, right and
-    up from the user's viewpoint, whereas the camera faces the user.
+up from the user's viewpoint, whereas the camera faces the user.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Functions that all HDF5 layouts share: opening and creating files, people and splits, text, checksums.
 
 HDF5 supports more than a store needs: links into other files, arrays assembled from other files, arrays of any type.
-    Such arrays are refused, because a hostile file could use them to make faze read any file on this machine.
+Such arrays are refused, because a hostile file could use them to make faze read any file on this machine.
 """
 
 import contextlib
